@@ -1,0 +1,51 @@
+# `make test` and `make demo` need git, make and python3 (3.11 or newer, with venv): they build their environment themselves.
+PYTHON ?= python3
+BIN = .venv/bin
+
+.PHONY: test demo lint format types wheel test-oldest test-newest matrix clean
+.SECONDARY:
+
+test: .venv/.installed
+	$(BIN)/python -m pytest
+
+demo: .venv/.installed
+	$(BIN)/python example_project/demo.py
+
+lint: .venv/.installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: .venv/.installed
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+types: .venv/.installed
+	$(BIN)/mypy
+
+wheel: .venv/.installed
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	.ci/wheel $(BIN)/python
+
+# The pairs of Python and Django at both ends of what is supported; any other: `make test-3.12-6.0`.
+matrix: test-oldest test-newest
+test-oldest: test-3.11-5.2
+test-newest: test-3.13-6.1
+
+test-%: .venv-%/.installed
+	.venv-$*/bin/python -m pytest
+
+.venv/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=...")'
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+.venv-%/.installed: pyproject.toml .ci/python
+	python=$$(.ci/python $(firstword $(subst -, ,$*))) && "$$python" -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --editable '.[dev]' 'Django==$(lastword $(subst -, ,$*)).*'
+	touch $@
+
+clean:
+	rm -rf .venv .venv-* build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
