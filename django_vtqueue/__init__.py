@@ -1,0 +1,51 @@
+"""A visibility-timeout queue inside your Django project's own database."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported when it is first used
+    from .compat import TaskContext, TaskResult, TaskResultStatus
+    from .exceptions import GiveUp, LeaseLost, PayloadTooLarge, Retry, UnknownTask, VTQueueError
+    from .letters import requeue
+    from .queue import ClaimedJob, Queue
+    from .tasks import enqueue_many, task
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ClaimedJob",
+    "GiveUp",
+    "LeaseLost",
+    "PayloadTooLarge",
+    "Queue",
+    "Retry",
+    "TaskContext",
+    "TaskResult",
+    "TaskResultStatus",
+    "UnknownTask",
+    "VTQueueError",
+    "enqueue_many",
+    "requeue",
+    "task",
+]
+
+_HOMES = {
+    "compat": ("TaskContext", "TaskResult", "TaskResultStatus"),
+    "exceptions": ("GiveUp", "LeaseLost", "PayloadTooLarge", "Retry", "UnknownTask", "VTQueueError"),
+    "letters": ("requeue",),
+    "queue": ("ClaimedJob", "Queue"),
+    "tasks": ("enqueue_many", "task"),
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is first used: this package is imported before the apps are ready."""
+        for module, names in _HOMES.items():
+            if name in names:
+                value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return [*globals(), *__all__]

@@ -1,0 +1,74 @@
+"""JSON as this queue stores it: strict, so that what comes out is what went in.
+
+Django's ``normalize_json`` lets NaN and keys that are not strings through (they come back as something else, or not
+at all in other databases); here they are refused in the caller, before anything is stored.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def normalize(value: Any) -> Any:
+    """Return ``value`` as JSON's own types (tuples become lists); raise TypeError for what JSON cannot hold."""
+    try:
+        return _normal(value)
+    except RecursionError as error:
+        raise TypeError("This value is nested too deeply for JSON (or contains itself).") from error
+    except UnicodeDecodeError as error:
+        raise TypeError(f"Bytes that are not UTF-8 text are not JSON: {error}") from error
+
+
+def _normal(value: Any) -> Any:
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise TypeError(f"{value!r} is not JSON; use None or a string for it.")
+        return value
+    if isinstance(value, Mapping):
+        return {_key(key): _normal(item) for key, item in value.items()}
+    if isinstance(value, bytes):
+        return value.decode()  # as Django's normalize_json does
+    if isinstance(value, str | int):
+        return value
+    if isinstance(value, Sequence):
+        return [_normal(item) for item in value]
+    raise TypeError(
+        f"{kind.__module__}.{kind.__qualname__} is not JSON serializable; pass strings, numbers, booleans, None, "
+        "lists or dictionaries of them (for a model instance, its primary key)."
+    )
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    raise TypeError(f"{key!r} is not a valid key: JSON objects have string keys only.")
+
+
+def dumps(value: Any) -> str:
+    """Return normalized ``value`` as compact JSON text that any database can store; raise TypeError if it has none."""
+    try:
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        if not text.isascii():
+            text.encode()
+    except UnicodeEncodeError:  # lone surrogates: only their escapes are storable
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise TypeError(f"This value has no JSON form: {error}") from error
+    return text
+
+
+def encode(value: Any) -> str:
+    """Return any JSON value as text; raise TypeError with the reason if it is none."""
+    return dumps(normalize(value))
+
+
+def decode(text: str) -> Any:
+    """Return the value of stored JSON text; raise ValueError if it is damaged."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("The stored JSON is nested too deeply to be read.") from error

@@ -1,0 +1,70 @@
+"""The errors of this package, on one screen.
+
+    VTQueueError
+    ├── LeaseLost          the job is no longer ours: somebody else may be running it
+    ├── UnknownTask        a row names a task that this process does not have
+    ├── DamagedPayload     a row's payload is no JSON any more, or not that of a task
+    ├── PayloadTooLarge    refused at publish; nothing was stored
+    ├── LeaseExpired       how an attempt ended: nobody renewed its lease   (recorded, never raised)
+    ├── WorkerDied         how an attempt ended: its worker was found dead  (recorded, never raised)
+    └── OutcomeNotStored   how an attempt ended: what came of it was refused by the database   (recorded, never raised)
+
+TaskTimeout is raised *in* a task, when its time is up. Retry and GiveUp are raised *by* a task, to say how its attempt
+ended; they are not errors of the queue.
+"""
+
+from datetime import timedelta
+
+
+class VTQueueError(Exception):
+    """Base class of what the queue itself raises."""
+
+
+class LeaseLost(VTQueueError):
+    """The job is not held under this claim number any more; nothing was changed."""
+
+
+class UnknownTask(VTQueueError):
+    """The row's task path names nothing that may run here."""
+
+
+class DamagedPayload(VTQueueError, ValueError):
+    """The row's payload cannot be read; somebody changed it after it was stored."""
+
+
+class PayloadTooLarge(VTQueueError, ValueError):
+    """The payload is larger than ``max_payload_bytes``; nothing was stored."""
+
+
+class LeaseExpired(VTQueueError):
+    """An attempt ended because its lease did: the worker was killed, stopped or cut off."""
+
+
+class WorkerDied(VTQueueError):
+    """An attempt ended because its worker was found dead before the lease had ended."""
+
+
+class OutcomeNotStored(VTQueueError):
+    """An attempt ended, but the database refused to store what came of it."""
+
+
+class TaskTimeout(TimeoutError):
+    """Raised inside a task that runs for longer than its ``timeout``; it may catch it to clean up."""
+
+    def __init__(self, message: str = "The time of this task is up.") -> None:
+        super().__init__(message)
+
+
+class Retry(Exception):
+    """Raised inside a task: end this attempt and try again.
+
+    ``delay`` is in seconds (or a ``timedelta``); without it the task's backoff decides. The attempt counts.
+    """
+
+    def __init__(self, message: str = "", *, delay: float | timedelta | None = None) -> None:
+        super().__init__(message)
+        self.delay = delay
+
+
+class GiveUp(Exception):
+    """Raised inside a task: no further attempt makes sense; the job becomes a dead letter at once."""

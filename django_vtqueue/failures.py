@@ -1,0 +1,70 @@
+"""What is kept of an exception: its class, its words, its traceback, and a fingerprint to group it by."""
+
+import traceback
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import PurePath
+from typing import Any
+
+MAX_TRACEBACK = 16 * 1024  # characters: half of them from the head (where it began), half from the tail (what it was)
+MAX_MESSAGE = 1024
+FRAMES_THAT_MATTER = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How an attempt failed, in the form that is stored."""
+
+    exception_class: str
+    message: str
+    traceback: str
+    fingerprint: str
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return ``text`` with its middle left out where it is longer than ``limit`` characters."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
+
+
+def storable(text: str) -> str:
+    """Return ``text`` without what no database stores: NUL characters and lone surrogates."""
+    return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
+
+
+def class_path(kind: type) -> str:
+    """Return the dotted path of a class, as Django's TaskError has it."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def describe(exception: BaseException) -> Failure:
+    """Return what is kept of ``exception``, also of one that cannot be printed; never raises."""
+    path = class_path(type(exception))
+    try:
+        message = str(exception)
+    except BaseException as error:  # its own __str__ fails
+        message = f"<{path} whose str() raised {type(error).__name__}>"
+    try:
+        trace = "".join(traceback.format_exception(exception))
+    except BaseException as error:
+        trace = f"{path}: the traceback could not be written ({type(error).__name__})\n"
+    return Failure(
+        exception_class=path,
+        message=storable(shorten(message, MAX_MESSAGE)),
+        traceback=storable(shorten(trace, MAX_TRACEBACK)),
+        fingerprint=fingerprint(path, exception),
+    )
+
+
+def recorded(kind: type[BaseException], message: str) -> Failure:
+    """Return a failure of which there is no exception to show, such as a lease that expired."""
+    return describe(kind(message))
+
+
+def fingerprint(path: str, exception: BaseException) -> str:
+    """Return the same short text for failures of the same class from the same place, whatever their words and lines."""
+    frames = traceback.extract_tb(exception.__traceback__)[-FRAMES_THAT_MATTER:]
+    places: list[Any] = [path, *(f"{PurePath(frame.filename).name}:{frame.name}" for frame in frames)]
+    return blake2b("\n".join(places).encode(errors="replace"), digest_size=8).hexdigest()

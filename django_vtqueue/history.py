@@ -1,0 +1,96 @@
+"""A job's history: one entry for each ended attempt that did not succeed, kept as a JSON list in its row.
+
+The first and the last entries are kept and those between are counted, so that a job which is retried for ever stays
+small: ``[e1 … e5, {"omitted": 17}, e23 … e67]``.
+"""
+
+import json
+from typing import Any, TypedDict
+
+from .encoding import dumps
+from .failures import Failure
+
+FIRST, LAST = 5, 45
+EMPTY = "[]"
+OMITTED = "omitted"
+
+LEASE_EXPIRED = "lease expired"
+WORKER_DIED = "worker died"
+FAILED = "failed"
+RETRY = "retry"
+GAVE_UP = "gave up"
+RELEASED = "released"
+TIMED_OUT = "timed out"
+
+
+class Entry(TypedDict, total=False):
+    """An ended attempt; instants in microseconds."""
+
+    number: int
+    worker: str
+    started: int | None
+    ended: int
+    outcome: str
+    exception_class: str
+    message: str
+    traceback: str
+    omitted: int
+
+
+def entry(number: int, worker: str, started: int | None, ended: int, outcome: str, failure: Failure | None) -> Entry:
+    """Return the entry of an attempt that ended at ``ended`` with ``outcome``."""
+    ended_attempt = Entry(number=number, worker=worker, started=started, ended=ended, outcome=outcome)
+    if failure:
+        ended_attempt["exception_class"] = failure.exception_class
+        ended_attempt["message"] = failure.message
+        ended_attempt["traceback"] = failure.traceback
+    return ended_attempt
+
+
+def read(text: str) -> list[Entry]:
+    """Return the entries of stored ``text``; what somebody damaged becomes one entry that shows it."""
+    try:
+        entries = json.loads(text)
+        if isinstance(entries, list) and all(isinstance(item, dict) for item in entries):
+            return entries
+    except (ValueError, RecursionError):
+        pass
+    return [Entry(outcome="unreadable", message=str(text)[:1000])]
+
+
+def append(text: str, ended_attempt: Entry) -> str:
+    """Return stored ``text`` with one entry more, within the caps."""
+    entries: list[Any] = [ended_attempt] if text == EMPTY else [*read(text), ended_attempt]
+    omitted = sum(count(item) for item in entries if OMITTED in item)
+    entries = [item for item in entries if OMITTED not in item]
+    surplus = len(entries) - FIRST - LAST
+    if surplus > 0:
+        omitted += surplus
+        del entries[FIRST : FIRST + surplus]
+    if omitted:
+        entries.insert(FIRST, Entry(omitted=omitted))
+    return dumps(entries)
+
+
+def count(item: Entry) -> int:
+    """Return how many attempts an item of the list stands for."""
+    omitted = item.get(OMITTED, 1)
+    return omitted if isinstance(omitted, int) and omitted > 0 else 1
+
+
+def workers(entries: list[Entry]) -> list[str]:
+    """Return the worker of each ended attempt, "" for those that the caps left out: its length counts the attempts."""
+    names: list[str] = []
+    for item in entries:
+        names += [""] * count(item) if OMITTED in item else [str(item.get("worker", ""))]
+    return names
+
+
+def number(text: str) -> int:
+    """Return the number of the attempt that comes after those in stored ``text``, over the job's whole life."""
+    return 1 if text == EMPTY else 1 + sum(count(item) for item in read(text))
+
+
+def crashes(text: str) -> int:
+    """Return how many of the attempts in stored ``text`` ended with their worker, or their lease."""
+    return 0 if text == EMPTY else sum(item.get("outcome") in (WORKER_DIED, LEASE_EXPIRED) for item in read(text))

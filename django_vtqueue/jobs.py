@@ -1,0 +1,140 @@
+"""A job on its way through the code: new, held, settled. Plain values; no database, no clock."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from . import history, states
+from .failures import MAX_MESSAGE, Failure, shorten
+
+Key = tuple[str, int]  # id and claim number: the same job may be lost and claimed again by the same worker
+SHORT = 255  # characters of an indexed text column
+
+
+@dataclass(slots=True)
+class NewJobs:
+    """What is published together: everything but the ids and payloads is shared. Instants in microseconds."""
+
+    queue_name: str
+    task_path: str
+    priority: int
+    max_attempts: int
+    lease_us: int
+    enqueued_at: int
+    visible_at: int
+    jobs: list[tuple[str, str]]  # id, payload
+
+
+@dataclass(slots=True)
+class HeldJob:
+    """A claimed row as its holder knows it: ``id``, ``claims``, ``worker_id`` together are the right to change it."""
+
+    id: str
+    queue_name: str
+    task_path: str
+    priority: int
+    visible_at: int  # when its lease ends
+    claims: int
+    attempts: int
+    max_attempts: int
+    worker_id: str
+    lease_us: int
+    enqueued_at: int
+    started_at: int | None
+    payload: str
+    history: str
+    due_at: int = 0  # the visible_at that it was claimed for
+
+    @property
+    def key(self) -> Key:
+        """This claim of the job, and no other."""
+        return self.id, self.claims
+
+
+@dataclass(slots=True)
+class StoredJob(HeldJob):
+    """A row of either table as it was read; ``state`` is FAILED for a dead letter."""
+
+    state: str = ""
+    finished_at: int | None = None
+    result: str | None = None
+
+
+class Scope(NamedTuple):
+    """Which jobs a claim takes: those of ``queues`` (None: all), either tasks or raw payloads."""
+
+    queues: tuple[str, ...] | None
+    raw: bool
+
+
+class Due(NamedTuple):
+    """A row that a claim may take; ``expired``: from a holder whose lease ended."""
+
+    rowid: int
+    priority: int
+    visible_at: int
+    claims: int
+    expired: int
+
+
+@dataclass(slots=True)
+class Settlement:
+    """How a held job goes on: the one change its holder asks for. FAILED: it moves to the dead letters."""
+
+    job: HeldJob
+    state: str
+    attempts: int
+    visible_at: int | None = None
+    finished_at: int | None = None
+    expires_at: int | None = None
+    result: str | None = None
+    history: str | None = None
+    failure: Failure | None = None
+
+    def shift(self, later: int) -> None:
+        """Move the next attempt to ``later`` microseconds after its time, for a caller whose time is not now's."""
+        if self.visible_at is not None:
+            self.visible_at += later
+
+
+def succeeded(job: HeldJob, result: str, now: int, ttl: int | None) -> Settlement:
+    """Return the acknowledgement; the row is kept for ``ttl`` microseconds (0: not at all, None: for ever)."""
+    expires_at = None if ttl is None else now + ttl
+    return Settlement(job, states.SUCCESSFUL, job.attempts, finished_at=now, expires_at=expires_at, result=result)
+
+
+def released(job: HeldJob, visible_at: int, entry: history.Entry | None = None) -> Settlement:
+    """Return the settlement that gives a job back without having used an attempt."""
+    kept = history.append(job.history, entry) if entry else None
+    return Settlement(job, states.READY, max(job.attempts - 1, 0), visible_at=visible_at, history=kept)
+
+
+def failed(
+    job: HeldJob, outcome: str, failure: Failure, now: int, delay: int | None, letter_ttl: int | None
+) -> Settlement:
+    """Return the settlement of a failed attempt: visible again after ``delay`` microseconds, or a dead letter.
+
+    It is a dead letter when the attempts are used up, or when ``delay`` is None (no further attempt makes sense).
+    """
+    entry = history.entry(history.number(job.history), job.worker_id, job.started_at, now, outcome, failure)
+    kept = history.append(job.history, entry)
+    if delay is not None and not exhausted(job):
+        return Settlement(job, states.READY, job.attempts, visible_at=now + delay, history=kept, failure=failure)
+    return Settlement(
+        job,
+        states.FAILED,
+        job.attempts,
+        finished_at=now,
+        expires_at=None if letter_ttl is None else now + letter_ttl,
+        history=kept,
+        failure=Failure(
+            failure.exception_class[:SHORT],
+            shorten(failure.message, MAX_MESSAGE)[:SHORT],
+            failure.traceback,
+            failure.fingerprint,
+        ),
+    )
+
+
+def exhausted(job: HeldJob) -> bool:
+    """Return whether the attempt that a holder has now is (or was) the last one; 0 attempts means unlimited."""
+    return 0 < job.max_attempts <= job.attempts

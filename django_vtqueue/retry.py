@@ -1,0 +1,38 @@
+"""When to try again: pure arithmetic; chance is passed in as a number from 0 to 1."""
+
+from collections.abc import Sequence
+from math import ldexp
+
+LARGEST_EXPONENT = 40  # 2**40 s is longer than any cap; beyond it floats would overflow
+
+
+def backoff_delay(backoff: float | Sequence[float], cap: float, attempt: int, chance: float) -> float:
+    """Return the seconds to wait after the ``attempt``-th failed attempt (counted from 1).
+
+    A number doubles with each attempt (2, 4, 8 …); a sequence gives each attempt's own, its last value repeated. Never
+    more than ``cap`` seconds, and up to a fifth less, by ``chance``, so that what failed together does not come back
+    together ("Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
+    """
+    if isinstance(backoff, Sequence):
+        delay = float(backoff[min(attempt, len(backoff)) - 1]) if backoff else 0.0
+    else:
+        delay = ldexp(backoff, min(attempt - 1, LARGEST_EXPONENT))
+    return min(delay, cap) * (1 - 0.2 * chance)
+
+
+def busy_pause(waited: float, chance: float) -> float:
+    """Return the seconds until the next try for SQLite's write lock, after ``waited`` seconds of trying.
+
+    About a millisecond, so that nobody starves; only after a whole second, when the lock is held by something long (a
+    backup, a migration), 50, 100 and then 200 ms. Growing earlier made single writers wait for two seconds (measured).
+    """
+    if waited < 1:
+        return 0.0005 + 0.001 * chance
+    if waited < 1.5:
+        return 0.05
+    return 0.1 if waited < 3 else 0.2
+
+
+def trouble_pause(tries: int) -> float:
+    """Return the seconds to wait after the ``tries``-th failure in a row of the database itself: 0.1 s to 5 s."""
+    return min(ldexp(0.1, min(tries - 1, 10)), 5.0)

@@ -1,0 +1,24 @@
+"""The states of a job, as stored and as shown to people.
+
+READY ──claim──► RUNNING ──ack──► SUCCESSFUL
+  ▲                │ nack, release, lease expired
+  └────────────────┘ … or, with no attempt left, the row moves to the dead letters (FAILED).
+"""
+
+READY = "READY"  # may be claimed from its visible_at on: waiting, scheduled or to be retried
+RUNNING = "RUNNING"  # held by worker_id until visible_at; after that it is expired and claimable again
+SUCCESSFUL = "SUCCESSFUL"  # acknowledged; kept until expires_at
+FAILED = "FAILED"  # never a stored state of a job: what a dead letter is to Django's Tasks framework
+
+WORDS = ("due", "scheduled", "retrying", "running", "expired", "done", "dead")
+
+
+def word(state: str, visible_at: int, attempts: int, now: int) -> str:
+    """Return the word shown to people for a row of ``state``; instants in microseconds."""
+    if state == RUNNING:
+        return "running" if visible_at > now else "expired"
+    if state == READY:
+        if visible_at <= now:
+            return "due"
+        return "retrying" if attempts else "scheduled"
+    return "done" if state == SUCCESSFUL else "dead"
