@@ -1,0 +1,12 @@
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class VTQueueConfig(AppConfig):
+    name = "django_vtqueue"
+    label = "vtqueue"
+    verbose_name = _("Background jobs")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from . import checks  # noqa: F401  (registers the checks, and imports the framework, which registers its own)

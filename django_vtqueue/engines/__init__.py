@@ -1,0 +1,54 @@
+"""The SQL that differs from database to database, each statement whole."""
+
+from functools import lru_cache
+
+from django.db import connections, router
+
+from ..conf import Options, configured
+from .base import Engine, Trouble
+from .sqlite import SQLiteEngine
+
+__all__ = ["ENGINES", "Engine", "Trouble", "backend_options", "database_of", "engine_for", "new_engine", "options_for"]
+
+ENGINES: dict[str, type[Engine]] = {"sqlite": SQLiteEngine}
+
+
+@lru_cache(maxsize=32)
+def engine_for(alias: str) -> Engine:
+    """Return the engine of a database alias; raise ValueError if there is none for its kind of database."""
+    return new_engine(alias)
+
+
+def new_engine(alias: str, *, traced: bool = True) -> Engine:
+    """Return an engine of one's own (a worker's control loop has its own); see ``engine_for``."""
+    vendor = connections[alias].vendor
+    if vendor not in ENGINES:
+        raise ValueError(
+            f"django_vtqueue does not support {vendor!r} (database {alias!r}); supported: {', '.join(ENGINES)}. "
+            "Set OPTIONS['database'] to the alias of a supported one."
+        )
+    return ENGINES[vendor](alias, traced=traced)
+
+
+def database_of(options: Options) -> str:
+    """Return the one alias that the workers, the admin and the commands of a backend use."""
+    from ..models import Job  # this module is imported before the apps are ready
+
+    return options.database or router.db_for_write(Job)
+
+
+def options_for(queue_name: str, database: str | None = None) -> Options:
+    """Return the options for a queue: of the backend that names it, else of one that allows any, else of the first.
+
+    ``database``: only of backends that use this alias. Without any backend the defaults hold.
+    """
+    entries = [entry for entry in configured().values() if database in (None, database_of(entry))]
+    naming = [entry for entry in entries if queue_name in entry.queues or queue_name in entry.queue_options]
+    allowing = [entry for entry in entries if not entry.queues]
+    return next(iter([*naming, *allowing, *entries]), Options())
+
+
+def backend_options(database: str | None = None) -> Options:
+    """Return the options of the backend that uses a database (None: of the first one), for what concerns any queue."""
+    entries = configured().values()
+    return next((entry for entry in entries if database in (None, database_of(entry))), Options())

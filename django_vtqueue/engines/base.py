@@ -1,0 +1,133 @@
+"""What a database must do for the queue. A new engine is one file, and ``tests/conformance`` green on it.
+
+Every instant is passed in; ``now()`` is the clock that all holders of leases in this database share. No method
+decides anything: which jobs are due, and what becomes of one, is said by the caller, or by the statement's WHERE.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from enum import Enum
+
+from ..jobs import Due, HeldJob, Key, NewJobs, Scope, Settlement, StoredJob
+
+
+class Trouble(Enum):
+    """Errors of a database that pass, or that only people can end; either way the worker waits and goes on."""
+
+    BUSY = "the database is locked by another process"
+    DISK = "the database cannot be written"
+    SCHEMA = "the queue's tables are missing or of another version"
+    GONE = "the connection is gone"
+
+
+class Engine(ABC):
+    """The statements of the queue on one database alias.
+
+    ``traced``: statements go through Django's cursor, so that query counting, logging and tracing see them. A
+    worker's control loop asks for False: it repeats itself all day, and waits for a lock outside the database.
+    """
+
+    def __init__(self, alias: str, *, traced: bool = True) -> None:
+        self.alias = alias
+        self.traced = traced
+
+    @abstractmethod
+    def now(self) -> int:
+        """Return the present instant, in microseconds."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the database in a few words, for the log."""
+
+    @abstractmethod
+    def private(self) -> bool:
+        """Return whether this thread alone sees the database: it is in memory, or inside a transaction."""
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[None]:
+        """Hold the right to write until the block ends: all of it is committed, or nothing.
+
+        Inside the caller's own transaction it adds nothing: that one commits or rolls back. It waits for its turn as
+        long as the connection's own timeout says (inside ``impatient()``: not at all), then raises.
+        """
+
+    @abstractmethod
+    def impatient(self) -> AbstractContextManager[None]:
+        """For a control loop: during the block no statement of this connection waits for a lock, it raises instead."""
+
+    @abstractmethod
+    def insert(self, new: NewJobs) -> None:
+        """Store new jobs, in the order given."""
+
+    @abstractmethod
+    def earliest(self, scopes: Iterable[Scope]) -> int | None:
+        """Return the earliest ``visible_at``, past or future, of the unfinished jobs in scope; None without any."""
+
+    @abstractmethod
+    def due(self, scope: Scope, limit: int, now: int, resumed_at: int) -> list[Due]:
+        """Return the first ``limit`` due rows of a scope, by priority, then by time, then in the order of insertion.
+
+        Expired rows count only from a third of their lease after ``resumed_at``: a holder that was stopped together
+        with us (a long lock, a suspended machine) must be able to renew first.
+        """
+
+    @abstractmethod
+    def lease(self, rowids: Sequence[int], worker_id: str, now: int, lease_us: int | None) -> None:
+        """Hand due rows to a worker: one more claim, one more attempt, hidden for their lease (or ``lease_us``)."""
+
+    @abstractmethod
+    def read(self, rowids: Sequence[int]) -> dict[int, HeldJob]:
+        """Return rows by rowid, as they are now."""
+
+    @abstractmethod
+    def renew(self, jobs: Sequence[HeldJob], now: int) -> set[Key]:
+        """Hide held rows for one lease more, from ``now``; return the keys of those no longer held."""
+
+    @abstractmethod
+    def extend(self, job: HeldJob, now: int, lease_us: int) -> bool:
+        """Hide one held row until ``now + lease_us``; False if it is no longer held, or its lease has ended."""
+
+    @abstractmethod
+    def settle(self, settlements: Sequence[Settlement]) -> set[Key]:
+        """Carry out settlements, each only for its holder; return the keys of those that were no longer held."""
+
+    @abstractmethod
+    def find(self, job_id: str) -> StoredJob | None:
+        """Return a job or dead letter, in one statement (two could miss a job that is being requeued)."""
+
+    @abstractmethod
+    def held_by(self, worker_id: str) -> list[HeldJob]:
+        """Return the rows that a worker holds."""
+
+    @abstractmethod
+    def requeue(self, letter_ids: Sequence[str], now: int) -> set[str]:
+        """Move dead letters back into their queue with a fresh budget; return the ids that could be moved."""
+
+    @abstractmethod
+    def purge(self, queue_name: str, now: int) -> int:
+        """Delete the jobs of a queue that nobody holds; return how many."""
+
+    @abstractmethod
+    def prunable(self, now: int) -> bool:
+        """Return whether ``prune`` would find something."""
+
+    @abstractmethod
+    def prune(self, now: int, limit: int) -> int:
+        """Delete up to ``limit`` finished jobs and dead letters that were kept for long enough; return how many."""
+
+    @abstractmethod
+    def count(self, queue_name: str) -> int:
+        """Return how many jobs of a queue are unfinished, whether they wait or are held."""
+
+    @abstractmethod
+    def backlog(self, scopes: Iterable[Scope], now: int) -> int:
+        """Return how many jobs in these scopes are due."""
+
+    @abstractmethod
+    def changed(self) -> bool:
+        """Return whether another connection may have committed since the last call; cheap enough for 10 a second."""
+
+    @abstractmethod
+    def trouble(self, error: BaseException) -> Trouble | None:
+        """Return what kind of passing error this is; None if it is none."""

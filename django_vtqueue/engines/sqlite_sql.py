@@ -1,0 +1,242 @@
+"""The statements of the queue on SQLite, each whole, with the reason for its shape.
+
+``(task_path = '')`` is 1 for raw payloads and 0 for tasks: the first column of the claim indexes, so that neither
+kind is walked over for the other. "Unfinished" is always ``finished_at IS NULL``: the condition of those indexes.
+"""
+
+COLUMNS = """id, queue_name, task_path, priority, visible_at, claims, attempts, max_attempts, worker_id, lease_us,
+    enqueued_at, started_at, payload, history"""
+
+INSERT = """
+INSERT INTO vtqueue_job (
+    id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, enqueued_at, state,
+    visible_at, payload, history
+) VALUES (
+    :id, :queue_name, :task_path, :priority, 0, 0, :max_attempts, '', :lease_us, :enqueued_at, 'READY',
+    :visible_at, :payload, '[]'
+)"""
+
+INSERT_MANY = """
+INSERT INTO vtqueue_job (
+    id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, enqueued_at, state,
+    visible_at, payload, history
+) SELECT
+    json_extract(value, '$[0]'), :queue_name, :task_path, :priority, 0, 0, :max_attempts, '', :lease_us, :enqueued_at,
+    'READY', :visible_at, json_extract(value, '$[1]'), '[]'
+FROM json_each(:jobs)"""
+
+# The distinct priorities of the unfinished jobs, highest first, each by one seek in vtqueue_job_due. Walking the rows
+# themselves in claim order instead would visit every scheduled and every leased job of a higher priority.
+LEVELS = """
+WITH RECURSIVE level(priority) AS (
+    SELECT (SELECT priority FROM vtqueue_job INDEXED BY vtqueue_job_due
+            WHERE finished_at IS NULL AND (task_path = '') = :raw
+            ORDER BY priority DESC LIMIT 1)
+    UNION ALL
+    SELECT (SELECT priority FROM vtqueue_job INDEXED BY vtqueue_job_due
+            WHERE finished_at IS NULL AND (task_path = '') = :raw AND priority < level.priority
+            ORDER BY priority DESC LIMIT 1)
+    FROM level WHERE level.priority IS NOT NULL
+)"""
+
+# The same for one queue, in vtqueue_job_queue.
+LEVELS_OF_NAME = """
+WITH RECURSIVE level(priority) AS (
+    SELECT (SELECT priority FROM vtqueue_job INDEXED BY vtqueue_job_queue
+            WHERE queue_name = name.value AND finished_at IS NULL AND (task_path = '') = :raw
+            ORDER BY priority DESC LIMIT 1)
+    UNION ALL
+    SELECT (SELECT priority FROM vtqueue_job INDEXED BY vtqueue_job_queue
+            WHERE queue_name = name.value AND finished_at IS NULL AND (task_path = '') = :raw
+              AND priority < level.priority
+            ORDER BY priority DESC LIMIT 1)
+    FROM level WHERE level.priority IS NOT NULL
+)"""
+
+DUE_ROW = "json_array(due.rowid, due.priority, due.visible_at, due.claims, due.expired)"
+TAKEABLE = "(job.state = 'READY' OR :now >= :resumed_at + job.lease_us / 3)"
+
+# The order comes from the loops (CROSS JOIN keeps them as written) and from the index: no ORDER BY, which would sort
+# everything that is due before the LIMIT. Inside a priority it is a range of visible_at.
+DUE_ALL = f"""{LEVELS}
+SELECT json_group_array({DUE_ROW}) FROM (
+    SELECT job.rowid, job.priority, job.visible_at, job.claims, job.state = 'RUNNING' AS expired
+    FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_due
+    WHERE job.finished_at IS NULL AND (job.task_path = '') = :raw
+      AND job.priority = level.priority AND job.visible_at <= :now AND {TAKEABLE}
+    LIMIT :limit
+) AS due"""
+
+# Each name's best rows by the same walk; only these (names times limit) are sorted.
+DUE_NAMED = f"""
+SELECT json_group_array({DUE_ROW}) FROM (
+    SELECT job.rowid, job.priority, job.visible_at, job.claims, job.state = 'RUNNING' AS expired
+    FROM json_each(:names) AS name CROSS JOIN vtqueue_job AS job
+    WHERE job.rowid IN (
+        {LEVELS_OF_NAME}
+        SELECT job.rowid
+        FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_queue
+        WHERE job.queue_name = name.value AND job.finished_at IS NULL AND (job.task_path = '') = :raw
+          AND job.priority = level.priority AND job.visible_at <= :now AND {TAKEABLE}
+        LIMIT :limit
+    )
+    ORDER BY job.priority DESC, job.visible_at, job.rowid
+    LIMIT :limit
+) AS due"""
+
+EARLIEST_ALL = f"""{LEVELS}
+SELECT min((SELECT visible_at FROM vtqueue_job INDEXED BY vtqueue_job_due
+            WHERE finished_at IS NULL AND (task_path = '') = :raw AND priority = level.priority
+            ORDER BY visible_at LIMIT 1))
+FROM level WHERE level.priority IS NOT NULL"""
+
+EARLIEST_NAMED = f"""
+SELECT min((
+    {LEVELS_OF_NAME}
+    SELECT min((SELECT visible_at FROM vtqueue_job INDEXED BY vtqueue_job_queue
+                WHERE queue_name = name.value AND finished_at IS NULL AND (task_path = '') = :raw
+                  AND priority = level.priority
+                ORDER BY visible_at LIMIT 1))
+    FROM level WHERE level.priority IS NOT NULL
+)) FROM json_each(:names) AS name"""
+
+LEASE = """
+UPDATE vtqueue_job
+SET state = 'RUNNING', claims = claims + 1, attempts = attempts + 1, worker_id = :worker_id, started_at = :now,
+    lease_us = coalesce(:lease_us, lease_us), visible_at = :now + coalesce(:lease_us, lease_us)
+WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
+
+READ = f"""
+SELECT rowid, {COLUMNS} FROM vtqueue_job WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
+
+HELD_BY = f"""
+SELECT {COLUMNS} FROM vtqueue_job WHERE worker_id = :worker_id AND state = 'RUNNING'"""
+
+# Every change to a held row is guarded by these four, whatever else a statement says. The plus keeps the planner off
+# vtqueue_job_worker, which it prefers to the key after ANALYZE: all rows of a worker would be read for each of them.
+GUARD = """vtqueue_job.id = json_extract(mine.value, '$[0]') AND vtqueue_job.claims = json_extract(mine.value, '$[1]')
+    AND +vtqueue_job.worker_id = json_extract(mine.value, '$[2]') AND vtqueue_job.state = 'RUNNING'"""
+
+RENEW = f"""
+UPDATE vtqueue_job SET visible_at = :now + lease_us FROM json_each(:held) AS mine WHERE {GUARD}"""
+
+NOT_HELD = f"""
+SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
+FROM json_each(:held) AS mine
+WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD})"""
+
+EXTEND = """
+UPDATE vtqueue_job SET visible_at = :now + :lease_us, lease_us = :lease_us
+WHERE id = :id AND claims = :claims AND worker_id = :worker_id AND state = 'RUNNING' AND visible_at > :now"""
+
+SETTLE = f"""
+UPDATE vtqueue_job
+SET state = json_extract(mine.value, '$[3]'),
+    worker_id = CASE json_extract(mine.value, '$[3]') WHEN 'READY' THEN '' ELSE worker_id END,
+    attempts = json_extract(mine.value, '$[4]'),
+    visible_at = coalesce(json_extract(mine.value, '$[5]'), visible_at),
+    finished_at = json_extract(mine.value, '$[6]'),
+    expires_at = json_extract(mine.value, '$[7]'),
+    result = json_extract(mine.value, '$[8]'),
+    history = coalesce(json_extract(mine.value, '$[9]'), history)
+FROM json_each(:settlements) AS mine WHERE {GUARD}"""
+
+# Run after SETTLE changed fewer rows than it was given. A row that is just as the settlement leaves it was settled by
+# it, now or by a commit whose answer never came. The claim number alone would not do: a row that somebody else gave
+# back, buried or requeued since has it too.
+NOT_SETTLED = """
+SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
+FROM json_each(:settlements) AS mine
+WHERE NOT EXISTS (
+    SELECT 1 FROM vtqueue_job
+    WHERE id = json_extract(mine.value, '$[0]') AND claims = json_extract(mine.value, '$[1]')
+      AND state = json_extract(mine.value, '$[3]') AND attempts = json_extract(mine.value, '$[4]')
+      AND visible_at = coalesce(json_extract(mine.value, '$[5]'), visible_at)
+      AND finished_at IS json_extract(mine.value, '$[6]')
+)"""
+
+REMOVE_EXPIRED = """
+DELETE FROM vtqueue_job
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'SUCCESSFUL' AND expires_at = finished_at"""
+
+BURY = f"""
+INSERT INTO vtqueue_deadletter (
+    id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, enqueued_at,
+    started_at, expires_at, died_at, exception_class, message, fingerprint, payload, history
+) SELECT
+    vtqueue_job.id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key,
+    enqueued_at, started_at, json_extract(mine.value, '$[4]'), json_extract(mine.value, '$[3]'),
+    json_extract(mine.value, '$[6]'), json_extract(mine.value, '$[7]'), json_extract(mine.value, '$[8]'), payload,
+    json_extract(mine.value, '$[5]')
+FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE {GUARD}"""
+
+REMOVE_BURIED = f"""
+DELETE FROM vtqueue_job WHERE rowid IN (
+    SELECT vtqueue_job.rowid FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE {GUARD}
+)"""
+
+NOT_BURIED = """
+SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
+FROM json_each(:settlements) AS mine
+WHERE NOT EXISTS (
+    SELECT 1 FROM vtqueue_deadletter
+    WHERE id = json_extract(mine.value, '$[0]') AND claims = json_extract(mine.value, '$[1]')
+      AND died_at = json_extract(mine.value, '$[3]')
+)"""
+
+# One statement over both tables: between two of them a job could be on its way from one to the other.
+FIND = f"""
+SELECT {COLUMNS}, visible_at, state, finished_at, result FROM vtqueue_job WHERE id = :id
+UNION ALL
+SELECT id, queue_name, task_path, priority, died_at, claims, attempts, max_attempts, worker_id, lease_us,
+    enqueued_at, started_at, payload, history, died_at, 'FAILED', died_at, NULL
+FROM vtqueue_deadletter WHERE id = :id"""
+
+# The claim number goes with the job: a holder from before its death must stay stale. OR IGNORE: a letter whose unique
+# key is taken meanwhile, or that somebody damaged, stays where it is.
+REQUEUE = """
+INSERT OR IGNORE INTO vtqueue_job (
+    id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, enqueued_at,
+    started_at, state, visible_at, payload, history
+) SELECT
+    id, queue_name, task_path, priority, claims, 0, max_attempts, '', lease_us, unique_key, enqueued_at,
+    started_at, 'READY', :now, payload, history
+FROM vtqueue_deadletter WHERE id IN (SELECT value FROM json_each(:ids))"""
+
+REQUEUED = """
+SELECT json_group_array(id) FROM vtqueue_deadletter
+WHERE id IN (SELECT value FROM json_each(:ids)) AND id IN (SELECT id FROM vtqueue_job)"""
+
+REMOVE_REQUEUED = """
+DELETE FROM vtqueue_deadletter
+WHERE id IN (SELECT value FROM json_each(:ids)) AND id IN (SELECT id FROM vtqueue_job)"""
+
+PURGE = """
+DELETE FROM vtqueue_job WHERE rowid IN (
+    SELECT rowid FROM vtqueue_job
+    WHERE queue_name = :queue_name AND finished_at IS NULL AND (state = 'READY' OR visible_at <= :now)
+    LIMIT :limit
+)"""
+
+PRUNABLE = """
+SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE expires_at <= :now AND finished_at IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM vtqueue_deadletter WHERE expires_at <= :now)"""
+
+PRUNE_JOBS = """
+DELETE FROM vtqueue_job WHERE rowid IN (
+    SELECT rowid FROM vtqueue_job WHERE expires_at <= :now AND finished_at IS NOT NULL ORDER BY expires_at LIMIT :limit
+)"""
+
+PRUNE_LETTERS = """
+DELETE FROM vtqueue_deadletter WHERE rowid IN (
+    SELECT rowid FROM vtqueue_deadletter WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
+)"""
+
+COUNT = "SELECT count(*) FROM vtqueue_job WHERE queue_name = :queue_name AND finished_at IS NULL"
+
+BACKLOG = """
+SELECT count(*) FROM vtqueue_job
+WHERE finished_at IS NULL AND (task_path = '') = :raw AND visible_at <= :now
+  AND (:names IS NULL OR queue_name IN (SELECT value FROM json_each(:names)))"""
+
+CHANGED = "PRAGMA data_version"

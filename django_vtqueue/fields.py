@@ -1,0 +1,59 @@
+"""The field of an instant: integer microseconds in the database, a datetime in Python.
+
+Django's own datetimes are text on SQLite and do not compare reliably there, and naive local times would move a lease
+when daylight saving ends.
+"""
+
+from datetime import date, datetime
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.utils.dateparse import parse_datetime
+
+from .clock import EPOCH, MICROSECOND, from_instant, to_instant
+
+
+class InstantField(models.Field):
+    """A moment, to the microsecond, the same on every database and in every time zone.
+
+    Lookups take datetimes (and, for what compares many rows, the integer itself).
+    """
+
+    description = "Moment (integer microseconds since 1970 UTC)"
+
+    def get_internal_type(self) -> str:
+        return "BigIntegerField"
+
+    def from_db_value(self, value: int | None, expression: Any, connection: Any) -> datetime | None:
+        return None if value is None else from_instant(value)
+
+    def to_python(self, value: Any) -> datetime | None:
+        if value is None or isinstance(value, datetime):
+            return value
+        if isinstance(value, int):
+            return from_instant(value)
+        if isinstance(value, date):
+            return datetime(value.year, value.month, value.day)
+        if isinstance(value, str) and (moment := parse_datetime(value)):
+            return moment
+        raise ValidationError("%(value)r is not a moment; give a datetime or ISO 8601 text.", params={"value": value})
+
+    def get_prep_value(self, value: Any) -> int | None:
+        if isinstance(value, int):
+            return value
+        moment = self.to_python(value)
+        return None if moment is None else to_instant(moment)
+
+    def value_from_object(self, obj: models.Model) -> str | None:  # type: ignore[override]
+        """Return what exports and forms show: text, for of a datetime Django's JSON keeps the milliseconds only."""
+        return None if getattr(obj, self.attname) is None else self.value_to_string(obj)
+
+    def value_to_string(self, obj: models.Model) -> str:
+        """Return the moment in UTC, whole: local time without its zone is two moments when the clocks go back."""
+        instant = self.get_prep_value(getattr(obj, self.attname))
+        return "" if instant is None else (EPOCH + instant * MICROSECOND).isoformat()
+
+    def formfield(self, **kwargs: Any) -> forms.Field | None:
+        return super().formfield(**{"form_class": forms.DateTimeField, **kwargs})

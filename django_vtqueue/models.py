@@ -1,0 +1,144 @@
+"""The tables. A job is a row; what is held is held by a lease that ends by itself.
+
+The queue itself reads and writes them by the SQL in ``engines``; these models are their definition, for migrations,
+the admin and your own queries.
+"""
+
+from django.db import models
+from django.db.models import BooleanField, ExpressionWrapper, F, Q
+from django.utils.translation import gettext_lazy as _
+
+from . import states
+from .fields import InstantField
+from .ids import new_uuid
+
+UNFINISHED = Q(finished_at__isnull=True)
+RAW = ExpressionWrapper(Q(task_path=""), output_field=BooleanField())
+
+
+class Entry(models.Model):
+    """What a job and a dead letter have in common; all of it survives a requeue."""
+
+    id = models.UUIDField(primary_key=True, default=new_uuid, editable=False)
+    queue_name = models.CharField(_("queue"), max_length=255)
+    task_path = models.TextField(_("task"), blank=True, default="", help_text=_("Empty for a raw payload."))
+    priority = models.SmallIntegerField(_("priority"), default=0)
+    claims = models.PositiveIntegerField(_("claims"), default=0, help_text=_("The claim number: a fencing token."))
+    attempts = models.PositiveIntegerField(_("attempts"), default=0, help_text=_("Attempts used of max_attempts."))
+    max_attempts = models.PositiveIntegerField(_("max. attempts"), help_text=_("0: unlimited"))
+    worker_id = models.CharField(_("worker"), max_length=255, blank=True, default="")
+    lease_us = models.BigIntegerField(_("visibility timeout (µs)"))
+    unique_key = models.CharField(max_length=255, null=True, blank=True)
+    enqueued_at = InstantField(_("enqueued"))
+    started_at = InstantField(_("last started"), null=True, blank=True)
+    expires_at = InstantField(_("kept until"), null=True, blank=True)
+
+    class Meta:
+        abstract = True
+
+
+class Job(Entry):
+    """A job that waits, runs, or has succeeded."""
+
+    state = models.CharField(_("state"), max_length=10, default=states.READY)
+    visible_at = InstantField(_("visible at"), help_text=_("From this moment on it may be claimed."))
+    finished_at = InstantField(_("finished"), null=True, blank=True)
+    # Large columns last, so that the short ones are read without them.
+    payload = models.TextField(_("payload"))
+    history = models.TextField(_("history"), default="[]")
+    result = models.TextField(_("result"), null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("job")
+        verbose_name_plural = _("jobs")
+        permissions = [
+            ("enqueue_job", "Can enqueue a job"),
+            ("run_job", "Can run a job now"),
+            ("cancel_job", "Can cancel a job"),
+            ("pause_queue", "Can pause and resume a queue"),
+        ]
+        indexes = [
+            # The claim: equality on all but the last column, then a range; ties end in the rowid.
+            models.Index(RAW, F("priority").desc(), F("visible_at"), name="vtqueue_job_due", condition=UNFINISHED),
+            models.Index(
+                F("queue_name"),
+                RAW,
+                F("priority").desc(),
+                F("visible_at"),
+                name="vtqueue_job_queue",
+                condition=UNFINISHED,
+            ),
+            models.Index(fields=["worker_id"], name="vtqueue_job_worker", condition=Q(state=states.RUNNING)),
+            models.Index(fields=["expires_at"], name="vtqueue_job_expires", condition=Q(expires_at__isnull=False)),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["queue_name", "unique_key"],
+                name="vtqueue_job_unique",
+                condition=UNFINISHED & Q(unique_key__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="vtqueue_job_state",
+                condition=Q(state__in=[states.READY, states.RUNNING], finished_at__isnull=True)
+                | Q(state=states.SUCCESSFUL, finished_at__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="vtqueue_job_holder",
+                condition=Q(state=states.READY, worker_id="") | (~Q(state=states.READY) & ~Q(worker_id="")),
+            ),
+            models.CheckConstraint(name="vtqueue_job_priority", condition=Q(priority__gte=-100) & Q(priority__lte=100)),
+            models.CheckConstraint(name="vtqueue_job_lease", condition=Q(lease_us__gt=0)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.task_path or self.queue_name} {self.pk}"
+
+
+class DeadLetter(Entry):
+    """A job whose attempts are used up, or that gave up, with everything needed to understand it and send it again."""
+
+    died_at = InstantField(_("died"))
+    exception_class = models.CharField(_("exception"), max_length=255)
+    message = models.CharField(_("message"), max_length=255, blank=True)
+    fingerprint = models.CharField(_("fingerprint"), max_length=32)
+    payload = models.TextField(_("payload"))
+    history = models.TextField(_("history"), default="[]")
+
+    class Meta:
+        verbose_name = _("dead letter")
+        verbose_name_plural = _("dead letters")
+        permissions = [
+            ("requeue_deadletter", "Can requeue a dead letter"),
+            ("discard_deadletter", "Can discard a dead letter"),
+        ]
+        indexes = [
+            models.Index(fields=["exception_class"], name="vtqueue_letter_exception"),
+            models.Index(fields=["message"], name="vtqueue_letter_message"),
+            models.Index(fields=["fingerprint"], name="vtqueue_letter_fingerprint"),
+            models.Index(fields=["died_at"], name="vtqueue_letter_died"),
+            models.Index(fields=["expires_at"], name="vtqueue_letter_expires", condition=Q(expires_at__isnull=False)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.task_path or self.queue_name} {self.pk}: {self.exception_class}"
+
+
+class WorkerProcess(models.Model):
+    """A live worker: for people, and to learn of its death before its leases end. Correctness needs none of it."""
+
+    worker_id = models.CharField(_("worker"), max_length=255, primary_key=True)
+    host = models.CharField(_("host"), max_length=255)
+    pid = models.PositiveIntegerField(_("pid"))
+    queues = models.TextField(_("queues"), help_text=_("Names, separated by commas; empty: all."), blank=True)
+    slots = models.PositiveIntegerField(_("slots"))
+    started_at = InstantField(_("started"))
+    heartbeat_at = InstantField(_("last heartbeat"))
+    doorbell = models.TextField(_("doorbell"), blank=True, help_text=_("Path of the socket that wakes it."))
+
+    class Meta:
+        verbose_name = _("worker")
+        verbose_name_plural = _("workers")
+        permissions = [("stop_worker", "Can stop a worker")]
+
+    def __str__(self) -> str:
+        return self.worker_id
