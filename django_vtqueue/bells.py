@@ -1,0 +1,187 @@
+"""Doorbells: a publisher wakes the workers of its machine by a Unix datagram, 0.1 ms after its commit.
+
+A worker's socket lies in a folder of the user's own, named after the database; whoever publishes rings all that lie
+there. A bell that is missed costs at most the worker's next look (100 ms), so every error of ringing is ignored.
+"""
+
+import atexit
+import logging
+import os
+import socket
+import stat
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+
+from django.db import connections, transaction
+
+logger = logging.getLogger("django_vtqueue")
+
+CACHED_FOR = 1.0  # seconds for which a publisher believes in the bells it found
+UNPROVEN = "q"  # begins the token of a bell that nobody looks for: that of Queue.run
+LONGEST_PATH = 107  # bytes of an AF_UNIX address, less its end
+
+
+def folder_of(configured: str | None) -> Path:
+    """Return the folder of the sockets: ``OPTIONS['doorbells']``, or one for this user in the temporary folder."""
+    return Path(configured) if configured else Path(tempfile.gettempdir()) / f"vtqueue-{os.getuid()}"
+
+
+def name_of(alias: str) -> str:
+    """Return a short name for a database, the same in every process that uses it."""
+    given = connections[alias].settings_dict
+    name = os.path.realpath(given["NAME"]) if connections[alias].vendor == "sqlite" else str(given["NAME"])
+    return blake2b(f"{name}|{given['HOST']}|{given['PORT']}".encode(), digest_size=6).hexdigest()
+
+
+class Doorbell:
+    """A worker's own bell: a socket to listen at, and the ``path`` that others ring ("" if there can be none)."""
+
+    def __init__(self, alias: str, folder: Path, token: str) -> None:
+        self.path = ""
+        self._socket: socket.socket | None = None
+        path = folder / f"{name_of(alias)}-{token}"
+        try:
+            if len(os.fsencode(path)) > LONGEST_PATH:
+                raise OSError(f"its path is longer than {LONGEST_PATH} bytes: {path}")
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            about = folder.stat()
+            if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
+                raise OSError(f"{folder} is not this user's own with mode 0700")
+            bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            bell.bind(str(path))
+        except (OSError, AttributeError) as error:  # AttributeError: a system without Unix sockets
+            logger.warning("no doorbell, publishers are noticed within 0.1 s instead: %s", error)
+            return
+        self._socket, self.path = bell, str(path)
+
+    def fileno(self) -> int | None:
+        """Return the file descriptor of the socket; None if there is none."""
+        return self._socket.fileno() if self._socket else None
+
+    def listen(self, rung: Callable[[], None]) -> None:
+        """Call ``rung`` each time somebody rings, from a small thread, until the bell is closed."""
+
+        def wait() -> None:
+            while self._wait():
+                rung()
+
+        if self._socket:
+            threading.Thread(target=wait, name="doorbell", daemon=True).start()
+
+    def _wait(self) -> bool:
+        assert self._socket
+        try:
+            message = self._socket.recv(16)
+            with suppress(BlockingIOError):
+                while self._socket.recv(16, socket.MSG_DONTWAIT):
+                    pass  # a burst of rings is one
+        except OSError:
+            return False
+        return message != b"close"
+
+    def wait_for(self, seconds: float) -> None:
+        """Block until somebody rings, for ``seconds`` at the most."""
+        if self._socket is None:
+            time.sleep(seconds)
+            return
+        self._socket.settimeout(max(seconds, 0.001))
+        with suppress(OSError):
+            self._socket.recv(16)
+
+    def close(self) -> None:
+        """Take the bell away; a thread that waits at it goes on."""
+        if self._socket is None:
+            return
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ringer:
+            ringer.sendto(b"close", socket.MSG_DONTWAIT, self.path)
+        with suppress(OSError):
+            os.unlink(self.path)
+        self._socket.close()
+
+
+def proves_death(path: str) -> bool:
+    """Return whether a bell's owner is certainly dead: its socket lies there and nobody has it open.
+
+    A full one (alive, perhaps stopped) and a missing one (another container, a cleaned folder) prove nothing.
+    """
+    if not path:
+        return False
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ringer:
+            ringer.connect(path)
+    except ConnectionRefusedError:
+        return True
+    except (OSError, AttributeError):
+        return False
+    return False
+
+
+def remove(path: str) -> None:
+    """Take the bell of a dead worker away, so that nobody goes on ringing it."""
+    with suppress(OSError):
+        os.unlink(path)
+
+
+class Ringer:
+    """A process's way to the bells of one database."""
+
+    def __init__(self, alias: str, folder: Path) -> None:
+        self.folder, self.prefix, self.pid = folder, f"{name_of(alias)}-", os.getpid()
+        self._paths: list[str] = []
+        self._looked = 0.0
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) if hasattr(socket, "AF_UNIX") else None
+
+    def ring(self) -> None:
+        """Wake every worker of the database on this machine; never waits, never raises."""
+        if self._socket is None:
+            return
+        if time.monotonic() - self._looked > CACHED_FOR:
+            self._looked = time.monotonic()
+            with suppress(OSError):
+                self._paths = [str(path) for path in self.folder.iterdir() if path.name.startswith(self.prefix)]
+        for path in self._paths:
+            try:
+                self._socket.sendto(b"ring", socket.MSG_DONTWAIT, path)
+            except ConnectionRefusedError:
+                if path.rpartition("-")[2].startswith(UNPROVEN):
+                    remove(path)  # left by a dead consumer; a worker's is its proof of death, and stays
+            except OSError:
+                pass
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+_ringers: dict[tuple[str, str | None], Ringer] = {}
+_ringers_lock = threading.Lock()
+
+
+def ring(alias: str, folder: str | None) -> None:
+    """Wake the workers of a database."""
+    ringer = _ringers.get((alias, folder))
+    if ringer is None or ringer.pid != os.getpid():  # a forked child has its own
+        with _ringers_lock:
+            ringer = _ringers[alias, folder] = Ringer(alias, folder_of(folder))
+            atexit.register(ringer.close)
+    ringer.ring()
+
+
+def ring_after_commit(alias: str, folder: str | None) -> None:
+    """Wake the workers of a database when the caller's transaction has committed: at once if there is none."""
+    connection = connections[alias]
+    if not connection.in_atomic_block:
+        ring(alias, folder)
+        return
+    if connection.run_on_commit:
+        last = connection.run_on_commit[-1][1]
+        if isinstance(last, partial) and last.func is ring and last.args == (alias, folder):
+            return  # one ring a commit is enough, and what takes that one back takes back what is written now
+    transaction.on_commit(partial(ring, alias, folder), using=alias, robust=True)

@@ -1,0 +1,75 @@
+"""The claim: take what is due, after writing down what became of the holders before.
+
+Two steps, so that the write lock is held for as short as possible: ``take`` inside a transaction, ``collect`` after its
+commit (nobody else may change a row that is leased to us).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from . import history, states
+from .engines.base import Engine
+from .exceptions import LeaseExpired
+from .failures import recorded
+from .jobs import Due, HeldJob, Scope, Settlement, exhausted, failed
+
+LetterTTL = Callable[[str], int | None]  # queue name -> microseconds for which its dead letters are kept
+
+
+@dataclass(slots=True)
+class Taken:
+    """What a claim took; ``buried``: expired jobs that had no attempt left, moved to the dead letters instead."""
+
+    worker_id: str
+    rows: list[Due] = field(default_factory=list)
+    buried: list[Settlement] = field(default_factory=list)
+
+
+def take(
+    engine: Engine,
+    scopes: Sequence[Scope],
+    limit: int,
+    worker_id: str,
+    now: int,
+    letter_ttl: LetterTTL,
+    *,
+    lease_us: int | None = None,
+    resumed_at: int = 0,
+) -> Taken:
+    """Lease up to ``limit`` due rows to ``worker_id``; to be called inside ``engine.transaction()``."""
+    rows = [row for scope in scopes for row in engine.due(scope, limit, now, resumed_at)]
+    if len(scopes) > 1:
+        rows = sorted(rows, key=lambda row: (-row.priority, row.visible_at, row.rowid))[:limit]
+    taken = Taken(worker_id)
+    dead = set()
+    if expired := [row.rowid for row in rows if row.expired]:
+        held = engine.read(expired)
+        endings = {rowid: end_lease(job, now, letter_ttl) for rowid, job in held.items()}
+        engine.settle(list(endings.values()))
+        dead = {rowid for rowid, ending in endings.items() if ending.state == states.FAILED}
+        taken.buried = [endings[rowid] for rowid in dead]
+    taken.rows = [row for row in rows if row.rowid not in dead]
+    if taken.rows:
+        engine.lease([row.rowid for row in taken.rows], worker_id, now, lease_us)
+    return taken
+
+
+def end_lease(job: HeldJob, now: int, letter_ttl: LetterTTL) -> Settlement:
+    """Return how an expired job goes on: due at once, or a dead letter when that was its last attempt."""
+    failure = recorded(LeaseExpired, f"The lease expired, held by {job.worker_id}.")
+    delay = None if exhausted(job) else 0
+    return failed(job, history.LEASE_EXPIRED, failure, now, delay, letter_ttl(job.queue_name))
+
+
+def collect(engine: Engine, taken: Taken) -> list[HeldJob]:
+    """Return the jobs taken, in claim order; without any whose lease has already ended and gone to somebody else."""
+    if not taken.rows:
+        return []
+    jobs = engine.read([row.rowid for row in taken.rows])
+    collected = []
+    for row in taken.rows:
+        job = jobs.get(row.rowid)
+        if job and job.claims == row.claims + 1 and job.worker_id == taken.worker_id:
+            job.due_at = row.visible_at
+            collected.append(job)
+    return collected

@@ -1,0 +1,53 @@
+"""What publishing a payload and enqueueing a task have in common."""
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.utils import timezone
+
+from . import clock
+from .bells import ring_after_commit
+from .conf import Options
+from .engines import engine_for
+from .exceptions import PayloadTooLarge
+from .jobs import NewJobs
+
+MIN_PRIORITY, MAX_PRIORITY = -100, 100
+
+
+def store(new: NewJobs, database: str, options: Options) -> None:
+    """Insert new jobs in the caller's transaction, or in one of their own, and ring the bells after the commit.
+
+    Raise PayloadTooLarge if one of the payloads is larger than ``max_payload_bytes``; then none is stored.
+    """
+    limit = options.policy(new.queue_name).max_payload_bytes
+    for _, payload in new.jobs:
+        if len(payload) > limit // 4 and (size := len(payload.encode())) > limit:
+            raise PayloadTooLarge(
+                f"A payload for queue {new.queue_name!r} has {size:,} bytes; max_payload_bytes allows {limit:,}. "
+                "Store the data elsewhere and publish a reference to it, or raise the limit."
+            )
+    engine_for(database).insert(new)
+    ring_after_commit(database, options.doorbells)
+
+
+def visible_from(now: int, publish_at: datetime | timedelta | None, delay: float | timedelta | None = None) -> int:
+    """Return the instant from which a job may be claimed; raise ValueError for a naive datetime where USE_TZ is on."""
+    if isinstance(publish_at, timedelta):
+        publish_at, delay = None, publish_at
+    if publish_at is not None:
+        if delay is not None:
+            raise ValueError("Give publish_at or delay, not both.")
+        if not isinstance(publish_at, datetime):
+            raise TypeError(f"publish_at (run_after of a task) is {publish_at!r}, but must be a datetime.")
+        if settings.USE_TZ and timezone.is_naive(publish_at):
+            raise ValueError("publish_at is a naive datetime while USE_TZ is on; use timezone.make_aware() on it.")
+        return max(clock.to_instant(publish_at), now)
+    return now + max(clock.microseconds(delay), 0) if delay is not None else now
+
+
+def checked_priority(priority: int) -> int:
+    """Return ``priority``; raise ValueError if it is not a whole number from -100 to 100."""
+    if isinstance(priority, bool) or not isinstance(priority, int) or not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+        raise ValueError(f"priority is {priority!r}, but must be a whole number from {MIN_PRIORITY} to {MAX_PRIORITY}.")
+    return priority

@@ -1,0 +1,269 @@
+"""The primitive: a queue of JSON payloads in your own database.
+
+In short:
+
+    queue = Queue("sensors")
+    queue.publish({"id": 7, "celsius": 21.5}, delay=60)
+
+    while job := queue.claim():  # hidden from everybody else for the visibility timeout
+        handle(job.payload)
+        job.ack()  # done; without it the job reappears by itself
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from threading import Event
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+
+from . import clock, history
+from .claims import collect, take
+from .conf import POLICY, checked, microseconds_or_none
+from .encoding import decode, encode
+from .engines import Engine, database_of, engine_for, options_for
+from .exceptions import LeaseLost
+from .failures import MAX_MESSAGE, Failure, describe, shorten, storable
+from .ids import new_id, parse_id, process_worker_id
+from .jobs import HeldJob, NewJobs, Scope, Settlement, failed, released, succeeded
+from .publishing import checked_priority, store, visible_from
+
+LONGEST_NAME = 255
+
+
+class ClaimedJob:
+    """A job that was claimed, and the right to settle it: once, and only while nobody else has claimed it since."""
+
+    def __init__(self, queue: "Queue", held: HeldJob) -> None:
+        self._queue, self._held = queue, held
+        self.id = UUID(held.id)
+        self.payload: Any = decode(held.payload)
+        self.priority = held.priority
+        self.attempt = held.attempts
+        self.claim_number = held.claims
+        self.visible_at = clock.from_instant(held.visible_at)
+        self.enqueued_at = clock.from_instant(held.enqueued_at)
+
+    def __repr__(self) -> str:
+        return f"<ClaimedJob {self.id} of {self._held.queue_name!r}, claim {self.claim_number}>"
+
+    def ack(self, result: Any = None) -> None:
+        """See Queue.ack."""
+        self._queue.ack(self, result)
+
+    def nack(self, delay: float | timedelta = 0, error: BaseException | str | None = None) -> None:
+        """See Queue.nack."""
+        self._queue.nack(self, delay, error)
+
+    def release(self) -> None:
+        """See Queue.release."""
+        self._queue.release(self)
+
+    def extend(self, seconds: float | timedelta | None = None) -> None:
+        """See Queue.extend."""
+        self._queue.extend(self, seconds)
+
+
+class Queue:
+    """A named queue of JSON payloads in a database table, shared by all processes that use the database.
+
+    ``using``: a database alias (default: the one that the settings give to this queue). ``visibility_timeout`` in
+    seconds and ``max_attempts`` (0: unlimited) default to the settings' values. Raise ValueError for values that are
+    not allowed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        using: str | None = None,
+        visibility_timeout: float | timedelta | None = None,
+        max_attempts: int | None = None,
+    ) -> None:
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+            raise ValueError(f"A queue's name is a text of 1 to {LONGEST_NAME} characters, not {name!r}.")
+        given = {"visibility_timeout": visibility_timeout, "max_attempts": max_attempts}
+        own = checked({key: value for key, value in given.items() if value is not None}, POLICY, f"Queue({name!r})")
+        self.name = name
+        self.options = options_for(name, using)
+        self.database = using or database_of(self.options)
+        self._policy = self.options.policy(name)
+        self._max_attempts = own.get("max_attempts", self._policy.max_attempts)
+        self._lease = clock.microseconds(own.get("visibility_timeout", self._policy.visibility_timeout))
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r}, using={self.database!r})"
+
+    def __bool__(self) -> bool:
+        return True  # an empty queue is a queue
+
+    def __len__(self) -> int:
+        """Return how many jobs are unfinished: due, scheduled, or held by somebody."""
+        return self._engine.count(self.name)
+
+    @property
+    def _engine(self) -> Engine:
+        return engine_for(self.database)
+
+    def publish(
+        self,
+        payload: Any,
+        publish_at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        priority: int = 0,
+        *,
+        max_attempts: int | None = None,
+    ) -> UUID:
+        """Put a job into the queue; inside ``transaction.atomic`` it appears when that commits.
+
+        ``payload``: any JSON value. ``publish_at`` (a datetime) or ``delay`` (seconds): not to be claimed before.
+        ``priority``: -100 to 100, higher first. Returns the job's id. Raises TypeError if the payload is not JSON,
+        ValueError for an argument that is not allowed, PayloadTooLarge.
+        """
+        return self.publish_many(
+            [payload], publish_at=publish_at, delay=delay, priority=priority, max_attempts=max_attempts
+        )[0]
+
+    def publish_many(
+        self,
+        payloads: Iterable[Any],
+        publish_at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        priority: int = 0,
+        *,
+        max_attempts: int | None = None,
+    ) -> list[UUID]:
+        """Put many jobs into the queue in one transaction, all or none; see publish."""
+        own = {} if max_attempts is None else {"max_attempts": max_attempts}
+        attempts = checked(own, POLICY, f"{self!r}.publish").get("max_attempts", self._max_attempts)
+        jobs = [(new_id(), encode(payload)) for payload in payloads]
+        now = self._engine.now()
+        new = NewJobs(
+            queue_name=self.name,
+            task_path="",
+            priority=checked_priority(priority),
+            max_attempts=attempts,
+            lease_us=self._lease,
+            enqueued_at=now,
+            visible_at=visible_from(now, publish_at, delay),
+            jobs=jobs,
+        )
+        if jobs:
+            store(new, self.database, self.options)
+        return [UUID(job_id) for job_id, _ in jobs]
+
+    async def apublish(self, payload: Any, **options: Any) -> UUID:
+        """See publish."""
+        return await sync_to_async(self.publish)(payload, **options)
+
+    async def apublish_many(self, payloads: Iterable[Any], **options: Any) -> list[UUID]:
+        """See publish_many."""
+        return await sync_to_async(self.publish_many)(payloads, **options)
+
+    def claim(self) -> ClaimedJob | None:
+        """Take the next due job, hidden from others for the visibility timeout; None if nothing is due."""
+        jobs = self.claim_many(1)
+        return jobs[0] if jobs else None
+
+    def claim_many(self, limit: int) -> list[ClaimedJob]:
+        """Take up to ``limit`` due jobs in one transaction, by priority and then by time; see claim.
+
+        Raises ValueError if ``limit`` is not a whole number above 0.
+        """
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise ValueError(f"claim_many takes a whole number of jobs, 1 or more, not {limit!r}.")
+        engine, scope = self._engine, Scope((self.name,), raw=True)
+        while True:
+            earliest, now = engine.earliest([scope]), engine.now()
+            if earliest is None or earliest > now:
+                return []  # found by a read: nobody waits for a lock
+            with engine.transaction():
+                taken = take(
+                    engine, [scope], limit, process_worker_id(), now, self.options.letter_ttl, lease_us=self._lease
+                )
+            jobs = self._readable(collect(engine, taken))
+            if jobs or not (taken.rows or taken.buried):
+                return jobs  # else all that was taken became dead letters: what is due behind them is next
+
+    def ack(self, job: ClaimedJob, result: Any = None) -> None:
+        """End a job for good: it is done. ``result``: any JSON value, kept for ``result_ttl``.
+
+        Raises LeaseLost, and changes nothing, if somebody else has claimed the job since; TypeError if the result is
+        not JSON.
+        """
+        ttl = microseconds_or_none(self._policy.result_ttl)
+        self._settle(succeeded(job._held, encode(result), self._engine.now(), ttl))
+
+    def nack(self, job: ClaimedJob, delay: float | timedelta = 0, error: BaseException | str | None = None) -> None:
+        """End an attempt that failed: visible again after ``delay`` seconds, or a dead letter if it was the last one.
+
+        ``error``: an exception or a text for the job's history. Raises LeaseLost like ack.
+        """
+        failure = (
+            describe(error)
+            if isinstance(error, BaseException)
+            else Failure("nack", storable(shorten(str(error or ""), MAX_MESSAGE)), "", "nack")
+        )
+        wait = max(clock.microseconds(delay), 0)
+        now = self._engine.now()
+        self._settle(failed(job._held, history.FAILED, failure, now, wait, self.options.letter_ttl(self.name)))
+
+    def release(self, job: ClaimedJob) -> None:
+        """Give a job back as if it had not been claimed: due at once, no attempt used. Raises LeaseLost like ack."""
+        self._settle(released(job._held, self._engine.now()))
+
+    def extend(self, job: ClaimedJob, seconds: float | timedelta | None = None) -> None:
+        """Keep a job hidden until now + ``seconds`` (default: its visibility timeout); it is not added up.
+
+        Raises LeaseLost if the lease has ended, ValueError if ``seconds`` is not above 0.
+        """
+        held = job._held
+        lease = held.lease_us if seconds is None else clock.microseconds(seconds)
+        if lease <= 0:
+            raise ValueError(f"extend takes seconds above 0, not {seconds!r}.")
+        now = self._engine.now()
+        if not self._engine.extend(held, now, lease):
+            raise LeaseLost(
+                f"Job {job.id} is not held under claim {job.claim_number} any more, or its lease has ended."
+            )
+        job.visible_at = clock.from_instant(now + lease)
+
+    def purge(self) -> int:
+        """Delete every job of the queue that nobody holds, scheduled ones too; return how many."""
+        return self._engine.purge(self.name, self._engine.now())
+
+    def run(self, handler: Callable[[ClaimedJob], Any], *, stop: Event | None = None) -> None:
+        """Claim jobs for ever and call ``handler`` with each; its lease is kept up while it is being handled.
+
+        When the handler returns, the job is acknowledged; when it raises, the attempt has failed and the queue's
+        ``backoff`` says when it is tried again. Ends when ``stop`` is set (it is looked at between jobs), or by
+        KeyboardInterrupt, which gives the job back.
+        """
+        from .consumer import consume
+
+        consume(self, handler, stop or Event())
+
+    def _settle(self, settlement: Settlement) -> None:
+        engine = self._engine
+        with engine.transaction():
+            lost = engine.settle([settlement])
+        if lost:
+            held = settlement.job
+            raise LeaseLost(
+                f"Job {parse_id(held.id)} is not held under claim {held.claims} any more: its lease ended and somebody "
+                "else claimed it, or it was settled before. Nothing was changed."
+            )
+
+    def _readable(self, jobs: list[HeldJob]) -> list[ClaimedJob]:
+        """Return claimed jobs; one whose payload was damaged fails this attempt and is not handed out."""
+        claimed = []
+        for held in jobs:
+            try:
+                claimed.append(ClaimedJob(self, held))
+            except ValueError as error:
+                now, engine = self._engine.now(), self._engine
+                with engine.transaction():
+                    engine.settle(
+                        [failed(held, history.FAILED, describe(error), now, None, self.options.letter_ttl(self.name))]
+                    )
+        return claimed
