@@ -1,0 +1,153 @@
+"""The backend of Django's Tasks framework: a task's call becomes a job."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage
+from django.core.exceptions import ImproperlyConfigured
+from django.utils import timezone
+
+from . import clock, configuration, presence
+from .compat import (
+    BaseTaskBackend,
+    InvalidTask,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    task_enqueued,
+)
+from .conf import Options, parse
+from .encoding import dumps, normalize
+from .engines import database_of, engine_for
+from .ids import dashed, new_id, parse_id
+from .jobs import NewJobs
+from .publishing import store, visible_from
+from .results import stored, unvalidated, with_changes
+from .tasks import OPTIONS, loaded_task, options_of, set_options
+
+Call = tuple[Sequence[Any], Mapping[str, Any]]
+REMEMBERED = 1000  # validated combinations of function, queue and priority
+
+
+def make_task(*, func: Callable[..., Any], **values: Any) -> Task:
+    """Return a Task; this queue's options may be among its values (``django.tasks.task(max_attempts=5)``)."""
+    set_options(func, {key: values.pop(key) for key in list(values) if key in OPTIONS})
+    return Task(func=func, **values)
+
+
+class VTQueueBackend(BaseTaskBackend):
+    """``TASKS = {"default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend"}}``."""
+
+    task_class = staticmethod(make_task)  # type: ignore[assignment]
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+    vtqueue_backend = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self._params = params
+        self._validated: set[tuple[Any, ...]] = set()
+
+    @cached_property
+    def settings(self) -> Options:
+        """The options of this backend; raise ImproperlyConfigured, when they are first needed, for what is wrong."""
+        try:
+            return parse(self._params, self.alias)
+        except ValueError as error:
+            raise ImproperlyConfigured(str(error)) from error
+
+    @property
+    def database(self) -> str:
+        """The alias that its workers, the admin and the commands use."""
+        return database_of(self.settings)
+
+    def validate_task(self, task: Task) -> None:
+        """See Django's. What inspects the function is done once for each; ``run_after`` may also be a timedelta."""
+        moment = task.run_after
+        key = (task.func, task.takes_context, task.priority, task.queue_name)
+        if key not in self._validated:
+            super().validate_task(task if moment is None else with_changes(task, run_after=None))
+            if len(self._validated) >= REMEMBERED:
+                self._validated.clear()
+            self._validated.add(key)
+        if moment is not None and settings.USE_TZ and hasattr(moment, "tzinfo") and timezone.is_naive(moment):
+            raise InvalidTask("run_after must be an aware datetime.")
+
+    def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
+        """Store one call of a task, in the caller's transaction if there is one.
+
+        Raise InvalidTask for a task that this backend does not take, TypeError for arguments that are not JSON,
+        PayloadTooLarge.
+        """
+        return self.enqueue_many(task, [(args, kwargs)])[0]
+
+    def enqueue_many(self, task: Task, calls: Iterable[Call]) -> list[TaskResult]:
+        """Store many calls of a task in one transaction, all or none; see enqueue."""
+        self.validate_task(task)
+        options = options_of(task.func)
+        policy = self.settings.policy(task.queue_name)
+        given = [(normalize(list(args)), normalize(kwargs)) for args, kwargs in calls]
+        jobs = [(new_id(), dumps({"args": args, "kwargs": kwargs})) for args, kwargs in given]
+        database = self.database
+        now = engine_for(database).now()
+        new = NewJobs(
+            queue_name=task.queue_name,
+            task_path=task.module_path,
+            priority=int(task.priority),
+            max_attempts=options.get("max_attempts", policy.max_attempts),
+            lease_us=clock.microseconds(options.get("visibility_timeout", policy.visibility_timeout)),
+            enqueued_at=now,
+            visible_at=visible_from(now, task.run_after),
+            jobs=jobs,
+        )
+        if jobs:
+            store(new, database, self.settings)
+            if settings.DEBUG:
+                presence.hint_missing_worker(database, task.queue_name)
+        return self._announce(new, task, given)
+
+    def _announce(self, new: NewJobs, task: Task, given: list[tuple[list[Any], dict[str, Any]]]) -> list[TaskResult]:
+        if new.visible_at > new.enqueued_at:
+            task = with_changes(task, run_after=clock.from_instant(new.visible_at))
+        enqueued_at = clock.from_instant(new.enqueued_at)
+        results = []
+        for (job_id, _), (args, kwargs) in zip(new.jobs, given, strict=True):
+            result = unvalidated(
+                TaskResult,
+                task=task,
+                id=dashed(job_id),
+                status=TaskResultStatus.READY,
+                enqueued_at=enqueued_at,
+                args=args,
+                kwargs=kwargs,
+                backend=self.alias,
+                errors=[],
+                worker_ids=[],
+            )
+            task_enqueued.send(type(self), task_result=result)
+            results.append(result)
+        return results
+
+    def get_result(self, result_id: str) -> TaskResult:
+        """Return the result of a task by its id; raise TaskResultDoesNotExist for one that is unknown or malformed."""
+        job_id = parse_id(result_id)
+        job = engine_for(self.database).find(job_id.hex) if job_id else None
+        if job is None or not job.task_path:
+            raise TaskResultDoesNotExist(result_id)
+        return stored(job, self.alias, self.settings.task_modules)
+
+    def task_options(self, task_path: str) -> Mapping[str, Any]:
+        """Return the options of the task that a stored path names; none if it is not loaded, or no task.
+
+        The control loop of a worker asks: it imports nothing, for that may take long or end the process.
+        """
+        return options_of(task.func) if (task := loaded_task(task_path)) else {}
+
+    def check(self, **kwargs: Any) -> list[CheckMessage]:
+        """Return what is wrong with the configuration; reads no database."""
+        return configuration.problems(self.alias, self._params)

@@ -1,0 +1,52 @@
+"""Django's Tasks framework: its own from 6.0 on, its official backport before. Everything else imports it from here."""
+
+from typing import TYPE_CHECKING
+
+import django
+from django.core.exceptions import ImproperlyConfigured
+
+if TYPE_CHECKING or django.VERSION >= (6, 0):  # the types are those of django-stubs, whatever the version
+    from django.tasks import DEFAULT_TASK_BACKEND_ALIAS, task_backends
+    from django.tasks import task as framework_task
+    from django.tasks.backends.base import BaseTaskBackend
+    from django.tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
+    from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
+    from django.tasks.signals import task_enqueued, task_finished, task_started
+
+    FRAMEWORK_APP = None
+else:
+    try:
+        from django_tasks import DEFAULT_TASK_BACKEND_ALIAS, task_backends
+        from django_tasks import task as framework_task
+        from django_tasks.backends.base import BaseTaskBackend
+        from django_tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
+        from django_tasks.exceptions import InvalidTaskError as InvalidTask
+        from django_tasks.exceptions import TaskResultDoesNotExist
+        from django_tasks.signals import task_enqueued, task_finished, task_started
+    except ModuleNotFoundError as error:
+        if error.name != "django_tasks":
+            raise
+        raise ImproperlyConfigured(
+            f"Django {django.get_version()} has no Tasks framework of its own; install its backport:\n\n"
+            '    python -m pip install "django-vtqueue[backport]"\n'
+        ) from error
+
+    FRAMEWORK_APP = "django_tasks"
+
+__all__ = [
+    "DEFAULT_TASK_BACKEND_ALIAS",
+    "FRAMEWORK_APP",
+    "BaseTaskBackend",
+    "InvalidTask",
+    "Task",
+    "TaskContext",
+    "TaskError",
+    "TaskResult",
+    "TaskResultDoesNotExist",
+    "TaskResultStatus",
+    "framework_task",
+    "task_backends",
+    "task_enqueued",
+    "task_finished",
+    "task_started",
+]

@@ -1,0 +1,126 @@
+"""What is wrong with the settings, as system checks; reads no database."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.apps import apps
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning
+from django.db import connections
+from django.utils.module_loading import import_string
+
+from .compat import FRAMEWORK_APP
+from .conf import Options, configured, parse
+from .engines import ENGINES, database_of
+
+
+def problems(alias: str, params: Mapping[str, Any]) -> list[CheckMessage]:
+    """Return the errors of one entry of ``TASKS``; what follows from an error is left out."""
+    found = missing_apps(alias)
+    if not apps.is_installed("django_vtqueue"):
+        return found
+    try:
+        options = parse(params, alias)
+    except ValueError as error:
+        return [*found, *(Error(line, id="vtqueue.E002") for line in str(error).splitlines())]
+    if wrong := wrong_database(options, alias):
+        return [*found, wrong]
+    return [*found, *missing_handlers(options, alias), *overlaps(alias), *unenforced_limits(options, alias)]
+
+
+def missing_apps(alias: str) -> list[CheckMessage]:
+    """Return an error for each app that the queue needs and INSTALLED_APPS lacks."""
+    found: list[CheckMessage] = []
+    if FRAMEWORK_APP and not apps.is_installed(FRAMEWORK_APP):
+        found.append(
+            Error(
+                f"{FRAMEWORK_APP!r} is not in INSTALLED_APPS: without it nothing checks and logs tasks.",
+                hint=f'INSTALLED_APPS = [..., "{FRAMEWORK_APP}", "django_vtqueue"]',
+                id="vtqueue.E006",
+            )
+        )
+    if not apps.is_installed("django_vtqueue"):
+        found.append(
+            Error(
+                f"TASKS[{alias!r}] uses django_vtqueue, but the app is not installed: its tables would be missing.",
+                hint='INSTALLED_APPS = [..., "django_vtqueue"]',
+                id="vtqueue.E001",
+            )
+        )
+    return found
+
+
+def wrong_database(options: Options, alias: str) -> CheckMessage | None:
+    """Return an error if the database is not there, or is of a kind that is not supported."""
+    if options.database is not None and options.database not in settings.DATABASES:
+        known = ", ".join(settings.DATABASES)
+        return Error(
+            f"TASKS[{alias!r}]: the database {options.database!r} is not in DATABASES (there are: {known}).",
+            hint='"OPTIONS": {"database": "default"}',
+            id="vtqueue.E003",
+        )
+    database = database_of(options)
+    if connections[database].vendor in ENGINES:
+        return None
+    return Error(
+        f"TASKS[{alias!r}]: database {database!r} is {connections[database].vendor}, but django_vtqueue "
+        f"supports {', '.join(ENGINES)}.",
+        hint='"OPTIONS": {"database": "jobs"}, where DATABASES["jobs"] is a SQLite database.',
+        id="vtqueue.E004",
+    )
+
+
+def unenforced_limits(options: Options, alias: str) -> list[CheckMessage]:
+    """Return a warning if a hard time limit is set that threads cannot keep."""
+    if options.processes > 1 or not any(options.policy(name).hard_timeout for name in ["", *options.queue_options]):
+        return []
+    return [
+        Warning(
+            f"TASKS[{alias!r}] sets a hard_timeout, but its workers run jobs in threads, which cannot be ended.",
+            hint='"OPTIONS": {"processes": 2}, or start the worker with --processes 2.',
+            id="vtqueue.W004",
+        )
+    ]
+
+
+def missing_handlers(options: Options, alias: str) -> list[CheckMessage]:
+    """Return an error for each handler of raw jobs that cannot be imported."""
+    found: list[CheckMessage] = []
+    for queue_name in options.handler_queues():
+        path = options.policy(queue_name).handler or ""
+        try:
+            import_string(path)
+        except ImportError as error:
+            found.append(
+                Error(
+                    f"TASKS[{alias!r}]: the handler {path!r} of queue {queue_name!r} cannot be imported: {error}.",
+                    hint=f'"queue_options": {{"{queue_name}": {{"handler": "app.module.function"}}}}',
+                    id="vtqueue.E007",
+                )
+            )
+    return found
+
+
+def overlaps(alias: str) -> list[CheckMessage]:
+    """Return an error if an entry before ``alias`` shares queues with it: each one's workers would take both's jobs."""
+    try:
+        entries = configured()
+    except ValueError:
+        return []  # said by the check of that entry
+    mine = entries[alias]
+    for other, options in entries.items():
+        if other == alias:
+            break
+        if database_of(options) != database_of(mine):
+            continue
+        shared = sorted(mine.queues & options.queues)
+        if shared or not mine.queues or not options.queues:
+            what = f"both have {', '.join(shared)}" if shared else "one of them allows any queue"
+            return [
+                Error(
+                    f"TASKS[{other!r}] and TASKS[{alias!r}] use the same database, and {what}.",
+                    hint='Give each its own queues: "QUEUES": ["default", "emails"] and "QUEUES": ["reports"].',
+                    id="vtqueue.E005",
+                )
+            ]
+    return []
