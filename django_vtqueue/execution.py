@@ -1,0 +1,210 @@
+"""One job to its outcome: calls the task, never raises, encodes what will be stored.
+
+The outcome is a value. Settling it is the control loop's work; announcing it comes after the commit.
+"""
+
+import random
+import time
+from collections.abc import Mapping
+from contextvars import copy_context
+from dataclasses import dataclass
+from inspect import iscoroutinefunction
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from django.utils.module_loading import import_string
+
+from . import clock, history, states
+from .backend import VTQueueBackend
+from .compat import (
+    Task,
+    TaskContext,
+    TaskError,
+    TaskResult,
+    TaskResultStatus,
+    task_backends,
+    task_finished,
+    task_started,
+)
+from .conf import DEFAULT_BACKOFF, Policy, microseconds_or_none
+from .encoding import decode, encode
+from .exceptions import DamagedPayload, GiveUp, LeaseExpired, Retry, TaskTimeout, UnknownTask, WorkerDied
+from .failures import class_path, describe
+from .hygiene import close_leftovers
+from .jobs import HeldJob, Settlement, exhausted, failed, succeeded
+from .limits import limited, timekeeper
+from .queue import ClaimedJob, Queue
+from .results import call_of, change, running, task_of, with_changes
+from .retry import backoff_delay
+from .tasks import find_task, options_of
+
+WORDS = {Retry: history.RETRY, GiveUp: history.GAVE_UP, TaskTimeout: history.TIMED_OUT}
+UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of one execution. ``result`` is None for a raw job; ``seconds``: how long it took."""
+
+    job: HeldJob
+    settlement: Settlement
+    result: TaskResult | None
+    exception: BaseException | None
+    seconds: float
+
+
+def execute(job: HeldJob, backend: VTQueueBackend, *, inline: bool = False) -> Outcome:
+    """Run one job to its end in this thread.
+
+    Whatever the task raises is its outcome, SystemExit and KeyboardInterrupt too; only with ``inline`` (the caller's
+    own thread and transaction, where Ctrl-C raises it) KeyboardInterrupt goes through.
+    """
+    execution = Execution(job, backend)
+    close_leftovers(inline=inline)
+    try:
+        value = encode(execution.call())
+    except BaseException as error:
+        if inline and isinstance(error, KeyboardInterrupt):
+            raise
+        return execution.failed(error)
+    finally:
+        close_leftovers(inline=inline)
+    return execution.succeeded(value)
+
+
+class Execution:
+    """An attempt at a job: the call, and what either end of it means for the job."""
+
+    def __init__(self, job: HeldJob, backend: VTQueueBackend) -> None:
+        self.job, self.backend = job, backend
+        self.policy = backend.settings.policy(job.queue_name)
+        self.options: Mapping[str, Any] = {}  # those of the task, once it is found
+        self.result: TaskResult | None = None
+        self._began = time.perf_counter()
+
+    def call(self) -> Any:
+        """Call what the row names and return what that returns."""
+        job, backend = self.job, self.backend
+        if not job.task_path:
+            return handler_of(job, self.policy)(ClaimedJob(Queue(job.queue_name, using=backend.database), job))
+        task = find_task(job.task_path, tuple(backend.settings.task_modules))
+        self.options = options_of(task.func)
+        args, kwargs = call_of(job)
+        if (task.queue_name, task.priority, task.backend) != (job.queue_name, job.priority, backend.alias):
+            task = with_changes(task, queue_name=job.queue_name, priority=job.priority, backend=backend.alias)
+        self.result = running(job, task, args, kwargs)
+        task_started.send_robust(type(backend), task_result=self.result)
+        if task.takes_context:
+            args = [TaskContext(task_result=self.result), *args]
+        return self.within_limit(task, args, kwargs)
+
+    def within_limit(self, task: Task, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a task; what it activates (a language …) ends with it, and so does its time."""
+        seconds = self.options.get("timeout", self.policy.timeout)
+        context = copy_context()
+        if seconds is None:
+            return context.run(task.call, *args, **kwargs)
+        if iscoroutinefunction(task.func):
+            return context.run(async_to_sync(limited(task.func, seconds)), *args, **kwargs)
+        with timekeeper.limit(seconds):
+            return context.run(task.call, *args, **kwargs)
+
+    def succeeded(self, value: str) -> Outcome:
+        """Return the outcome of a call that returned ``value`` (JSON text)."""
+        settlement = succeeded(self.job, value, clock.now(), microseconds_or_none(self.policy.result_ttl))
+        if self.result:
+            change(self.result, status=TaskResultStatus.SUCCESSFUL, _return_value=decode(value))
+        return self._outcome(settlement, None)
+
+    def failed(self, error: BaseException) -> Outcome:
+        """Return the outcome of a call that raised ``error``: another attempt, or the end."""
+        delay = self.delay_after(error)
+        told = describe(error)  # with what delay_after has added to it
+        word = WORDS.get(type(error), history.FAILED)
+        letter_ttl = self.backend.settings.letter_ttl(self.job.queue_name)
+        wait = None if delay is None else clock.microseconds(delay)
+        settlement = failed(self.job, word, told, clock.now(), wait, letter_ttl)
+        if self.result:
+            self.result.errors.append(TaskError(exception_class_path=told.exception_class, traceback=told.traceback))
+            change(self.result, status=TaskResultStatus(settlement.state))
+        return self._outcome(settlement, error)
+
+    def delay_after(self, error: BaseException) -> float | None:
+        """Return the seconds until the next attempt; None if there shall be none."""
+        if exhausted(self.job) or isinstance(error, (GiveUp, DamagedPayload, *self.options.get("no_retry_for", ()))):
+            return None
+        backoff = self.options.get("backoff", self.policy.backoff)
+        try:
+            if isinstance(error, Retry) and error.delay is not None:
+                return _seconds(error.delay)
+            if callable(backoff):
+                chosen = backoff(error, self.result)
+                return None if chosen is None else _seconds(chosen)
+        except BaseException as fault:  # the task's own mistake must not cost the job
+            error.add_note(f"Its delay could not be found out, so a default was used: {fault!r}")
+            backoff = DEFAULT_BACKOFF if callable(backoff) else backoff
+        delay = backoff_delay(backoff, self.policy.backoff_max, self.job.attempts, random.random())
+        return max(delay, UNKNOWN_TASK_DELAY) if isinstance(error, UnknownTask) else delay
+
+    def _outcome(self, settlement: Settlement, error: BaseException | None) -> Outcome:
+        if self.result and settlement.finished_at is not None:
+            change(self.result, finished_at=clock.from_instant(settlement.finished_at))
+        return Outcome(self.job, settlement, self.result, error, time.perf_counter() - self._began)
+
+
+def announce(outcome: Outcome, backend: VTQueueBackend) -> None:
+    """Send ``task_finished`` for an outcome that ended the job, after the commit that stored it.
+
+    A failure is sent from inside ``except``, so that Django's logger finds the traceback. Receivers that raise (mail
+    to ADMINS, say) are logged by Django and do no harm.
+    """
+    if outcome.result is None or outcome.settlement.state == states.READY:
+        return
+    if outcome.exception is None:
+        task_finished.send_robust(type(backend), task_result=outcome.result)
+        return
+    try:
+        raise outcome.exception
+    except BaseException:
+        task_finished.send_robust(type(backend), task_result=outcome.result)
+
+
+def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:
+    """Return the outcome of a job that became a dead letter without anybody to execute it: its last holder died."""
+    job, failure = settlement.job, settlement.failure
+    kinds = {class_path(kind): kind for kind in (LeaseExpired, TaskTimeout, WorkerDied)}
+    kind = kinds.get(failure.exception_class, WorkerDied) if failure else WorkerDied
+    error = kind(failure.message if failure else "")
+    if not job.task_path:
+        return Outcome(job, settlement, None, error, 0.0)
+    task = task_of(job, backend.alias, backend.settings.task_modules)
+    try:
+        args, kwargs = call_of(job)
+    except DamagedPayload:
+        args, kwargs = [], {}
+    result = running(job, task, args, kwargs)
+    result.errors.append(TaskError(exception_class_path=class_path(kind), traceback=f"{class_path(kind)}: {error}\n"))
+    change(result, status=TaskResultStatus.FAILED, finished_at=clock.from_instant(settlement.finished_at or 0))
+    return Outcome(job, settlement, result, error, 0.0)
+
+
+def longest_run(job: HeldJob, backend: VTQueueBackend) -> float:
+    """Return the seconds after which a job is ended: its ``hard_timeout``, else ``max_runtime``."""
+    policy = backend.settings.policy(job.queue_name)
+    return backend.task_options(job.task_path).get("hard_timeout", policy.hard_timeout) or policy.max_runtime
+
+
+def build_backends() -> None:
+    """Build this thread's backends: jobs run in copies of its context, where each would build its own anew."""
+    task_backends.all()
+
+
+def handler_of(job: HeldJob, policy: Policy) -> Any:
+    """Return the function that the settings name for the raw jobs of a queue; raise UnknownTask if there is none."""
+    if not policy.handler:
+        raise UnknownTask(f"queue_options name no handler for the raw jobs of queue {job.queue_name!r} any more.")
+    return import_string(policy.handler)
+
+
+def _seconds(duration: Any) -> float:
+    return max(clock.microseconds(duration), 0) / clock.SECOND

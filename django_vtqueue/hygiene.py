@@ -1,0 +1,24 @@
+"""Connections between jobs, as between requests."""
+
+from django.db import connections
+
+
+def close_leftovers(*, inline: bool) -> None:
+    """Leave this thread's connections with none too old, none broken, and none in a transaction.
+
+    Each on its own, so that one that fails keeps none of the others open. ``inline``: the caller may be inside an
+    atomic block of its own (a TestCase), which is left alone. In a thread of a worker an open transaction can only be
+    one that the task did not leave, and would keep the write lock: it is rolled back.
+    """
+    for connection in connections.all(initialized_only=True):
+        try:
+            if connection.in_atomic_block:
+                if not inline:
+                    connection.close()
+                    del connections[connection.alias]
+            elif getattr(connection.connection, "in_transaction", False) and connection.get_autocommit():
+                connection.close()  # a BEGIN that Django knows nothing of
+            else:
+                connection.close_if_unusable_or_obsolete()
+        except Exception:
+            del connections[connection.alias]

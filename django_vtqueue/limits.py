@@ -1,0 +1,89 @@
+"""The soft time limit of a task: TaskTimeout, raised inside it."""
+
+import asyncio
+import ctypes
+import heapq
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+from .exceptions import TaskTimeout
+
+
+class Timekeeper:
+    """A thread that raises TaskTimeout in the threads whose time is up; it starts with the first limit.
+
+    An exception reaches a thread between two steps of Python code: not inside a long call of the system or of C (a
+    sleep, a query). What hangs there is ended by ``hard_timeout``, in a child process.
+    """
+
+    def __init__(self) -> None:
+        # Not the RLock of a Condition: entering that passes through Python code, where TaskTimeout could strike.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._limits: list[tuple[float, int, int]] = []  # monotonic deadline, number of the limit, thread
+        self._open: set[int] = set()
+        self._numbers = count()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def limit(self, seconds: float) -> Iterator[None]:
+        """Raise TaskTimeout in this thread if the block takes longer than ``seconds``."""
+        number, thread = next(self._numbers), threading.get_ident()
+        with self._lock:
+            self._start()
+            self._open.add(number)
+            heapq.heappush(self._limits, (time.monotonic() + seconds, number, thread))
+            self._changed.notify()
+        try:
+            yield
+        finally:
+            with self._lock:
+                if number in self._open:
+                    self._open.remove(number)
+                else:
+                    raise_in(thread, None)  # it was too late to be raised inside the block
+
+    def _start(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name="timekeeper", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        with self._changed:
+            while True:
+                wait = self._limits[0][0] - time.monotonic() if self._limits else None
+                if wait is None or wait > 0:
+                    self._changed.wait(wait)
+                    continue
+                _, number, thread = heapq.heappop(self._limits)
+                if number in self._open:
+                    self._open.remove(number)
+                    raise_in(thread, TaskTimeout)
+
+
+def raise_in(thread: int, exception: type[BaseException] | None) -> None:
+    """Raise an exception in another thread of this process, or (None) take back one that has not been raised yet."""
+    argument = ctypes.py_object(exception) if exception else None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), argument)
+
+
+def limited(function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+    """Return an async function with a limit: it runs in a thread of its own, where only its event loop can end it."""
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            async with asyncio.timeout(seconds) as timeout:
+                return await function(*args, **kwargs)
+        except TimeoutError as error:
+            if timeout.expired():
+                raise TaskTimeout from error
+            raise
+
+    return call
+
+
+timekeeper = Timekeeper()

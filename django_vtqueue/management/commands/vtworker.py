@@ -1,0 +1,213 @@
+"""``manage.py vtworker``: work off the jobs of one backend."""
+
+import faulthandler
+import logging
+import os
+import signal
+import sys
+import time
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from django.conf import settings
+from django.core.checks import Tags, run_checks
+from django.core.management.base import BaseCommand, CommandError, OutputWrapper
+
+from ...backend import VTQueueBackend
+from ...clock import microseconds
+from ...compat import DEFAULT_TASK_BACKEND_ALIAS, task_backends
+from ...engines import engine_for
+from ...ids import shown_worker
+from ...schema import mismatch
+from ...tasks import import_task_modules
+from ...worker import systemd
+from ...worker.inline import run_due
+from ...worker.loop import Worker
+from ...worker.plan import Plan, scopes_of, served
+from ...worker.progress import progress
+from ...worker.reload import run_with_reload, stop_with_parent
+from ...worker.report import Report
+from ...worker.stopping import Stopping
+
+logger = logging.getLogger("django_vtqueue")
+
+SWITCH_INTERVAL = 0.0005  # seconds: the control loop gets the interpreter back soon from threads that compute
+LOOK_FOR_TABLES = 1.0
+
+
+class Command(BaseCommand):
+    help = "Works off background jobs until it is told to stop (SIGTERM or Ctrl-C; twice: at once)."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add = parser.add_argument
+        add("--backend", default=DEFAULT_TASK_BACKEND_ALIAS, metavar="ALIAS", help="entry of TASKS (default: default)")
+        add("--queues", metavar="A,B", help="only these queues (default: all of the backend)")
+        add("--threads", type=positive, metavar="N", help="jobs at a time (default: OPTIONS['threads'], or 4)")
+        add(
+            "--processes",
+            type=positive,
+            metavar="N",
+            help="child processes, with as many threads each (default: 1, none)",
+        )
+        add("--drain", action="store_true", help="work until nothing is due, then exit 0")
+        add(
+            "--drain-retries",
+            type=seconds,
+            default=0.0,
+            metavar="SECONDS",
+            help="with --drain: also wait for what becomes due within this time",
+        )
+        add("--max-jobs-per-process", type=positive, metavar="N", help="replace a child process after so many jobs")
+        add("--max-memory", type=positive, metavar="MB", help="replace a child process that has grown to this size")
+        add("--max-jobs", type=positive, metavar="N", help="exit after so many jobs")
+        add("--shutdown-timeout", type=seconds, metavar="S", help="after a signal, give back what still runs then")
+        add("--reload", action="store_true", default=None, help="start anew when code changes (default with DEBUG)")
+        add("--no-reload", action="store_false", dest="reload")
+
+    def handle(self, **options: Any) -> None:
+        owns_process = bool(getattr(self, "_called_from_command_line", False))
+        backend = backend_of(options["backend"])
+        plan = plan_of(options, backend, owns_process)
+        report = Report(everything=options["verbosity"] > 1)
+        reload = settings.DEBUG and not plan.drain if options["reload"] is None else options["reload"]
+        with log_lines(sys.stderr if owns_process else self.stderr, options["verbosity"]):
+            import_task_modules(backend.settings.task_modules)
+            if reload and owns_process:
+                sys.exit(run_with_reload())
+            if engine_for(backend.database).private():
+                self.run_inline(backend, plan, report)
+                return
+            stopping = Stopping(owns_process)
+            with stopping.on_signals():
+                wait_for_tables(backend.database, stopping)
+                if not stopping.count:
+                    self.run_worker(backend, plan, report, stopping)
+
+    def run_worker(self, backend: VTQueueBackend, plan: Plan, report: Report, stopping: Stopping) -> None:
+        for message in run_checks(tags=[Tags.database], databases=[backend.database]):
+            if message.id and message.id.startswith("vtqueue.") and not message.is_silenced():
+                logger.warning("%s (%s)", message.msg, message.id)
+        if plan.owns_process:
+            sys.setswitchinterval(SWITCH_INTERVAL)
+        worker = Worker(backend, plan, report)
+        stopping.then(worker.stop)
+        stop_with_parent(worker.stop)
+        logger.info("vtworker %s ready: %s", shown_worker(worker.id), description(backend, plan))
+        if plan.owns_process:
+            systemd.notify(systemd.READY)
+            faulthandler.register(signal.SIGUSR1, all_threads=True)  # what does every thread do?
+        with progress(worker.engine, worker.scopes, report, show=plan.drain and sys.stderr.isatty()):
+            worker.run()
+        logger.info("vtworker %s done: %d jobs", shown_worker(worker.id), report.ended)
+        if worker.left_running:
+            logging.shutdown()
+            sys.stdout.flush()
+            os._exit(0)
+
+    def run_inline(self, backend: VTQueueBackend, plan: Plan, report: Report) -> None:
+        if not plan.drain:
+            raise CommandError(
+                "Only this thread sees this database (in memory, or inside a transaction): no worker can share it. "
+                "Use --drain to run what is due here and now."
+            )
+        until = None
+        if plan.drain_retries:
+            until = engine_for(backend.database).now() + microseconds(plan.drain_retries)
+        for outcome in run_due(backend, scopes_of(backend, plan.queues), until=until, limit=plan.max_jobs):
+            report.outcome(outcome)
+
+
+EXAMPLE = 'TASKS = {"default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend"}}'
+
+
+def backend_of(alias: str) -> VTQueueBackend:
+    """Return the backend of an alias; raise CommandError if it is not one of ours, or wrongly set up."""
+    ours = [name for name in task_backends if isinstance(task_backends[name], VTQueueBackend)]
+    if alias not in ours:
+        raise CommandError(
+            f"TASKS[{alias!r}] is not a django_vtqueue backend; "
+            + (f"use --backend {' or '.join(ours)}." if ours else "none is. Add one:\n\n" + EXAMPLE)
+        )
+    backend = cast(VTQueueBackend, task_backends[alias])
+    errors = [message for message in backend.check() if message.is_serious() and not message.is_silenced()]
+    if errors:
+        raise CommandError("\n".join(f"{error.msg} ({error.id})" for error in errors))
+    return backend
+
+
+def plan_of(options: dict[str, Any], backend: VTQueueBackend, owns_process: bool) -> Plan:
+    """Return what the command line says; raise CommandError for queues that the backend does not have."""
+    queues = tuple(name.strip() for name in (options["queues"] or "").split(",") if name.strip()) or None
+    allowed = backend.settings.queues | set(backend.settings.handler_queues())
+    if queues and backend.settings.queues and (unknown := sorted(set(queues) - allowed)):
+        raise CommandError(
+            f"TASKS[{backend.alias!r}] has no queue {', '.join(unknown)}; its queues are {', '.join(sorted(allowed))}."
+        )
+    return Plan(
+        queues=queues,
+        processes=(options["processes"] or backend.settings.processes) if owns_process else 1,
+        threads=options["threads"] or backend.settings.threads,
+        drain=options["drain"],
+        drain_retries=options["drain_retries"],
+        max_jobs=options["max_jobs"],
+        max_jobs_per_process=options["max_jobs_per_process"],
+        max_memory=options["max_memory"],
+        shutdown_timeout=options["shutdown_timeout"],
+        owns_process=owns_process,
+    )
+
+
+def description(backend: VTQueueBackend, plan: Plan) -> str:
+    """Return the end of the ready line: queues, threads, database."""
+    queues = ",".join(served(scopes_of(backend, plan.queues))) or "all"
+    threads = f"{plan.threads} thread{'' if plan.threads == 1 else 's'}"
+    if plan.processes > 1:
+        threads = f"{plan.processes} processes of {threads}"
+    return f"queues {queues}; {threads}; {engine_for(backend.database).describe()}"
+
+
+def wait_for_tables(database: str, stopping: Stopping) -> None:
+    """Block until the queue's tables are there and of this version, saying once what has to be done."""
+    said = ""
+    while not stopping.count and (problem := mismatch(database)):
+        if problem != said:
+            logger.warning("%s. Waiting for it.", problem)
+            said = problem
+        time.sleep(LOOK_FOR_TABLES)
+
+
+@contextmanager
+def log_lines(stream: Any, verbosity: int) -> Iterator[None]:
+    """Write the log lines to the command's stderr during the block, unless the project's LOGGING handles them."""
+    if logger.hasHandlers():
+        yield
+        return
+    handler = logging.StreamHandler(stream)
+    if isinstance(stream, OutputWrapper):
+        handler.terminator = ""  # it ends lines itself
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if verbosity else logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+def positive(text: str) -> int:
+    """Return a whole number above 0, for argparse."""
+    if (number := int(text)) < 1:
+        raise ValueError
+    return number
+
+
+def seconds(text: str) -> float:
+    """Return a number of seconds from 0 on, for argparse."""
+    if not 0 <= (number := float(text)) < 1e9:
+        raise ValueError
+    return number

@@ -1,0 +1,107 @@
+"""The workers of one database, as one of them sees the others: who is there, and who has died."""
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Sequence
+
+from .. import states
+from ..backend import VTQueueBackend
+from ..bells import proves_death, remove
+from ..clock import from_instant, microseconds
+from ..engines import Engine
+from ..ids import shown_worker
+from ..jobs import Settlement
+from ..models import WorkerProcess
+from ..presence import HEARTBEAT, SILENCE
+from .deaths import after_death
+
+logger = logging.getLogger("django_vtqueue")
+
+FORGOTTEN_AFTER = 20 * SILENCE  # seconds after which a silent worker's row is removed
+
+
+class Crew:
+    """This worker's row among those of the others."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        backend: VTQueueBackend,
+        worker_id: str,
+        queues: Sequence[str],
+        slots: int,
+        doorbell: str,
+    ) -> None:
+        self.engine, self.backend = engine, backend
+        self.worker = WorkerProcess(
+            worker_id=worker_id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=",".join(queues),
+            slots=slots,
+            doorbell=doorbell,
+        )
+        self._beat_at = 0.0
+
+    @property
+    def _rows(self):  # type: ignore[no-untyped-def]
+        return WorkerProcess.objects.using(self.engine.alias)
+
+    def beat(self) -> None:
+        """Write that this worker is alive, once a heartbeat."""
+        if time.monotonic() < self._beat_at:
+            return
+        now = self.engine.now()
+        self.worker.heartbeat_at = from_instant(now)
+        with self.engine.transaction():
+            if not self._rows.filter(pk=self.worker.pk).update(heartbeat_at=now):
+                self.worker.started_at = from_instant(now)
+                self.worker.save(using=self.engine.alias, force_insert=True)
+        self._beat_at = time.monotonic() + HEARTBEAT
+
+    def sign_off(self) -> None:
+        """Take this worker's row away; if the database stays locked for a second, the others will."""
+        deadline = time.monotonic() + 1
+        while time.monotonic() < deadline:
+            try:
+                with self.engine.transaction():
+                    self._remove(self.worker.pk)
+                return
+            except Exception as error:
+                logger.debug("could not sign off: %s", error)
+                time.sleep(0.01)
+
+    def end_leases_of_the_dead(self) -> list[Settlement]:
+        """Settle what workers held that are proven dead, and forget those long silent; return the settlements."""
+        now = self.engine.now()
+        endings = []
+        for row in list(self._rows.exclude(pk=self.worker.pk)):
+            if proves_death(row.doorbell):
+                endings += self._end_leases(row, now)
+            elif row.heartbeat_at < from_instant(now - microseconds(FORGOTTEN_AFTER)):
+                with self.engine.transaction():
+                    self._remove(row.pk)
+        return endings
+
+    def _end_leases(self, dead: WorkerProcess, now: int) -> list[Settlement]:
+        """Settle what a dead worker held of our queues; the last of those concerned takes its row and bell away."""
+        with self.engine.transaction():
+            held = self.engine.held_by(dead.pk)
+            ours = [job for job in held if self.backend.settings.serves(job.queue_name)]
+            endings = [after_death(self.backend, job, f"Its worker, {job.worker_id},", now) for job in ours]
+            if endings:
+                self.engine.settle(endings)
+            if len(ours) == len(held):
+                self._remove(dead.pk)
+        if len(ours) == len(held):
+            remove(dead.doorbell)
+        if endings:
+            going_on = sum(ending.state == states.READY for ending in endings)
+            logger.info("worker %s died; %d of its jobs go on elsewhere", shown_worker(dead.pk), going_on)
+        return endings
+
+    def _remove(self, worker_id: str) -> None:
+        # Not delete(): where a project listens to every deletion, that begins a transaction inside ours.
+        self._rows.filter(pk=worker_id)._raw_delete(self.engine.alias)

@@ -1,0 +1,110 @@
+"""The jobs that a worker holds: their leases are kept up, and what is not finished is given back."""
+
+import time
+from collections.abc import Iterator, Sequence
+
+from .. import history
+from ..backend import VTQueueBackend
+from ..clock import SECOND
+from ..engines import Engine
+from ..jobs import HeldJob, Key, Settlement, released
+from .deaths import timed_out
+
+GIVEN_BACK_FOR = SECOND  # until a job whose code may still be running is visible again
+HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in it because its time was up
+NEVER = float("inf")
+
+
+class Held:
+    """The claimed jobs of one worker, from the claim to the settlement."""
+
+    def __init__(self, engine: Engine, worker_id: str, backend: VTQueueBackend) -> None:
+        self.engine, self.worker_id, self.backend = engine, worker_id, backend
+        self.renew_at = NEVER  # monotonic: a wall clock that steps must not delay it
+        self._jobs: dict[Key, HeldJob] = {}
+        self._ends: dict[Key, float] = {}  # monotonic: when its time is up; none: it has been told
+        self._told: dict[Key, float] = {}  # monotonic: when it was told
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[HeldJob]:
+        return iter(self._jobs.values())
+
+    def add(self, job: HeldJob, seconds: float) -> None:
+        """Begin to hold a job that may run for ``seconds``."""
+        self._jobs[job.key] = job
+        self._ends[job.key] = time.monotonic() + seconds
+        self.renew_at = min(self.renew_at, time.monotonic() + third(job))
+
+    def remove(self, job: HeldJob) -> None:
+        for kept in (self._jobs, self._ends, self._told):
+            kept.pop(job.key, None)
+
+    def next_end(self) -> float:
+        """Return when the next job's time is up (monotonic)."""
+        return min(self._ends.values(), default=NEVER)
+
+    def overdue(self) -> list[HeldJob]:
+        """Return the jobs whose time is up, each of them once."""
+        now = time.monotonic()
+        keys = [key for key, end in self._ends.items() if end <= now]
+        for key in keys:
+            del self._ends[key]
+            self._told[key] = now
+        return [self._jobs[key] for key in keys]
+
+    def hung(self) -> list[HeldJob]:
+        """Return the jobs that go on though they were told to end."""
+        now = time.monotonic()
+        return [self._jobs[key] for key, told in self._told.items() if now - told > HUNG_AFTER]
+
+    def shortest_lease(self, otherwise: float) -> float:
+        """Return the shortest lease that is held, in seconds."""
+        return min((job.lease_us / SECOND for job in self), default=otherwise)
+
+    def renew(self) -> None:
+        """Hide what is held for one lease more, from now; what turns out to be lost is renewed no longer.
+
+        A transaction of its own, before anything else in a turn. If it fails it is due again at once.
+        """
+        if time.monotonic() < self.renew_at:
+            return
+        self.renew_at = 0.0
+        jobs = [job for job in self if self.backend.settings.policy(job.queue_name).heartbeat]
+        lost: set[Key] = set()
+        if jobs:
+            with self.engine.transaction():
+                lost = self.engine.renew(jobs, self.engine.now())
+        kept = [job for job in jobs if job.key not in lost]
+        self.renew_at = time.monotonic() + min(map(third, kept)) if kept else NEVER
+
+    def release_unknown(self) -> None:
+        """Give back rows that are held in our name without our knowing: a claim whose commit had an unknown end."""
+        unknown = [job for job in self.engine.held_by(self.worker_id) if job.key not in self._jobs]
+        if unknown:
+            now = self.engine.now()
+            with self.engine.transaction():
+                self.engine.settle([released(job, now) for job in unknown])
+
+    def given_back(self, finished: Sequence[HeldJob]) -> list[Settlement]:
+        """Return the settlements that give back what has not finished: a second later, the attempt not counted.
+
+        Its code may still be running: the process must end before that second is over. What was told to end and did
+        not has timed out.
+        """
+        done = {job.key for job in finished}
+        now = self.engine.now()
+        left = [job for key, job in self._jobs.items() if key not in done]
+        return [timed_out(self.backend, job, now) if job.key in self._told else give_back(job, now) for job in left]
+
+
+def third(job: HeldJob) -> float:
+    """Return the time between two renewals of a job, in seconds."""
+    return job.lease_us / 3 / SECOND
+
+
+def give_back(job: HeldJob, now: int) -> Settlement:
+    """Return the settlement of a job that was started and is given back."""
+    entry = history.entry(history.number(job.history), job.worker_id, job.started_at, now, history.RELEASED, None)
+    return released(job, now + GIVEN_BACK_FOR, entry)

@@ -1,0 +1,46 @@
+"""Due jobs, run in the caller's own thread and transaction: for tests, and where no other thread could see the rows."""
+
+from collections.abc import Iterator, Sequence
+
+from ..backend import VTQueueBackend
+from ..claims import collect, take
+from ..engines import engine_for
+from ..execution import Outcome, announce, burial, execute
+from ..ids import new_worker_id
+from ..jobs import Scope, released
+
+
+def run_due(
+    backend: VTQueueBackend, scopes: Sequence[Scope], until: int | None = None, limit: int | None = None
+) -> Iterator[Outcome]:
+    """Run what is due, one job after the other, and what that publishes; yield each outcome once it is stored.
+
+    ``until``: an instant in the future up to which scheduled jobs and retries run as well, each as if its time had
+    come. ``limit``: the most jobs to run. KeyboardInterrupt gives the job back and goes through.
+    """
+    engine, worker_id = engine_for(backend.database), new_worker_id()
+    done = 0
+    while limit is None or done < limit:
+        earliest = engine.earliest(scopes)
+        now = engine.now()
+        if earliest is None or earliest > max(now, until or now):
+            return
+        at = max(now, earliest)  # the time that it is for this job
+        with engine.transaction():
+            taken = take(engine, scopes, 1, worker_id, at, backend.settings.letter_ttl)
+        for settlement in taken.buried:
+            announce(burial(settlement, backend), backend)
+        for job in collect(engine, taken):
+            try:
+                outcome = execute(job, backend, inline=True)
+            except KeyboardInterrupt:
+                with engine.transaction():
+                    engine.settle([released(job, engine.now())])
+                raise
+            outcome.settlement.shift(at - now)
+            with engine.transaction():
+                lost = engine.settle([outcome.settlement])
+            done += 1
+            if not lost:
+                announce(outcome, backend)
+                yield outcome

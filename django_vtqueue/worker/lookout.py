@@ -1,0 +1,65 @@
+"""What a worker knows of due jobs without asking, and how long it may therefore sleep."""
+
+from collections.abc import Sequence
+
+from ..clock import SECOND
+from ..engines import Engine
+from ..jobs import Scope
+
+LOOK = 0.1  # seconds after which a bell that was missed is made good
+NEVER = 1 << 62  # later than any instant
+
+
+class Lookout:
+    """The earliest moment at which a claim may find something, as far as it is known.
+
+    It is forgotten when somebody rings or commits. Nobody takes the write lock to find that nothing is due.
+    """
+
+    def __init__(self, engine: Engine, scopes: Sequence[Scope]) -> None:
+        self.engine, self.scopes = engine, scopes
+        self._next_due: int | None = None  # None: not known
+        self._short = False  # the last claim took all that could be taken
+
+    def forget(self) -> None:
+        """Look again: somebody may have published something."""
+        self._next_due = None
+        self._short = False
+
+    def expect(self, visible_at: int) -> None:
+        """Note that a job of ours becomes due."""
+        if self._next_due is not None:
+            self._next_due = min(self._next_due, visible_at)
+
+    def took(self, found: int, asked: int) -> None:
+        """Note what a claim found; fewer than it asked for means that there was no more."""
+        self._short = found < asked
+        if self._short:
+            self._next_due = None
+
+    def due(self) -> bool:
+        """Return whether a claim may find something; asks the database, by a read, only if that is not known."""
+        now = self.engine.now()
+        if self._next_due is None:
+            earliest = self.engine.earliest(self.scopes)
+            self._next_due = NEVER if earliest is None else earliest
+            if self._short and self._next_due <= now:  # an expired row that may not be taken yet
+                self._next_due = now + round(LOOK * SECOND)
+        return self._next_due <= now
+
+    def worth_a_try(self) -> bool:
+        """Return whether to claim in a transaction that is opened anyway; then what is not known need not be asked."""
+        return not self._short if self._next_due is None else self._next_due <= self.engine.now()
+
+    def seconds_to_sleep(self) -> float:
+        """Return how long nothing will be due, as far as it is known."""
+        if self._next_due is None:
+            return 0.0
+        return max((self._next_due - self.engine.now()) / SECOND, 0.0)
+
+    def nothing_before(self, instant: int) -> bool:
+        """Return whether nothing will be due until ``instant``, not even what may not be taken yet; asks if need be."""
+        if self._next_due is None:
+            return False
+        earliest = self.engine.earliest(self.scopes) if self._short else self._next_due
+        return earliest is None or earliest > instant

@@ -1,0 +1,298 @@
+"""The control loop: one thread that owns every claim, every renewal and every settlement.
+
+All input reaches it through one mailbox. A turn is one transaction: settle what has finished, claim into the free
+slots. Renewals go before it, in a transaction of their own. After the commit jobs are started and results announced.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from queue import Empty, SimpleQueue
+
+from .. import states
+from ..backend import VTQueueBackend
+from ..bells import Doorbell, folder_of
+from ..claims import Taken, collect, take
+from ..clock import microseconds
+from ..engines import new_engine
+from ..execution import Outcome, longest_run
+from ..ids import new_worker_id
+from ..jobs import Key
+from . import systemd
+from .crew import Crew
+from .held import Held
+from .lookout import LOOK, Lookout
+from .mailbox import Finished, Message, Stop, Wake
+from .pauses import Pauses
+from .plan import Plan, scopes_of, served
+from .processes import executors
+from .report import Report, name
+from .settling import settle_alone, settle_before
+from .trouble import Episode
+
+logger = logging.getLogger("django_vtqueue")
+
+CHORES = 1.0  # seconds between two looks for dead workers and for what may be pruned
+PRUNED_AT_ONCE = 500
+LAST_ANNOUNCEMENTS = 5.0  # seconds for the receivers of signals when everything has ended
+
+
+class Worker:
+    """Runs the jobs of one backend until it is told to stop, or, with ``drain``, until nothing is due."""
+
+    def __init__(self, backend: VTQueueBackend, plan: Plan, report: Report) -> None:
+        settings = backend.settings
+        self.backend, self.plan, self.report = backend, plan, report
+        self.id = new_worker_id()
+        self.engine = new_engine(backend.database, traced=False)
+        self.scopes = scopes_of(backend, plan.queues)
+        self.mailbox: SimpleQueue[Message] = SimpleQueue()
+        self.bell = Doorbell(backend.database, folder_of(settings.doorbells), self.id.rpartition(":")[2])
+        slots = plan.processes * plan.threads
+        self.crew = Crew(self.engine, backend, self.id, served(self.scopes), slots, self.bell.path)
+        self.pool = executors(
+            plan,
+            backend,
+            report,
+            self.bell.fileno(),
+            finished=lambda outcome: self.mailbox.put(Finished(outcome)),
+            wake=lambda: self.mailbox.put(Wake()),
+        )
+        self.held = Held(self.engine, self.id, backend)
+        self.lookout = Lookout(self.engine, self.scopes)
+        self.pauses = Pauses(settings.shortest_lease())
+        self.episode = Episode(self.engine)
+        self.outcomes: list[Outcome] = []  # finished, not yet settled
+        self.stops = 0
+        self.started = 0
+        self.left_running = False  # afterwards: whether code of jobs that were given back may still run
+        self._stop_by = float("inf")  # monotonic
+        self._chores_at = self._look_at = self._watchdog_at = 0.0
+        self._unsure = False  # the last turn may or may not have been committed
+
+    def run(self) -> None:
+        """Work until told to stop, or until there is nothing left to do."""
+        self.pool.start()
+        self.bell.listen(lambda: self.mailbox.put(Wake()))
+        with self.engine.impatient():
+            try:
+                while not self.done():
+                    if not self.episode.waiting():
+                        self.try_turn()
+                    self.read_mail(self.patience())
+            finally:
+                self.leave()
+
+    def try_turn(self) -> None:
+        """Take a turn; one that fails is not the end."""
+        try:
+            self.turn()
+            self.episode.over()
+        except Exception as error:
+            self.endure(error)
+
+    def stop(self) -> None:
+        """Ask for a graceful stop; from any thread, and from a signal handler. Twice: at once."""
+        self.mailbox.put(Stop())
+
+    def done(self) -> bool:
+        """Return whether there is nothing left to do, or no time left to do it."""
+        if self.stops > 1 or time.monotonic() >= self._stop_by:
+            return True
+        if len(self.held) > len(self.held.hung()) or self.outcomes:
+            return False
+        if self.stops or (self.plan.max_jobs and self.started >= self.plan.max_jobs):
+            return True
+        return self.plan.drain and self.drained()
+
+    def drained(self) -> bool:
+        """Return whether nothing is due, nor will be within ``drain_retries``."""
+        if self.episode.waiting():
+            return False
+        try:
+            return self.lookout.nothing_before(self.engine.now() + microseconds(self.plan.drain_retries))
+        except Exception as error:
+            self.endure(error)
+            return False
+
+    # A turn
+
+    def turn(self) -> None:
+        """Renew, settle and claim, then start and announce."""
+        resumed_at = self.pauses.noticed(self.held, self.engine.now(), self.episode.lasts())
+        self.held.renew()
+        self.end_overdue()
+        self.pool.maintain()
+        self.chores()
+        if self._unsure:
+            self.held.release_unknown()
+            self._unsure = False
+        outcomes = list(self.outcomes)
+        free = self.free_slots()
+        if not (free and (self.lookout.worth_a_try() if outcomes else self.lookout.due())):
+            free = 0
+        if not outcomes and not free:
+            return
+        lost: set[Key] = set()
+        taken = Taken(self.id)
+        self._unsure = True
+        with self.engine.transaction():
+            if outcomes:
+                lost = self.engine.settle([outcome.settlement for outcome in outcomes])
+            if free:
+                letter_ttl = self.backend.settings.letter_ttl
+                now = self.engine.now()
+                taken = take(self.engine, self.scopes, free, self.id, now, letter_ttl, resumed_at=resumed_at)
+        self.settled(outcomes, lost)
+        self.claimed(taken, free)
+        self._unsure = False
+
+    def settled(self, outcomes: Sequence[Outcome], lost: set[Key]) -> None:
+        """After the commit: forget what has ended, and have it announced."""
+        del self.outcomes[: len(outcomes)]
+        for outcome in outcomes:
+            self.held.remove(outcome.job)
+            if outcome.job.key in lost:
+                self.report.lost(outcome.job)
+                self.pool.forget(outcome)
+                continue
+            if outcome.settlement.state == states.READY:
+                self.lookout.expect(outcome.settlement.visible_at or 0)
+            self.pool.announce(outcome)
+
+    def claimed(self, taken: Taken, asked: int) -> None:
+        """After the commit: start what was claimed."""
+        for settlement in taken.buried:
+            self.pool.announce_burial(settlement)
+        for job in collect(self.engine, taken):
+            self.held.add(job, longest_run(job, self.backend))
+            self.started += 1
+            self.pool.run(job)
+        if asked:
+            self.lookout.took(len(taken.rows) + len(taken.buried), asked)
+
+    def free_slots(self) -> int:
+        """Return how many jobs may be claimed now; those that have finished make room in the same turn."""
+        if self.stops:
+            return 0
+        free = self.pool.slots - len(self.held) + len(self.outcomes)
+        if self.plan.max_jobs:
+            free = min(free, self.plan.max_jobs - self.started)
+        return max(free, 0)  # a child that has just died or retired takes its slots with it
+
+    def end_overdue(self) -> None:
+        """End what has run for too long; if a thread cannot be ended, drain the others, and leave."""
+        for job in self.held.overdue():
+            logger.warning("%s runs for too long; it is told to end", name(job))
+            self.pool.end(job)
+        if not self.stops and (hung := self.held.hung()):
+            logger.warning("%s does not end; this worker finishes its other jobs and leaves", name(hung[0]))
+            self.stops = 1
+
+    def endure(self, error: Exception) -> None:
+        """Go on after an error: wait if it is one that passes, else find out which settlement it was."""
+        if self.engine.trouble(error) is None and self.outcomes:
+            logger.warning("a turn failed (%r): its settlements are made one by one", error)
+            try:
+                outcomes = list(self.outcomes)
+                self.settled(outcomes, settle_alone(self.engine, outcomes, self.backend.settings.letter_ttl))
+                return
+            except Exception as again:
+                error = again
+        self.episode.failed(error)
+
+    # Between turns
+
+    def patience(self) -> float:
+        """Return the seconds for which the loop may sleep, as long as nobody writes to it."""
+        now = time.monotonic()
+        if self.episode.waiting():
+            return self.episode.retry_at - now
+        if self.outcomes or self.done():
+            return 0.0
+        until = min(self.held.renew_at, self.held.next_end(), self._chores_at, self._stop_by)
+        if not self.free_slots():
+            return max(until - now, 0.0)
+        return max(min(until - now, self._look_at - now, self.lookout.seconds_to_sleep()), 0.0)
+
+    def read_mail(self, patience: float) -> None:
+        """Wait for a message for ``patience`` seconds, then read all there are."""
+        try:
+            self.read(self.mailbox.get(timeout=patience) if patience > 0 else self.mailbox.get_nowait())
+            while True:
+                self.read(self.mailbox.get_nowait())
+        except Empty:
+            pass
+        self.report.tick()
+        if self.plan.owns_process and time.monotonic() >= self._watchdog_at:
+            self._watchdog_at = time.monotonic() + CHORES
+            systemd.notify(systemd.WATCHDOG)
+        if time.monotonic() < self._look_at or self.episode.waiting():
+            return
+        self._look_at = time.monotonic() + LOOK
+        try:
+            if self.engine.changed():
+                self.lookout.forget()
+        except Exception as error:
+            self.endure(error)
+
+    def read(self, message: Message) -> None:
+        """Take note of one message."""
+        match message:
+            case Finished(outcome):
+                self.outcomes.append(outcome)
+            case Wake():
+                self.lookout.forget()
+            case Stop():
+                self.stops += 1
+                if self.plan.owns_process:
+                    systemd.notify(systemd.STOPPING)
+                if self.plan.shutdown_timeout is not None:
+                    self._stop_by = min(self._stop_by, time.monotonic() + self.plan.shutdown_timeout)
+
+    def chores(self) -> None:
+        """Once a second: the heartbeat, the leases of dead workers, and some pruning."""
+        if time.monotonic() < self._chores_at:
+            return
+        self.crew.beat()  # if a lock prevents it, the next turn begins with it: no job is held before we are known
+        self._chores_at = time.monotonic() + CHORES
+        for settlement in self.crew.end_leases_of_the_dead():
+            self.lookout.forget()
+            if settlement.state == states.FAILED:
+                self.pool.announce_burial(settlement)
+        now = self.engine.now()
+        if self.engine.prunable(now) and self.engine.prune(now, PRUNED_AT_ONCE) == PRUNED_AT_ONCE:
+            self._chores_at = 0.0  # there is more: go on after the next turn
+
+    # The end
+
+    def leave(self) -> None:
+        """Give back what still runs, end the threads or children, and take the bell and the worker's row away.
+
+        Where code of jobs that are given back cannot be ended, the rest is left to the others: this process must end
+        before those jobs are visible again, and its bell, left behind, proves that it has.
+        """
+        self.read_mail(0)  # what has finished meanwhile
+        if not self.held:
+            self.pool.stop(LAST_ANNOUNCEMENTS)
+        elif self.pool.kill():
+            self.give_back()
+        elif self.plan.owns_process:
+            self.left_running = True
+            self.give_back()
+            self.report.close()
+            return
+        self.report.close()
+        self.bell.close()
+        self.crew.sign_off()
+
+    def give_back(self) -> None:
+        """Settle what has finished and release the rest.
+
+        A database that is locked is waited for, but not for longer than the leases last: then they end by themselves.
+        """
+        settlements = [outcome.settlement for outcome in self.outcomes]
+        unfinished = self.held.given_back([outcome.job for outcome in self.outcomes])
+        deadline = time.monotonic() + self.held.shortest_lease(0) / 3
+        if settle_before(deadline, self.engine, settlements + unfinished, self.episode):
+            self.report.given_back(unfinished)

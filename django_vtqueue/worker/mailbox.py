@@ -1,0 +1,25 @@
+"""All that reaches the control loop, from threads, bells and signals."""
+
+from dataclasses import dataclass
+
+from ..execution import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A thread has finished a job."""
+
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Somebody has rung."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Claim nothing more and end when what runs has ended; a second one: give it back and leave."""
+
+
+Message = Finished | Wake | Stop

@@ -1,0 +1,114 @@
+"""The threads that run jobs, and tell the world what became of them."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+
+from django.db import connections
+
+from ..backend import VTQueueBackend
+from ..exceptions import TaskTimeout
+from ..execution import Execution, Outcome, announce, build_backends, burial, execute
+from ..hygiene import close_leftovers
+from ..jobs import HeldJob, Key, Settlement
+from ..limits import raise_in
+from .report import Report
+
+logger = logging.getLogger("django_vtqueue")
+
+Work = Callable[[], None]
+
+
+class Pool:
+    """``size`` threads that run jobs, and one that announces; ``finished`` is called with each outcome."""
+
+    def __init__(self, size: int, backend: VTQueueBackend, report: Report, finished: Callable[[Outcome], None]) -> None:
+        self.slots, self.backend, self.report, self.finished = size, backend, report, finished
+        self._running: dict[Key, int] = {}  # which thread
+        self._lock = threading.Lock()
+        self._jobs: SimpleQueue[Work | None] = SimpleQueue()
+        self._news: SimpleQueue[Work | None] = SimpleQueue()  # a slow receiver of a signal must keep no job waiting
+        self._threads = [self._thread(f"vtworker-{number}", self._jobs) for number in range(1, size + 1)]
+        self._announcer = self._thread("vtworker-announcer", self._news)
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in (*self._threads, self._announcer):
+            thread.start()
+
+    def run(self, job: HeldJob) -> None:
+        """Have a job run; its outcome goes to ``finished``."""
+        self._jobs.put(partial(self._execute, job))
+
+    def end(self, job: HeldJob) -> None:
+        """End a job whose time is up: TaskTimeout is raised in it."""
+        with self._lock:
+            if thread := self._running.get(job.key):
+                raise_in(thread, TaskTimeout)
+
+    def forget(self, outcome: Outcome) -> None:
+        """Drop an outcome whose lease was lost."""
+
+    def maintain(self) -> None:
+        """Threads need no care."""
+
+    def kill(self) -> bool:
+        """Return whether no code of jobs runs any more: threads cannot be ended."""
+        return False
+
+    def announce(self, outcome: Outcome) -> None:
+        """Have an outcome told that is stored: the log line, the signal."""
+        self._news.put(lambda: self._announce(outcome))
+
+    def announce_burial(self, settlement: Settlement) -> None:
+        """Have it told that a job died with its worker."""
+        self._news.put(lambda: self._announce(burial(settlement, self.backend)))
+
+    def stop(self, seconds: float) -> None:
+        """Let the threads finish what they were given, and end; wait for them for ``seconds`` at the most."""
+        deadline = time.monotonic() + seconds
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join(max(deadline - time.monotonic(), 0))
+        self._news.put(None)
+        self._announcer.join(max(deadline - time.monotonic(), 0))
+
+    def _execute(self, job: HeldJob) -> None:
+        with self._lock:
+            self._running[job.key] = threading.get_ident()
+        outcome = None
+        try:
+            outcome = execute(job, self.backend)
+            self._ended(job)
+        except TaskTimeout as error:  # raised after the end of the task; it is raised only once
+            self._ended(job)
+            outcome = outcome or Execution(job, self.backend).failed(error)
+        self.finished(outcome)
+
+    def _ended(self, job: HeldJob) -> None:
+        with self._lock:
+            self._running.pop(job.key, None)
+            raise_in(threading.get_ident(), None)
+
+    def _announce(self, outcome: Outcome) -> None:
+        self.report.outcome(outcome)
+        announce(outcome, self.backend)
+        close_leftovers(inline=False)
+
+    def _thread(self, name: str, inbox: "SimpleQueue[Work | None]") -> threading.Thread:
+        return threading.Thread(target=self._work, args=(inbox,), name=name, daemon=True)
+
+    def _work(self, inbox: "SimpleQueue[Work | None]") -> None:
+        try:
+            build_backends()
+            while work := inbox.get():
+                try:
+                    work()
+                except BaseException:  # a mistake of ours: jobs end as outcomes
+                    logger.exception("a worker thread met an error and goes on")
+        finally:
+            connections.close_all()

@@ -1,0 +1,285 @@
+"""Child processes that run jobs: more than one core, and code that may be killed without ending the worker."""
+
+import logging
+import resource
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from .. import clock, states
+from ..backend import VTQueueBackend
+from ..execution import Outcome
+from ..jobs import HeldJob, Key, Settlement, released
+from ..retry import trouble_pause
+from . import spawn, wire
+from .deaths import after_death, timed_out
+from .plan import Plan
+from .pool import Pool
+from .report import Report
+
+logger = logging.getLogger("django_vtqueue")
+
+LAST_ANNOUNCEMENTS = 5.0  # seconds for the receivers of signals in a child that ends
+LIVED = 5.0  # seconds: a child that ends sooner has probably not been able to start
+Finished = Callable[[Outcome], None]
+
+
+class Process:
+    """One child, as its parent sees it."""
+
+    def __init__(
+        self, backend: VTQueueBackend, threads: int, bell: int | None, finished: Finished, wake: Callable[[], None]
+    ) -> None:
+        self.backend, self.threads = backend, threads
+        self.slots = 0  # none until it is ready
+        self.jobs: dict[Key, HeldJob] = {}  # what it runs
+        self.began = time.monotonic()
+        self.given = 0  # jobs, in all
+        self.retired = False
+        self.ended = False
+        self._overdue: set[Key] = set()  # for them it is killed
+        self._finished, self._wake = finished, wake
+        self._lock = threading.Lock()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.connection = Connection(ours.detach())
+            descriptor = theirs.fileno()
+            # The bell stays open until the last child has ended: only then does it prove that none of its jobs runs.
+            inherited = [descriptor] if bell is None else [descriptor, bell]
+            self.process = subprocess.Popen(spawn.command(backend.alias, threads, descriptor), pass_fds=inherited)
+        self._outbox: SimpleQueue[tuple[Any, ...] | None] = SimpleQueue()
+        self._told_to_stop = False
+        for work in (self._listen, self._talk):
+            threading.Thread(target=work, name=f"child {self.process.pid}", daemon=True).start()
+
+    def run(self, job: HeldJob) -> None:
+        """Have a job run; if the child has just died, it is given back."""
+        with self._lock:
+            if not self.ended:
+                self.given += 1
+                self.jobs[job.key] = job
+                self.say("execute", wire.packed_job(job))
+                return
+        self._finished(not_started(job))
+
+    def say(self, verb: str, *values: Any) -> None:
+        """Send a message, from a thread that may wait for the child to read: the control loop must not.
+
+        If the child is gone it is lost, and its death is noticed by who listens.
+        """
+        self._outbox.put((verb, *values))
+
+    def stop(self, seconds: float) -> None:
+        """Ask the child, once, to end when its announcements are made, for which it has some ``seconds``."""
+        if not self._told_to_stop:
+            self._told_to_stop = True
+            self.say("stop", seconds)
+
+    def retire(self) -> None:
+        """Give it no more jobs; it ends when those that it has are done and announced."""
+        self.retired, self.slots = True, 0
+
+    def memory(self) -> int:
+        """Return the resident memory in MiB; 0 where the system does not tell."""
+        with suppress(OSError, IndexError, ValueError):
+            pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+            return pages * resource.getpagesize() // 2**20
+        return 0
+
+    def end(self, job: HeldJob) -> None:
+        """Kill the child because a job of its does not end."""
+        self._overdue.add(job.key)
+        self.process.kill()
+
+    def kill(self) -> None:
+        """End the child at once; when this returns none of its code runs."""
+        self.process.kill()
+        self.process.wait()
+
+    def _talk(self) -> None:
+        with suppress(OSError):
+            while message := self._outbox.get():
+                wire.send(self.connection, *message)
+
+    def _listen(self) -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                verb, values = wire.receive(self.connection)
+                if verb == "ready":
+                    self.slots = self.threads
+                    self._wake()
+                else:
+                    self._hear(*values)
+        self.process.wait()  # only now is it certain that none of its code runs
+        self._outbox.put(None)
+        with self._lock:
+            self.ended, self.slots = True, 0
+        for job in self.jobs.values():
+            self._finished(Outcome(job, self._left_behind(job), None, None, 0.0))
+        self._wake()
+
+    def _left_behind(self, job: HeldJob) -> Settlement:
+        """Return how a job goes on that the child did not finish; its neighbours are not charged for one that hung."""
+        now = clock.now()
+        if job.key in self._overdue:
+            return timed_out(self.backend, job, now)
+        if self._overdue:
+            return released(job, now)
+        return after_death(self.backend, job, f"Process {self.process.pid} of its worker", now)
+
+    def _hear(self, settlement: dict[str, Any], seconds: float) -> None:
+        told = wire.unpacked(settlement)
+        self.jobs.pop(told.job.key, None)
+        self._finished(Outcome(told.job, told, None, None, seconds))
+
+
+class Processes:
+    """``processes`` children of ``threads`` threads each; to the control loop the same as a Pool of threads."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        backend: VTQueueBackend,
+        report: Report,
+        bell: int | None,
+        finished: Finished,
+        wake: Callable[[], None],
+    ) -> None:
+        self.plan, self.backend, self.report, self.bell = plan, backend, report, bell
+        self._finished, self._wake = finished, wake
+        self._children: list[Process] = []
+        self._homes: dict[Key, Process] = {}  # who has executed what is not announced yet
+        self._start_at = 0.0  # monotonic
+        self._failures = 0
+        self._log: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    @property
+    def slots(self) -> int:
+        """How many jobs the children that are ready can run."""
+        return sum(process.slots for process in self._children)
+
+    def start(self) -> None:
+        """Start the children, and a thread that writes the log."""
+        threading.Thread(target=self._write_log, name="report", daemon=True).start()
+        self.maintain()
+
+    def maintain(self) -> None:
+        """Retire children that are worn out, and replace those that have ended or are about to.
+
+        After a growing pause, if they end as soon as they are started.
+        """
+        for process in list(self._children):
+            if process.ended:
+                self._bury_child(process)
+            elif process.slots and self._worn_out(process):
+                process.retire()
+            elif process.retired and not process.jobs and process not in self._homes.values():
+                process.stop(LAST_ANNOUNCEMENTS)
+        active = sum(not process.retired for process in self._children)
+        while active < self.plan.processes and time.monotonic() >= self._start_at:
+            self._children.append(Process(self.backend, self.plan.threads, self.bell, self._finished, self._wake))
+            active += 1
+
+    def run(self, job: HeldJob) -> None:
+        """Have a job run by the child that has most room."""
+        process = max(self._children, key=lambda process: process.slots - len(process.jobs), default=None)
+        if process is None:
+            self._finished(not_started(job))
+            return
+        self._homes[job.key] = process
+        process.run(job)
+
+    def end(self, job: HeldJob) -> None:
+        """End a job whose time is up, by killing its child."""
+        if home := self._homes.get(job.key):
+            home.end(job)
+
+    def announce(self, outcome: Outcome) -> None:
+        """Have an outcome told that is stored: the log line here, the signal in the child that still has the rest."""
+        self._log.put(lambda: self.report.outcome(outcome))
+        home = self._homes.pop(outcome.job.key, None)
+        if home and not home.ended:
+            home.say("tell", *outcome.job.key)
+        elif outcome.settlement.state == states.FAILED:
+            self._bury(outcome.settlement)
+
+    def forget(self, outcome: Outcome) -> None:
+        """Drop an outcome whose lease was lost."""
+        if home := self._homes.pop(outcome.job.key, None):
+            home.say("forget", *outcome.job.key)
+
+    def announce_burial(self, settlement: Settlement) -> None:
+        """Have it told that a job died with its worker."""
+        self._log.put(lambda: self.report.dead(settlement))
+        self._bury(settlement)
+
+    def stop(self, seconds: float) -> None:
+        """End the children, once their last announcements are made."""
+        for process in self._children:
+            process.stop(seconds)
+        deadline = time.monotonic() + seconds
+        for process in self._children:
+            with suppress(subprocess.TimeoutExpired):
+                process.process.wait(max(deadline - time.monotonic(), 0.01))
+        self.kill()
+        self._log.put(None)
+
+    def kill(self) -> bool:
+        """End the children at once; return whether none of their code runs any more, which is certain."""
+        for process in self._children:
+            process.kill()
+        return True
+
+    def _worn_out(self, process: Process) -> bool:
+        if self.plan.max_jobs_per_process and process.given >= self.plan.max_jobs_per_process:
+            return True
+        return bool(self.plan.max_memory) and process.memory() >= (self.plan.max_memory or 0)
+
+    def _bury_child(self, process: Process) -> None:
+        self._children.remove(process)
+        if process.retired:
+            return
+        logger.warning("process %d ended with code %s", process.process.pid, process.process.returncode)
+        self._failures = 0 if time.monotonic() - process.began > LIVED else self._failures + 1
+        self._start_at = time.monotonic() + (trouble_pause(self._failures) if self._failures else 0)
+
+    def _bury(self, settlement: Settlement) -> None:
+        if alive := next((process for process in self._children if process.slots), None):
+            alive.say("bury", wire.packed(settlement))
+
+    def _write_log(self) -> None:
+        while write := self._log.get():
+            try:
+                write()
+            except Exception:
+                logger.exception("a line of the log could not be written")
+
+
+def executors(
+    plan: Plan,
+    backend: VTQueueBackend,
+    report: Report,
+    bell: int | None,
+    finished: Finished,
+    wake: Callable[[], None],
+) -> Pool | Processes:
+    """Return what runs the jobs: threads of this process, or child processes.
+
+    ``bell``: the file descriptor of the worker's doorbell. ``finished`` is called with each outcome, ``wake`` when
+    there is new room for jobs; both from other threads.
+    """
+    if plan.processes == 1:
+        return Pool(plan.threads, backend, report, finished)
+    return Processes(plan, backend, report, bell, finished, wake)
+
+
+def not_started(job: HeldJob) -> Outcome:
+    """Return the outcome of a job that nobody could run: it is given back."""
+    return Outcome(job, released(job, clock.now()), None, None, 0.0)

@@ -1,0 +1,146 @@
+"""The worker's log: a line for each job while they are few, a summary a second when they are many."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from .. import clock, states
+from ..execution import Outcome
+from ..jobs import HeldJob, Settlement
+
+logger = logging.getLogger("django_vtqueue")
+
+MANY = 50  # lines in a second; above it a line for each job would halve the throughput
+SLOW = 1.0  # seconds of run time from which a job is always worth its line
+
+
+class Report:
+    """Writes what became of jobs; ``everything``: a line for each, however many they are."""
+
+    def __init__(self, *, everything: bool = False) -> None:
+        self.everything = everything
+        self.quiet = False  # successes are shown otherwise
+        self.listeners: list[Callable[[Outcome], None]] = []
+        self.ended = 0
+        self._lock = threading.Lock()
+        self._second = 0
+        self._count = self._unsaid = 0
+        self._many = False
+
+    def outcome(self, outcome: Outcome) -> None:
+        """Write what came of an execution, once it is stored."""
+        job, settlement = outcome.job, outcome.settlement
+        if settlement.state == states.READY and settlement.failure is None:
+            return  # given back: it has not ended
+        with self._lock:
+            self.ended += 1
+        for listener in self.listeners:
+            listener(outcome)
+        if settlement.state == states.FAILED:
+            self.dead(settlement)
+        elif settlement.failure is not None:
+            wait = ((settlement.visible_at or 0) - clock.now()) / clock.SECOND
+            limit = f"/{job.max_attempts}" if job.max_attempts else ""
+            logger.info(
+                "retry %s attempt=%d%s %s; next in %.1fs",
+                name(job),
+                job.attempts,
+                limit,
+                words(settlement),
+                max(wait, 0),
+            )
+        elif self._worth_a_line(outcome.seconds):
+            logger.info(
+                "ok    %s queue=%s attempt=%d wait=%s run=%s",
+                name(job),
+                job.queue_name,
+                job.attempts,
+                duration(max((job.started_at or 0) - job.due_at, 0) / clock.SECOND),
+                duration(outcome.seconds),
+            )
+
+    def dead(self, settlement: Settlement) -> None:
+        """Write that a job has become a dead letter."""
+        job = settlement.job
+        logger.info(
+            "dead  %s after %d attempt%s: %s; requeue it in the admin, under Dead letters",
+            name(job),
+            job.attempts,
+            "" if job.attempts == 1 else "s",
+            words(settlement),
+        )
+
+    def lost(self, job: HeldJob) -> None:
+        """Write that a job was finished too late: somebody else has it."""
+        held = (clock.now() - (job.started_at or clock.now())) / clock.SECOND
+        logger.info("lost  %s lease lost after %s; result dropped", name(job), duration(held))
+
+    def given_back(self, settlements: Sequence[Settlement]) -> None:
+        """Write what became of the jobs that still ran when the worker left."""
+        for settlement in settlements:
+            if settlement.state == states.FAILED:
+                self.dead(settlement)
+        count = sum(settlement.state == states.READY for settlement in settlements)
+        logger.info("gave back %d job%s", count, "" if count == 1 else "s")
+
+    def close(self) -> None:
+        """Write the summary of what has not been written yet."""
+        with self._lock:
+            self._turn_over(self._second + 1)
+
+    def tick(self) -> None:
+        """Write the summary of the second that has ended, if there is one."""
+        with self._lock:
+            self._turn_over(int(time.monotonic()))
+
+    def _worth_a_line(self, seconds: float) -> bool:
+        if self.quiet:
+            return False
+        if self.everything or seconds >= SLOW:
+            return True
+        with self._lock:
+            self._turn_over(int(time.monotonic()))
+            self._count += 1
+            if self._many or self._count > MANY:
+                self._unsaid += 1
+                return False
+            return True
+
+    def _turn_over(self, second: int) -> None:
+        """Begin a new second: the one before decides whether its jobs get a line each."""
+        if second == self._second:
+            return
+        if self._unsaid:
+            more = "" if self._many else "more "
+            logger.info("ok    %s %sjobs in the last second", f"{self._unsaid:,}", more)
+        self._many = self._count > MANY and second == self._second + 1
+        self._second, self._count, self._unsaid = second, 0, 0
+
+
+class Silence(Report):
+    """For a child process: its parent writes the log."""
+
+    def outcome(self, outcome: Outcome) -> None:
+        """Write nothing."""
+
+
+def name(job: HeldJob) -> str:
+    """Return a job as the log shows it: its task, and the end of its id."""
+    return f"{job.task_path or job.queue_name} …{job.id[-8:]}"
+
+
+def words(settlement: Settlement) -> str:
+    """Return why an attempt failed, in one line."""
+    failure = settlement.failure
+    if failure is None:
+        return ""
+    first = failure.message.partition("\n")[0][:200]
+    return f"{failure.exception_class.rpartition('.')[2]}: {first}" if first else failure.exception_class
+
+
+def duration(seconds: float) -> str:
+    """Return a duration for people: 41ms, 3.2s, 61s."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    return f"{seconds:.1f}s" if seconds < 10 else f"{seconds:.0f}s"

@@ -1,0 +1,55 @@
+"""Settling when something is in the way: a settlement that fails for a reason of its own, or little time left."""
+
+import logging
+import time
+from collections.abc import Sequence
+
+from .. import history
+from ..claims import LetterTTL
+from ..engines import Engine
+from ..execution import Outcome
+from ..failures import Failure
+from ..jobs import Key, Settlement, failed
+from .trouble import Episode
+
+logger = logging.getLogger("django_vtqueue")
+
+NOT_STORED = Failure("django_vtqueue.exceptions.OutcomeNotStored", "The outcome could not be stored.", "", "not stored")
+
+
+def settle_alone(engine: Engine, outcomes: Sequence[Outcome], letter_ttl: LetterTTL) -> set[Key]:
+    """Settle each outcome in a transaction of its own; return the keys of the lost ones.
+
+    One that fails alone is replaced by a failed attempt described by our own text only. Errors that pass are raised;
+    what was done before is then found as done by the next try.
+    """
+    lost: set[Key] = set()
+    for outcome in outcomes:
+        try:
+            with engine.transaction():
+                lost |= engine.settle([outcome.settlement])
+        except Exception as error:
+            if engine.trouble(error):
+                raise
+            logger.warning("the outcome of %s could not be stored: %r", outcome.job.id, error)
+            job = outcome.job
+            wait = job.lease_us
+            outcome.settlement = failed(job, history.FAILED, NOT_STORED, engine.now(), wait, letter_ttl(job.queue_name))
+            outcome.result = None
+            with engine.transaction():
+                lost |= engine.settle([outcome.settlement])
+    return lost
+
+
+def settle_before(deadline: float, engine: Engine, settlements: Sequence[Settlement], episode: Episode) -> bool:
+    """Settle in one transaction, again and again until ``deadline`` (monotonic); return whether it was done."""
+    while True:
+        try:
+            with engine.transaction():
+                engine.settle(settlements)
+            return True
+        except Exception as error:
+            episode.failed(error)
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(max(episode.retry_at - time.monotonic(), 0))

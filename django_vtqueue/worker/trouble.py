@@ -1,0 +1,66 @@
+"""Errors that pass: waited out with a growing pause, and said once for each episode."""
+
+import logging
+import random
+import time
+
+from ..engines import Engine, Trouble
+from ..retry import busy_pause, trouble_pause
+
+logger = logging.getLogger("django_vtqueue")
+
+SAID_AFTER = 1.0  # seconds of a locked database before it is worth a line
+
+HELP = {
+    Trouble.SCHEMA: " Run: python manage.py migrate vtqueue",
+    Trouble.DISK: " Free some space, or make the file writable.",
+}
+
+
+class Episode:
+    """A run of failures of the database, from the first until something succeeds again."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.retry_at = 0.0  # monotonic; 0: no episode
+        self._began = 0.0
+        self._tries = 0
+        self._said = False
+
+    def waiting(self) -> bool:
+        """Return whether the next try is still to come."""
+        return time.monotonic() < self.retry_at
+
+    def lasts(self) -> float:
+        """Return for how many seconds nothing has succeeded."""
+        return time.monotonic() - self._began if self._tries else 0.0
+
+    def failed(self, error: BaseException) -> None:
+        """Note a failure; ``retry_at`` says when to try again."""
+        now = time.monotonic()
+        if not self._tries:
+            self._began = now
+        self._tries += 1
+        kind = self.engine.trouble(error)
+        if kind is Trouble.BUSY:
+            pause = busy_pause(now - self._began, random.random())
+            if now - self._began >= SAID_AFTER:
+                self._say("%s; waiting. Nothing is lost.", kind.value)
+        else:
+            pause = trouble_pause(self._tries)
+            if kind is None:
+                self._say("an error that this worker does not know; it goes on", exc_info=error)
+            else:
+                self._say(f"{kind.value} (%s); waiting.{HELP.get(kind, '')}", error)
+        self.retry_at = now + pause
+
+    def over(self) -> None:
+        """Note a success."""
+        self.retry_at = 0.0
+        self._tries = 0
+        self._said = False
+
+    def _say(self, text: str, *args: object, exc_info: BaseException | None = None) -> None:
+        if not self._said:
+            self._said = True
+            logger.warning(text, *args, exc_info=exc_info)
