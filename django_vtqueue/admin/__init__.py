@@ -1,0 +1,10 @@
+"""The queue in Django's admin: what there is, why it failed, and the few things that a person may do about it.
+
+Rows are shown, never edited: a change to one is an action, by POST, with a permission of its own.
+"""
+
+from .base import ReadOnlyAdmin
+from .entries import DeadLetterAdmin, JobAdmin
+from .workers import WorkerProcessAdmin
+
+__all__ = ["DeadLetterAdmin", "JobAdmin", "ReadOnlyAdmin", "WorkerProcessAdmin"]

@@ -1,0 +1,44 @@
+"""What the pages of all tables have in common."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+
+from ..engines import backend_options, database_of
+
+LARGE = ("payload", "history", "result")
+
+
+class LeanChangeList(ChangeList):
+    """A list that leaves the large columns in the database."""
+
+    def get_queryset(self, *args: Any, **kwargs: Any) -> QuerySet[Any]:
+        names = {field.name for field in self.lookup_opts.get_fields()}
+        return super().get_queryset(*args, **kwargs).defer(*names.intersection(LARGE))
+
+
+class ReadOnlyAdmin(admin.ModelAdmin):
+    """Rows to look at, in the database that the workers use, whatever the routers say."""
+
+    list_per_page = 50
+    show_full_result_count = False
+    ordering = ("-pk",)
+    sortable_by = ()
+
+    class Media:
+        css = {"all": ["django_vtqueue/admin.css"]}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).using(database_of(backend_options()))
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return LeanChangeList
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False

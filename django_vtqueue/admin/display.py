@@ -1,0 +1,187 @@
+"""How stored values are shown: escaped, with what is secret hidden, and whole even where a row was damaged."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from inspect import Parameter, signature
+from typing import Any
+
+from django.template.loader import render_to_string
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
+
+from .. import clock, history, states
+from ..conf import Options
+from ..encoding import decode
+from ..failures import shorten, storable
+from ..ids import shown_worker
+from ..models import DeadLetter, Job
+from ..tasks import find_task
+
+HIDDEN = "••••"
+LONGEST = 50_000  # characters of a value that are shown
+POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def local(value: datetime) -> datetime:
+    """Return a moment in the time zone of the user; one at the end of time, which has none there, as it is."""
+    try:
+        return timezone.localtime(value) if timezone.is_aware(value) else value
+    except OverflowError:
+        return value
+
+
+def moment(value: datetime | None, text: str = "") -> SafeString | str:
+    """Return a moment to the second (of today, its time), or ``text`` with the moment behind it."""
+    if value is None:
+        return text or "-"
+    here, now = local(value), local(clock.from_instant(clock.now()))
+    whole = f"{here:%Y-%m-%d %H:%M:%S}"
+    shown = whole[11:] if here.date() == now.date() else whole
+    return format_html('<time datetime="{}" title="{}">{}</time>', here.isoformat(), whole, text or shown)
+
+
+def duration(microseconds: int) -> str:
+    """Return a duration for people: 41 ms, 3.2 s, 42 s, 2.5 min, 20 h, 3 d."""
+    seconds = microseconds / clock.SECOND
+    for unit, text in ((86400, _("%s d")), (3600, _("%s h")), (60, _("%s min")), (1, _("%s s"))):
+        if seconds >= unit:
+            value = seconds / unit
+            return text % (f"{value:.1f}".removesuffix(".0") if value < 10 else int(value))
+    return _("%s ms") % int(seconds * 1000)
+
+
+def task_name(path: str) -> SafeString | str:
+    """Return the path of a task, which a narrow column may break after its dots."""
+    if not path:
+        return _("(raw payload)")
+    return format_html_join(mark_safe(".<wbr>"), "{}", ((part,) for part in path.split(".")))
+
+
+def word_of(job: Job, now: int) -> str:
+    """Return the word for a job's state."""
+    return states.word(job.state, clock.to_instant(job.visible_at), job.attempts, now)
+
+
+def timing(job: Job, now: int) -> SafeString | str:
+    """Return when a job will run, until when it is held, or when it ended."""
+    word, visible_at = word_of(job, now), clock.to_instant(job.visible_at)
+    if word == "done":
+        ended = job.finished_at or job.visible_at
+        return moment(ended, _("finished %s ago") % duration(max(now - clock.to_instant(ended), 0)))
+    text = {
+        "due": _("due for %s"),
+        "scheduled": _("due in %s"),
+        "retrying": _("due in %s"),
+        "running": _("lease ends in %s"),
+        "expired": _("lease ended %s ago"),
+    }[word]
+    return moment(job.visible_at, text % duration(abs(visible_at - now)))
+
+
+def arguments(entry: Job | DeadLetter, options: Options) -> SafeString:
+    """Return the arguments of a job by the names of the task's parameters, or its raw payload."""
+    return stored_json(entry.payload, options.mask, task_path=entry.task_path, task_modules=options.task_modules)
+
+
+def stored_json(
+    text: str, words: Sequence[str], *, task_path: str = "", task_modules: Sequence[str] = ()
+) -> SafeString:
+    """Return stored JSON, laid out and masked; what is no JSON is shown as it is, unless it names what is masked."""
+    try:
+        value = decode(text)
+        if task_path:
+            value = named(value, task_path, task_modules)
+        shown = json.dumps(masked(value, words), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        shown = HIDDEN if any(word.lower() in text.lower() for word in words) else text
+        return format_html(
+            '<p class="vtq-damaged">{}</p><pre class="vtq-text">{}</pre>', _("Not readable as JSON:"), cut(shown)
+        )
+    return format_html('<pre class="vtq-text">{}</pre>', cut(shown))
+
+
+def cut(value: object) -> str:
+    """Return any stored value as text that can be sent to a browser."""
+    return storable(shorten(str(value), LONGEST))
+
+
+def masked(value: Any, words: Sequence[str]) -> Any:
+    """Return a JSON value with ``HIDDEN`` for all that stands under a key which contains one of ``words``."""
+    if isinstance(value, dict):
+        return {
+            key: HIDDEN if any(word.lower() in key.lower() for word in words) else masked(item, words)
+            for key, item in value.items()
+        }
+    return [masked(item, words) for item in value] if isinstance(value, list) else value
+
+
+def named(payload: Any, task_path: str, task_modules: Sequence[str]) -> Any:
+    """Return the payload of a call with its positional arguments by name, so that they can be masked too.
+
+    Where that is impossible (the task is gone, they do not fit) it is returned as it was stored.
+    """
+    match payload:
+        case {"args": list(args), "kwargs": dict(kwargs)}:
+            names = parameters(task_path, task_modules)
+            by_name = dict(zip(names, args, strict=False))
+            if len(by_name) == len(args) and not by_name.keys() & kwargs.keys():
+                return by_name | kwargs
+    return payload
+
+
+def parameters(task_path: str, task_modules: Sequence[str]) -> list[str]:
+    """Return the names of the positional parameters of a task; none if it is gone or its module does not import."""
+    try:
+        task = find_task(task_path, tuple(task_modules))
+        found = signature(task.func).parameters.values()
+    except Exception:
+        return []
+    names = [parameter.name for parameter in found if parameter.kind in POSITIONAL]
+    return names[1:] if task.takes_context else names
+
+
+def attempts(entry: Job | DeadLetter) -> SafeString | str:
+    """Return the attempts of a job, the one that runs or succeeded too, as a table."""
+    rows = [row_of(item) for item in history.read(entry.history)]
+    if isinstance(entry, Job) and entry.state != states.READY:
+        rows.append(last_attempt(entry))
+    return render_to_string("vtqueue/attempts.html", {"rows": rows}) if rows else "-"
+
+
+def last_attempt(job: Job) -> dict[str, Any]:
+    """Return the attempt that the history does not have: the one that goes on, or that succeeded."""
+    outcome = _("succeeded") if job.state == states.SUCCESSFUL else word_of(job, clock.now())
+    current = history.Entry(
+        number=history.number(job.history),
+        worker=job.worker_id,
+        started=None if job.started_at is None else clock.to_instant(job.started_at),
+        outcome=outcome,
+    )
+    if job.finished_at is not None:
+        current["ended"] = clock.to_instant(job.finished_at)
+    return row_of(current)
+
+
+def row_of(item: history.Entry) -> dict[str, Any]:
+    """Return an entry of the history for the template; nothing in it is sure to have the right type."""
+    if history.OMITTED in item:
+        return {"omitted": history.count(item)}
+    started, ended = instant(item.get("started")), instant(item.get("ended"))
+    return {
+        "number": cut(item.get("number", "")),
+        "worker": cut(shown_worker(str(item.get("worker", "")))),
+        "started": "-" if started is None else moment(clock.from_instant(started)),
+        "ended": "-" if ended is None else moment(clock.from_instant(ended)),
+        "duration": "-" if started is None or ended is None else duration(max(ended - started, 0)),
+        "outcome": cut(item.get("outcome", "")),
+        "exception_class": cut(item.get("exception_class", "")),
+        "message": cut(item.get("message", "")),
+        "traceback": cut(item.get("traceback", "")),
+    }
+
+
+def instant(value: object) -> int | None:
+    return value if isinstance(value, int) else None
