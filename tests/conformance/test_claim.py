@@ -1,0 +1,292 @@
+"""What a claim takes, and in which order."""
+
+import random
+from collections.abc import Iterable
+
+import pytest
+
+from django_vtqueue.claims import Taken, collect, take
+from django_vtqueue.jobs import NewJobs, Scope
+from tests.fake_clock import at
+
+from .bench import SECOND, Bench
+
+# Both shapes of the claim: named queues, and all of them.
+shapes = pytest.mark.parametrize("queues", [("q",), None], ids=["named", "all"])
+Names = tuple[str, ...] | None
+
+
+# -- order ------------------------------------------------------------------------------------------------------------
+
+
+@shapes
+def test_higher_priorities_come_first(bench: Bench, queues: Names) -> None:
+    """Priority goes before age: -100 is the last, 100 the first."""
+    for priority in (0, -100, 5, 100, -1, 7):
+        bench.publish(str(priority), priority=priority, due=-priority)
+    assert bench.payloads(now=200, queues=queues) == ["100", "7", "5", "0", "-1", "-100"]
+
+
+@shapes
+def test_inside_a_priority_the_earliest_comes_first(bench: Bench, queues: Names) -> None:
+    """What became visible first is claimed first, whenever it was published."""
+    for due in (5, 3, 9, 1, 7):
+        bench.publish(str(due), due=due)
+    assert bench.payloads(now=10, queues=queues) == ["1", "3", "5", "7", "9"]
+
+
+@shapes
+def test_ties_end_in_the_order_of_insertion(bench: Bench, queues: Names) -> None:
+    """Of jobs for one instant the first published is the first claimed, whatever their ids are."""
+    for number in range(20):
+        job = (f"{0xFFFF - number:032x}", f'"{number}"')
+        bench.engine.insert(NewJobs("q", "", 0, 3, SECOND, at(0), at(0), [job]))
+    many = [(f"{0xFFF - number:032x}", f'"{number}"') for number in range(20, 40)]
+    bench.engine.insert(NewJobs("q", "", 0, 3, SECOND, at(0), at(0), many))
+    assert bench.payloads(limit=15, queues=queues) == [str(number) for number in range(15)]
+    assert bench.payloads(queues=queues) == [str(number) for number in range(15, 40)]
+
+
+@shapes
+def test_expired_jobs_stand_where_their_lease_ended(bench: Bench, queues: Names) -> None:
+    """An expired row is due like any other, from the end of its lease on."""
+    bench.publish("crashed", lease=10)
+    bench.claim(now=0)
+    bench.publish("before", due=9)
+    bench.publish("after", due=11)
+    assert bench.payloads(now=20, queues=queues) == ["before", "crashed", "after"]
+
+
+@shapes
+def test_the_limit_takes_the_first_in_order(bench: Bench, queues: Names) -> None:
+    """Claims of a few at a time give the same order as one of all."""
+    chance = random.Random(1)
+    for number in range(60):
+        bench.publish(str(number), priority=chance.randrange(-3, 4), due=chance.randrange(5))
+    rows = bench.jobs.order_by("-priority", "visible_at").values_list("payload", flat=True)
+    expected = [text.strip('"') for text in rows]  # ties are in the order of insertion in a table scan too
+    claimed = [payload for _ in range(20) for payload in bench.payloads(now=10, limit=3, queues=queues)]
+    assert claimed == expected
+
+
+def test_named_queues_are_merged_by_priority_and_time(bench: Bench) -> None:
+    """A worker of several queues takes the best of all, not one queue after the other."""
+    bench.publish("a5", queue="a", due=5)
+    bench.publish("b3", queue="b", due=3)
+    bench.publish("a1", queue="a", due=1)
+    bench.publish("b-urgent", queue="b", due=9, priority=1)
+    bench.publish("c0", queue="c", due=0)
+    assert bench.payloads(now=10, queues=("a", "b"), limit=3) == ["b-urgent", "a1", "b3"]
+    assert bench.payloads(now=10, queues=("a", "b")) == ["a5"]
+
+
+def test_ties_between_named_queues_end_in_the_order_of_insertion(bench: Bench) -> None:
+    """Across queues as well."""
+    for number, queue in enumerate("abba" * 3):
+        bench.publish(str(number), queue=queue)
+    assert bench.payloads(queues=("b", "a")) == [str(number) for number in range(12)]
+
+
+def test_a_name_given_twice_counts_once(bench: Bench) -> None:
+    """``--queues a,a`` must not hand out a job twice."""
+    bench.publish("1", "2")
+    assert bench.payloads(queues=("q", "q")) == ["1", "2"]
+
+
+def test_tasks_and_raw_jobs_of_one_worker_are_merged(bench: Bench) -> None:
+    """A worker that takes tasks and raw jobs takes them in one order."""
+    bench.publish("raw3", due=3)
+    bench.publish("task1", due=1, task="app.tasks.one")
+    bench.publish("raw-urgent", due=5, priority=9)
+    bench.publish("task4", due=4, task="app.tasks.one")
+    both = [Scope(None, raw=False), Scope(("q",), raw=True)]
+    assert bench.payloads(now=10, scopes=both, limit=3) == ["raw-urgent", "task1", "raw3"]
+    assert bench.payloads(now=10, scopes=both, limit=3) == ["task4"]
+
+
+# -- which ------------------------------------------------------------------------------------------------------------
+
+
+def test_queues_do_not_see_each_other(bench: Bench) -> None:
+    """A claim takes jobs of the named queues only; all queues means all of them."""
+    for queue in "abc":
+        bench.publish(queue, queue=queue)
+    assert bench.payloads(queues=("b",)) == ["b"]
+    assert bench.payloads(queues=("b", "nothing")) == []
+    assert sorted(bench.payloads(queues=None)) == ["a", "c"]
+
+
+@shapes
+@pytest.mark.parametrize("raw", [True, False])
+def test_raw_jobs_and_tasks_are_never_taken_for_each_other(bench: Bench, queues: Names, raw: bool) -> None:
+    """A claim of one kind neither takes nor buries the other kind, however overdue or exhausted it is."""
+    other, own = ("app.tasks.one", "") if raw else ("", "app.tasks.one")
+    [expired] = bench.publish("expired", task=other, max_attempts=1, lease=1, priority=9)
+    bench.claim(now=0, raw=not raw)
+    [due] = bench.publish("due", task=other, priority=9)
+    bench.publish("mine", task=own)
+
+    assert bench.payloads(now=100, queues=queues, raw=raw) == ["mine"]
+    assert bench.payloads(now=100, queues=queues, raw=raw) == []
+    assert bench.found(expired).state == "RUNNING"
+    assert bench.found(due).state == "READY"
+
+
+@shapes
+def test_far_more_urgent_jobs_of_the_future_do_not_hide_what_is_due(bench: Bench, queues: Names) -> None:
+    """Scheduled and leased jobs of higher priorities are passed over."""
+    bench.publish(*range(50), priority=9, due=1000)
+    bench.publish(*range(50), priority=5)
+    bench.claim(now=0, limit=50)
+    bench.publish("due", priority=-1)
+    assert bench.payloads(now=1, queues=queues, limit=1) == ["due"]
+
+
+def test_claims_of_workers_share_no_job(bench: Bench) -> None:
+    """What one worker holds no other is given."""
+    bench.publish(*range(30))
+    claimed = [job.id for number in range(6) for job in bench.claim(limit=7, worker=f"w{number}")]
+    assert len(claimed) == len(set(claimed)) == 30
+
+
+def test_a_claim_may_set_a_lease_of_its_own(bench: Bench) -> None:
+    """The claimer's visibility timeout goes before the publisher's, and renewals keep to it."""
+    bench.publish("x", lease=60)
+    job = bench.one(now=0, lease=5)
+    assert (job.visible_at, job.lease_us) == (at(5), 5 * SECOND)
+    assert bench.renew(job, now=2)
+    assert bench.claim(now=6.9) == []
+    assert bench.one(now=7, worker="w2").claims == 2
+
+
+@pytest.mark.parametrize("thief", ["quick", "slow"], ids=["another", "the-same-worker"])
+def test_what_was_taken_meanwhile_is_not_collected(bench: Bench, thief: str) -> None:
+    """A claim whose leases had ended before it could read them returns only what it still holds.
+
+    Two threads of a process claim under one worker id: then the claim number alone tells them apart.
+    """
+    ids = bench.publish("a", "b", lease=1)
+    with bench.engine.transaction():
+        taken = take(bench.engine, [Scope(("q",), raw=True)], 5, "slow", at(0), lambda name: None)
+    stolen = bench.claim(now=1, limit=1, worker=thief)
+    assert [job.id for job in collect(bench.engine, taken)] == [job_id for job_id in ids if job_id != stolen[0].id]
+    assert collect(bench.engine, Taken("slow")) == []
+
+
+# -- when to look again -----------------------------------------------------------------------------------------------
+
+
+@shapes
+def test_earliest_is_the_next_time_that_something_is_due(bench: Bench, queues: Names) -> None:
+    """Over all priorities, past or future, waiting or leased; done jobs and the other kind do not count."""
+
+    def earliest(raw: bool = True) -> int | None:
+        return bench.engine.earliest([Scope(queues, raw)])
+
+    assert earliest() is None
+    bench.publish("done")
+    bench.ack(bench.one(now=0))
+    assert earliest() is None
+    bench.publish("far", due=500, priority=9)
+    assert earliest() == at(500)
+    assert earliest(raw=False) is None
+    bench.publish("leased", due=-5, priority=3, lease=60)
+    assert earliest() == at(-5)
+    bench.claim(now=0)
+    assert earliest() == at(60)
+    bench.publish("task", due=7, task="app.tasks.one", priority=-9)
+    assert earliest(raw=False) == at(7)
+    assert bench.engine.earliest([Scope(queues, raw=True), Scope(queues, raw=False)]) == at(7)
+
+
+def test_earliest_looks_at_the_named_queues_only(bench: Bench) -> None:
+    """The sleep of a worker does not depend on queues that it does not serve."""
+    bench.publish("a", queue="a", due=1)
+    bench.publish("b", queue="b", due=2)
+    bench.publish("c", queue="c", due=3)
+    assert bench.engine.earliest([Scope(("b", "c"), raw=True)]) == at(2)
+    assert bench.engine.earliest([Scope(("nothing",), raw=True)]) is None
+    assert bench.engine.earliest([]) is None
+
+
+def test_backlog_counts_what_is_due(bench: Bench) -> None:
+    """Waiting and expired jobs count; scheduled, held and done ones do not."""
+    bench.publish("done", "held", lease=60, priority=9)
+    [done, _] = bench.claim(now=0)
+    bench.ack(done)
+    bench.publish("expired", lease=5, priority=9)
+    bench.claim(now=0)
+    bench.publish("a", "b", "scheduled", queue="a")
+    bench.publish("scheduled", due=100)
+    bench.publish("task", task="app.tasks.one")
+
+    def backlog(*scopes: Scope, now: float = 10) -> int:
+        return bench.engine.backlog(scopes, at(now))
+
+    assert backlog(Scope(None, raw=True)) == 4
+    assert backlog(Scope(("q",), raw=True)) == 1
+    assert backlog(Scope(("q",), raw=True), now=0) == 0
+    assert backlog(Scope(("a",), raw=True), Scope(None, raw=False)) == 4
+    assert backlog(Scope(None, raw=True), now=100) == 6
+
+
+def test_count_is_of_the_unfinished(bench: Bench) -> None:
+    """Due, scheduled, held and expired jobs of the queue count; done and dead ones and other queues do not."""
+    bench.dead()
+    bench.publish("done", "held", "expired", lease=5)
+    done, _, _ = bench.claim(now=0)
+    bench.ack(done)
+    bench.publish("due")
+    bench.publish("scheduled", due=100)
+    bench.publish("other", queue="other")
+    assert bench.engine.count("q") == 4
+    assert bench.engine.count("nothing") == 0
+
+
+# -- stolen leases ----------------------------------------------------------------------------------------------------
+
+
+def claimable(bench: Bench, now: float, resumed: float, queues: Names) -> Iterable[str]:
+    scope = Scope(queues, raw=True)
+    rows = bench.engine.due(scope, 10, at(now), at(resumed))
+    jobs = bench.engine.read([row.rowid for row in rows])
+    return [jobs[row.rowid].payload.strip('"') for row in rows]
+
+
+@shapes
+def test_after_a_pause_expired_rows_have_a_third_of_their_lease_to_be_renewed(bench: Bench, queues: Names) -> None:
+    """From ``resumed_at`` on, each by its own lease; what waits may be claimed at once."""
+    bench.publish("30s", lease=30)
+    bench.publish("60s", lease=60)
+    bench.claim(now=0)
+    bench.publish("waits")
+    assert claimable(bench, now=200, resumed=200, queues=queues) == ["waits"]
+    assert claimable(bench, now=209.999999, resumed=200, queues=queues) == ["waits"]
+    assert claimable(bench, now=210, resumed=200, queues=queues) == ["waits", "30s"]
+    assert claimable(bench, now=220, resumed=200, queues=queues) == ["waits", "30s", "60s"]
+
+
+@shapes
+def test_without_a_pause_expired_rows_are_due_at_once(bench: Bench, queues: Names) -> None:
+    """Nothing waits when nothing was stopped."""
+    bench.publish("x", lease=30)
+    bench.claim(now=0)
+    assert claimable(bench, now=29.999999, resumed=-1000, queues=queues) == []
+    assert claimable(bench, now=30, resumed=-1000, queues=queues) == ["x"]
+
+
+def test_a_renewal_within_the_grace_keeps_the_job(bench: Bench) -> None:
+    """A holder that was stopped together with the others loses nothing."""
+    bench.publish("x", lease=30)
+    job = bench.one(now=0, worker="w1")
+    assert bench.claim(now=100, worker="w2", resumed=100) == []
+    assert bench.renew(job, now=100.5)
+    assert bench.claim(now=111, worker="w2", resumed=100) == []
+    assert bench.ack(job, now=112)
+
+
+def test_without_a_renewal_the_grace_ends(bench: Bench) -> None:
+    """The job of a holder that is really gone comes back all the same."""
+    bench.publish("x", lease=30)
+    bench.one(now=0, worker="gone")
+    assert bench.one(now=110, worker="w2", resumed=100).claims == 2

@@ -1,0 +1,177 @@
+"""What is kept, for how long, and what is deleted."""
+
+from typing import Any
+
+import pytest
+
+from django_vtqueue import history
+from django_vtqueue.exceptions import LeaseExpired
+from django_vtqueue.failures import class_path, recorded
+from django_vtqueue.jobs import failed, succeeded
+from tests.fake_clock import at
+
+from .bench import DAY, SECOND, Bench
+
+# What JSON can hold and databases are said to stumble over.
+NASTY: list[Any] = [
+    None, True, False, 0, -1, 2**63, 10**30, 1.5, 1e-300, -0.0, "", " ", "x" * 100_000,
+    "'; DROP TABLE vtqueue_job; --", '"\\', "%s %(now)s :now ?", "\0", "a\0b", "\ud800", "\N{SNOWMAN}\U0001f600",
+    "\r\n\u2028", [], {}, [[[]]], {"": ""}, {"a": {"b": [1, {"c": None}]}}, {"$[0]": "$.x"}, list(range(1000)),
+]  # fmt: skip
+
+
+def test_what_goes_in_comes_out(bench: Bench) -> None:
+    """Payloads and results are the same JSON text before and after, one by one and many at once."""
+    from django_vtqueue.encoding import decode, encode
+
+    single = [bench.publish(value)[0] for value in NASTY]
+    many = bench.publish(*NASTY)
+    assert [decode(bench.found(job_id).payload) for job_id in single] == NASTY
+    assert [decode(bench.found(job_id).payload) for job_id in many] == NASTY
+    jobs = bench.claim()
+    assert [decode(job.payload) for job in jobs] == NASTY + NASTY
+    assert bench.settle(*(succeeded(job, encode(decode(job.payload)), at(1), None) for job in jobs)) == set()
+    assert [decode(bench.found(job_id).result or "") for job_id in single] == NASTY
+
+
+@pytest.mark.parametrize("text", ["\0", "a\0b", "\ud800", "'\"\\", "\N{SNOWMAN}", "x" * 3000], ids=ascii)
+def test_any_words_of_an_exception_can_be_stored(bench: Bench, text: str) -> None:
+    """An exception's words go into the history and the dead letter, whatever characters are in them."""
+    [retried, dead] = bench.publish("a", "b")
+    told = recorded(LeaseExpired, text)
+    settlements = [
+        failed(job, history.FAILED, told, at(1), delay, None)
+        for job, delay in zip(bench.claim(), [0, None], strict=True)
+    ]
+    assert bench.settle(*settlements) == set()
+    assert [bench.outcomes(job_id) for job_id in (retried, dead)] == [["failed"], ["failed"]]
+    letter = bench.letters.get()
+    assert letter.exception_class == class_path(LeaseExpired)
+    assert letter.message
+    assert len(letter.message) <= 255
+
+
+def test_many_jobs_go_in_together_in_order(bench: Bench) -> None:
+    """Publishing more than one statement takes is one transaction all the same, and keeps its order."""
+    ids = bench.publish(*range(12_000))
+    assert bench.engine.count("q") == 12_000
+    assert [job.id for job in bench.claim(limit=5001)] == ids[:5001]
+    assert bench.engine.purge("q", at(1)) == 12_000 - 5001
+    assert bench.engine.count("q") == 5001
+
+
+# -- history ----------------------------------------------------------------------------------------------------------
+
+
+def test_history_keeps_the_first_and_the_last_attempts_and_counts_the_rest(bench: Bench) -> None:
+    """The first 5 and the last 45 entries, and how many were left out, however often a job is tried."""
+    [job_id] = bench.publish("x", max_attempts=70)
+    for number in range(1, 71):
+        bench.nack(bench.one(now=number, worker=f"w{number}"), now=number)
+    letter = bench.found(job_id)
+    assert letter.state == "FAILED"
+    entries = history.read(letter.history)
+    assert [entry.get("number") for entry in entries] == [1, 2, 3, 4, 5, None, *range(26, 71)]
+    assert entries[5] == {"omitted": 20}
+    assert history.number(letter.history) == 71
+    assert len(history.workers(entries)) == 70
+
+
+def test_history_goes_on_after_a_requeue(bench: Bench) -> None:
+    """A letter's past is the past of the job it becomes again; the numbers of its attempts go on."""
+    [job_id] = bench.publish("x", max_attempts=2)
+    for life in range(3):
+        for attempt in range(2):
+            bench.nack(bench.one(now=10 * life + attempt), now=10 * life + attempt)
+        assert bench.engine.requeue([job_id], at(10 * life + 5)) == {job_id}
+    assert [entry["number"] for entry in history.read(bench.found(job_id).history)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_history_that_somebody_damaged_does_not_stop_a_job(bench: Bench) -> None:
+    """An unreadable history is shown as one entry and added to; the job goes on."""
+    [job_id] = bench.publish("x")
+    bench.jobs.update(history="{not json")
+    bench.nack(bench.one(now=0), now=1)
+    assert bench.outcomes(job_id) == ["unreadable", "failed"]
+    assert bench.one(now=2).attempts == 2
+
+
+# -- results and letters ----------------------------------------------------------------------------------------------
+
+
+def test_result_ttl_0_removes_the_row(bench: Bench) -> None:
+    """On success the row goes at once, and only that row."""
+    [gone, kept] = bench.publish("a", "b")
+    jobs = bench.claim()
+    assert bench.settle(succeeded(jobs[0], "1", at(5), 0), succeeded(jobs[1], "2", at(5), SECOND)) == set()
+    assert bench.engine.find(gone) is None
+    assert bench.found(kept).result == "2"
+
+
+def test_result_ttl_0_removes_nothing_of_a_late_holder(bench: Bench) -> None:
+    """A refused acknowledgement does not delete what another holds."""
+    [job_id] = bench.publish("x")
+    late = bench.one(now=0)
+    bench.one(now=60)
+    assert not bench.ack(late, now=61, ttl=0)
+    assert bench.found(job_id).state == "RUNNING"
+
+
+def test_prune_deletes_what_was_kept_for_long_enough(bench: Bench) -> None:
+    """Finished jobs and dead letters, each from the end of its time on; None is for ever."""
+    [day, ever] = bench.publish("day", "ever")
+    jobs = bench.claim()
+    bench.ack(jobs[0], now=0, ttl=DAY * SECOND)
+    bench.ack(jobs[1], now=0, ttl=None)
+    letters = [bench.dead(), bench.dead()]
+    bench.letters.filter(pk=letters[0]).update(expires_at=at(DAY))
+
+    assert not bench.engine.prunable(at(DAY) - 1)
+    assert bench.engine.prune(at(DAY) - 1, 10) == 0
+    assert bench.engine.prunable(at(DAY))
+    assert bench.engine.prune(at(DAY), 10) == 2
+    assert not bench.engine.prunable(at(100 * DAY))
+    assert [bench.engine.find(job_id) is None for job_id in (day, ever, *letters)] == [True, False, True, False]
+
+
+def test_prune_works_in_slices(bench: Bench) -> None:
+    """Never more than ``limit`` of each table at a time, the longest kept first."""
+    ids = bench.publish(*range(5))
+    for number, job in enumerate(reversed(bench.claim())):
+        bench.ack(job, now=number, ttl=SECOND)
+    assert bench.engine.prune(at(100), 2) == 2
+    assert [job_id for job_id in ids if bench.engine.find(job_id)] == ids[:3]
+    assert bench.engine.prune(at(100), 2) == 2
+    assert bench.engine.prune(at(100), 2) == 1
+
+
+def test_prune_never_touches_the_unfinished(bench: Bench) -> None:
+    """A job that still has to run is not deleted, whatever stands in its row; nor one that was requeued."""
+    [waiting] = bench.publish("x")
+    bench.jobs.update(expires_at=at(1))
+    requeued = bench.dead(queue="other")
+    bench.letters.update(expires_at=at(1))
+    assert bench.engine.requeue([requeued], at(2)) == {requeued}
+    assert not bench.engine.prunable(at(1000))
+    assert bench.engine.prune(at(1000), 10) == 0
+    assert [bench.found(job_id).state for job_id in (waiting, requeued)] == ["READY", "READY"]
+
+
+def test_purge_deletes_what_nobody_holds(bench: Bench) -> None:
+    """Due, scheduled, retried and expired jobs of one queue go; held and finished ones, letters and others stay."""
+    dead = bench.dead()
+    [done, held, expired, retried] = [
+        *bench.publish("done", "held"),
+        *bench.publish("expired", lease=5),
+        *bench.publish("retried"),
+    ]
+    jobs = {job.id: job for job in bench.claim(now=0)}
+    bench.ack(jobs[done], now=1)
+    bench.nack(jobs[retried], now=1, delay=500)
+    gone = [expired, retried, *bench.publish("due"), *bench.publish("scheduled", due=900)]
+    stay = [dead, done, held, *bench.publish("other", queue="other")]
+    assert bench.engine.purge("q", at(10)) == 4
+    assert [bench.engine.find(job_id) for job_id in gone] == [None] * 4
+    assert all(bench.engine.find(job_id) for job_id in stay)
+    assert bench.engine.purge("q", at(10)) == 0
+    assert bench.ack(jobs[held], now=11)

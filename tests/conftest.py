@@ -1,0 +1,63 @@
+"""A database file of a test's own: it has real transactions, locks and threads, which the one in memory has not."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.db import connections
+from hypothesis import settings
+from pytest_django import DjangoDbBlocker
+
+from django_vtqueue import clock
+from django_vtqueue.engines import ENGINES
+
+from .fake_clock import FakeClock
+
+ALIAS = "file"
+
+# The same examples in every run, however slow the machine is.
+settings.register_profile("steady", derandomize=True, deadline=None)
+settings.load_profile("steady")
+
+
+@contextmanager
+def connected(path: Path) -> Iterator[str]:
+    """Give this process a connection to a database file; yield its alias."""
+    connections.settings[ALIAS] = {**connections.settings["default"], "NAME": str(path)}
+    try:
+        yield ALIAS
+    finally:
+        connections[ALIAS].close()
+        del connections[ALIAS]
+        del connections.settings[ALIAS]
+
+
+@pytest.fixture(scope="session")
+def empty_file(django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a database file with all tables, to be copied."""
+    path = tmp_path_factory.mktemp("empty") / "db.sqlite3"
+    with django_db_blocker.unblock(), connected(path) as alias:
+        call_command("migrate", database=alias, verbosity=0, run_syncdb=True)
+    return path
+
+
+@pytest.fixture
+def sqlite_file(empty_file: Path, tmp_path: Path, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
+    """Return the alias of a fresh database file."""
+    path = tmp_path / "db.sqlite3"
+    shutil.copy(empty_file, path)
+    with django_db_blocker.unblock(), connected(path) as alias:
+        yield alias
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """Stop the clock of this process; the test moves it."""
+    fake = FakeClock()
+    monkeypatch.setattr(clock, "now", fake)
+    for engine in ENGINES.values():
+        monkeypatch.setattr(engine, "now", lambda self: fake())
+    return fake

@@ -1,0 +1,86 @@
+"""Real processes on a database file of each test's own."""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.db import connections
+
+from .database import Database
+from .running import PATIENCE, Running, python
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MANAGE = str(ROOT / "tests" / "manage.py")
+
+Start = Callable[..., Running]
+
+
+def environment(database: Database, **variables: str) -> dict[str, str]:
+    """Return the environment in which the test project runs on a database."""
+    return {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.processes.settings",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONUNBUFFERED": "1",
+        "VTQUEUE_TEST_DB": str(database.path),
+        "VTQUEUE_TEST_OPTIONS": json.dumps(database.options),
+        **variables,
+    }
+
+
+@pytest.fixture
+def doorbells() -> Iterator[str]:
+    """Return a folder for sockets; a path below ``tmp_path`` may be too long for them."""
+    with tempfile.TemporaryDirectory(prefix="vtq-") as folder:
+        yield folder
+
+
+@pytest.fixture
+def database(sqlite_file: str, tmp_path: Path, doorbells: str) -> Database:
+    """Return a fresh database file that this process and the workers of the test share."""
+    return Database(Path(connections[sqlite_file].settings_dict["NAME"]), doorbells)
+
+
+@pytest.fixture
+def start(database: Database, tmp_path: Path) -> Iterator[Start]:
+    """Return a function that starts a process of the test project; all are ended with the test."""
+    processes: list[Running] = []
+
+    def start(*command: str, **variables: str) -> Running:
+        log = tmp_path / f"log-{len(processes)}"
+        processes.append(Running(python(*command), environment(database, **variables), log))
+        return processes[-1]
+
+    try:
+        yield start
+    finally:
+        for process in processes:
+            process.clean_up()
+
+
+@pytest.fixture
+def start_worker(start: Start) -> Start:
+    """Return a function that starts a worker and waits until it is ready (``ready=False``: does not wait)."""
+
+    def start_worker(*arguments: str, ready: bool = True, **variables: str) -> Running:
+        worker = start(MANAGE, "vtworker", "--no-reload", *arguments, **variables)
+        if ready:
+            worker.wait_ready()
+        return worker
+
+    return start_worker
+
+
+@pytest.fixture
+def drain(start_worker: Start) -> Callable[..., Running]:
+    """Return a function that runs ``vtworker --drain`` to its end."""
+
+    def drain(*arguments: str, **variables: str) -> Running:
+        worker = start_worker("--drain", *arguments, ready=False, **variables)
+        assert worker.process.wait(PATIENCE) == 0, worker.log
+        return worker
+
+    return drain

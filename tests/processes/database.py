@@ -1,0 +1,105 @@
+"""The database file that the processes of a test share: publishing into it, and reading what has become of jobs."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from django.utils import timezone
+
+from django_vtqueue import clock
+from django_vtqueue.backend import VTQueueBackend
+from django_vtqueue.compat import Task
+from django_vtqueue.conf import parse
+from django_vtqueue.ids import new_id
+from django_vtqueue.jobs import NewJobs
+from django_vtqueue.publishing import store
+
+from ..conftest import ALIAS
+
+
+class Database:
+    """A migrated SQLite file. ``options``: OPTIONS of the backend, for this process and for the workers."""
+
+    def __init__(self, path: Path, doorbells: str) -> None:
+        self.path = path
+        self.options: dict[str, Any] = {"doorbells": doorbells}
+
+    @property
+    def backend(self) -> VTQueueBackend:
+        return VTQueueBackend("default", {"QUEUES": [], "OPTIONS": {**self.options, "database": ALIAS}})
+
+    def enqueue(self, task: Task, *args: Any, run_after: timedelta | None = None, **kwargs: Any) -> str:
+        """Enqueue one call of a task from this process; return the job's id as the tables have it."""
+        if run_after is not None:
+            task = task.using(run_after=timezone.now() + run_after)
+        return UUID(self.backend.enqueue(task, args, kwargs).id).hex
+
+    def enqueue_many(self, task: Task, calls: list[tuple[Any, ...]]) -> list[str]:
+        """Enqueue many calls of a task in one transaction; return their ids."""
+        results = self.backend.enqueue_many(task, [(args, {}) for args in calls])
+        return [UUID(result.id).hex for result in results]
+
+    def publish(self, task_path: str, *args: Any) -> str:
+        """Enqueue a task that this process does not have, by its path."""
+        options = parse({"OPTIONS": self.options})
+        now = clock.now()
+        call = json.dumps({"args": args, "kwargs": {}})
+        job = NewJobs("default", task_path, 0, 10, 60_000_000, now, now, [(new_id(), call)])
+        store(job, ALIAS, options)
+        return job.jobs[0][0]
+
+    def rows(self, sql: str, *values: Any) -> list[sqlite3.Row]:
+        """Read by a connection that knows nothing of Django."""
+        with closing(sqlite3.connect(self.path, timeout=30)) as connection:
+            connection.row_factory = sqlite3.Row
+            return connection.execute(sql, values).fetchall()
+
+    def write(self, sql: str, *values: Any) -> None:
+        """Write behind everybody's back."""
+        with closing(sqlite3.connect(self.path, timeout=30)) as connection, connection:
+            connection.execute(sql, values)
+
+    def job(self, job_id: str) -> sqlite3.Row:
+        """Return a job's row; fail if it is not (or no longer) in the queue."""
+        [row] = self.rows("SELECT * FROM vtqueue_job WHERE id = ?", job_id)
+        return row
+
+    def letter(self, job_id: str) -> sqlite3.Row | None:
+        """Return a dead letter, None if the job is none."""
+        return next(iter(self.rows("SELECT * FROM vtqueue_deadletter WHERE id = ?", job_id)), None)
+
+    def succeeded(self, *job_ids: str) -> bool:
+        """Return whether all these jobs have been acknowledged."""
+        marks = ",".join("?" * len(job_ids))
+        query = f"SELECT count(*) FROM vtqueue_job WHERE state = 'SUCCESSFUL' AND id IN ({marks})"
+        return bool(self.rows(query, *job_ids)[0][0] == len(job_ids))
+
+    def unfinished(self) -> int:
+        """Return how many jobs wait or run."""
+        return int(self.rows("SELECT count(*) FROM vtqueue_job WHERE finished_at IS NULL")[0][0])
+
+    def result(self, job_id: str) -> Any:
+        """Return what a job returned."""
+        return json.loads(self.job(job_id)["result"])
+
+    def history(self, job_id: str) -> list[dict[str, Any]]:
+        """Return a job's ended attempts, also when it is a dead letter."""
+        entries: list[dict[str, Any]] = json.loads((self.letter(job_id) or self.job(job_id))["history"])
+        return entries
+
+    def workers(self) -> list[sqlite3.Row]:
+        """Return the rows of the workers that count as present."""
+        return self.rows("SELECT * FROM vtqueue_workerprocess ORDER BY started_at")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the write lock, as a backup or a foreign program would."""
+        with closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield
+            connection.execute("ROLLBACK")

@@ -1,0 +1,87 @@
+"""Processes of a test: started, read, and always ended by their own ids."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from ..waiting import wait_until
+
+PATIENCE = 30  # seconds: generous, for a busy machine; nothing waits for it in vain
+READY = re.compile(r"^vtworker \S+:(\d+) ready: ", re.MULTILINE)
+
+
+class Running:
+    """A process and what it has written so far to its output and errors, in one file."""
+
+    def __init__(self, command: list[str], env: dict[str, str], log: Path) -> None:
+        self._log = log
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        self.pid = self.process.pid
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def lines(self, beginning: str) -> list[str]:
+        """Return the lines that begin so."""
+        return [line for line in self.log.splitlines() if line.startswith(beginning)]
+
+    def wait_for(self, text: str) -> None:
+        """Wait until it has written ``text``; show what it has written instead if it ends before."""
+        wait_until(lambda: text in self.log or self.ended(), PATIENCE)
+        assert text in self.log
+
+    def wait_ready(self, times: int = 1) -> int:
+        """Wait until a worker has started for the ``times``-th time; return the pid it names."""
+        wait_until(lambda: len(READY.findall(self.log)) >= times or self.ended(), PATIENCE)
+        assert len(READY.findall(self.log)) >= times, self.log
+        return int(READY.findall(self.log)[-1])
+
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def signal(self, *numbers: int) -> None:
+        for number in numbers:
+            self.process.send_signal(number)
+
+    def wait(self) -> int:
+        """Wait for its end; return the exit code."""
+        return self.process.wait(PATIENCE)
+
+    def terminate(self) -> int:
+        """Ask it to stop, and wait; return the exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        """End it as ``kill -9`` does."""
+        self.process.kill()
+        self.wait()
+
+    def clean_up(self) -> None:
+        """End it, and the workers that it started, whatever state they are in."""
+        with suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.wait(PATIENCE)
+        for pid in {int(pid) for pid in READY.findall(self.log)} - {self.pid}:
+            if is_ours(pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def is_ours(pid: int) -> bool:
+    """Return whether a process is a living worker of this test project (its id may have gone to another one)."""
+    with suppress(OSError):
+        status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return status != "Z" and b"vtworker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
+def python(*arguments: str) -> list[str]:
+    """Return a command line that runs the Python of this test."""
+    return [sys.executable, *arguments]

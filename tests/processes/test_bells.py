@@ -1,0 +1,124 @@
+"""Doorbells between processes: who rings wakes, and a refusing bell proves a death."""
+
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from django_vtqueue.bells import Doorbell, proves_death, ring
+from tests.project import tasks
+
+from ..conftest import ALIAS
+from ..waiting import wait_until
+from .conftest import Start
+from .database import Database
+from .running import PATIENCE, Running
+
+OWNER = """
+import sys, time
+import django
+django.setup()
+from pathlib import Path
+from django_vtqueue.bells import Doorbell
+bell = Doorbell("default", Path(sys.argv[1]), "owner")
+bell.listen(lambda: print("rung", flush=True))
+print(bell.path, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def owner(database: Database, start: Start) -> tuple[Running, str]:
+    """Return another process, and the path of the bell that it listens at."""
+    process = start("-c", OWNER, database.options["doorbells"])
+    wait_until(lambda: process.log.endswith("\n") or process.ended(), PATIENCE)
+    return process, process.log.strip()
+
+
+def test_a_ring_reaches_the_bell_of_another_process(database: Database, owner: tuple[Running, str]) -> None:
+    """Whoever publishes into a database file wakes the processes that wait at its bells, by the file's name alone."""
+    process, path = owner
+    assert Path(path).exists()
+    ring(ALIAS, database.options["doorbells"])
+    process.wait_for("rung")
+
+
+def test_a_burst_of_rings_wakes_without_blocking(database: Database, owner: tuple[Running, str]) -> None:
+    """Ringing at a process that is stopped, far more often than its socket holds, neither blocks nor raises."""
+    process, _ = owner
+    process.signal(signal.SIGSTOP)
+    for _ in range(1000):
+        ring(ALIAS, database.options["doorbells"])
+    process.signal(signal.SIGCONT)
+    process.wait_for("rung")
+
+
+def test_only_a_refusing_bell_proves_a_death(owner: tuple[Running, str], tmp_path: Path) -> None:
+    """Alive, stopped and full prove nothing, nor does a bell that is not there; one that a killed process left does."""
+    process, path = owner
+    assert not proves_death(path)
+    process.signal(signal.SIGSTOP)
+    assert not proves_death(path)
+    process.signal(signal.SIGCONT)
+    assert not proves_death("")
+    assert not proves_death(f"{path}-of-nobody")
+    assert not proves_death(str(tmp_path / ("too long" * 30)))
+    process.kill()
+    assert proves_death(path)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="vtq-") as folder:
+        yield Path(folder)
+
+
+def test_a_closed_bell_is_gone_and_its_listener_ends(database: Database, folder: Path) -> None:
+    """Closing takes the socket out of the folder and ends the thread that waited at it."""
+    before = threading.active_count()
+    bell = Doorbell(ALIAS, folder, "own")
+    bell.listen(lambda: None)
+    assert threading.active_count() == before + 1
+    bell.close()
+    wait_until(lambda: threading.active_count() == before, PATIENCE)
+    assert list(folder.iterdir()) == []
+    assert not proves_death(bell.path)
+
+
+def test_a_folder_of_others_is_not_used(database: Database, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A folder that others may enter is refused, in words: there they could ring, or put sockets of their own."""
+    folder.chmod(0o755)
+    assert Doorbell(ALIAS, folder, "own").path == ""
+    assert "is not this user's own with mode 0700" in caplog.text
+    assert list(folder.iterdir()) == []
+
+
+NEVER_LOOKS = """
+import sys
+from django_vtqueue.worker import loop
+assert loop.LOOK < 1
+loop.LOOK = loop.CHORES = 3600
+sys.argv = ["manage.py", "vtworker", "--no-reload"]
+from django.core.management import execute_from_command_line
+execute_from_command_line()
+"""
+
+
+def test_a_publisher_wakes_an_idle_worker(database: Database, start: Start) -> None:
+    """A worker that would look by itself in an hour only gets a job at once: it was woken by its bell."""
+    worker = start("-c", "import django; django.setup()" + NEVER_LOOKS)
+    worker.wait_ready()
+    for _ in range(3):
+        job_id = database.enqueue(tasks.add, 1, 2)
+        wait_until(lambda: database.succeeded(job_id), PATIENCE)  # noqa: B023
+
+
+def test_a_publisher_that_cannot_ring_is_noticed(database: Database, start_worker: Start) -> None:
+    """A job that came without a ring (another machine, another container) is found by the next look."""
+    start_worker()
+    database.options["doorbells"] = "/nonexistent"
+    job_id = database.enqueue(tasks.add, 1, 2)
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)

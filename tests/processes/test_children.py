@@ -1,0 +1,160 @@
+"""A worker with child processes: they run the jobs, it holds the leases."""
+
+import os
+import signal
+from pathlib import Path
+
+from tests.project import tasks
+
+from ..waiting import wait_until
+from .conftest import Start
+from .database import Database
+from .running import PATIENCE, is_ours
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
+
+
+def alive(pid: int) -> bool:
+    """Return whether a process runs (and is not only waited for)."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def test_children_run_the_jobs(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """Jobs run in child processes of the worker, as many at a time as all of them have threads, none in the worker."""
+    job_ids = database.enqueue_many(tasks.hold, [(str(tmp_path),)] * 4)
+    worker = start_worker("--processes", "2", "--threads", "2")
+    wait_until(lambda: len(lines(tmp_path / "started")) == 4, PATIENCE)
+    children = set(map(int, lines(tmp_path / "started")))
+    assert len(children) == 2
+    assert worker.pid not in children
+    assert database.workers()[0]["slots"] == 4
+    (tmp_path / "go").touch()
+    wait_until(lambda: database.succeeded(*job_ids), PATIENCE)
+    assert worker.terminate() == 0
+    assert not any(alive(child) for child in children)
+
+
+def test_a_killed_childs_job_goes_on_at_once(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """Only the child that was killed is replaced: its job runs again in a moment, the others are not disturbed."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    worker = start_worker("--processes", "2", "--threads", "1")
+    a, b = (database.enqueue(tasks.hold, str(tmp_path / name)) for name in "ab")
+    wait_until(lambda: lines(tmp_path / "a" / "started") and lines(tmp_path / "b" / "started"), PATIENCE)
+    [victim] = lines(tmp_path / "a" / "started")
+    os.kill(int(victim), signal.SIGKILL)
+    wait_until(lambda: len(lines(tmp_path / "a" / "started")) == 2, PATIENCE)
+    for name in "ab":
+        (tmp_path / name / "go").touch()
+    wait_until(lambda: database.succeeded(a, b), PATIENCE)
+    [entry] = database.history(a)
+    assert (entry["outcome"], entry["message"]) == ("worker died", f"Process {victim} of its worker died.")
+    assert (database.job(a)["attempts"], database.job(b)["attempts"], database.history(b)) == (2, 1, [])
+    assert f"process {victim} ended with code -9" in worker.log
+
+
+def test_a_task_that_holds_the_interpreter_keeps_its_lease(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """A task that lets no thread of its process run for three visibility timeouts is not run twice."""
+    job_id = database.enqueue(tasks.hold_the_interpreter, str(tmp_path), 3)
+    start_worker("--processes", "2", "--threads", "1")
+    start_worker("--processes", "2", "--threads", "1")
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    assert len(lines(tmp_path / "started")) == 1
+    assert (database.job(job_id)["claims"], database.history(job_id)) == (1, [])
+
+
+def test_a_second_signal_kills_the_children_and_gives_their_jobs_back(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """Two signals: the children are ended, and what they ran is given back without an attempt."""
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    worker = start_worker("--processes", "2", "--threads", "1")
+    wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
+    worker.signal(signal.SIGTERM, signal.SIGINT)
+    assert worker.wait() == 0
+    assert not alive(int(lines(tmp_path / "started")[0]))
+    assert (database.job(job_id)["state"], database.job(job_id)["attempts"]) == ("READY", 0)
+    assert [entry["outcome"] for entry in database.history(job_id)] == ["released"]
+    assert database.workers() == []
+
+
+def test_children_end_with_a_killed_worker(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """When the worker is killed its children end by themselves, for nobody renews their leases."""
+    database.enqueue(tasks.hold, str(tmp_path))
+    worker = start_worker("--processes", "2", "--threads", "1")
+    wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
+    [child] = lines(tmp_path / "started")
+    worker.kill()
+    wait_until(lambda: not alive(int(child)), PATIENCE)
+    assert not is_ours(worker.pid)
+
+
+def test_children_are_recycled(database: Database, drain: Start) -> None:
+    """--max-jobs-per-process: a child is replaced after so many jobs, and none is lost or run twice."""
+    job_ids = database.enqueue_many(tasks.where, [()] * 100)
+    worker = drain("--processes", "2", "--threads", "2", "--max-jobs-per-process", "20")
+    assert database.succeeded(*job_ids)
+    assert {database.job(job_id)["claims"] for job_id in job_ids} == {1}
+    ran = [database.result(job_id)[0] for job_id in job_ids]
+    assert len(set(ran)) >= 4
+    assert max(map(ran.count, ran)) <= 20 + 2  # those that were already under way
+    assert "ended with code" not in worker.log
+
+
+def test_soft_time_limit(database: Database, drain: Start, tmp_path: Path) -> None:
+    """``timeout`` raises TaskTimeout inside a task, sync or async; the attempt has timed out unless it is caught."""
+    computing, waiting = database.enqueue(tasks.compute_for_ever), database.enqueue(tasks.wait_for_ever)
+    cleaning = database.enqueue(tasks.clean_up_in_time, str(tmp_path / "clean"))
+    drain()
+    for job_id in (computing, waiting):
+        assert [entry["outcome"] for entry in database.history(job_id)] == ["timed out"]
+        assert database.letter(job_id)["exception_class"] == "django_vtqueue.exceptions.TaskTimeout"  # type: ignore[index]
+    assert database.result(cleaning) == "The time of this task is up."
+    assert (tmp_path / "clean").exists()
+
+
+def test_hard_time_limit(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """``hard_timeout`` kills the child: that attempt has timed out, its neighbours are given back uncounted."""
+    neighbour = database.enqueue(tasks.hold, str(tmp_path))
+    worker = start_worker("--processes", "2", "--threads", "2")
+    wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
+    hanging = [database.enqueue(tasks.hang) for _ in range(3)]  # one of them beside the neighbour
+    wait_until(lambda: all(database.letter(job_id) for job_id in hanging), PATIENCE)
+    wait_until(lambda: len(lines(tmp_path / "started")) == 2, PATIENCE)
+    (tmp_path / "go").touch()
+    wait_until(lambda: database.succeeded(neighbour), PATIENCE)
+    for job_id in hanging:
+        assert [entry["outcome"] for entry in database.history(job_id)] == ["timed out"]
+    assert (database.job(neighbour)["attempts"], database.history(neighbour)) == (1, [])
+    assert worker.terminate() == 0
+
+
+def test_a_thread_that_does_not_end_ends_the_worker(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """Without children a task that outlives its limit costs the worker: it finishes its other jobs, and leaves."""
+    hanging, other = database.enqueue(tasks.hang), database.enqueue(tasks.hold, str(tmp_path))
+    worker = start_worker("--threads", "2")
+    worker.wait_for("does not end; this worker finishes its other jobs and leaves")
+    (tmp_path / "go").touch()
+    assert worker.wait() == 0
+    assert database.succeeded(other)
+    assert [entry["outcome"] for entry in database.history(hanging)] == ["timed out"]
+
+
+def test_a_child_that_does_not_read_stops_nobody(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """A child that hangs with its pipe full keeps its worker neither from ending it in time nor from other jobs."""
+    database.options |= {"hard_timeout": 2, "max_attempts": 1}
+    hanging = database.enqueue(tasks.hold_the_interpreter, str(tmp_path), 30)
+    start_worker("--processes", "2", "--threads", "4")
+    wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
+    large = [database.enqueue(tasks.note, str(tmp_path / "noted"), "x" * 900_000) for _ in range(6)]
+    wait_until(lambda: database.letter(hanging), 20)
+    wait_until(lambda: database.succeeded(*large), PATIENCE)
+    assert [entry["outcome"] for entry in database.history(hanging)] == ["timed out"]

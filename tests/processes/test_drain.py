@@ -1,0 +1,166 @@
+"""Workers that end by themselves: --drain and --max-jobs, and what the command line refuses."""
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+
+from tests.project import tasks
+
+from .conftest import Start
+from .database import Database
+from .running import Running
+
+Drain = Callable[..., Running]
+
+
+def test_drain_runs_what_is_due_and_leaves_what_is_scheduled(database: Database, drain: Drain, tmp_path: Path) -> None:
+    """--drain ends with 0 when nothing is due; a job for later waits on."""
+    due = database.enqueue_many(tasks.note, [(str(tmp_path / "noted"), str(number)) for number in range(20)])
+    later = database.enqueue(tasks.note, str(tmp_path / "noted"), "later", run_after=timedelta(hours=1))
+    worker = drain()
+    assert database.succeeded(*due)
+    assert sorted((tmp_path / "noted").read_text().split(), key=int) == [str(number) for number in range(20)]
+    assert (database.job(later)["state"], database.job(later)["claims"]) == ("READY", 0)
+    assert worker.lines("vtworker")[-1].endswith("done: 20 jobs")
+
+
+def test_drain_of_an_empty_queue_ends_at_once(database: Database, drain: Drain) -> None:
+    """--drain with nothing to do exits with 0."""
+    assert drain().lines("vtworker")[-1].endswith("done: 0 jobs")
+
+
+def test_drain_does_not_wait_for_retries(database: Database, drain: Drain) -> None:
+    """What failed during a drain is left for later: its next attempt is not due."""
+    job_id = database.enqueue(tasks.raise_later)
+    drain()
+    assert (database.job(job_id)["state"], database.job(job_id)["attempts"]) == ("READY", 1)
+
+
+def test_drain_retries_waits_for_what_becomes_due_in_that_time(database: Database, drain: Drain) -> None:
+    """--drain-retries 60 also runs the retries and the scheduled jobs of the next minute, not those after it."""
+    retried = database.enqueue(tasks.fail_first, 2)
+    scheduled = database.enqueue(tasks.add, 1, 2, run_after=timedelta(seconds=0.5))
+    too_late = database.enqueue(tasks.add, 1, 2, run_after=timedelta(hours=1))
+    drain("--drain-retries", "60")
+    assert database.result(retried) == 3
+    assert database.result(scheduled) == 3
+    assert database.job(too_late)["claims"] == 0
+
+
+def test_max_jobs_ends_after_so_many(database: Database, start_worker: Start) -> None:
+    """--max-jobs 2 runs two jobs, however many threads there are, and exits with 0."""
+    database.enqueue_many(tasks.add, [(1, 2)] * 5)
+    worker = start_worker("--max-jobs", "2")
+    assert worker.wait() == 0
+    states = database.rows("SELECT state, count(*) FROM vtqueue_job GROUP BY state ORDER BY state")
+    assert [tuple(row) for row in states] == [("READY", 3), ("SUCCESSFUL", 2)]
+
+
+def test_queues_takes_only_those_named(database: Database, drain: Drain) -> None:
+    """--queues a,b takes jobs of these queues only, with spaces or without."""
+    ids = [database.enqueue(tasks.add.using(queue_name=name), 1, 2) for name in ("a", "b", "c")]
+    worker = drain("--queues", "a, b")
+    assert [database.job(job_id)["state"] for job_id in ids] == ["SUCCESSFUL", "SUCCESSFUL", "READY"]
+    assert "ready: queues a,b;" in worker.log
+
+
+@pytest.mark.parametrize(
+    ("arguments", "queues", "message"),
+    [
+        (["--backend", "other"], "", "TASKS['other'] is not a django_vtqueue backend; use --backend default."),
+        (
+            ["--queues", "emails,typo"],
+            "default,emails",
+            "TASKS['default'] has no queue typo; its queues are default, emails.",
+        ),
+        (["--threads", "0"], "", "argument --threads: invalid positive value: '0'"),
+        (["--drain-retries", "-1"], "", "argument --drain-retries: invalid seconds value: '-1'"),
+    ],
+)
+def test_what_does_not_exist_is_refused_with_what_does(
+    database: Database, start_worker: Start, arguments: list[str], queues: str, message: str
+) -> None:
+    """A wrong --backend or --queues, or a number that makes no sense, ends with an error in words, and no traceback."""
+    worker = start_worker(*arguments, ready=False, VTQUEUE_TEST_QUEUES=queues)
+    assert worker.wait() != 0
+    assert message in worker.log
+    assert "Traceback" not in worker.log
+
+
+@pytest.mark.django_db(transaction=True)
+def test_drain_on_a_database_in_memory_runs_in_the_callers_thread() -> None:
+    """Nobody else could see the rows: call_command("vtworker", drain=True) runs them here and now."""
+    result = tasks.thread_id.enqueue()
+    call_command("vtworker", drain=True)
+    result.refresh()
+    assert result.return_value == threading.get_ident()
+
+
+SCRIPT = """
+import threading
+import django
+django.setup()
+from django.core.management import call_command
+from django.db import connections, transaction
+from tests.project import tasks
+first = tasks.thread_id.enqueue()
+"""
+
+IN_A_TRANSACTION = """
+with transaction.atomic():
+    second = tasks.thread_id.enqueue()
+    call_command("vtworker", drain=True, max_jobs=2)
+    for result in first, second:
+        result.refresh()
+        assert result.return_value == threading.get_ident(), result
+    transaction.set_rollback(True)
+first.refresh()
+assert first.status == "READY", first
+"""
+
+IN_ANOTHER_THREAD = """
+failures = []
+def drain():
+    try:
+        call_command("vtworker", drain=True)
+    except BaseException as error:
+        failures.append(error)
+    finally:
+        connections.close_all()
+thread = threading.Thread(target=drain)
+thread.start()
+thread.join()
+assert not failures, failures
+first.refresh()
+assert first.return_value not in (threading.get_ident(), None), first
+"""
+
+TWICE = """
+import signal
+for _ in range(2):
+    second = tasks.thread_id.enqueue()
+    call_command("vtworker", drain=True)
+    second.refresh()
+    assert second.status == "SUCCESSFUL", second
+assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("vtworker")]
+"""
+
+
+@pytest.mark.parametrize("script", [IN_A_TRANSACTION, IN_ANOTHER_THREAD, TWICE])
+def test_call_command_drains_in_process(database: Database, start: Start, script: str) -> None:
+    """call_command("vtworker", drain=True) on a file: inside an atomic block in the caller's thread and transaction;
+    in another thread than the main one; and, in the main thread, as often as you like, leaving nothing behind."""
+    process = start("-c", SCRIPT + script)
+    assert process.wait() == 0, process.log
+
+
+def test_without_drain_a_worker_in_a_transaction_is_refused(database: Database, start: Start) -> None:
+    """A worker that nobody could share a database with says so instead of waiting for ever."""
+    process = start("-c", SCRIPT + 'with transaction.atomic():\n    call_command("vtworker")')
+    assert process.wait() == 1
+    assert "Use --drain to run what is due here and now." in process.log

@@ -1,0 +1,66 @@
+"""Leases that are kept up, and leases that are not."""
+
+from pathlib import Path
+
+from tests.project import tasks
+
+from ..waiting import wait_until
+from .conftest import Start
+from .database import Database
+from .running import PATIENCE
+
+
+def test_a_job_longer_than_its_visibility_timeout_runs_once(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """Its worker renews the lease of a job that runs on: another worker with nothing to do never gets it."""
+    database.options["visibility_timeout"] = 1
+    workers = [start_worker() for _ in range(2)]
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+
+    def three_leases_long() -> bool:
+        job = database.job(job_id)
+        return bool(job["state"] == "RUNNING" and job["visible_at"] - job["started_at"] > 4_000_000)
+
+    wait_until(three_leases_long, PATIENCE)
+    (tmp_path / "go").touch()
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    assert len((tmp_path / "started").read_text().split()) == 1
+    assert (database.job(job_id)["claims"], database.history(job_id)) == (1, [])
+    assert not [line for worker in workers for line in worker.lines("lost")]
+
+
+def test_without_heartbeat_the_job_is_picked_up_and_only_its_holder_settles_it(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """With heartbeat off another worker takes over when the lease ends; who was overtaken has its result dropped."""
+    database.options |= {"visibility_timeout": 1, "heartbeat": False}
+    first = start_worker("--threads", "1")
+    job_id = database.enqueue(tasks.hold_attempt, str(tmp_path))
+    wait_until(lambda: (tmp_path / "1started").exists(), PATIENCE)
+    second = start_worker("--threads", "1")
+    wait_until(lambda: (tmp_path / "2started").exists(), PATIENCE)
+    (tmp_path / "1go").touch()  # first to be ready, but not its holder any more
+    wait_until(lambda: first.lines("lost"), PATIENCE)
+    assert database.job(job_id)["state"] == "RUNNING"
+    (tmp_path / "2go").touch()
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    assert database.result(job_id) == 2
+    assert [entry["outcome"] for entry in database.history(job_id)] == ["lease expired"]
+    assert not second.lines("lost")
+
+
+def test_without_heartbeat_the_first_completion_wins(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """A job that was finished by who overtook it stays as it was settled, whatever the slow one says later."""
+    database.options |= {"visibility_timeout": 1, "heartbeat": False}
+    first = start_worker("--threads", "1")
+    job_id = database.enqueue(tasks.hold_attempt, str(tmp_path))
+    wait_until(lambda: (tmp_path / "1started").exists(), PATIENCE)
+    start_worker("--threads", "1")
+    (tmp_path / "2go").touch()
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    settled = tuple(database.job(job_id))
+    (tmp_path / "1go").touch()
+    wait_until(lambda: first.lines("lost"), PATIENCE)
+    assert tuple(database.job(job_id)) == settled
+    assert database.result(job_id) == 2

@@ -1,0 +1,99 @@
+"""A foreign process holds the write lock for longer than anybody's busy timeout: a backup, a migration, a shell."""
+
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.db import OperationalError, connections
+
+from tests.project import tasks
+
+from ..conftest import ALIAS
+from ..waiting import wait_until
+from .conftest import Start
+from .database import Database
+from .running import PATIENCE, Running
+
+LOCKED = "the database is locked by another process; waiting. Nothing is lost."
+LONG = 3.0  # seconds for which the lock is held; the busy timeout is 1 second
+
+
+def hold_the_lock() -> None:
+    time.sleep(LONG)
+
+
+def assert_said_once(worker: Running) -> None:
+    assert not worker.ended(), worker.log
+    assert worker.log.count(LOCKED) == 1
+    assert "Traceback" not in worker.log
+    assert len(worker.log.splitlines()) < 20
+
+
+def test_a_lock_during_settlement_and_claim_loses_nothing(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """What finishes and what becomes due during a long lock is settled and claimed after it; the log has one line."""
+    worker = start_worker(VTQUEUE_TEST_TIMEOUT="1")
+    running = database.enqueue(tasks.hold, str(tmp_path))
+    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    due = database.enqueue(tasks.add, 1, 2, run_after=timedelta(seconds=1))
+    with database.locked():
+        (tmp_path / "go").touch()
+        worker.wait_for(LOCKED)
+        hold_the_lock()
+    wait_until(lambda: database.succeeded(running, due), PATIENCE)
+    assert [database.job(job_id)["claims"] for job_id in (running, due)] == [1, 1]
+    assert_said_once(worker)
+
+
+def test_a_lock_longer_than_the_leases_takes_no_job_from_its_living_holder(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """After the lock every lease looks expired, but those of living workers are renewed before anybody takes them."""
+    database.options["visibility_timeout"] = 1.5
+    workers = [start_worker("--threads", "12", VTQUEUE_TEST_TIMEOUT="1") for _ in range(2)]
+    jobs = []
+    for number in range(16):  # one after the other, so that each worker gets some
+        jobs.append(database.enqueue(tasks.hold, str(tmp_path), f"{number}-"))
+        wait_until(lambda: (tmp_path / f"{number}-started").exists(), PATIENCE)  # noqa: B023
+    with database.locked():
+        for worker in workers:
+            worker.wait_for(LOCKED)
+        hold_the_lock()
+        locked_until = time.time_ns() // 1000
+    wait_until(lambda: all(database.job(job_id)["visible_at"] > locked_until for job_id in jobs), PATIENCE)
+    for number in range(16):
+        (tmp_path / f"{number}-go").touch()
+    wait_until(lambda: database.succeeded(*jobs), PATIENCE)
+    assert [database.job(job_id)["claims"] for job_id in jobs] == [1] * 16
+    for worker in workers:
+        assert not worker.lines("lost")
+        assert worker.log.count(LOCKED) == 1
+
+
+def test_enqueue_waits_as_long_as_its_own_timeout_and_works_afterwards(database: Database) -> None:
+    """An enqueue during a long lock raises OperationalError when the connection's own timeout is over, not later."""
+    connections[ALIAS].close()
+    connections[ALIAS].settings_dict["OPTIONS"] = {**connections[ALIAS].settings_dict["OPTIONS"], "timeout": 0.5}
+    with database.locked():
+        began = time.monotonic()
+        with pytest.raises(OperationalError, match="locked"):
+            database.enqueue(tasks.add, 1, 2)
+        assert 0.5 <= time.monotonic() - began < LONG
+    assert database.job(database.enqueue(tasks.add, 1, 2))["state"] == "READY"
+    with connections[ALIAS].cursor() as cursor:
+        assert cursor.execute("PRAGMA busy_timeout").fetchone() == (500,)
+
+
+def test_a_lock_at_the_start_and_at_the_end_is_waited_for(database: Database, start_worker: Start) -> None:
+    """A worker that starts under a lock begins when it is gone; one that stops under it leaves all the same."""
+    job_id = database.enqueue(tasks.add, 1, 2)
+    with database.locked():
+        worker = start_worker(VTQUEUE_TEST_TIMEOUT="1")
+        worker.wait_for(LOCKED)
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    wait_until(database.workers, PATIENCE)
+    with database.locked():
+        assert worker.terminate() == 0
+    assert "Traceback" not in worker.log

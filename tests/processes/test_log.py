@@ -1,0 +1,113 @@
+"""What a worker writes."""
+
+import os
+import pty
+import re
+import subprocess
+import termios
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.project import tasks
+
+from ..waiting import wait_until
+from .conftest import MANAGE, Start, environment
+from .database import Database
+from .running import PATIENCE, Running, python
+
+Drain = Callable[..., Running]
+
+JOB = r"tests\.project\.tasks\.(\w+) …[0-9a-f]{8}"
+TIME = r"\d+(\.\d)?m?s"
+
+
+def line_of(worker: Running, beginning: str) -> str:
+    [line] = worker.lines(beginning)
+    return line
+
+
+def test_each_outcome_has_its_line(database: Database, drain: Drain) -> None:
+    """Ready, ok, retry and dead: one line each, with the task, the end of the job's id, and what happened."""
+    succeeding = database.enqueue(tasks.add.using(queue_name="emails"), 1, 2)
+    retried = database.enqueue(tasks.raise_later)
+    dying = database.enqueue(tasks.raise_it, "BaseException")
+    worker = drain("--threads", "2")
+    ready = worker.lines("vtworker ")[0]
+    assert re.fullmatch(r"vtworker [^:]+:\d+ ready: queues all; 2 threads; db\.sqlite3 \(wal, normal\)", ready)
+    ok = line_of(worker, "ok ")
+    assert re.fullmatch(rf"ok    {JOB} queue=emails attempt=1 wait={TIME} run={TIME}", ok)
+    assert f"tasks.add …{succeeding[-8:]}" in ok
+    retry = line_of(worker, "retry ")
+    assert re.fullmatch(rf"retry {JOB} attempt=1/10 ConnectionError: refused; next in \d+\.\ds", retry)
+    assert f"tasks.raise_later …{retried[-8:]}" in retry
+    dead = line_of(worker, "dead ")
+    assert re.fullmatch(rf"dead  {JOB} after 1 attempt: BaseException: bare; requeue .+", dead)
+    assert f"tasks.raise_it …{dying[-8:]}" in dead
+    assert re.fullmatch(r"vtworker [^:]+:\d+ done: 3 jobs", worker.lines("vtworker ")[-1])
+
+
+def test_a_lost_lease_has_its_line(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """A result that came too late is said to be dropped."""
+    worker = start_worker()
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    database.write("UPDATE vtqueue_job SET claims = claims + 1, worker_id = 'another:1:a' WHERE id = ?", job_id)
+    (tmp_path / "go").touch()
+    wait_until(lambda: worker.lines("lost "), PATIENCE)
+    assert re.fullmatch(rf"lost  {JOB} lease lost after {TIME}; result dropped", line_of(worker, "lost "))
+    assert not worker.lines("ok ")
+
+
+MANY = 400
+
+
+def test_above_fifty_jobs_a_second_there_is_a_summary_that_counts_them_all(database: Database, drain: Drain) -> None:
+    """Many short jobs get a line for each only until there are too many in a second; every other one is counted."""
+    database.enqueue_many(tasks.add, [(1, 2)] * MANY)
+    worker = drain()
+    lines = [line for line in worker.lines("ok ") if "tests.project" in line]
+    counted = [int(count.replace(",", "")) for count in re.findall(r"^ok    ([\d,]+) (?:more )?jobs", worker.log, re.M)]
+    assert 50 <= len(lines) < MANY
+    assert len(lines) + sum(counted) == MANY
+
+
+def test_verbose_gives_a_line_for_each(database: Database, drain: Drain) -> None:
+    """-v 2 writes a line for each job, however many there are."""
+    database.enqueue_many(tasks.add, [(1, 2)] * MANY)
+    worker = drain("-v", "2")
+    assert len([line for line in worker.lines("ok ") if re.fullmatch(rf"ok    {JOB} .*", line)]) == MANY
+    assert "jobs in the last second" not in worker.log
+
+
+def test_a_drain_on_a_terminal_shows_a_progress_bar(database: Database) -> None:
+    """On a terminal, with tqdm installed, --drain shows how far it is instead of a line for each job; failures are
+    written all the same."""
+    pytest.importorskip("tqdm")
+    database.enqueue_many(tasks.add, [(1, 2)] * 30)
+    database.enqueue(tasks.raise_it, "BaseException")
+    output, code = on_a_terminal(python(MANAGE, "vtworker", "--drain"), environment(database))
+    assert code == 0, output
+    assert "31/31" in output
+    assert "job/s" in output
+    assert "dead  tests.project.tasks.raise_it" in output
+    assert "ok    tests.project" not in output
+
+
+def on_a_terminal(command: list[str], env: dict[str, str]) -> tuple[str, int]:
+    """Run a command whose output is a terminal; return what it has shown, and its exit code."""
+    terminal, end = pty.openpty()
+    termios.tcsetwinsize(end, (24, 100))
+    termios.tcsetwinsize(end, (24, 100))
+    process = subprocess.Popen(command, env=env, stdin=end, stdout=end, stderr=end, start_new_session=True)
+    os.close(end)
+    shown = b""
+    try:
+        while piece := os.read(terminal, 65536):
+            shown += piece
+    except OSError:  # the other end is closed
+        pass
+    finally:
+        os.close(terminal)
+    return shown.decode(), process.wait(PATIENCE)

@@ -1,0 +1,61 @@
+"""The rows of live workers. Their heartbeats are in test_together, which lasts long enough."""
+
+import socket
+import time
+from pathlib import Path
+
+from tests.project import tasks
+
+from ..waiting import wait_until
+from .conftest import Start
+from .database import Database
+from .running import PATIENCE
+
+
+def test_a_worker_is_present_from_its_start_to_its_end(database: Database, start_worker: Start) -> None:
+    """A live worker has a row that says where it is and what it does; a clean end takes it and its bell away."""
+    worker = start_worker("--queues", "a,b", "--threads", "3")
+    [row] = wait_until(database.workers, PATIENCE)
+    assert (row["host"], row["pid"], row["queues"], row["slots"]) == (socket.gethostname(), worker.pid, "a,b", 3)
+    assert row["worker_id"].startswith(f"{row['host']}:{row['pid']}:")
+    assert row["heartbeat_at"] == row["started_at"]
+    assert Path(row["doorbell"]).is_socket()
+    assert worker.terminate() == 0
+    assert database.workers() == []
+    assert not Path(row["doorbell"]).exists()
+
+
+def test_a_killed_workers_row_and_bell_are_removed_by_another(database: Database, start_worker: Start) -> None:
+    """Who finds a worker dead clears away its row, and its socket, which publishers would go on ringing."""
+    killed = start_worker()
+    [row] = wait_until(database.workers, PATIENCE)
+    killed.kill()
+    assert Path(row["doorbell"]).exists()
+    alive = start_worker()
+    wait_until(lambda: [row["pid"] for row in database.workers()] == [alive.pid], PATIENCE)
+    wait_until(lambda: not Path(row["doorbell"]).exists(), PATIENCE)
+
+
+def test_a_worker_long_silent_is_forgotten(database: Database, start_worker: Start) -> None:
+    """A row without a bell, of a worker that nobody has heard of for long, is removed; a recent one is left alone."""
+    worker = start_worker()
+    wait_until(database.workers, PATIENCE)
+    insert = "INSERT INTO vtqueue_workerprocess VALUES (?, 'elsewhere', 1, '', 4, 1, ?, '')"
+    [[now]] = database.rows("SELECT heartbeat_at FROM vtqueue_workerprocess")
+    columns = [row["name"] for row in database.rows("PRAGMA table_info(vtqueue_workerprocess)")]
+    assert columns[-4:] == ["slots", "started_at", "heartbeat_at", "doorbell"]
+    database.write(insert, "recent:1:a", now)
+    database.write(insert, "silent:1:a", 1)
+    wait_until(lambda: len(database.workers()) == 2, PATIENCE)
+    assert {row["worker_id"].partition(":")[0] for row in database.workers()} == {"recent", socket.gethostname()}
+    assert not worker.ended()
+
+
+def test_a_worker_holds_no_job_before_it_is_known(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """A worker has its row before its first job, also where a lock was in the way: else nobody could see it dead."""
+    database.enqueue(tasks.hold, str(tmp_path))
+    with database.locked():
+        worker = start_worker()
+        time.sleep(0.3)  # the lock's length: less than the second until its next look at the others
+    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    assert [row["pid"] for row in database.workers()] == [worker.pid]

@@ -1,0 +1,134 @@
+"""``vtworker --reload``: a parent that watches the code, and a worker that it starts anew."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.project import tasks
+
+from ..waiting import wait_until
+from .conftest import MANAGE, ROOT, Start
+from .database import Database
+from .running import PATIENCE, Running, is_ours
+
+TASKS = """
+from django_vtqueue import task
+
+@task
+def answer():
+    return {answer!r}
+"""
+
+
+class Code:
+    """The tasks module of an app that somebody works on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "edited" / "tasks.py"
+        self.file.parent.mkdir()
+        (self.file.parent / "__init__.py").touch()
+        self.write("first")
+
+    def write(self, answer: str) -> None:
+        self.file.write_text(TASKS.format(answer=answer))
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Code:
+    return Code(tmp_path)
+
+
+@pytest.fixture
+def parent(start: Start, code: Code, tmp_path: Path) -> Running:
+    """Return a running ``vtworker --reload``, with a worker that is ready."""
+    process = start(
+        MANAGE,
+        "vtworker",
+        "--reload",
+        PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}",
+        PYTHONDONTWRITEBYTECODE="1",  # a file that is changed twice in a second would be taken from there
+        VTQUEUE_TEST_APPS="edited",
+    )
+    process.wait_ready()
+    return process
+
+
+def answer(database: Database) -> str:
+    """Return what the edited task returns."""
+    job_id = database.publish("edited.tasks.answer")
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    return str(database.result(job_id))
+
+
+def test_a_change_restarts_the_worker_when_its_job_has_ended(
+    database: Database, parent: Running, code: Code, tmp_path: Path
+) -> None:
+    """When code changes, what runs is finished by the old worker, and what comes next runs the new code."""
+    assert answer(database) == "first"
+    running = database.enqueue(tasks.hold, str(tmp_path))
+    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    code.write("the second")
+    parent.wait_for("tasks.py changed; starting anew")
+    (tmp_path / "go").touch()
+    parent.wait_ready(times=2)
+    assert answer(database) == "the second"
+    job = database.job(running)
+    assert (job["state"], job["claims"], job["history"]) == ("SUCCESSFUL", 1, "[]")
+
+
+def test_a_job_that_does_not_end_is_given_back(database: Database, parent: Running, code: Code, tmp_path: Path) -> None:
+    """A job that runs on after a change of the code is given back, without loss of an attempt, and begun anew."""
+    running = database.enqueue(tasks.hold, str(tmp_path))
+    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    code.write("the second")
+    wait_until(lambda: len((tmp_path / "started").read_text().split()) == 2, PATIENCE)
+    (tmp_path / "go").touch()
+    wait_until(lambda: database.succeeded(running), PATIENCE)
+    assert [entry["outcome"] for entry in database.history(running)] == ["released"]
+    assert (database.job(running)["attempts"], database.job(running)["claims"]) == (1, 2)
+
+
+def test_a_mistake_in_the_code_is_waited_out(database: Database, parent: Running, code: Code) -> None:
+    """Code that cannot be imported leaves the parent waiting; the next change starts a worker again."""
+    text = code.file.read_text()
+    code.file.write_text("def answer(:")
+    parent.wait_for("waiting for a change of the code")
+    assert "SyntaxError" in parent.log
+    assert not parent.ended()
+    code.file.write_text(text.replace("first", "mended"))
+    parent.wait_ready(times=2)
+    assert answer(database) == "mended"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_parent_ends_both(
+    database: Database, parent: Running, tmp_path: Path, number: signal.Signals
+) -> None:
+    """SIGTERM and Ctrl-C go on to the worker, which finishes its job first; both exit with 0."""
+    worker = parent.wait_ready()
+    running = database.enqueue(tasks.hold, str(tmp_path))
+    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    parent.signal(number)
+    (tmp_path / "go").touch()
+    assert parent.wait() == 0
+    assert not is_ours(worker)
+    assert database.succeeded(running)
+
+
+def test_a_signal_ends_a_parent_that_waits_for_a_change(database: Database, parent: Running, code: Code) -> None:
+    """A parent whose worker could not be started can be stopped as well."""
+    code.file.write_text("def answer(:")
+    parent.wait_for("waiting for a change of the code")
+    parent.signal(signal.SIGTERM)
+    assert parent.wait() == 1
+
+
+def test_a_worker_does_not_outlive_its_parent(database: Database, parent: Running) -> None:
+    """When the parent is killed its worker stops by itself, as after a signal."""
+    worker = parent.wait_ready()
+    parent.kill()
+    wait_until(lambda: not is_ours(worker), PATIENCE)
+    assert f":{worker} done: 0 jobs" in parent.log
+    assert database.workers() == []

@@ -1,0 +1,40 @@
+"""What a worker tells the one who runs it."""
+
+import signal
+import socket
+from pathlib import Path
+
+from tests.project import tasks
+
+from ..waiting import wait_until
+from .conftest import Start
+from .database import Database
+from .running import PATIENCE
+
+
+def test_a_service_manager_is_told(start_worker: Start, doorbells: str) -> None:
+    """systemd hears when the worker is ready, that it is alive, and that it stops."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(f"{doorbells}/notify")
+        manager.settimeout(PATIENCE)
+        worker = start_worker(NOTIFY_SOCKET=f"{doorbells}/notify")
+        assert manager.recv(100) == b"READY=1"
+        assert {manager.recv(100), manager.recv(100)} == {b"WATCHDOG=1"}
+        worker.signal(signal.SIGTERM)
+        heard = manager.recv(100)
+        while heard == b"WATCHDOG=1":
+            heard = manager.recv(100)
+        assert heard == b"STOPPING=1"
+        assert worker.wait() == 0
+
+
+def test_what_every_thread_does(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """SIGUSR1 writes the stack of every thread to the log, and the worker goes on."""
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    worker = start_worker()
+    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    worker.signal(signal.SIGUSR1)
+    worker.wait_for("in wait_for_file")
+    assert "in read_mail" in worker.log
+    (tmp_path / "go").touch()
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)

@@ -1,0 +1,41 @@
+"""Many processes on one database file."""
+
+from collections import Counter
+from pathlib import Path
+
+from ..waiting import wait_until
+from .conftest import Start
+from .database import Database
+from .running import PATIENCE
+
+SECONDS = "10"
+
+
+def test_four_workers_and_two_publishers_run_every_job_once(
+    database: Database, start: Start, start_worker: Start, tmp_path: Path
+) -> None:
+    """Four workers and two publishers at work on one SQLite file: each job runs, none twice, and no lock is an error.
+
+    The workers' heartbeats go on meanwhile.
+    """
+    done = tmp_path / "done"
+    done.mkdir()
+    workers = [start_worker(ready=False) for _ in range(4)]
+    for worker in workers:
+        worker.wait_ready()
+    publishers = [start("-m", "tests.processes.publisher", SECONDS, str(done)) for _ in range(2)]
+    assert [publisher.wait() for publisher in publishers] == [0, 0], [publisher.log for publisher in publishers]
+    published = [line for publisher in publishers for line in publisher.log.split()]
+    wait_until(lambda: not database.unfinished(), PATIENCE)
+    executed = Counter(line for file in done.iterdir() for line in file.read_text().split())
+    assert len(published) > 1000
+    assert executed == Counter(published)
+    outcomes = database.rows("SELECT state, claims, attempts, history, count(*) FROM vtqueue_job GROUP BY 1, 2, 3, 4")
+    assert [tuple(row) for row in outcomes] == [("SUCCESSFUL", 1, 1, "[]", len(published))]
+    wait_until(lambda: all(row["heartbeat_at"] > row["started_at"] for row in database.workers()), PATIENCE)
+    assert sorted(row["pid"] for row in database.workers()) == sorted(worker.pid for worker in workers)
+    for worker in workers:
+        assert worker.terminate() == 0
+        for word in ("locked", "Traceback", "lost ", "retry ", "dead "):
+            assert word not in worker.log
+    assert len(list(done.iterdir())) == 4, "a worker got nothing to do"

@@ -1,0 +1,211 @@
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from django.db import connection, transaction
+
+from django_vtqueue import TaskContext, task
+from django_vtqueue.exceptions import TaskTimeout
+
+from .models import Effect
+
+LONGEST = 60  # seconds that a task waits for a test which may have failed meanwhile
+
+
+@task
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+# For tests with several processes: what these tasks do is seen from outside.
+
+
+@task
+def note(path: str, text: str) -> None:
+    """Write a line to a file, in one piece."""
+    with Path(path).open("a") as file:
+        file.write(f"{text}\n")
+
+
+@task
+def enqueue_note(path: str, text: str) -> None:
+    note.enqueue(path, text)
+
+
+@task(takes_context=True)
+def sign(context: TaskContext, folder: str) -> None:
+    """Write this job's id to the file of this process."""
+    with (Path(folder) / str(os.getpid())).open("a") as file:
+        file.write(f"{context.task_result.id}\n")
+
+
+@task(backoff=0.2)
+def hold(folder: str, name: str = "") -> str:
+    """Say ``started`` in a file, a line for each execution, then run until there is a file ``go``."""
+    with (Path(folder) / f"{name}started").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    return wait_for_file(Path(folder) / f"{name}go")
+
+
+@task(takes_context=True)
+def hold_attempt(context: TaskContext, folder: str) -> int:
+    """Like ``hold``, with files of its own for each attempt."""
+    (Path(folder) / f"{context.attempt}started").touch()
+    wait_for_file(Path(folder) / f"{context.attempt}go")
+    return context.attempt
+
+
+def wait_for_file(path: Path) -> str:
+    deadline = time.monotonic() + LONGEST
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(path)
+        time.sleep(0.005)
+    return path.name
+
+
+@task(max_attempts=2)
+def kill_worker(path: str) -> None:
+    """End the worker as ``kill -9`` does, after a line in a file."""
+    with Path(path).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task(takes_context=True, max_attempts=3, backoff=0.1)
+def fail_first(context: TaskContext, times: int) -> int:
+    """Fail ``times`` times, then return the number of the attempt."""
+    if context.attempt <= times:
+        raise ConnectionError("refused")
+    return context.attempt
+
+
+@task(backoff=600)
+def raise_later() -> None:
+    """Fail, and be tried again much later."""
+    raise ConnectionError("refused")
+
+
+@task
+def thread_id() -> int:
+    return threading.get_ident()
+
+
+@task
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def _endless(depth: int) -> int:
+    return _endless(depth + 1) + 1
+
+
+@task(max_attempts=1)
+def raise_it(kind: str) -> None:
+    """Raise what a worker must survive."""
+    if kind == "RecursionError":
+        _endless(0)
+    if kind == "SystemExit":
+        sys.exit(3)
+    raise {
+        "KeyboardInterrupt": KeyboardInterrupt(),
+        "MemoryError": MemoryError(),
+        "GeneratorExit": GeneratorExit(),
+        "CancelledError": asyncio.CancelledError(),
+        "BaseException": BaseException("bare"),
+        "Unprintable": Unprintable(),
+    }[kind]
+
+
+@task
+def no_json() -> Any:
+    return object()
+
+
+@task
+def effect(name: str) -> None:
+    Effect.objects.create(name=name)
+
+
+@task
+def leave_atomic_open(name: str) -> None:
+    """Enter an atomic block, write, and forget to leave it."""
+    transaction.atomic().__enter__()
+    Effect.objects.create(name=name)
+
+
+@task
+def leave_begin_open(name: str) -> None:
+    """Take the write lock behind Django's back, write, and forget it."""
+    with connection.cursor() as cursor:
+        cursor.execute("BEGIN IMMEDIATE")
+    Effect.objects.create(name=name)
+
+
+@task
+def leave_autocommit_off(name: str) -> None:
+    """Switch Django's transaction management off, write, and forget it."""
+    connection.set_autocommit(False)
+    Effect.objects.create(name=name)
+
+
+@task
+def temporary_tables() -> int:
+    """Return how many jobs have left a temporary table in this connection before, and leave one more."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM sqlite_temp_master")
+        count = int(cursor.fetchone()[0])
+        cursor.execute(f"CREATE TEMPORARY TABLE left_{count} (x)")
+    return count
+
+
+@task
+def where() -> list[int]:
+    """Return the process that runs this, and its parent."""
+    return [os.getpid(), os.getppid()]
+
+
+@task(visibility_timeout=1)
+def hold_the_interpreter(folder: str, seconds: int) -> None:
+    """Let no other thread of this process run."""
+    with (Path(folder) / "started").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    ctypes.PyDLL(None).sleep(seconds)
+
+
+@task(timeout=0.2, max_attempts=1)
+def compute_for_ever() -> None:
+    while True:
+        pass
+
+
+@task(timeout=0.2, max_attempts=1)
+async def wait_for_ever() -> None:
+    await asyncio.sleep(LONGEST)
+
+
+@task(timeout=0.2)
+def clean_up_in_time(path: str) -> str:
+    """Catch what is raised when the time is up."""
+    try:
+        while True:
+            pass
+    except TaskTimeout as error:
+        Path(path).touch()
+        return str(error)
+
+
+@task(hard_timeout=0.5, max_attempts=1)
+def hang() -> None:
+    time.sleep(LONGEST)

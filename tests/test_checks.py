@@ -1,0 +1,401 @@
+"""``manage.py check``: what is wrong is found before anything runs, with an id, and a hint that can be pasted."""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import django
+import pytest
+from django.core.checks import CheckMessage, run_checks
+from django.core.management import CommandError, call_command
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+from django.db.utils import ConnectionHandler
+from pytest_django import DjangoDbBlocker, Settings
+
+from django_vtqueue.checks import check_databases
+from django_vtqueue.configuration import problems
+
+from .projects import Project
+
+BACKEND = "django_vtqueue.backend.VTQueueBackend"
+GOOD = {
+    "transaction_mode": "IMMEDIATE",
+    "timeout": 20,
+    "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+}
+
+Open = Callable[..., BaseDatabaseWrapper]
+
+
+def entry(queues: list[str] | None = None, **options: Any) -> dict[str, Any]:
+    return {"BACKEND": BACKEND, "OPTIONS": options, **({} if queues is None else {"QUEUES": queues})}
+
+
+def ids(messages: list[CheckMessage]) -> list[str | None]:
+    return [message.id for message in messages]
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, settings: Settings, django_db_blocker: DjangoDbBlocker) -> Iterator[Open]:
+    """Return a function that puts a database behind the alias ``jobs``, which our backend uses."""
+    settings.TASKS = {"default": entry(database="jobs")}
+
+    opened: list[BaseDatabaseWrapper] = []
+
+    def close() -> None:
+        while opened:
+            if raw := opened.pop().connection:
+                raw.close()  # Django itself never closes a database in memory
+            del connections["jobs"]
+
+    def open_database(name: object = tmp_path / "jobs.sqlite3", **values: Any) -> BaseDatabaseWrapper:
+        close()
+        given = {"ENGINE": "django.db.backends.sqlite3", "NAME": name, **values}
+        connections["jobs"] = ConnectionHandler({"default": {}, "jobs": given})["jobs"]
+        opened.append(connections["jobs"])
+        return opened[0]
+
+    with django_db_blocker.unblock():
+        yield open_database
+        close()
+
+
+def warnings() -> list[CheckMessage]:
+    return check_databases(databases=["jobs"])
+
+
+# -- what a live connection says -----------------------------------------------------------------------------------
+
+
+def test_defaults_of_sqlite(jobs: Open) -> None:
+    """A SQLite file as Django sets it up by default gets the three warnings; none of them is an error."""
+    jobs()
+    assert ids(warnings()) == ["vtqueue.W001", "vtqueue.W002", "vtqueue.W003"]
+    assert not any(message.is_serious() for message in warnings())
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, []),
+        ({"init_command": ""}, ["vtqueue.W001"]),
+        ({"init_command": "PRAGMA journal_mode=TRUNCATE"}, ["vtqueue.W001"]),
+        ({"transaction_mode": None}, ["vtqueue.W002"]),
+        ({"transaction_mode": "deferred"}, ["vtqueue.W002"]),
+        ({"transaction_mode": "immediate"}, []),
+        ({"transaction_mode": "EXCLUSIVE"}, []),
+        ({"timeout": 5}, ["vtqueue.W003"]),
+        ({"timeout": 9.9}, ["vtqueue.W003"]),
+        ({"timeout": 10}, []),
+    ],
+)
+def test_one_warning_for_each_setting(jobs: Open, change: dict[str, Any], expected: list[str]) -> None:
+    """Each setting has a warning of its own: WAL, IMMEDIATE, a timeout of 10 seconds or more."""
+    jobs(OPTIONS={**GOOD, **change})
+    assert ids(warnings()) == expected
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_hint_is_the_block_to_paste(jobs: Open, tmp_path: Path, number: int) -> None:
+    """Whichever hint is followed, to the letter, no warning is left; it names the place where the block belongs."""
+    jobs()
+    hint = warnings()[number].hint or ""
+    assert hint.startswith("In DATABASES['jobs']")
+    [block] = re.findall(r'^    "OPTIONS": \{$.*?^    \},$', hint, re.MULTILINE | re.DOTALL)
+    pasted = ast.literal_eval("{" + block + "}")
+    assert set(pasted) == {"OPTIONS"}
+
+    jobs(**pasted)
+    assert warnings() == []
+
+
+def test_settings_in_the_wrong_place(jobs: Open) -> None:
+    """What counts is what the connection does: settings beside ``OPTIONS``, where Django ignores them, do not help."""
+    jobs(**GOOD)
+    assert ids(warnings()) == ["vtqueue.W001", "vtqueue.W002", "vtqueue.W003"]
+
+
+def test_settings_made_elsewhere(jobs: Open) -> None:
+    """A project that sets its connections up by a signal is right without OPTIONS, and wrong in spite of them."""
+
+    def well(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+        connection.connection.execute("PRAGMA journal_mode = WAL")
+        connection.connection.execute("PRAGMA busy_timeout = 10000")
+        connection.transaction_mode = "IMMEDIATE"  # type: ignore[attr-defined]
+
+    def badly(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+        connection.connection.execute("PRAGMA journal_mode = DELETE")
+        connection.connection.execute("PRAGMA busy_timeout = 0")
+        connection.transaction_mode = None  # type: ignore[attr-defined]
+
+    for receiver, options, expected in [(well, {}, 0), (badly, GOOD, 3)]:
+        connection_created.connect(receiver, weak=False)
+        try:
+            jobs(OPTIONS=options)
+            assert len(warnings()) == expected
+        finally:
+            connection_created.disconnect(receiver)
+
+
+def test_atomic_requests(jobs: Open) -> None:
+    """Where ATOMIC_REQUESTS is on, the hint says what IMMEDIATE means there; elsewhere it is not spoken of."""
+    jobs(ATOMIC_REQUESTS=True)
+    for warning in warnings():
+        assert "every request takes the write lock at its start" in (warning.hint or "")
+
+    jobs()
+    for warning in warnings():
+        assert "ATOMIC_REQUESTS" not in (warning.hint or "")
+
+
+@pytest.mark.parametrize("name", [":memory:", "file::memory:?cache=shared", "file:jobs?mode=memory&cache=shared"])
+def test_in_memory(jobs: Open, name: str) -> None:
+    """A database in memory, as test runners use it, gets no warnings."""
+    jobs(name)
+    assert warnings() == []
+
+
+def test_only_databases_with_queues(jobs: Open, settings: Settings) -> None:
+    """A database that none of our backends uses is not looked at."""
+    jobs()
+    for tasks in [
+        {"default": entry()},
+        {"default": {"BACKEND": settings.TASKS["default"]["BACKEND"], "OPTIONS": {"database": "default"}}},
+        {"default": {"BACKEND": "tests.test_checks.SomebodyElses"}},
+        {"default": {"BACKEND": "tests.test_checks.NoSuchBackend"}},
+        {"default": {}},
+        {"default": entry(databse="jobs")},
+        {},
+    ]:
+        settings.TASKS = tasks
+        assert warnings() == []
+    assert connections["jobs"].connection is None
+
+
+class SomebodyElses:
+    """A task backend that has nothing to do with us."""
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        self.alias = alias
+
+    def check(self) -> list[CheckMessage]:
+        return []
+
+
+def test_database_of_the_router(jobs: Open, settings: Settings) -> None:
+    """Without the option ``database`` it is the router's choice for writes that is looked at."""
+    settings.TASKS = {"default": entry()}
+    settings.DATABASE_ROUTERS = ["tests.test_checks.JobsToJobs"]
+    jobs()
+    assert len(warnings()) == 3
+
+
+class JobsToJobs:
+    """A router that keeps our tables in a database of their own."""
+
+    def db_for_write(self, model: Any, **hints: Any) -> str | None:
+        return "jobs" if model._meta.app_label == "vtqueue" else None
+
+
+def test_database_that_cannot_be_opened(jobs: Open, tmp_path: Path) -> None:
+    """A database that cannot be opened, for whatever reason, does not make the check fail."""
+    garbage = tmp_path / "garbage.sqlite3"
+    garbage.write_bytes(b"this is not a database" * 100)
+    cases: list[dict[str, Any]] = [
+        {"name": tmp_path},
+        {"name": tmp_path / "nowhere" / "db.sqlite3"},
+        {"name": garbage},
+        {"name": ""},
+        {"OPTIONS": {"transaction_mode": "SOMETIMES"}},
+        {"OPTIONS": {"no_such_option": 1}},
+    ]
+    for values in cases:
+        jobs(**values)
+        assert warnings() == []
+
+
+# -- whole projects -------------------------------------------------------------------------------------------------
+
+
+def test_check_touches_no_database(tmp_path: Path) -> None:
+    """``check`` without ``--database`` opens none: the file is not even made; with it, it warns and succeeds."""
+    project = Project(tmp_path)
+    assert project.manage("check") == "exit 0\nSystem check identified no issues (0 silenced).\n"
+    assert not project.database.exists()
+
+    said = project.manage("check", "--database", "default")
+    assert said.startswith("exit 0\n")
+    assert re.findall(r"vtqueue\.\w+", said) == ["vtqueue.W001", "vtqueue.W002", "vtqueue.W003"]
+
+
+def test_migrate_and_worker(tmp_path: Path) -> None:
+    """On an empty database ``migrate`` warns and does its work; a worker says the same when it starts, and works."""
+    project = Project(tmp_path)
+    for command in [("migrate",), ("vtworker", "--drain")]:
+        said = project.manage(*command)
+        assert said.startswith("exit 0\n"), said
+        assert set(re.findall(r"vtqueue\.W\d+", said)) == {"vtqueue.W001", "vtqueue.W002", "vtqueue.W003"}
+        assert "vtqueue.E" not in said
+
+
+def test_silenced_warning(tmp_path: Path) -> None:
+    """A warning in SILENCED_SYSTEM_CHECKS is not repeated by the worker either."""
+    project = Project(tmp_path, 'SILENCED_SYSTEM_CHECKS = ["vtqueue.W001", "vtqueue.W003"]')
+    for command in [("migrate",), ("vtworker", "--drain")]:
+        said = project.manage(*command)
+        assert said.startswith("exit 0\n"), said
+        assert set(re.findall(r"vtqueue\.W\d+", said)) == {"vtqueue.W002"}
+
+
+def test_test_runner_is_silent(tmp_path: Path) -> None:
+    """``manage.py test`` checks its databases too, and says nothing of ours: they are in memory."""
+    project = Project(tmp_path)
+    project.write(
+        "shop/tests.py",
+        """
+        from django.test import TestCase
+        from django_vtqueue.testing import run_pending
+        from .tasks import receipt
+
+        class Shop(TestCase):
+            def test_receipt(self):
+                result = receipt.enqueue(7)
+                run_pending()
+                result.refresh()
+                self.assertEqual(result.return_value, "receipt 7")
+        """,
+    )
+    said = project.manage("test")
+    assert said.startswith("exit 0\n"), said
+    assert "vtqueue." not in said
+
+
+def test_app_not_installed(tmp_path: Path) -> None:
+    """A project that names the backend but forgot the app is told so by ``check``, not by a traceback (E001)."""
+    project = Project(tmp_path, 'INSTALLED_APPS = [*FRAMEWORK, "shop"]')
+    said = project.manage("check")
+    assert said.startswith("exit 1\n")
+    assert "(vtqueue.E001) TASKS['default'] uses django_vtqueue, but the app is not installed" in said
+    assert 'HINT: INSTALLED_APPS = [..., "django_vtqueue"]' in said
+    assert "Traceback" not in said
+
+
+def test_framework_app_not_installed(tmp_path: Path) -> None:
+    """On Django 5.2 the backport's app must be installed (E006); from 6.0 on there is none to ask for."""
+    said = Project(tmp_path, 'INSTALLED_APPS = ["django_vtqueue", "shop"]').manage("check")
+    if django.VERSION >= (6, 0):
+        assert said.startswith("exit 0\n")
+    else:
+        assert said.startswith("exit 1\n")
+        assert "(vtqueue.E006) 'django_tasks' is not in INSTALLED_APPS" in said
+        assert 'HINT: INSTALLED_APPS = [..., "django_tasks", "django_vtqueue"]' in said
+
+
+def test_check_runs_without_tasks(tmp_path: Path) -> None:
+    """The settings are checked although nobody imports the framework or a task: the app sees to it."""
+    project = Project(tmp_path, 'TASKS["default"]["OPTIONS"] = {"max_atempts": 3}')
+    project.write("shop/apps.py", "")
+    said = project.manage("check")
+    assert said.startswith("exit 1\n")
+    assert "(vtqueue.E002)" in said
+
+
+# -- the settings of a backend --------------------------------------------------------------------------------------
+
+
+def errors(settings: Settings, **tasks: dict[str, Any]) -> list[CheckMessage]:
+    """Return what Django's own run of all checks finds of ours, in a test that may touch no database."""
+    settings.TASKS = tasks
+    return [message for message in run_checks() if (message.id or "").startswith("vtqueue.")]
+
+
+def test_good_settings(settings: Settings) -> None:
+    """The settings of this test project, and those of a queue with options of its own, have no faults."""
+    assert errors(settings, default=entry()) == []
+    assert errors(settings, default=entry(["emails"], queue_options={"emails": {"visibility_timeout": 300}})) == []
+
+
+def test_unknown_option(settings: Settings) -> None:
+    """An unknown option is an error that names the nearest one (E002), in OPTIONS and in queue_options, all at once."""
+    found = errors(settings, default=entry([], visibility_timout=1, queue_options={"emails": {"max_atempts": 1}}))
+    assert ids(found) == ["vtqueue.E002", "vtqueue.E002"]
+    assert [message.msg for message in found] == [
+        "TASKS['default']['OPTIONS'] has no option 'visibility_timout': did you mean 'visibility_timeout'?",
+        "TASKS['default']['OPTIONS']['queue_options']['emails'] has no option 'max_atempts': "
+        "did you mean 'max_attempts'?",
+    ]
+
+
+def test_missing_handler(settings: Settings) -> None:
+    """A handler of raw jobs that cannot be imported is an error that names its queue (E007)."""
+    handlers = {"good": {"handler": "tests.test_checks.entry"}, "bad": {"handler": "tests.test_checks.nothing"}}
+    [message] = errors(settings, default=entry([], queue_options=handlers))
+    assert message.id == "vtqueue.E007"
+    assert "the handler 'tests.test_checks.nothing' of queue 'bad' cannot be imported" in message.msg
+
+
+def test_unknown_database(settings: Settings) -> None:
+    """A database alias that does not exist is an error that names those that do (E003)."""
+    [message] = errors(settings, default=entry(database="joobs"))
+    assert message.id == "vtqueue.E003"
+    assert message.msg == "TASKS['default']: the database 'joobs' is not in DATABASES (there are: default)."
+    assert message.hint == '"OPTIONS": {"database": "default"}'
+
+
+def test_unsupported_database(settings: Settings, jobs: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kind of database that has no engine is an error (E004), found without a connection."""
+    jobs(ENGINE="django.db.backends.dummy")
+    monkeypatch.setitem(settings.DATABASES, "jobs", {})
+    [message] = errors(settings, default=entry(database="jobs"))
+    assert message.id == "vtqueue.E004"
+    assert "database 'jobs' is unknown, but django_vtqueue supports sqlite" in message.msg
+    assert '"OPTIONS": {"database": "jobs"}' in (message.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "why"),
+    [
+        (["a", "b"], ["b", "c"], "both have b"),
+        (["a"], [], "one of them allows any queue"),
+        ([], ["a"], "one of them allows any queue"),
+        (None, None, "both have default"),
+        (["a"], ["b"], ""),
+        (["a"], None, ""),
+    ],
+)
+def test_overlapping_backends(settings: Settings, first: list[str] | None, second: list[str] | None, why: str) -> None:
+    """Two backends on one database need disjoint, non-empty QUEUES (E005), said once, by the second of them."""
+    found = errors(settings, one=entry(first), two=entry(second))
+    assert ids(found) == (["vtqueue.E005"] if why else [])
+    for message in found:
+        assert message.msg == f"TASKS['one'] and TASKS['two'] use the same database, and {why}."
+        assert '"QUEUES": ["reports"]' in (message.hint or "")
+
+
+def test_backends_on_two_databases(settings: Settings, jobs: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backends on different databases may have queues of the same name."""
+    jobs()
+    monkeypatch.setitem(settings.DATABASES, "jobs", {})
+    assert errors(settings, one=entry(), two=entry(database="jobs")) == []
+
+
+def test_worker_refuses_wrong_settings(settings: Settings) -> None:
+    """A worker does not start with settings that ``check`` calls wrong, and says what is."""
+    settings.TASKS = {"default": entry(max_attempts="3")}
+    with pytest.raises(CommandError, match=r"max_attempts is '3', but must be a whole number.*\(vtqueue.E002\)"):
+        call_command("vtworker", drain=True)
+
+
+def test_a_hard_time_limit_without_children() -> None:
+    """A ``hard_timeout`` is warned of where workers run jobs in threads, which cannot be ended."""
+
+    def said(**options: Any) -> list[str | None]:
+        return ids(problems("default", {"OPTIONS": options}))
+
+    settings = {"emails": {"hard_timeout": 5}}
+    assert said(queue_options=settings) == said(hard_timeout=5) == ["vtqueue.W004"]
+    assert said(queue_options=settings, processes=2) == said(timeout=5) == []

@@ -1,0 +1,205 @@
+"""What may import what, what may be imported by others, and when."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import django
+import pytest
+
+import django_vtqueue
+from django_vtqueue import compat
+
+from .projects import ROOT, SETTINGS, Project, run
+
+PACKAGE = ROOT / "django_vtqueue"
+
+# From the bottom to the top: a module imports its own layer and those below it. ``__init__`` is the door, in no layer.
+LAYERS = {
+    # plain values and arithmetic; the wall clock is read in one place, so that all else can be given a time
+    "pure": "clock conf encoding exceptions failures history ids jobs retry states",
+    # what is stored, for the ORM, the admin and migrations
+    "tables": "fields migrations models",
+    # the SQL that differs from database to database, each statement whole
+    "engines": "engines",
+    # the primitive, and what else needs nothing but the tables: who is alive, who is woken, what is paused or dead
+    "queue": "bells claims consumer control letters presence publishing queue schema",
+    # Django's Tasks on top of the primitive
+    "tasks": "backend compat configuration results tasks",
+    # what runs
+    "worker": "execution hygiene limits worker",
+    # what a user touches
+    "user": "admin apps checks management testing",
+}
+LEVELS = {module: level for level, modules in enumerate(LAYERS.values()) for module in modules.split()}
+
+
+def sources() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def module_of(path: Path) -> str:
+    """Return the first name below the package: ``engines`` for ``django_vtqueue/engines/sqlite.py``."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line and the first name below the package of each of its own imports, wherever in the file."""
+    package = path.relative_to(ROOT).parent.parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name.split(".") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            origin = [*package[: len(package) - node.level + 1]] if node.level else []
+            origin += node.module.split(".") if node.module else []
+            names = [[*origin, alias.name] for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name[0] == PACKAGE.name and len(name) > 1:
+                yield node.lineno, name[1]
+
+
+# -- layers ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_module_has_a_layer() -> None:
+    """Whoever adds a module says in LAYERS where it belongs; whoever removes one takes it out."""
+    assert {module_of(path) for path in sources()} - {"__init__"} == LEVELS.keys()
+
+
+def test_imports_go_down_only() -> None:
+    """No module imports one of a higher layer, neither at its top nor inside a function."""
+    upward = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in sources()
+        if module_of(path) != "__init__"
+        for line, name in imported(path)
+        if LEVELS.get(name, -1) > LEVELS[module_of(path)]
+    ]
+    assert upward == []
+
+
+def test_imports_are_seen() -> None:
+    """The walk sees each kind of import: of a module, of names, relative ones from a folder, and inside functions."""
+    seen = {path.relative_to(PACKAGE).as_posix(): {name for _, name in imported(path)} for path in sources()}
+    assert {"clock", "tasks"} <= seen["backend.py"]  # from . import clock; from .tasks import …
+    assert {"failures", "engines"} <= seen["engines/sqlite.py"]  # from ..failures import …; from .base import …
+    assert "worker" in seen["management/commands/vtworker.py"]  # from ...worker.loop import …
+    assert "checks" in seen["apps.py"]  # inside a function
+    assert "fields" in seen["migrations/0001_initial.py"]  # import django_vtqueue.fields
+
+
+def test_pure_modules() -> None:
+    """The lowest layer knows no database: what it decides can be tested by values alone."""
+    modules = [path for path in sources() if module_of(path) in LAYERS["pure"].split()]
+    assert [path.name for path in modules if "django.db" in path.read_text()] == []
+
+
+def test_one_place_reads_the_clock() -> None:
+    """The wall clock is read in ``clock``, and for the time in a new id, and nowhere else."""
+    clocks = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "timezone.now"}
+    readers = {
+        path.name
+        for path in sources()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in clocks
+    }
+    assert readers == {"clock.py", "ids.py"}
+
+
+# -- what is public -------------------------------------------------------------------------------------------------
+
+
+def test_public_names() -> None:
+    """These names are the package's promise: one that goes, or comes, is a decision."""
+    assert django_vtqueue.__all__ == [
+        "ClaimedJob",
+        "GiveUp",
+        "LeaseLost",
+        "PayloadTooLarge",
+        "Queue",
+        "Retry",
+        "TaskContext",
+        "TaskResult",
+        "TaskResultStatus",
+        "UnknownTask",
+        "VTQueueError",
+        "enqueue_many",
+        "requeue",
+        "task",
+    ]
+    assert set(django_vtqueue.__all__) <= set(dir(django_vtqueue))
+    for name in django_vtqueue.__all__:
+        assert getattr(django_vtqueue, name) is getattr(django_vtqueue, name)
+
+
+def test_names_that_do_not_exist() -> None:
+    """Any other name is an AttributeError, as of every module."""
+    with pytest.raises(AttributeError, match="module 'django_vtqueue' has no attribute 'Jobs'"):
+        _ = django_vtqueue.Jobs  # type: ignore[attr-defined]
+
+
+def test_the_framework_is_djangos_own() -> None:
+    """From Django 6.0 on the Tasks framework is Django's, before it is the backport; its names are handed on."""
+    framework = "django.tasks" if django.VERSION >= (6, 0) else "django_tasks"
+    assert compat.Task.__module__ == f"{framework}.base"
+    assert (compat.FRAMEWORK_APP is None) is (django.VERSION >= (6, 0))
+    base = sys.modules[f"{framework}.base"]
+    for name in ("TaskContext", "TaskResult", "TaskResultStatus"):
+        assert getattr(django_vtqueue, name) is getattr(base, name)
+
+
+# -- when -----------------------------------------------------------------------------------------------------------
+
+
+def test_import_without_settings(tmp_path: Path) -> None:
+    """The package, and what a task raises, can be imported in a project that has no settings yet."""
+    code = (
+        "import django_vtqueue; from django_vtqueue import GiveUp, LeaseLost, Retry; print(django_vtqueue.__version__)"
+    )
+    assert run("-c", code, folder=tmp_path) == f"exit 0\n{django_vtqueue.__version__}\n"
+
+
+@pytest.mark.parametrize("name", django_vtqueue.__all__)
+def test_import_before_setup(tmp_path: Path, name: str) -> None:
+    """Each public name can be imported before the apps are ready."""
+    (tmp_path / "settings.py").write_text(SETTINGS)
+    code = f"from django_vtqueue import {name}; from django.apps import apps; print(apps.models_ready)"
+    assert run("-c", code, folder=tmp_path, DJANGO_SETTINGS_MODULE="settings") == "exit 0\nFalse\n"
+
+
+@pytest.mark.parametrize("place", ["shop/__init__.py", "shop/models.py", "shop/apps.py"])
+def test_tasks_defined_early(tmp_path: Path, place: str) -> None:
+    """A project may import its tasks while its apps are being loaded: from a package, an AppConfig, models."""
+    project = Project(tmp_path)
+    early = tmp_path / place
+    early.write_text("from shop.tasks import receipt\n" + (early.read_text() if early.exists() else ""))
+    assert project.manage("check") == "exit 0\nSystem check identified no issues (0 silenced).\n"
+
+
+WITHOUT_BACKPORT = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "django_tasks":
+            raise ModuleNotFoundError(f"No module named {name!r}", name="django_tasks")
+
+sys.meta_path.insert(0, Missing())
+from django_vtqueue import task
+"""
+
+
+def test_import_without_the_backport(tmp_path: Path) -> None:
+    """On Django 5.2 without the backport the error is the command that installs it; from 6.0 on nobody misses it."""
+    said = run("-c", WITHOUT_BACKPORT, folder=tmp_path, DJANGO_SETTINGS_MODULE="settings")
+    if django.VERSION >= (6, 0):
+        assert said == "exit 0\n"
+    else:
+        assert said.startswith("exit 1\n")
+        assert said.endswith(
+            f"ImproperlyConfigured: Django {django.get_version()} has no Tasks framework of its own; install its "
+            'backport:\n\n    python -m pip install "django-vtqueue[backport]"\n\n'
+        )

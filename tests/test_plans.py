@@ -1,0 +1,226 @@
+"""Which indexes serve the statements of the queue on SQLite, with many rows that they must not look at.
+
+An index that is gone, or a statement that no longer fits it, turns a claim of microseconds into a walk over the table;
+nothing but the query plan shows it before the table is large.
+"""
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from django_vtqueue.engines import sqlite_sql as sql
+
+from .fake_clock import at
+
+MANY = 100_000
+LEVELS = 7  # priorities that occur
+
+FILL = """
+WITH RECURSIVE n(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < :rows - 1)
+INSERT INTO vtqueue_job (
+    id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, enqueued_at, state,
+    visible_at, payload, history, finished_at, expires_at
+) SELECT
+    printf('%s%031x', :kind, n), 'q' || (n % 5), CASE n % 2 WHEN 0 THEN '' ELSE 'app.tasks.one' END, n % :levels - 3,
+    0, 0, 10, CASE :state WHEN 'READY' THEN '' ELSE 'w' || (n % 500) END, 60000000, :now, :state,
+    :visible_at, '{}', '[]', CASE :state WHEN 'SUCCESSFUL' THEN :now END,
+    CASE :state WHEN 'SUCCESSFUL' THEN :now + 1000000 END
+FROM n"""
+
+# What each statement is given, and the indexes that it must use.
+HELD = json.dumps([["a" + "0" * 31, 1, "w0"], ["a" + "0" * 30 + "1", 1, "w1"]])
+IDS = json.dumps(["a" + "0" * 31, "a" + "0" * 30 + "1"])
+SETTLEMENTS = json.dumps([["a" + "0" * 31, 1, "w0", "READY", 1, 1, None, None, None, None]])
+BURIALS = json.dumps([["a" + "0" * 31, 1, "w0", 1, None, "[]", "E", "m", "f"]])
+NAMES = json.dumps(["q0", "q1"])
+DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_expires"
+KEY, ROWID = "sqlite_autoindex_vtqueue_job_1", "INTEGER PRIMARY KEY"
+LETTER, LETTER_EXPIRES = "sqlite_autoindex_vtqueue_deadletter_1", "vtqueue_letter_expires"
+
+STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
+    "claim, all queues": (sql.DUE_ALL, {"raw": True, "now": at(0), "resumed_at": 0, "limit": 10}, [DUE]),
+    "claim, named queues": (
+        sql.DUE_NAMED,
+        {"raw": True, "now": at(0), "resumed_at": 0, "limit": 10, "names": NAMES},
+        [QUEUE, ROWID],
+    ),
+    "earliest, all queues": (sql.EARLIEST_ALL, {"raw": True}, [DUE]),
+    "earliest, named queues": (sql.EARLIEST_NAMED, {"raw": True, "names": NAMES}, [QUEUE]),
+    "lease": (
+        sql.LEASE,
+        {"rowids": f"[{MANY + 1}, {MANY + 2}]", "worker_id": "w", "now": at(0), "lease_us": None},
+        [ROWID],
+    ),
+    "read": (sql.READ, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
+    "renew": (sql.RENEW, {"held": HELD, "now": at(0)}, [KEY]),
+    "not held": (sql.NOT_HELD, {"held": HELD}, [KEY]),
+    "extend": (sql.EXTEND, {"id": "a" + "0" * 31, "claims": 1, "worker_id": "w", "now": 1, "lease_us": 1}, [KEY]),
+    "settle": (sql.SETTLE, {"settlements": SETTLEMENTS}, [KEY]),
+    "not settled": (sql.NOT_SETTLED, {"settlements": SETTLEMENTS}, [KEY]),
+    "remove expired": (sql.REMOVE_EXPIRED, {"ids": IDS}, [KEY]),
+    "bury": (sql.BURY, {"settlements": BURIALS}, [KEY]),
+    "remove buried": (sql.REMOVE_BURIED, {"settlements": BURIALS}, [KEY, ROWID]),
+    "not buried": (sql.NOT_BURIED, {"settlements": BURIALS}, [LETTER]),
+    "find": (sql.FIND, {"id": "a" + "0" * 31}, [KEY, LETTER]),
+    "held by": (sql.HELD_BY, {"worker_id": "w1"}, [WORKER]),
+    "requeue": (sql.REQUEUE, {"ids": IDS, "now": at(0)}, [LETTER]),
+    "requeued": (sql.REQUEUED, {"ids": IDS}, [LETTER, KEY]),
+    "remove requeued": (sql.REMOVE_REQUEUED, {"ids": IDS}, [LETTER, KEY]),
+    "purge": (sql.PURGE, {"queue_name": "q0", "now": at(0), "limit": 100}, [QUEUE, ROWID]),
+    "prunable": (sql.PRUNABLE, {"now": at(0)}, [EXPIRES, LETTER_EXPIRES]),
+    "prune jobs": (sql.PRUNE_JOBS, {"now": at(0), "limit": 100}, [EXPIRES, ROWID]),
+    "prune letters": (sql.PRUNE_LETTERS, {"now": at(0), "limit": 100}, [LETTER_EXPIRES, ROWID]),
+    "count": (sql.COUNT, {"queue_name": "q0"}, [QUEUE]),
+    "backlog": (sql.BACKLOG, {"raw": True, "now": at(0), "names": None}, [DUE]),
+}
+
+
+def filled(kind: str, rows: int, state: str, visible_at: int) -> dict[str, Any]:
+    """Return the values of FILL."""
+    return {"kind": kind, "rows": rows, "state": state, "visible_at": visible_at, "now": at(0), "levels": LEVELS}
+
+
+@pytest.fixture(scope="module")
+def full(empty_file: Path) -> Iterator[sqlite3.Connection]:
+    """Return a database in memory with 100,000 finished and 100,000 future rows, and some that are held."""
+    # No cache: SQLite does not plan an EXPLAIN anew when an index was dropped.
+    with closing(sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)) as table:
+        with closing(sqlite3.connect(empty_file)) as file:
+            file.backup(table)
+        table.execute(FILL, filled("f", MANY, "SUCCESSFUL", at(-100)))
+        table.execute(FILL, filled("a", MANY, "READY", at(10_000)))
+        table.execute(FILL, filled("b", 1000, "RUNNING", at(60)))
+        yield table
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["", "analyzed"])
+def table(request: pytest.FixtureRequest, full: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Return the full database as it is, and after ``ANALYZE``: plans must not depend on it."""
+    if request.param:
+        full.execute("ANALYZE")
+    yield full
+    if request.param:
+        full.execute("DROP TABLE sqlite_stat1")
+
+
+@contextmanager
+def undone(table: sqlite3.Connection) -> Iterator[None]:
+    """Take back what the block changes."""
+    table.execute("SAVEPOINT undone")
+    try:
+        yield
+    finally:
+        table.execute("ROLLBACK TO undone")
+        table.execute("RELEASE undone")
+
+
+def plan(table: sqlite3.Connection, statement: str, values: dict[str, Any]) -> list[str]:
+    """Return the steps of a statement's plan."""
+    return [row[3] for row in table.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+
+
+def check_plan(table: sqlite3.Connection, name: str) -> None:
+    """Fail unless a statement uses its indexes, and walks over neither table."""
+    statement, values, indexes = STATEMENTS[name]
+    steps = plan(table, statement, values)
+    told = "\n".join(steps)
+    for index in indexes:
+        assert re.search(rf"\bUSING (COVERING )?(INDEX )?{re.escape(index)}\b", told), f"{index} is not used:\n{told}"
+    used = set(re.findall(r"\b(?:vtqueue|sqlite_autoindex)_\w+", told)) - {"vtqueue_job", "vtqueue_deadletter"}
+    assert used <= set(indexes), told
+    assert not re.search(r"SCAN (vtqueue_job|vtqueue_deadletter|job)\b", told), told
+
+
+def work(table: sqlite3.Connection, statement: str, values: dict[str, Any]) -> int:
+    """Execute a statement and take it back; return how many hundred instructions of SQLite's machine it took."""
+    count = 0
+
+    def tick() -> int:
+        nonlocal count
+        count += 1
+        return 0
+
+    with undone(table):
+        table.set_progress_handler(tick, 100)
+        table.execute(statement, values).fetchall()
+        table.set_progress_handler(None, 0)
+    return count
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_statements_use_their_indexes(table: sqlite3.Connection, name: str) -> None:
+    """Each finds its rows by the index that was made for it, and looks at no other rows."""
+    check_plan(table, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [(name, index) for name, (_, _, indexes) in STATEMENTS.items() for index in indexes if index.startswith("vtqueue")],
+)
+def test_without_its_index_the_plan_is_another(full: sqlite3.Connection, name: str, index: str) -> None:
+    """The test above would notice if an index were gone."""
+    with undone(full):
+        full.execute(f"DROP INDEX {index}")
+        with pytest.raises((AssertionError, sqlite3.OperationalError), match=index):
+            check_plan(full, name)
+    check_plan(full, name)
+
+
+@pytest.mark.parametrize("claim", ["claim, all queues", "claim, named queues"])
+def test_a_claim_seeks_each_priority_and_reads_from_the_earliest_on(table: sqlite3.Connection, claim: str) -> None:
+    """Its last loop is equality on all columns of the index but the last, and a range of that: visible_at."""
+    statement, values, _ = STATEMENTS[claim]
+    [step] = [step for step in plan(table, statement, values) if "visible_at<" in step]
+    assert re.search(r"\(.*<expr>=\? AND priority=\? AND visible_at<\?\)", step)
+
+
+def test_a_claim_of_all_queues_sorts_nothing(table: sqlite3.Connection) -> None:
+    """Its order comes from the loops and the index: whatever sorts, sorts everything that is due before the LIMIT."""
+    statement, values, _ = STATEMENTS["claim, all queues"]
+    assert not [step for step in plan(table, statement, values) if "TEMP B-TREE" in step]
+
+
+def test_a_claim_of_named_queues_sorts_only_what_it_may_take(table: sqlite3.Connection) -> None:
+    """The best rows of each name are found without sorting; they are sorted outside of all other loops."""
+    statement, values, _ = STATEMENTS["claim, named queues"]
+    steps = plan(table, statement, values)
+    assert [step for step in steps if "TEMP B-TREE" in step] == ["USE TEMP B-TREE FOR ORDER BY"]
+    assert steps[-2:] == ["USE TEMP B-TREE FOR ORDER BY", "SCAN due"]
+
+
+@pytest.mark.parametrize("name", [name for name in STATEMENTS if name not in ("count", "backlog")])
+def test_the_work_does_not_grow_with_the_table(table: sqlite3.Connection, name: str) -> None:
+    """A few thousand instructions, not a few for each of 200,000 rows that are none of its business."""
+    statement, values, _ = STATEMENTS[name]
+    assert work(table, statement, values) < 250
+
+
+@pytest.mark.parametrize("claim", ["claim, all queues", "claim, named queues"])
+def test_a_claim_out_of_many_that_are_due_at_one_instant(table: sqlite3.Connection, claim: str) -> None:
+    """After one ``publish_many`` of 100,000 a claim takes its few from the front, without looking at the rest."""
+    statement, values, _ = STATEMENTS[claim]
+    with undone(table):
+        table.execute(FILL, filled("d", MANY, "READY", at(0)))
+        rows = json.loads(table.execute(statement, values).fetchone()[0])
+        taken = work(table, statement, values)
+    assert len(rows) == 10
+    assert {priority for _, priority, *_ in rows} == {LEVELS - 4}
+    assert taken < 60
+
+
+def test_settling_many_jobs_of_one_worker_is_not_quadratic(table: sqlite3.Connection) -> None:
+    """Twice the jobs are twice the work, also when all are held by the same worker."""
+    with undone(table):
+        table.execute("UPDATE vtqueue_job SET worker_id = 'w', claims = 1 WHERE state = 'RUNNING'")
+
+        def settling(count: int) -> int:
+            rows = [(f"b{number:031x}", 1, "w", "READY", 1, at(1), None, None, None, None) for number in range(count)]
+            return work(table, sql.SETTLE, {"settlements": json.dumps(rows)})
+
+        assert settling(800) < 2.5 * settling(400)

@@ -1,0 +1,393 @@
+"""What README.md and docs/ say is true: their examples run, their tables are the code's, their links lead somewhere."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import NamedTuple
+
+import django
+import pytest
+from django.core.management import CommandParser, load_command_class
+from django.core.management.base import BaseCommand
+
+import django_vtqueue
+from django_vtqueue import conf, tasks
+from django_vtqueue.management.commands.vtworker import Command as VTWorker
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "django_vtqueue"
+README = ROOT / "README.md"
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [README, *DOCS]
+PATIENCE = 60  # seconds for a subprocess
+
+BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# (\S+\.py)(, Django 5\.2 only)?\n")
+LINK = re.compile(r"\]\(([^)]+)\)")
+OLD = django.VERSION < (6, 0)
+BEFORE_ALL = "import os, django\nos.environ['DJANGO_SETTINGS_MODULE'] = 'mysite.settings'\ndjango.setup()\n"
+
+
+def page_name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=page_name)
+
+
+class Block(NamedTuple):
+    """A fenced block; ``file``: the file of a project that its first line names, "" if it names none."""
+
+    language: str
+    text: str
+    file: str = ""
+    old_only: bool = False
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    for indent, language, text in BLOCK.findall(page.read_text()):
+        text = re.sub(rf"^{indent}", "", text, flags=re.MULTILINE)
+        named = FILE.match(text) if language == "python" else None
+        yield Block(language, text, named[1], bool(named[2])) if named else Block(language, text)
+
+
+def commands(page: Path) -> list[str]:
+    """Return the command lines of a page, without what stands behind a #."""
+    lines = [line for block in blocks(page) if block.language == "console" for line in block.text.splitlines()]
+    assert all(line.startswith("$ ") for line in lines), lines
+    return [line[2:].partition("  #")[0].strip() for line in lines]
+
+
+def rows(page: Path, heading: str) -> list[list[str]]:
+    """Return the cells of the tables whose first column has this heading."""
+    found, inside = [], False
+    for line in page.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")] if line.startswith("|") else []
+        if not cells:
+            inside = False
+        elif cells[0] == heading:
+            inside = True
+        elif inside and not cells[0].startswith("-"):
+            found.append(cells)
+    assert found, f"{page_name(page)} has no table of {heading!r}"
+    return found
+
+
+def codes(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
+
+
+# Projects
+
+
+class Project:
+    """A Django project in a folder, made as a reader of the pages makes it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        """Run Python in the project with warnings as errors; return what it wrote."""
+        done = subprocess.run(
+            [sys.executable, "-W", "error", *arguments],
+            cwd=self.folder,
+            env={
+                **{name: value for name, value in os.environ.items() if not name.startswith(("VTQUEUE_", "DJANGO_"))},
+                "PYTHONPATH": f"{ROOT}{os.pathsep}{self.folder}",
+                "PYTHONDONTWRITEBYTECODE": "1",  # the same file may change twice in a second
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout
+        return done.stdout
+
+    def manage(self, *arguments: str) -> str:
+        return self.run("manage.py", *arguments)
+
+    def write(self, page: Path) -> None:
+        """Add the blocks of a page to the files that they name."""
+        for block in blocks(page):
+            if block.file and (OLD or not block.old_only):
+                path = self.folder / block.file
+                path.parent.mkdir(exist_ok=True)
+                with path.open("a") as file:
+                    file.write("\n\n" + block.text)
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a project that follows the README: new, with its blocks, migrated; to be copied."""
+    project = Project(tmp_path_factory.mktemp("quickstart"))
+    project.run("-m", "django", "startproject", "mysite", ".")
+    project.manage("startapp", "shop")
+    project.write(README)
+    assert "Background jobs" not in project.manage("migrate")  # the app's label is what migrate names
+    return project.folder
+
+
+@pytest.fixture
+def project(quickstart: Path, tmp_path: Path) -> Project:
+    folder = tmp_path / "project"
+    shutil.copytree(quickstart, folder)
+    return Project(folder)
+
+
+# The examples
+
+
+def test_quickstart(project: Project) -> None:
+    """The view enqueues, the worker runs the task, and its result can be read."""
+    (project.folder / "visit.py").write_text(
+        BEFORE_ALL + "from django.test import RequestFactory\n"
+        "from shop.views import sign_up\n"
+        "response = sign_up(RequestFactory().post('/', {'name': 'Ada'}))\n"
+        "assert response.status_code == 202\n"
+        "print(response.content.decode())\n"
+    )
+    said = re.search(r"Your job is (\S+)\.", project.run("visit.py"))
+    assert said
+    log = project.manage("vtworker", "--drain")
+    assert "Welcome, Ada!" in log
+    assert re.search(r"^ok    shop\.tasks\.welcome …", log, re.MULTILINE), log
+    assert "(wal, normal)" in log
+    (project.folder / "result.py").write_text(
+        BEFORE_ALL + f"from shop.tasks import welcome\nassert welcome.get_result('{said[1]}').return_value == 3\n"
+    )
+    project.run("result.py")
+
+
+def test_quickstart_has_nothing_to_warn_of(project: Project) -> None:
+    """The settings of the quickstart pass every check, those that look into the database too."""
+    assert "no issues" in project.manage("check", "--database", "default", "--fail-level", "WARNING")
+
+
+def test_tasks_that_are_not_repeated(project: Project) -> None:
+    """max_attempts=1, no_retry_for and GiveUp end in the dead letters; requeue brings them back."""
+    (project.folder / "fail.py").write_text(
+        BEFORE_ALL + "from shop.tasks import charge, ship\n"
+        "charge.enqueue(1), ship.enqueue(-1), ship.using(priority=1).enqueue('not a number')\n"
+    )
+    project.run("fail.py")
+    log = project.manage("vtworker", "--drain")
+    assert re.search(r"^dead  shop\.tasks\.charge …\w+ after 1 attempt: ConnectionError: refused; ", log, re.MULTILINE)
+    assert re.search(r"^dead  shop\.tasks\.ship …\w+ after 1 attempt: GiveUp: no such order; ", log, re.MULTILINE)
+    assert re.search(r"^retry shop\.tasks\.ship …\w+ attempt=1/10 TypeError", log, re.MULTILINE), log
+    (project.folder / "again.py").write_text(
+        BEFORE_ALL + "import django_vtqueue\nfrom django_vtqueue.models import DeadLetter\n"
+        "assert len(django_vtqueue.requeue(DeadLetter.objects.all())) == 2\n"
+        "assert not DeadLetter.objects.exists()\n"
+    )
+    project.run("again.py")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text()], ids=page_name)
+def test_examples(page: Path, project: Project) -> None:
+    """The files of a page make a project that checks and whose tests pass; its other examples run in order."""
+    if page != README:
+        project.write(page)
+    tests = project.manage("test", "--verbosity", "2")  # it runs the checks first
+    assert "test_welcome (shop.tests.WelcomeTest" in tests
+    examples = [block.text for block in blocks(page) if block.language == "python" and not block.file]
+    (project.folder / "examples.py").write_text(BEFORE_ALL + "\n".join(examples))
+    project.run("examples.py")
+
+
+def test_a_handler_gets_raw_jobs(project: Project) -> None:
+    """The function that docs/queue.md names in the settings is called by the worker."""
+    project.write(ROOT / "docs/queue.md")
+    (project.folder / "publish.py").write_text(
+        BEFORE_ALL + "from django_vtqueue import Queue\nQueue('sensors').publish({'id': 7})\n"
+    )
+    project.run("publish.py")
+    assert "sensor 7" in project.manage("vtworker", "--drain")
+
+
+def test_leaving(project: Project) -> None:
+    """The commands of docs/leaving.md export the rows, which can be loaded again, and leave no table behind."""
+    fail = BEFORE_ALL + "from shop.tasks import charge, welcome\ncharge.enqueue(1), welcome.enqueue('Ada')\n"
+    (project.folder / "fail.py").write_text(fail)
+    project.run("fail.py")
+    drain, dump, zero, clean = [line.split()[2:] for line in commands(ROOT / "docs/leaving.md")]
+    drain[-1] = "0"
+    for command in (drain, dump, zero):
+        project.manage(*command)
+    project.manage("migrate", "vtqueue")
+    assert "Installed 2 object(s)" in project.manage("loaddata", dump[-1])
+    project.manage(*zero)
+    settings = project.folder / "mysite/settings.py"
+    settings.write_text(settings.read_text() + "\nINSTALLED_APPS.remove('django_vtqueue')\ndel TASKS\n")
+    project.manage(*clean, "--no-input")
+    (project.folder / "look.py").write_text(
+        BEFORE_ALL + "from django.db import connection\n"
+        "from django.contrib.auth.models import Permission\n"
+        "assert not [name for name in connection.introspection.table_names() if 'vtqueue' in name]\n"
+        "assert not Permission.objects.filter(content_type__app_label='vtqueue').exists()\n"
+    )
+    project.run("look.py")
+
+
+def test_log_lines(project: Project) -> None:
+    """The log in docs/worker.md is what a worker writes, but for names, numbers and times."""
+    with (project.folder / "shop/tasks.py").open("a") as file:
+        file.write("\n\n@task(max_attempts=2)\ndef sync():\n    raise ConnectionError('refused')\n")
+    enqueue = BEFORE_ALL + "from shop.tasks import *\nwelcome.enqueue('Ada'), charge.enqueue(1), sync.enqueue()\n"
+    (project.folder / "enqueue.py").write_text(enqueue)
+    project.run("enqueue.py")
+    written = {without_numbers(line) for line in project.manage("vtworker", "--drain").splitlines()}
+    [sample] = [block.text for block in blocks(ROOT / "docs/worker.md") if block.language == "text"]
+    assert {without_numbers(line) for line in sample.splitlines()} - written == set()
+
+
+def without_numbers(line: str) -> str:
+    line = re.sub(r"^(vtworker) \S+:\d+", r"\1 HOST", line)
+    return re.sub(r"…[0-9a-f]{8}|\d[\d.]*(ms|s)?\b", "N", line)
+
+
+# The tables
+
+
+@pytest.mark.parametrize("page", [README, ROOT / "docs/settings.md"], ids=page_name)
+def test_settings(page: Path) -> None:
+    """Each option stands in the table, with its default, and no other; docs also say which can be set per queue."""
+    table = {
+        codes(cells[0])[0]: cells for cells in rows(page, "option") if not cells[0].startswith(("`-", '`"', "`PR"))
+    }
+    defaults = {item.name: getattr(conf.Options(), item.name) for item in fields(conf.Options)}
+    del defaults["queues"]
+    if page == README:
+        del defaults["handler"]
+    said = {name: ast.literal_eval(codes(cells[1])[0]) for name, cells in table.items()}
+    assert said == {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
+    if page != README:
+        assert {name for name, cells in table.items() if cells[2] in ("yes", "only")} == set(conf.QUEUE)
+
+
+def test_backoff_in_all() -> None:
+    """The README's sum of the default waits is right."""
+    policy = conf.Policy()
+    assert isinstance(policy.backoff, int | float)
+    minutes = sum(policy.backoff * 2**retry for retry in range(policy.max_attempts - 1)) / 60
+    assert f"up to {policy.max_attempts} attempts" in README.read_text()
+    assert f"{minutes:.0f} minutes in all at the most" in README.read_text()
+
+
+def test_task_options() -> None:
+    """docs/tasks.md has each option of the decorator."""
+    table = {codes(cells[0])[0]: cells[1] for cells in rows(ROOT / "docs/tasks.md", "option of `@task`")}
+    assert {name for name, whose in table.items() if whose == "here"} == set(tasks.OPTIONS)
+    known = {"takes_context", *tasks.TaskOptions.__annotations__}
+    assert set(table) == known
+
+
+def own_flags() -> set[str]:
+    def flags(command: BaseCommand) -> set[str]:
+        parser = command.create_parser("manage.py", "vtworker")
+        return {flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")}
+
+    return flags(VTWorker()) - flags(BaseCommand())
+
+
+@pytest.mark.parametrize(
+    ("page", "heading"), [(README, "`vtworker` option"), (ROOT / "docs/worker.md", "option")], ids=["README", "worker"]
+)
+def test_worker_options(page: Path, heading: str) -> None:
+    """Each option of vtworker stands in the table, and no other."""
+    assert {code.split()[0] for cells in rows(page, heading) for code in codes(cells[0])} == own_flags()
+
+
+@every_page
+def test_commands_exist(page: Path) -> None:
+    """Each command line, in consoles and in running text, is one that Django or this package takes."""
+    text = page.read_text()
+    lines = [*commands(page), *(code for code in codes(text) if code.startswith("python manage.py "))]
+    lines += re.findall(r"python manage\.py vtworker[^\n`>]*", text)
+    for line in lines:
+        if line.startswith("python manage.py "):
+            name, *arguments = line.split()[2:]
+            command_parser(name).parse_args(arguments)
+    for target in (line.split()[1] for line in lines if line.startswith("make ")):
+        assert f"\n{target}:" in (ROOT / "Makefile").read_text()
+
+
+def command_parser(name: str) -> CommandParser:
+    core = Path(django.__file__).parent / "core/management/commands" / f"{name}.py"
+    app = {"vtworker": "django_vtqueue", "remove_stale_contenttypes": "django.contrib.contenttypes"}.get(name)
+    assert core.exists() or app, name
+    command = load_command_class(app or "django.core", name)
+    return command.create_parser("manage.py", name)
+
+
+def test_checks() -> None:
+    """docs/checks.md has a heading for each check in the code, and no other."""
+    in_code = {
+        number
+        for file in PACKAGE.rglob("*.py")
+        for number in re.findall(r"\"(?:vtqueue\.)?([EW]\d{3})", file.read_text())
+    }
+    headings = re.findall(r"^## vtqueue\.(\w+)$", (ROOT / "docs/checks.md").read_text(), re.MULTILINE)
+    assert headings == sorted(in_code)
+
+
+def test_every_file_is_described() -> None:
+    """docs/architecture.md has a line for each file of the package, and the README names none that is not there."""
+    described = [codes(cells[0])[0] for cells in rows(ROOT / "docs/architecture.md", "file")]
+    files = {
+        str(file.relative_to(PACKAGE))
+        for file in PACKAGE.rglob("*.py")
+        if file.name != "__init__.py" and "migrations" not in file.parts
+    }
+    assert sorted(described) == sorted(files)
+    _, _, reading = README.read_text().partition("\n## Reading the source\n")
+    assert [name for name in codes(reading) if name.endswith(".py") and name not in files] == []
+
+
+def test_public_names_are_documented() -> None:
+    """Each public name occurs in the documentation."""
+    text = "\n".join(page.read_text() for page in PAGES)
+    assert [name for name in django_vtqueue.__all__ if not re.search(rf"\b{name}\b", text)] == []
+
+
+# The pages
+
+
+@every_page
+def test_links(page: Path) -> None:
+    """Each relative link leads to a file, and each fragment to a heading of it."""
+    for link in LINK.findall(page.read_text()):
+        if link.startswith("https://"):
+            continue
+        name, _, fragment = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.is_file(), link
+        assert not fragment or fragment in anchors(target), link
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the fragments of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_on_the_map() -> None:
+    """docs/index.md leads to every page, and each page says first what the reader gets."""
+    index = ROOT / "docs/index.md"
+    linked = {index.parent / link for link in LINK.findall(index.read_text())}
+    assert set(DOCS) - {index} <= linked
+    assert [page.name for page in DOCS if "\n\nYou get here: " not in page.read_text()[:200]] == []
+
+
+def test_the_longest_line() -> None:
+    """Text, but for tables, is at most 120 characters wide."""
+    lines = [(page.name, line) for page in PAGES for line in page.read_text().splitlines()]
+    assert [line for line in lines if len(line[1]) > 120 and not line[1].startswith("|")] == []

@@ -1,0 +1,144 @@
+"""``django_vtqueue.testing``: what has been enqueued, run inside the test."""
+
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.db import transaction
+from django.test import TestCase
+from django.utils import timezone
+
+from django_vtqueue import TaskResultStatus
+from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.testing import run_pending
+from tests.project import tasks
+from tests.project.models import Effect
+
+
+class InsideATestCase(TestCase):
+    def test_what_is_due_runs_here(self) -> None:
+        """Inside TestCase's transaction the enqueued tasks run in this thread, and their effects are seen."""
+        tasks.effect.enqueue("seen")
+        thread = tasks.thread_id.enqueue()
+        results = run_pending()
+        assert [result.status for result in results] == [TaskResultStatus.SUCCESSFUL] * 2
+        assert results[1].id == thread.id
+        assert results[1].return_value == threading.get_ident()
+        assert Effect.objects.get().name == "seen"
+
+    def test_nothing_is_left_of_it(self) -> None:
+        """What the test before this one enqueued and wrote was rolled back with it."""
+        assert not Effect.objects.exists()
+        assert run_pending() == []
+
+    def test_a_failing_effect_in_a_block_of_its_own_leaves_the_test_usable(self) -> None:
+        """A task that fails does not raise here; its error is in the result."""
+        tasks.raise_it.enqueue("BaseException")
+        [result] = run_pending()
+        assert result.status == TaskResultStatus.FAILED
+        assert result.errors[0].exception_class is BaseException
+        assert "bare" in result.errors[0].traceback
+        assert DeadLetter.objects.count() == 1
+
+
+@pytest.mark.django_db
+def test_results_are_those_that_get_result_gives() -> None:
+    """What run_pending returns is what a web process would read."""
+    enqueued = tasks.add.enqueue(1, b=2)
+    [result] = run_pending()
+    enqueued.refresh()
+    assert (result.status, result.return_value) == (enqueued.status, enqueued.return_value) == ("SUCCESSFUL", 3)
+    assert (result.args, result.kwargs, result.attempts) == (enqueued.args, enqueued.kwargs, enqueued.attempts)
+    assert result.finished_at == enqueued.finished_at
+
+
+@pytest.mark.django_db
+def test_only_the_named_queue_is_run() -> None:
+    """queue_name leaves the tasks of other queues waiting."""
+    mail = tasks.add.using(queue_name="emails").enqueue(1, 2)
+    tasks.add.enqueue(3, 4)
+    assert [result.id for result in run_pending("emails")] == [mail.id]
+    assert Job.objects.get(state="READY").queue_name == "default"
+    assert run_pending("no such queue") == []
+
+
+@pytest.mark.django_db
+def test_what_a_task_enqueues_runs_too(tmp_path: Path) -> None:
+    """Tasks that are enqueued by tasks run in the same call."""
+    tasks.enqueue_note.enqueue(str(tmp_path / "noted"), "from inside")
+    assert len(run_pending()) == 2
+    assert (tmp_path / "noted").read_text() == "from inside\n"
+
+
+@pytest.mark.django_db
+def test_priorities_and_times_order_the_runs(tmp_path: Path) -> None:
+    """Higher priorities come first, then who came first, as in a worker."""
+    for text, priority in [("a", 0), ("b", 0), ("urgent", 10), ("idle", -10)]:
+        tasks.note.using(priority=priority).enqueue(str(tmp_path / "noted"), text)
+    run_pending()
+    assert (tmp_path / "noted").read_text().split() == ["urgent", "a", "b", "idle"]
+
+
+@pytest.mark.django_db
+def test_scheduled_tasks_wait_unless_they_are_asked_for(tmp_path: Path) -> None:
+    """Without ``until`` a scheduled task stays; with it those up to then run, in the order of their times."""
+    now = timezone.now()
+    for text, hours in [("late", 3), ("soon", 1), ("later", 2)]:
+        tasks.note.using(run_after=now + timedelta(hours=hours)).enqueue(str(tmp_path / "noted"), text)
+    assert run_pending() == []
+    assert len(run_pending(until=timedelta(hours=2.5))) == 2
+    assert (tmp_path / "noted").read_text().split() == ["soon", "later"]
+    assert len(run_pending(until=now + timedelta(hours=3))) == 1
+    assert (tmp_path / "noted").read_text().split() == ["soon", "later", "late"]
+
+
+@pytest.mark.django_db
+def test_retries_run_in_the_order_of_their_times(tmp_path: Path) -> None:
+    """With ``until`` a failing task is tried again, each execution with its result, between what is scheduled."""
+    tasks.note.using(run_after=timedelta(minutes=40)).enqueue(str(tmp_path / "noted"), "between")
+    tasks.raise_later.enqueue()  # again after some ten minutes, then twenty, then forty …
+    results = run_pending(until=timedelta(minutes=75))
+    ran = [(result.task.func.__name__, result.attempts) for result in results]
+    assert ran == [("raise_later", 1), ("raise_later", 2), ("raise_later", 3), ("note", 1), ("raise_later", 4)]
+    assert results[0].status == TaskResultStatus.READY
+    assert results[0].errors[0].exception_class is ConnectionError
+    assert [len(result.errors) for result in results[:3]] == [1, 2, 3]
+
+
+@pytest.mark.django_db
+def test_a_task_that_recovers_is_successful_in_the_end() -> None:
+    """Failed attempts come back as READY with their errors, the last one as SUCCESSFUL."""
+    tasks.fail_first.enqueue(2)
+    results = run_pending(until=timedelta(minutes=1))
+    assert [result.status for result in results] == ["READY", "READY", "SUCCESSFUL"]
+    assert results[-1].return_value == 3
+    assert len(results[-1].errors) == 2
+
+
+@pytest.mark.django_db
+def test_a_keyboard_interrupt_gives_the_job_back() -> None:
+    """Ctrl-C in a test reaches the test; the job it hit has lost no attempt and is due again."""
+    tasks.interrupt.enqueue()
+    with pytest.raises(KeyboardInterrupt):
+        run_pending()
+    job = Job.objects.get()
+    assert (job.state, job.attempts, job.claims, job.worker_id) == ("READY", 0, 1, "")
+
+
+@pytest.mark.django_db
+def test_a_rolled_back_enqueue_does_not_run() -> None:
+    """What was enqueued in a block that was rolled back is not there."""
+    with transaction.atomic():
+        tasks.add.enqueue(1, 2)
+        transaction.set_rollback(True)
+    assert run_pending() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_works_without_a_surrounding_transaction() -> None:
+    """In a TransactionTestCase each job is committed as it ends."""
+    tasks.effect.enqueue("seen")
+    [result] = run_pending()
+    assert result.status == TaskResultStatus.SUCCESSFUL
+    assert Effect.objects.count() == 1

@@ -1,0 +1,82 @@
+"""Calls that both type checkers accept; tests/test_typing.py runs them over this file."""
+
+from datetime import UTC, datetime, timedelta
+from typing import assert_type
+
+from django_vtqueue import TaskContext, TaskResult, task
+
+
+@task
+def bare(a: int, b: int = 2) -> int:
+    return a + b
+
+
+@task()
+def called(*, name: str) -> str:
+    return name
+
+
+@task
+async def bare_async(a: int) -> list[int]:
+    return [a]
+
+
+@task(
+    queue_name="emails",
+    priority=10,
+    backend="default",
+    max_attempts=5,
+    backoff=2.5,
+    no_retry_for=(ValueError, KeyError),
+    visibility_timeout=300,
+)
+def every_option(report_id: int, *, force: bool = False) -> dict[str, int]:
+    return {"report": report_id}
+
+
+@task(visibility_timeout=timedelta(minutes=5), max_attempts=0, backoff=[1, 10, 60.5])
+async def options_async(report_id: int) -> str:
+    return str(report_id)
+
+
+def patience(exception: Exception, result: TaskResult) -> float | None:
+    return None if isinstance(exception, KeyError) else 2.0 * result.attempts
+
+
+@task(backoff=patience)
+def backoff_function(a: int) -> None: ...
+
+
+@task(backoff=lambda exception, result: 1 if result.attempts < 3 else None)
+def backoff_lambda(a: int) -> None: ...
+
+
+@task(takes_context=True, max_attempts=3)
+def with_context(context: TaskContext, a: int) -> int:
+    return a + context.attempt
+
+
+@task(takes_context=True)
+async def with_context_async(context: TaskContext, a: int, *, b: str) -> tuple[int, str]:
+    return a + context.attempt, b
+
+
+assert_type(bare.enqueue(1).return_value, int)
+assert_type(bare.enqueue(a=1, b=3).return_value, int)
+assert_type(called.enqueue(name="x").return_value, str)
+assert_type(bare_async.enqueue(1).return_value, list[int])
+assert_type(every_option.enqueue(7, force=True).return_value, dict[str, int])
+assert_type(options_async.enqueue(report_id=7).return_value, str)
+assert_type(with_context.enqueue(1).return_value, int)
+assert_type(with_context_async.enqueue(1, b="x").return_value, tuple[int, str])
+backoff_function.enqueue(1)
+backoff_lambda.enqueue(1)
+
+later = every_option.using(priority=-5, queue_name="reports", run_after=datetime(2030, 1, 1, tzinfo=UTC))
+assert_type(later.enqueue(7).return_value, dict[str, int])
+assert_type(every_option.get_result("").return_value, dict[str, int])
+
+
+async def from_a_view() -> None:
+    result = await every_option.aenqueue(7)
+    assert_type(result.return_value, dict[str, int])

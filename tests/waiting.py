@@ -1,0 +1,19 @@
+"""Waiting for what another thread or process does: for a condition, never for a time."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+T = TypeVar("T")
+
+
+def wait_until(condition: Callable[[], T | None], timeout: float = 10) -> T:
+    """Return the first true value of ``condition()``; fail if there is none within ``timeout`` seconds."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        if time.monotonic() >= deadline:
+            pytest.fail(f"waited {timeout:g} s in vain for {condition}")
+        time.sleep(0.01)
+    return value
