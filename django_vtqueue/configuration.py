@@ -12,6 +12,7 @@ from django.utils.module_loading import import_string
 from .compat import FRAMEWORK_APP
 from .conf import Options, configured, parse
 from .engines import ENGINES, database_of
+from .tasks import loaded_tasks, options_of
 
 
 def problems(alias: str, params: Mapping[str, Any]) -> list[CheckMessage]:
@@ -25,7 +26,13 @@ def problems(alias: str, params: Mapping[str, Any]) -> list[CheckMessage]:
         return [*found, *(Error(line, id="vtqueue.E002") for line in str(error).splitlines())]
     if wrong := wrong_database(options, alias):
         return [*found, wrong]
-    return [*found, *missing_handlers(options, alias), *overlaps(alias), *unenforced_limits(options, alias)]
+    return [
+        *found,
+        *missing_handlers(options, alias),
+        *overlaps(alias),
+        *split_transactions(options, alias),
+        *unenforced_limits(options, alias),
+    ]
 
 
 def missing_apps(alias: str) -> list[CheckMessage]:
@@ -81,6 +88,24 @@ def unenforced_limits(options: Options, alias: str) -> list[CheckMessage]:
             id="vtqueue.W004",
         )
     ]
+
+
+def split_transactions(options: Options, alias: str) -> list[CheckMessage]:
+    """Return an error for each loaded transactional task that writes to another database than its queue's."""
+    database = database_of(options)
+    return [
+        Error(cannot_commit_as_one(task.module_path, writes_to, database), id="vtqueue.E008")
+        for task in loaded_tasks()
+        if task.backend == alias and (writes_to := options_of(task.func).get("transactional")) not in (None, database)
+    ]
+
+
+def cannot_commit_as_one(path: str, writes_to: str, database: str) -> str:
+    """Return what is wrong with a transactional task that writes to another database than its queue's."""
+    return (
+        f"{path} is transactional in the database {writes_to!r}, but its queue is in {database!r}: the two cannot "
+        f"commit as one. If the task writes to {database!r}, say so: @task(transactional={database!r})."
+    )
 
 
 def missing_handlers(options: Options, alias: str) -> list[CheckMessage]:

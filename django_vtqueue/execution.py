@@ -5,13 +5,14 @@ The outcome is a value. Settling it is the control loop's work; announcing it co
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from typing import Any
 
 from asgiref.sync import async_to_sync
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from . import clock, history, states
@@ -27,30 +28,39 @@ from .compat import (
     task_started,
 )
 from .conf import DEFAULT_BACKOFF, Policy, microseconds_or_none
+from .configuration import cannot_commit_as_one
 from .encoding import decode, encode
+from .engines import engine_for
 from .exceptions import DamagedPayload, GiveUp, LeaseExpired, Retry, TaskTimeout, UnknownTask, WorkerDied
 from .failures import class_path, describe
 from .hygiene import close_leftovers
-from .jobs import HeldJob, Settlement, exhausted, failed, succeeded
+from .jobs import HeldJob, Settlement, exhausted, failed, released, succeeded
 from .limits import limited, timekeeper
 from .queue import ClaimedJob, Queue
 from .results import call_of, change, running, task_of, with_changes
 from .retry import backoff_delay
 from .tasks import find_task, options_of
+from .transactional import LIMIT, Lost, NotBegun, settle_with
 
 WORDS = {Retry: history.RETRY, GiveUp: history.GAVE_UP, TaskTimeout: history.TIMED_OUT}
+NOT_BEGUN_DELAY = clock.SECOND  # until a transactional task that could not begin is tried again
 UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one execution. ``result`` is None for a raw job; ``seconds``: how long it took."""
+    """What came of one execution. ``result`` is None for a raw job; ``seconds``: how long it took.
+
+    ``stands``: None as long as the settlement is still to be made; else it was made together with the task's own
+    writes (True), or could not be (False), for somebody else holds the job.
+    """
 
     job: HeldJob
     settlement: Settlement
     result: TaskResult | None
     exception: BaseException | None
     seconds: float
+    stands: bool | None = None
 
 
 def execute(job: HeldJob, backend: VTQueueBackend, *, inline: bool = False) -> Outcome:
@@ -62,14 +72,13 @@ def execute(job: HeldJob, backend: VTQueueBackend, *, inline: bool = False) -> O
     execution = Execution(job, backend)
     close_leftovers(inline=inline)
     try:
-        value = encode(execution.call())
+        return execution.run()
     except BaseException as error:
         if inline and isinstance(error, KeyboardInterrupt):
             raise
         return execution.failed(error)
     finally:
         close_leftovers(inline=inline)
-    return execution.succeeded(value)
 
 
 class Execution:
@@ -82,11 +91,19 @@ class Execution:
         self.result: TaskResult | None = None
         self._began = time.perf_counter()
 
-    def call(self) -> Any:
-        """Call what the row names and return what that returns."""
+    def run(self) -> Outcome:
+        """Call what the row names, and return the outcome of a call that succeeds."""
+        call = self.prepared()
+        if self.options.get("transactional"):
+            return self.together(call)
+        return self._outcome(self.succeeded(call()), None)
+
+    def prepared(self) -> Callable[[], Any]:
+        """Return what the row names, ready to be called."""
         job, backend = self.job, self.backend
         if not job.task_path:
-            return handler_of(job, self.policy)(ClaimedJob(Queue(job.queue_name, using=backend.database), job))
+            handler = handler_of(job, self.policy)
+            return lambda: handler(ClaimedJob(Queue(job.queue_name, using=backend.database), job))
         task = find_task(job.task_path, tuple(backend.settings.task_modules))
         self.options = options_of(task.func)
         args, kwargs = call_of(job)
@@ -96,7 +113,24 @@ class Execution:
         task_started.send_robust(type(backend), task_result=self.result)
         if task.takes_context:
             args = [TaskContext(task_result=self.result), *args]
-        return self.within_limit(task, args, kwargs)
+        return lambda: self.within_limit(task, args, kwargs)
+
+    def together(self, call: Callable[[], Any]) -> Outcome:
+        """Call a transactional task, and commit its writes and its acknowledgement as one."""
+        writes_to, queue_in = self.options["transactional"], self.backend.database
+        if writes_to != queue_in:
+            raise ImproperlyConfigured(cannot_commit_as_one(self.job.task_path, writes_to, queue_in))
+        seconds = self.options.get("timeout") or min(self.policy.timeout or LIMIT, LIMIT)
+        engine = engine_for(queue_in)
+        try:
+            settlement = settle_with(engine, self.job, seconds, lambda: self.succeeded(call()))
+        except Lost:
+            return Outcome(self.job, released(self.job, clock.now()), None, None, 0.0, stands=False)
+        except NotBegun:
+            return Outcome(self.job, released(self.job, clock.now() + NOT_BEGUN_DELAY), None, None, 0.0)
+        outcome = self._outcome(settlement, None)
+        outcome.stands = True
+        return outcome
 
     def within_limit(self, task: Task, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a task; what it activates (a language …) ends with it, and so does its time."""
@@ -109,12 +143,9 @@ class Execution:
         with timekeeper.limit(seconds):
             return context.run(task.call, *args, **kwargs)
 
-    def succeeded(self, value: str) -> Outcome:
-        """Return the outcome of a call that returned ``value`` (JSON text)."""
-        settlement = succeeded(self.job, value, clock.now(), microseconds_or_none(self.policy.result_ttl))
-        if self.result:
-            change(self.result, status=TaskResultStatus.SUCCESSFUL, _return_value=decode(value))
-        return self._outcome(settlement, None)
+    def succeeded(self, value: Any) -> Settlement:
+        """Return the settlement of a call that returned ``value``; raise TypeError if that is not JSON."""
+        return succeeded(self.job, encode(value), clock.now(), microseconds_or_none(self.policy.result_ttl))
 
     def failed(self, error: BaseException) -> Outcome:
         """Return the outcome of a call that raised ``error``: another attempt, or the end."""
@@ -126,7 +157,6 @@ class Execution:
         settlement = failed(self.job, word, told, clock.now(), wait, letter_ttl)
         if self.result:
             self.result.errors.append(TaskError(exception_class_path=told.exception_class, traceback=told.traceback))
-            change(self.result, status=TaskResultStatus(settlement.state))
         return self._outcome(settlement, error)
 
     def delay_after(self, error: BaseException) -> float | None:
@@ -147,8 +177,12 @@ class Execution:
         return max(delay, UNKNOWN_TASK_DELAY) if isinstance(error, UnknownTask) else delay
 
     def _outcome(self, settlement: Settlement, error: BaseException | None) -> Outcome:
-        if self.result and settlement.finished_at is not None:
-            change(self.result, finished_at=clock.from_instant(settlement.finished_at))
+        if self.result:
+            change(self.result, status=TaskResultStatus(settlement.state))
+            if settlement.result is not None:
+                change(self.result, _return_value=decode(settlement.result))
+            if settlement.finished_at is not None:
+                change(self.result, finished_at=clock.from_instant(settlement.finished_at))
         return Outcome(self.job, settlement, self.result, error, time.perf_counter() - self._began)
 
 

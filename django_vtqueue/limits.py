@@ -6,37 +6,48 @@ import heapq
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import count
 from typing import Any
 
 from .exceptions import TaskTimeout
 
+Action = Callable[[], None]
+
 
 class Timekeeper:
-    """A thread that raises TaskTimeout in the threads whose time is up; it starts with the first limit.
-
-    An exception reaches a thread between two steps of Python code: not inside a long call of the system or of C (a
-    sleep, a query). What hangs there is ended by ``hard_timeout``, in a child process.
-    """
+    """A thread that acts when somebody's time is up; it starts with the first limit."""
 
     def __init__(self) -> None:
         # Not the RLock of a Condition: entering that passes through Python code, where TaskTimeout could strike.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._limits: list[tuple[float, int, int]] = []  # monotonic deadline, number of the limit, thread
+        self._limits: list[tuple[float, int, Action]] = []  # monotonic deadline, number of the limit
         self._open: set[int] = set()
         self._numbers = count()
         self._thread: threading.Thread | None = None
 
+    def limit(self, seconds: float) -> AbstractContextManager[None]:
+        """Raise TaskTimeout in this thread if the block takes longer than ``seconds``.
+
+        An exception reaches a thread between two steps of Python code: not inside a long call of the system or of C
+        (a sleep, a query). What hangs there is ended by ``hard_timeout``, in a child process.
+        """
+        thread = threading.get_ident()
+        return self.alarm(seconds, partial(raise_in, thread, TaskTimeout), partial(raise_in, thread, None))
+
     @contextmanager
-    def limit(self, seconds: float) -> Iterator[None]:
-        """Raise TaskTimeout in this thread if the block takes longer than ``seconds``."""
-        number, thread = next(self._numbers), threading.get_ident()
+    def alarm(self, seconds: float, action: Action, take_back: Action) -> Iterator[None]:
+        """Have ``action`` called, in another thread, if the block takes longer than ``seconds``.
+
+        It is called before the block ends or not at all; if it was, the block ends with ``take_back``.
+        """
+        number = next(self._numbers)
         with self._lock:
             self._start()
             self._open.add(number)
-            heapq.heappush(self._limits, (time.monotonic() + seconds, number, thread))
+            heapq.heappush(self._limits, (time.monotonic() + seconds, number, action))
             self._changed.notify()
         try:
             yield
@@ -45,7 +56,7 @@ class Timekeeper:
                 if number in self._open:
                     self._open.remove(number)
                 else:
-                    raise_in(thread, None)  # it was too late to be raised inside the block
+                    take_back()
 
     def _start(self) -> None:
         if self._thread is None or not self._thread.is_alive():
@@ -59,10 +70,10 @@ class Timekeeper:
                 if wait is None or wait > 0:
                     self._changed.wait(wait)
                     continue
-                _, number, thread = heapq.heappop(self._limits)
+                _, number, action = heapq.heappop(self._limits)
                 if number in self._open:
                     self._open.remove(number)
-                    raise_in(thread, TaskTimeout)
+                    action()
 
 
 def raise_in(thread: int, exception: type[BaseException] | None) -> None:

@@ -5,7 +5,7 @@ other backend as well.
 """
 
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from importlib import import_module
@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from django.apps import apps
+from django.db import DEFAULT_DB_ALIAS
 
 from .compat import Task, TaskContext, TaskResult, framework_task
 from .conf import POLICY, Invalid, checked, nearest
@@ -30,6 +31,12 @@ def _exceptions(value: Any) -> tuple[type[BaseException], ...]:
     if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
         raise Invalid("an exception class or a sequence of them")
     return kinds
+
+
+def _database(value: Any) -> str | None:
+    if not isinstance(value, bool | str) or value == "":
+        raise Invalid("True or False, or the alias of the database that the task writes to")
+    return (value if isinstance(value, str) else DEFAULT_DB_ALIAS) if value else None
 
 
 if TYPE_CHECKING:
@@ -53,6 +60,7 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "visibility_timeout": POLICY["visibility_timeout"],
     "timeout": POLICY["timeout"],
     "hard_timeout": POLICY["hard_timeout"],
+    "transactional": _database,
     "no_retry_for": _exceptions,
 }
 
@@ -66,6 +74,7 @@ class TaskOptions(TypedDict, total=False):
     visibility_timeout: Seconds
     timeout: Seconds | None
     hard_timeout: Seconds | None
+    transactional: bool | str
     priority: int
     queue_name: str
     backend: str
@@ -106,8 +115,9 @@ def task(function: Callable[..., Any] | None = None, /, *, takes_context: bool =
     retry, doubled each time; or a sequence of seconds; or ``f(exception, task_result) -> seconds | None``, where None
     means no further attempt. ``no_retry_for``: exceptions after which it becomes a dead letter at once.
     ``visibility_timeout``: seconds for which a claim hides the job. ``timeout``: seconds after which TaskTimeout is
-    raised inside it; ``hard_timeout``: seconds after which its child process is killed. The rest is Django's. Raise
-    TypeError for an unknown option, ValueError for a value that is not allowed.
+    raised inside it; ``hard_timeout``: seconds after which its child process is killed. ``transactional``: its writes
+    and its acknowledgement are one transaction (True, or the alias of their database if that is not "default"). The
+    rest is Django's. Raise TypeError for an unknown option, ValueError for a value that is not allowed.
     """
     djangos = {key: options.pop(key) for key in ("priority", "queue_name", "backend") if key in options}
 
@@ -144,6 +154,13 @@ def enqueue_many(
     if hasattr(backend, "enqueue_many"):
         return backend.enqueue_many(task, calls)  # type: ignore[no-any-return]
     return [task.enqueue(*args, **kwargs) for args, kwargs in calls]
+
+
+def loaded_tasks() -> Iterator[Task]:
+    """Yield the tasks in the ``tasks`` modules of installed apps, as far as these are loaded."""
+    for config in apps.get_app_configs():
+        module = sys.modules.get(f"{config.name}.tasks")
+        yield from (found for found in list(vars(module or object).values()) if isinstance(found, Task))
 
 
 def import_task_modules(extra: Iterable[str] = ()) -> None:

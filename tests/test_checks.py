@@ -18,6 +18,8 @@ from pytest_django import DjangoDbBlocker, Settings
 
 from django_vtqueue.checks import check_databases
 from django_vtqueue.configuration import problems
+from tests.project import tasks as project_tasks
+from tests.project import transactional
 
 from .projects import Project
 
@@ -328,6 +330,17 @@ def test_unknown_option(settings: Settings) -> None:
         "TASKS['default']['OPTIONS']['queue_options']['emails'] has no option 'max_atempts': "
         "did you mean 'max_attempts'?",
     ]
+
+
+def test_a_transaction_across_databases(jobs: Open, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transactional task that writes to another database than its queue's is an error (E008), also of the worker."""
+    monkeypatch.setattr(project_tasks, "booking", transactional.append, raising=False)
+    assert errors(settings, default=entry()) == []
+    jobs()
+    monkeypatch.setitem(settings.DATABASES, "jobs", {})
+    [message] = errors(settings, default=entry(database="jobs"))
+    assert message.id == "vtqueue.E008"
+    assert "append is transactional in the database 'default', but its queue is in 'jobs'" in message.msg
 
 
 def test_missing_handler(settings: Settings) -> None:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django_vtqueue import TaskResultStatus
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.testing import run_pending
-from tests.project import tasks
+from tests.project import tasks, transactional
 from tests.project.models import Effect
 
 
@@ -31,6 +31,13 @@ class InsideATestCase(TestCase):
         """What the test before this one enqueued and wrote was rolled back with it."""
         assert not Effect.objects.exists()
         assert run_pending() == []
+
+    def test_transactional_tasks_commit_or_roll_back_inside_it(self) -> None:
+        """What a transactional task writes is there if it succeeds, and gone if it fails; the test stays usable."""
+        transactional.append.enqueue("good")
+        transactional.fail.enqueue("bad")
+        assert [result.status for result in run_pending()] == [TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED]
+        assert Effect.objects.get().name == "good"
 
     def test_a_failing_effect_in_a_block_of_its_own_leaves_the_test_usable(self) -> None:
         """A task that fails does not raise here; its error is in the result."""

@@ -53,6 +53,14 @@ class Engine(ABC):
         """
 
     @abstractmethod
+    def effects(self, seconds: float) -> AbstractContextManager[None]:
+        """Hold the right to write, in a transaction of Django's for a task's own writes, for ``seconds`` at the most.
+
+        Then it is rolled back, whatever the block does, and TaskTimeout is raised at the latest when the block ends.
+        Raise RuntimeError inside a transaction of somebody else's (a TestCase's is none).
+        """
+
+    @abstractmethod
     def impatient(self) -> AbstractContextManager[None]:
         """For a control loop: during the block no statement of this connection waits for a lock, it raises instead."""
 

@@ -8,7 +8,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +21,7 @@ from .. import clock, states
 from ..failures import Failure
 from ..jobs import Due, HeldJob, Key, NewJobs, Scope, Settlement, StoredJob
 from .base import Engine, Trouble
+from .sqlite_effects import effects
 from .sqlite_lock import BUSY, code_of, own_patience, write_transaction
 from .sqlite_sql import (
     BACKLOG,
@@ -116,6 +117,10 @@ class SQLiteEngine(Engine):
         raw = connection.connection
         with connection.wrap_database_errors, own_patience(raw) as patience, write_transaction(raw, patience):
             yield
+
+    def effects(self, seconds: float) -> AbstractContextManager[None]:
+        self.connection.ensure_connection()
+        return effects(self.connection, seconds)
 
     @contextmanager
     def impatient(self) -> Iterator[None]:

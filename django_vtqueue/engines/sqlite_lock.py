@@ -8,8 +8,10 @@ timeout is 0 while we ask for the lock ourselves about every millisecond: 4 work
 import random
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from django.db.utils import OperationalError
 
 from ..retry import busy_pause
 
@@ -35,14 +37,14 @@ def own_patience(raw: sqlite3.Connection) -> Iterator[float]:
         raw.execute(f"PRAGMA busy_timeout = {milliseconds}")
 
 
-def acquire(raw: sqlite3.Connection, statement: str, patience: float) -> None:
-    """Execute BEGIN IMMEDIATE or COMMIT, again and again for up to ``patience`` seconds while the database is busy."""
+def insist(step: Callable[[], object], patience: float) -> None:
+    """Take a step (a BEGIN, a COMMIT) again and again for up to ``patience`` seconds while the database is busy."""
     began = time.monotonic()
     while True:
         try:
-            raw.execute(statement)
+            step()
             return
-        except sqlite3.OperationalError as error:
+        except (sqlite3.OperationalError, OperationalError) as error:
             waited = time.monotonic() - began
             if code_of(error) not in BUSY or waited >= patience:
                 raise
@@ -52,10 +54,10 @@ def acquire(raw: sqlite3.Connection, statement: str, patience: float) -> None:
 @contextmanager
 def write_transaction(raw: sqlite3.Connection, patience: float) -> Iterator[None]:
     """Hold the write lock for the block; everything in it is committed, or rolled back."""
-    acquire(raw, "BEGIN IMMEDIATE", patience)
+    insist(lambda: raw.execute("BEGIN IMMEDIATE"), patience)
     try:
         yield
-        acquire(raw, "COMMIT", patience)
+        insist(lambda: raw.execute("COMMIT"), patience)
     except BaseException:
         if raw.in_transaction:
             raw.execute("ROLLBACK")

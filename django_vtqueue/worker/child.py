@@ -63,7 +63,7 @@ class Child:
     def finished(self, outcome: Outcome) -> None:
         """In a thread: send what shall be stored, and keep the rest until it is."""
         self._unsettled[outcome.job.key] = outcome
-        self.say("finished", wire.packed(outcome.settlement), outcome.seconds)
+        self.say("finished", wire.packed(outcome.settlement), outcome.seconds, outcome.stands)
 
     def say(self, verb: str, *values: object) -> None:
         """Send a message to the parent."""

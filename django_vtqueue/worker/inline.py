@@ -37,10 +37,11 @@ def run_due(
                 with engine.transaction():
                     engine.settle([released(job, engine.now())])
                 raise
-            outcome.settlement.shift(at - now)
-            with engine.transaction():
-                lost = engine.settle([outcome.settlement])
             done += 1
-            if not lost:
+            if outcome.stands is None:
+                outcome.settlement.shift(at - now)
+                with engine.transaction():
+                    outcome.stands = not engine.settle([outcome.settlement])
+            if outcome.stands:
                 announce(outcome, backend)
                 yield outcome

@@ -151,14 +151,18 @@ class Worker:
         """After the commit: forget what has ended, and have it announced."""
         del self.outcomes[: len(outcomes)]
         for outcome in outcomes:
-            self.held.remove(outcome.job)
-            if outcome.job.key in lost:
-                self.report.lost(outcome.job)
-                self.pool.forget(outcome)
-                continue
-            if outcome.settlement.state == states.READY:
-                self.lookout.expect(outcome.settlement.visible_at or 0)
-            self.pool.announce(outcome)
+            self.concluded(outcome, outcome.job.key not in lost)
+
+    def concluded(self, outcome: Outcome, stands: bool) -> None:
+        """Forget a job that has ended; ``stands``: its settlement was made, it was not lost."""
+        self.held.remove(outcome.job)
+        if not stands:
+            self.report.lost(outcome.job)
+            self.pool.forget(outcome)
+            return
+        if outcome.settlement.state == states.READY:
+            self.lookout.expect(outcome.settlement.visible_at or 0)
+        self.pool.announce(outcome)
 
     def claimed(self, taken: Taken, asked: int) -> None:
         """After the commit: start what was claimed."""
@@ -239,8 +243,10 @@ class Worker:
     def read(self, message: Message) -> None:
         """Take note of one message."""
         match message:
-            case Finished(outcome):
+            case Finished(Outcome(stands=None) as outcome):
                 self.outcomes.append(outcome)
+            case Finished(outcome):
+                self.concluded(outcome, bool(outcome.stands))
             case Wake():
                 self.lookout.forget()
             case Stop():

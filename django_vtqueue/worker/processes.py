@@ -134,10 +134,10 @@ class Process:
             return released(job, now)
         return after_death(self.backend, job, f"Process {self.process.pid} of its worker", now)
 
-    def _hear(self, settlement: dict[str, Any], seconds: float) -> None:
+    def _hear(self, settlement: dict[str, Any], seconds: float, stands: bool | None) -> None:
         told = wire.unpacked(settlement)
         self.jobs.pop(told.job.key, None)
-        self._finished(Outcome(told.job, told, None, None, seconds))
+        self._finished(Outcome(told.job, told, None, None, seconds, stands))
 
 
 class Processes:

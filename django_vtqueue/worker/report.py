@@ -50,7 +50,7 @@ class Report:
                 words(settlement),
                 max(wait, 0),
             )
-        elif self._worth_a_line(outcome.seconds):
+        elif settlement.state == states.SUCCESSFUL and self._worth_a_line(outcome.seconds):
             logger.info(
                 "ok    %s queue=%s attempt=%d wait=%s run=%s",
                 name(job),

@@ -1,7 +1,8 @@
 """What a worker and its child processes say to each other: JSON, over a socket pair.
 
 To a child: ``execute`` a job; ``tell`` the world its outcome, which is stored; ``forget`` an outcome, which was lost;
-``bury`` a job that died elsewhere; ``stop``. From a child: ``ready``; ``finished``, with what shall be stored.
+``bury`` a job that died elsewhere; ``stop``. From a child: ``ready``; ``finished``, with what shall be stored
+or, for a transactional task, is.
 """
 
 import json

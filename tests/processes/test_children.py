@@ -126,7 +126,7 @@ def test_hard_time_limit(database: Database, start_worker: Start, tmp_path: Path
     neighbour = database.enqueue(tasks.hold, str(tmp_path))
     worker = start_worker("--processes", "2", "--threads", "2")
     wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
-    hanging = [database.enqueue(tasks.hang) for _ in range(3)]  # one of them beside the neighbour
+    hanging = database.enqueue_many(tasks.hang, [()] * 3)  # one of them beside the neighbour
     wait_until(lambda: all(database.letter(job_id) for job_id in hanging), PATIENCE)
     wait_until(lambda: len(lines(tmp_path / "started")) == 2, PATIENCE)
     (tmp_path / "go").touch()

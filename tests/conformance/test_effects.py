@@ -1,0 +1,124 @@
+"""The transaction of a task's own writes, and its acknowledgement in it."""
+
+import threading
+import time
+
+import pytest
+from django.db import transaction
+
+from django_vtqueue.exceptions import TaskTimeout
+from django_vtqueue.jobs import HeldJob, Settlement, succeeded
+from django_vtqueue.transactional import Lost, settle_with
+from tests.fake_clock import at
+from tests.project.models import Effect
+
+from ..waiting import wait_until
+from .bench import Bench
+
+
+def write(bench: Bench) -> None:
+    Effect.objects.using(bench.engine.alias).create(name="x")
+
+
+def effects(bench: Bench) -> int:
+    return Effect.objects.using(bench.engine.alias).count()
+
+
+def held(bench: Bench) -> HeldJob:
+    bench.publish("x")
+    return bench.one()
+
+
+def done(job: HeldJob) -> Settlement:
+    return succeeded(job, "null", at(1), None)
+
+
+def test_both_or_neither(bench: Bench) -> None:
+    """What the call writes and the settlement that it returns are committed together; if it raises, neither is."""
+    good, bad = held(bench), held(bench)
+
+    def succeed() -> Settlement:
+        write(bench)
+        return done(good)
+
+    def fail() -> Settlement:
+        write(bench)
+        raise ConnectionError("refused")
+
+    settle_with(bench.engine, good, 5, succeed)
+    with pytest.raises(ConnectionError):
+        settle_with(bench.engine, bad, 5, fail)
+    assert (effects(bench), bench.found(good.id).state, bench.found(bad.id).state) == (1, "SUCCESSFUL", "RUNNING")
+
+
+def test_what_is_lost_before_the_beginning_is_not_called(bench: Bench) -> None:
+    """A holder whose job was taken meanwhile does not call its task."""
+    job = held(bench)
+    bench.jobs.update(claims=job.claims + 1)
+    with pytest.raises(Lost):
+        settle_with(bench.engine, job, 5, lambda: pytest.fail("it was called"))
+
+
+def test_what_is_lost_before_the_end_is_rolled_back(bench: Bench) -> None:
+    """A holder whose job is not its own any more at the end commits nothing."""
+    job = held(bench)
+
+    def lose() -> Settlement:
+        write(bench)
+        bench.jobs.update(claims=job.claims + 1)
+        return done(job)
+
+    with pytest.raises(Lost):
+        settle_with(bench.engine, job, 5, lose)
+    assert (effects(bench), bench.found(job.id).claims) == (0, job.claims)
+
+
+def test_it_does_not_begin_inside_a_transaction(bench: Bench) -> None:
+    """Inside somebody else's transaction nothing could be promised: it is refused."""
+    with transaction.atomic(using=bench.engine.alias), pytest.raises(RuntimeError, match="durable"):
+        settle_with(bench.engine, held(bench), 5, lambda: pytest.fail("it was called"))
+
+
+def test_the_others_may_write_when_the_time_is_up(bench: Bench) -> None:
+    """While the block still hangs its transaction is rolled back; it ends with TaskTimeout, whatever it does then."""
+    hanging, done = threading.Event(), threading.Event()
+    raised: list[type[BaseException]] = []
+
+    def hang() -> None:
+        try:
+            with bench.engine.effects(0.2):
+                write(bench)
+                hanging.set()
+                wait_until(lambda: done.is_set() or None)
+                try:
+                    write(bench)
+                except TaskTimeout as error:
+                    raised.append(type(error))
+        except TaskTimeout as error:
+            raised.append(type(error))
+        finally:
+            bench.engine.connection.close()  # type: ignore[attr-defined]
+
+    thread = threading.Thread(target=hang)
+    thread.start()
+    assert hanging.wait(10)
+    began = time.monotonic()
+    bench.publish("x")
+    assert time.monotonic() - began < 10
+    done.set()
+    thread.join()
+    assert (raised, effects(bench)) == ([TaskTimeout, TaskTimeout], 0)
+
+
+def test_a_connection_is_as_before(bench: Bench) -> None:
+    """Afterwards, whether it was committed or rolled back, statements of the same connection are committed at once."""
+    for seconds in (5, 0):
+        try:
+            with bench.engine.effects(seconds):
+                time.sleep(0.05)
+                write(bench)
+        except TaskTimeout:
+            pass
+        write(bench)
+        assert not bench.engine.private()
+    assert effects(bench) == 3

@@ -1,0 +1,129 @@
+"""Transactional tasks: their writes and their acknowledgement are committed together, or not at all."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from django_vtqueue.compat import Task
+from tests.project import tasks, transactional
+
+from ..waiting import wait_until
+from .conftest import Start
+from .database import Database
+from .running import PATIENCE
+from .test_children import lines
+
+KINDS = pytest.mark.parametrize("processes", ["1", "2"], ids=["threads", "children"])
+
+
+def effects(database: Database, name: str = "x") -> int:
+    return int(database.rows("SELECT count(*) FROM project_effect WHERE name = ?", name)[0][0])
+
+
+def outcomes(database: Database, job_id: str) -> list[str]:
+    return [entry["outcome"] for entry in database.history(job_id)]
+
+
+@KINDS
+def test_one_runs_at_a_time(database: Database, drain: Start, processes: str) -> None:
+    """Two never run at the same time, so none overwrites what another has read; each one counts once."""
+    database.write("INSERT INTO project_effect (name, value) VALUES ('x', 0)")
+    jobs = database.enqueue_many(transactional.count, [("x",)] * 200)
+    drain("--processes", processes)
+    assert database.succeeded(*jobs)
+    assert {database.job(job_id)["claims"] for job_id in jobs} == {1}
+    assert database.rows("SELECT value FROM project_effect")[0]["value"] == 200
+
+
+def test_killed_before_the_end_it_has_done_nothing(database: Database, start_worker: Start) -> None:
+    """A process that is killed in the middle leaves no write and no enqueued job; the next attempt leaves one each."""
+    job_id = database.enqueue(transactional.die_first, "x")
+    start_worker("--processes", "2", "--threads", "1")
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    wait_until(lambda: not database.unfinished(), PATIENCE)
+    assert (outcomes(database, job_id), effects(database)) == (["worker died"], 1)
+    assert len(database.rows("SELECT 1 FROM vtqueue_job WHERE task_path = ?", tasks.add.module_path)) == 1
+
+
+@pytest.mark.parametrize("task", [transactional.fail, transactional.no_json])
+def test_a_failure_takes_its_writes_back(database: Database, drain: Start, task: Task) -> None:
+    """What a failed attempt wrote and enqueued is gone, also when it is the result that cannot be stored."""
+    job_id = database.enqueue(task, "x")
+    drain()
+    assert (effects(database), database.unfinished()) == (0, 0)
+    assert not database.rows("SELECT 1 FROM vtqueue_job")
+    assert outcomes(database, job_id) == ["failed"]
+
+
+@KINDS
+def test_a_lost_lease_takes_its_writes_back(database: Database, start_worker: Start, processes: str) -> None:
+    """Whose lease was lost before the end commits nothing; the execution that holds the job does."""
+    job_id = database.enqueue(transactional.lose_first, "x")
+    worker = start_worker("--processes", processes)
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    assert (effects(database), outcomes(database, job_id)) == (1, ["lease expired"])
+    assert len(worker.lines("lost")) == 1
+
+
+@pytest.mark.parametrize("task", [transactional.query_for_ever, transactional.wait_async])
+def test_the_time_limit_rolls_back(database: Database, drain: Start, task: Task) -> None:
+    """When its time is up a task is ended, in a query and in async code too; nothing of it is written."""
+    job_id = database.enqueue(task, "x")
+    drain()
+    assert (effects(database), outcomes(database, job_id)) == (0, ["timed out"])
+
+
+@KINDS
+def test_the_write_lock_is_free_when_the_time_is_up(database: Database, start_worker: Start, processes: str) -> None:
+    """A task that hangs where nothing ends it loses its transaction: others write, and its later writes are refused."""
+    job_id = database.enqueue(transactional.hang_and_write, "x", 3)
+    start_worker("--processes", processes)
+    wait_until(lambda: database.job(job_id)["state"] == "RUNNING", PATIENCE)
+    began = time.monotonic()
+    other = database.enqueue(tasks.add, 1, 2)
+    wait_until(lambda: database.succeeded(other), PATIENCE)
+    assert time.monotonic() - began < 3
+    wait_until(lambda: database.letter(job_id), PATIENCE)
+    assert (effects(database), outcomes(database, job_id)) == (0, ["timed out"])
+    again = database.enqueue(transactional.append, "y")
+    wait_until(lambda: database.succeeded(again), PATIENCE)
+    assert effects(database, "y") == 1
+
+
+def test_async_tasks_are_transactional_too(database: Database, drain: Start) -> None:
+    """What an async task writes in threads of its own making is part of the transaction."""
+    job_id = database.enqueue(transactional.write_async, "x")
+    drain()
+    assert (database.succeeded(job_id), effects(database)) == (True, 1)
+
+
+def test_what_fails_after_the_commit_changes_nothing(database: Database, drain: Start) -> None:
+    """A hook that fails after the commit is logged; the task is done and does not run again."""
+    job_id = database.enqueue(transactional.fail_after_commit, "x")
+    worker = drain()
+    assert (database.succeeded(job_id), effects(database), database.job(job_id)["claims"]) == (True, 1, 1)
+    assert "ConnectionError: refused" in worker.log
+
+
+def test_a_database_that_is_locked_costs_no_attempt(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """A task that cannot begin within the connection's timeout is given back uncounted, and runs afterwards."""
+    first = database.enqueue_many(tasks.hold, [(str(tmp_path),)] * 2)
+    start_worker("--processes", "2", "--threads", "1", VTQUEUE_TEST_TIMEOUT="0.1")
+    wait_until(lambda: len(lines(tmp_path / "started")) == 2, PATIENCE)  # both children are there
+    (tmp_path / "go").touch()
+    wait_until(lambda: database.succeeded(*first), PATIENCE)
+    hanging, waiting = database.enqueue_many(transactional.hang, [("x",)] * 2)  # one claim takes both
+    wait_until(lambda: database.succeeded(hanging, waiting), PATIENCE)
+    claims = [database.job(job_id)["claims"] for job_id in (hanging, waiting)]
+    assert ([database.job(job_id)["attempts"] for job_id in (hanging, waiting)], effects(database)) == ([1, 1], 2)
+    assert sum(claims) > 2
+
+
+def test_a_task_of_another_database_is_refused(database: Database, drain: Start) -> None:
+    """A transactional task whose database is not the queue's is not called; the error says what to do."""
+    job_id = database.enqueue(transactional.write_elsewhere)
+    drain()
+    letter = database.letter(job_id)
+    assert letter is not None
+    assert letter["message"].startswith("tests.project.transactional.write_elsewhere is transactional in the database")
