@@ -13,7 +13,7 @@ from django.db import DatabaseError, close_old_connections, connections
 
 from .bells import UNPROVEN, Doorbell, folder_of
 from .conf import DEFAULT_BACKOFF, Policy
-from .engines import engine_for
+from .engines import Trouble, engine_for
 from .exceptions import LeaseLost
 from .ids import new_id
 from .jobs import Scope
@@ -78,17 +78,19 @@ def settle(queue: "Queue", verb: Callable[[], None]) -> None:
 
 def insist(queue: "Queue", verb: Callable[[], T]) -> T:
     """Return what ``verb`` returns; while the database is locked, full or gone, wait and try again, saying it once."""
-    tries = 0
+    engine, tries = engine_for(queue.database), 0
     while True:
         try:
             return verb()
         except DatabaseError as error:
-            trouble = engine_for(queue.database).trouble(error)
+            trouble = engine.trouble(error)
             if trouble is None:
                 raise
             tries += 1
             if tries == 1:
                 logger.warning("%s; waiting. Nothing is lost.", trouble.value)
+            if trouble is not Trouble.BUSY:
+                engine.disconnect()
             time.sleep(trouble_pause(tries))
 
 

@@ -2,9 +2,11 @@
 
 from django.db import connections
 
+from .engines.sqlite_file import outdated
+
 
 def close_leftovers(*, inline: bool) -> None:
-    """Leave this thread's connections with none too old, none broken, and none in a transaction.
+    """Leave this thread's connections with none too old, none broken, none in a transaction, none to a replaced file.
 
     Each on its own, so that one that fails keeps none of the others open. ``inline``: the caller may be inside an
     atomic block of its own (a TestCase), which is left alone. In a thread of a worker an open transaction can only be
@@ -20,5 +22,7 @@ def close_leftovers(*, inline: bool) -> None:
                 connection.close()  # a BEGIN that Django knows nothing of
             else:
                 connection.close_if_unusable_or_obsolete()
+                if connection.connection is not None and outdated(connection):
+                    connection.close()
         except Exception:
             del connections[connection.alias]

@@ -18,7 +18,8 @@ class Trouble(Enum):
     BUSY = "the database is locked by another process"
     DISK = "the database cannot be written"
     SCHEMA = "the queue's tables are missing or of another version"
-    GONE = "the connection is gone"
+    DAMAGED = "the database is damaged"
+    GONE = "the database cannot be reached"
 
 
 class Engine(ABC):
@@ -62,7 +63,22 @@ class Engine(ABC):
 
     @abstractmethod
     def impatient(self) -> AbstractContextManager[None]:
-        """For a control loop: during the block no statement of this connection waits for a lock, it raises instead."""
+        """For a control loop: during the block no statement of this thread's connection waits for a lock, it raises.
+
+        That holds for every connection that replaces it, too. At both ends of the block it is closed.
+        """
+
+    @abstractmethod
+    def replaced(self) -> bool:
+        """Return, inside ``impatient()``, whether another database has taken the place of the one known so far.
+
+        As when a file is exchanged for a backup: ``disconnect()`` leads to the new one. Cheap enough for 10 a second;
+        raises when there is none. A database that cannot be exchanged behind an open connection returns False.
+        """
+
+    @abstractmethod
+    def disconnect(self) -> None:
+        """Close this thread's connection, however broken it is; what needs it next opens a new one."""
 
     @abstractmethod
     def insert(self, new: NewJobs) -> None:

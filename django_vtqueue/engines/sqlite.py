@@ -8,13 +8,14 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 
 from .. import clock, states
@@ -22,6 +23,7 @@ from ..failures import Failure
 from ..jobs import Due, HeldJob, Key, NewJobs, Scope, Settlement, StoredJob
 from .base import Engine, Trouble
 from .sqlite_effects import effects
+from .sqlite_file import File, FileMissing
 from .sqlite_lock import BUSY, code_of, own_patience, write_transaction
 from .sqlite_sql import (
     BACKLOG,
@@ -57,6 +59,7 @@ from .sqlite_sql import (
 
 SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
 DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
+DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 def _guard(job: HeldJob) -> tuple[str, int, str]:
@@ -92,6 +95,9 @@ def for_django(sql: str) -> str:
 class SQLiteEngine(Engine):
     """See Engine."""
 
+    _file: File | None = None  # inside impatient()
+    _version: int | None = None
+
     def now(self) -> int:
         return clock.now()
 
@@ -109,8 +115,7 @@ class SQLiteEngine(Engine):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        connection = self.connection
-        connection.ensure_connection()
+        connection = self._connected()
         if connection.in_atomic_block or not connection.get_autocommit():
             yield
             return
@@ -124,9 +129,30 @@ class SQLiteEngine(Engine):
 
     @contextmanager
     def impatient(self) -> Iterator[None]:
-        self.connection.ensure_connection()
-        with own_patience(self.connection.connection):
+        mine = self.connection
+
+        def opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+            if connection is mine:
+                connection.connection.execute("PRAGMA busy_timeout = 0")
+                file.forget_log()
+                self._version = None
+
+        self._file = file = File(mine)  # looked at before the connection is opened, so that no exchange is missed
+        mine.close()
+        connection_created.connect(opened)
+        try:
             yield
+        finally:
+            connection_created.disconnect(opened)
+            self.disconnect()
+            self._file = None
+
+    def replaced(self) -> bool:
+        return self._file is not None and self._file.replaced()
+
+    def disconnect(self) -> None:
+        with suppress(Exception):
+            self.connection.close()
 
     def insert(self, new: NewJobs) -> None:
         values = {
@@ -254,7 +280,7 @@ class SQLiteEngine(Engine):
 
     def changed(self) -> bool:
         version = self._value(CHANGED, {})
-        before, self._version = getattr(self, "_version", None), version
+        before, self._version = self._version, version
         return bool(version != before)
 
     def trouble(self, error: BaseException) -> Trouble | None:
@@ -263,11 +289,23 @@ class SQLiteEngine(Engine):
             return Trouble.BUSY
         if code in DISK:
             return Trouble.DISK
+        if code in DAMAGED:
+            return Trouble.DAMAGED
         if code == sqlite3.SQLITE_ERROR and re.search("no such (table|column|index)|has no column", str(error)):
             return Trouble.SCHEMA
+        if isinstance(error, FileMissing):
+            return Trouble.GONE
         if isinstance(error, InterfaceError | ProgrammingError | sqlite3.ProgrammingError) and "closed" in str(error):
             return Trouble.GONE
         return None
+
+    def _connected(self) -> BaseDatabaseWrapper:
+        """Return the connection, open. SQLite creates a file that is missing; a control loop waits for it."""
+        connection = self.connection
+        if connection.connection is None and self._file:
+            self._file.check()
+        connection.ensure_connection()
+        return connection
 
     def _run(self, sql: str, values: Mapping[str, Any]) -> int:
         """Execute a statement that writes; return how many rows it changed."""
@@ -297,6 +335,6 @@ class SQLiteEngine(Engine):
             with connection.cursor() as cursor:
                 cursor.execute(for_django(sql), values)
                 return outcome(cursor)
-        connection.ensure_connection()
+        self._connected()
         with connection.wrap_database_errors:
             return outcome(connection.connection.execute(sql, values))

@@ -49,6 +49,10 @@ class Crew:
     def _rows(self):  # type: ignore[no-untyped-def]
         return WorkerProcess.objects.using(self.engine.alias)
 
+    def forget(self) -> None:
+        """Have the next beat write this worker's row at once: it may be gone."""
+        self._beat_at = 0.0
+
     def beat(self) -> None:
         """Write that this worker is alive, once a heartbeat."""
         if time.monotonic() < self._beat_at:
@@ -77,7 +81,10 @@ class Crew:
         """Settle what workers held that are proven dead, and forget those long silent; return the settlements."""
         now = self.engine.now()
         endings = []
-        for row in list(self._rows.exclude(pk=self.worker.pk)):
+        rows = {row.pk: row for row in self._rows.all()}
+        if rows.pop(self.worker.pk, None) is None:  # the database was put back to before we came
+            self.forget()
+        for row in rows.values():
             if proves_death(row.doorbell):
                 endings += self._end_leases(row, now)
             elif row.heartbeat_at < from_instant(now - microseconds(FORGOTTEN_AFTER)):

@@ -28,6 +28,9 @@ class Held:
     def __len__(self) -> int:
         return len(self._jobs)
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._jobs
+
     def __iter__(self) -> Iterator[HeldJob]:
         return iter(self._jobs.values())
 

@@ -120,9 +120,9 @@ class Worker:
     def turn(self) -> None:
         """Renew, settle and claim, then start and announce."""
         resumed_at = self.pauses.noticed(self.held, self.engine.now(), self.episode.lasts())
-        self.held.renew()
         self.end_overdue()
         self.pool.maintain()
+        self.held.renew()
         self.chores()
         if self._unsure:
             self.held.release_unknown()
@@ -169,9 +169,11 @@ class Worker:
         for settlement in taken.buried:
             self.pool.announce_burial(settlement)
         for job in collect(self.engine, taken):
+            runs = job.key in self.held  # the database was put back to before its claim, and it is claimed once more
             self.held.add(job, longest_run(job, self.backend))
-            self.started += 1
-            self.pool.run(job)
+            if not runs:
+                self.started += 1
+                self.pool.run(job)
         if asked:
             self.lookout.took(len(taken.rows) + len(taken.buried), asked)
 
@@ -235,10 +237,20 @@ class Worker:
             return
         self._look_at = time.monotonic() + LOOK
         try:
+            if self.engine.replaced():
+                self.begin_anew()
             if self.engine.changed():
                 self.lookout.forget()
         except Exception as error:
             self.endure(error)
+
+    def begin_anew(self) -> None:
+        """Forget what is known of a database that another one has replaced; what runs is settled there if it can be."""
+        logger.warning("the database file was replaced; this worker goes on with the new one")
+        self.engine.disconnect()
+        self.held.renew_at = 0.0
+        self.lookout.forget()
+        self.crew.forget()
 
     def read(self, message: Message) -> None:
         """Take note of one message."""

@@ -1,4 +1,4 @@
-"""Errors that pass: waited out with a growing pause, and said once for each episode."""
+"""Errors that pass: waited out with a growing pause, and each kind said once for each episode."""
 
 import logging
 import random
@@ -14,6 +14,7 @@ SAID_AFTER = 1.0  # seconds of a locked database before it is worth a line
 HELP = {
     Trouble.SCHEMA: " Run: python manage.py migrate vtqueue",
     Trouble.DISK: " Free some space, or make the file writable.",
+    Trouble.DAMAGED: " Put a good copy in its place.",
 }
 
 
@@ -25,7 +26,7 @@ class Episode:
         self.retry_at = 0.0  # monotonic; 0: no episode
         self._began = 0.0
         self._tries = 0
-        self._said = False
+        self._said: set[Trouble | None] = set()
 
     def waiting(self) -> bool:
         """Return whether the next try is still to come."""
@@ -45,22 +46,23 @@ class Episode:
         if kind is Trouble.BUSY:
             pause = busy_pause(now - self._began, random.random())
             if now - self._began >= SAID_AFTER:
-                self._say("%s; waiting. Nothing is lost.", kind.value)
+                self._say(kind, "%s; waiting. Nothing is lost.", kind.value)
         else:
             pause = trouble_pause(self._tries)
             if kind is None:
-                self._say("an error that this worker does not know; it goes on", exc_info=error)
+                self._say(kind, "an error that this worker does not know; it goes on", exc_info=error)
             else:
-                self._say(f"{kind.value} (%s); waiting.{HELP.get(kind, '')}", error)
+                self._say(kind, f"{kind.value} (%s); waiting.{HELP.get(kind, '')}", error)
+                self.engine.disconnect()  # one that was opened for reading only, say, would stay so
         self.retry_at = now + pause
 
     def over(self) -> None:
         """Note a success."""
         self.retry_at = 0.0
         self._tries = 0
-        self._said = False
+        self._said.clear()
 
-    def _say(self, text: str, *args: object, exc_info: BaseException | None = None) -> None:
-        if not self._said:
-            self._said = True
+    def _say(self, kind: Trouble | None, text: str, *args: object, exc_info: BaseException | None = None) -> None:
+        if kind not in self._said:
+            self._said.add(kind)
             logger.warning(text, *args, exc_info=exc_info)

@@ -14,6 +14,7 @@ from typing import Any, cast
 from django.conf import settings
 from django.core.checks import Tags, run_checks
 from django.core.management.base import BaseCommand, CommandError, OutputWrapper
+from django.db import DatabaseError
 
 from ...backend import VTQueueBackend
 from ...clock import microseconds
@@ -30,6 +31,7 @@ from ...worker.progress import progress
 from ...worker.reload import run_with_reload, stop_with_parent
 from ...worker.report import Report
 from ...worker.stopping import Stopping
+from ...worker.trouble import Episode
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -170,12 +172,22 @@ def description(backend: VTQueueBackend, plan: Plan) -> str:
 
 
 def wait_for_tables(database: str, stopping: Stopping) -> None:
-    """Block until the queue's tables are there and of this version, saying once what has to be done."""
-    said = ""
-    while not stopping.count and (problem := mismatch(database)):
-        if problem != said:
-            logger.warning("%s. Waiting for it.", problem)
-            said = problem
+    """Block until the queue's tables can be read and are of this version, saying once what has to be done."""
+    engine = engine_for(database)
+    episode, said = Episode(engine), ""
+    while not stopping.count:
+        try:
+            problem = mismatch(database)
+        except DatabaseError as error:
+            if engine.trouble(error) is None:
+                raise
+            episode.failed(error)
+        else:
+            if not problem:
+                return
+            if problem != said:
+                logger.warning("%s. Waiting for it.", problem)
+                said = problem
         time.sleep(LOOK_FOR_TABLES)
 
 

@@ -1,0 +1,209 @@
+"""The database file is exchanged, restored, deleted or damaged under a running worker."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.db import OperationalError, connections
+
+from django_vtqueue.engines import Trouble, new_engine
+from django_vtqueue.jobs import Scope
+from django_vtqueue.worker.trouble import Episode
+from tests.project import tasks
+
+from ..conftest import ALIAS
+from ..processes.conftest import Start
+from ..processes.database import Database
+from ..processes.running import PATIENCE, Running
+from ..waiting import wait_until
+from .exchange import back_up, delete, delete_and_copy, move_over, restore_in_place
+
+REPLACED = "the database file was replaced; this worker goes on with the new one"
+MISSING = "the database cannot be reached (there is no file"
+DAMAGED = "the database is damaged"
+EXCHANGES = pytest.mark.parametrize("exchange", [move_over, delete_and_copy])
+EXECUTORS = pytest.mark.parametrize("executors", [("--threads", "2"), ("--processes", "2")], ids=" ".join)
+
+
+@pytest.fixture
+def other(empty_file: Path, tmp_path: Path) -> Path:
+    """Return another database file with all tables, and no job."""
+    return Path(shutil.copy(empty_file, tmp_path / "other.sqlite3"))
+
+
+def begin_to_run(database: Database, folder: Path) -> str:
+    job_id = database.enqueue(tasks.hold, str(folder))
+    wait_until(lambda: (folder / "started").exists(), PATIENCE)
+    return job_id
+
+
+def executions(folder: Path) -> int:
+    return len((folder / "started").read_text().splitlines())
+
+
+def assert_works(database: Database, worker: Running, exchanges: int = 1) -> None:
+    """Assert that a worker still takes jobs, is known to others, and has said everything once (at the most)."""
+    job_id = database.enqueue(tasks.add, 1, 2)
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    wait_until(lambda: [row for row in database.workers() if row["pid"] == worker.pid], PATIENCE)
+    assert not worker.ended(), worker.log
+    assert "Traceback" not in worker.log
+    assert worker.log.count(REPLACED) <= exchanges
+    assert worker.log.count(MISSING) <= 1
+    assert worker.log.count(DAMAGED) <= 1
+
+
+@EXECUTORS
+@EXCHANGES
+def test_another_file_is_noticed_and_worked_off(
+    database: Database,
+    start_worker: Start,
+    tmp_path: Path,
+    other: Path,
+    exchange: Callable[[Path, Path], None],
+    executors: tuple[str, ...],
+) -> None:
+    """A worker goes on with the file that was put in the place of its own; what that does not know is lost, and said."""
+    worker = start_worker(*executors)
+    begin_to_run(database, tmp_path)
+    exchange(other, database.path)
+    worker.wait_for(REPLACED)
+    assert_works(database, worker)
+    (tmp_path / "go").touch()
+    worker.wait_for("lease lost")
+    assert_works(database, worker)
+    assert worker.terminate() == 0
+
+
+@pytest.mark.parametrize("restore", [move_over, delete_and_copy, restore_in_place])
+def test_a_backup_from_the_run_of_a_job_takes_its_result(
+    database: Database, start_worker: Start, tmp_path: Path, restore: Callable[[Path, Path], None]
+) -> None:
+    """A job that runs in the backup as it runs here is settled there: it is executed once, with one claim."""
+    worker = start_worker()
+    job_id = begin_to_run(database, tmp_path)
+    copy = back_up(database.path, tmp_path / "copy")
+    later = database.enqueue(tasks.add, 1, 2)
+    wait_until(lambda: database.succeeded(later), PATIENCE)
+    restore(copy, database.path)
+    if restore is not restore_in_place:
+        worker.wait_for(REPLACED)
+    assert_works(database, worker)
+    (tmp_path / "go").touch()
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    assert database.job(job_id)["claims"] == 1
+    assert executions(tmp_path) == 1
+    assert database.rows("SELECT * FROM vtqueue_job WHERE id = ?", later) == []
+
+
+@EXECUTORS
+@pytest.mark.parametrize("restore", [move_over, restore_in_place])
+def test_a_backup_from_before_a_claim_starts_no_second_run_of_it(
+    database: Database,
+    start_worker: Start,
+    tmp_path: Path,
+    restore: Callable[[Path, Path], None],
+    executors: tuple[str, ...],
+) -> None:
+    """A job that waits in the backup and runs here is claimed again by who runs it, and settled by that run."""
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    copy = back_up(database.path, tmp_path / "copy")
+    worker = start_worker(*executors)
+    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    restore(copy, database.path)
+    wait_until(lambda: database.job(job_id)["state"] == "RUNNING", PATIENCE)
+    (tmp_path / "go").touch()
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    assert_works(database, worker)
+    assert database.job(job_id)["claims"] == 1
+    assert executions(tmp_path) == 1
+
+
+def test_a_deleted_file_is_waited_for(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """Without its file a worker waits, creates none, and keeps what has finished until a backup takes it."""
+    worker = start_worker("--threads", "2")
+    job_id = begin_to_run(database, tmp_path)
+    copy = back_up(database.path, tmp_path / "copy")
+    delete(database.path)
+    worker.wait_for(MISSING)
+    (tmp_path / "go").touch()
+    assert not database.path.exists()
+    copy.rename(database.path)
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    worker.wait_for(REPLACED)
+    assert_works(database, worker)
+    assert database.job(job_id)["claims"] == 1
+    assert executions(tmp_path) == 1
+
+
+def test_a_worker_without_its_file_leaves_when_told(database: Database, start_worker: Start) -> None:
+    """SIGTERM ends a worker whose file was deleted; no empty file is left at its path."""
+    worker = start_worker()
+    delete(database.path)
+    worker.wait_for(MISSING)
+    assert worker.terminate() == 0
+    assert not database.path.exists()
+    assert "Traceback" not in worker.log
+
+
+@EXCHANGES
+def test_a_damaged_file_is_waited_out(
+    database: Database, start_worker: Start, tmp_path: Path, exchange: Callable[[Path, Path], None]
+) -> None:
+    """A file of garbage is said once; when a good one is back, what has finished meanwhile is stored there."""
+    worker = start_worker()
+    job_id = begin_to_run(database, tmp_path)
+    copy = back_up(database.path, tmp_path / "copy")
+    exchange(Path(shutil.copy(__file__, tmp_path / "garbage")), database.path)
+    worker.wait_for(DAMAGED)
+    (tmp_path / "go").touch()
+    exchange(copy, database.path)
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    assert_works(database, worker, exchanges=2)
+    assert database.job(job_id)["claims"] == 1
+    assert executions(tmp_path) == 1
+
+
+def test_a_connection_that_is_closed_is_opened_anew(database: Database, start_worker: Start) -> None:
+    """Code of the worker's own process that closes all connections there are costs it nothing but a new one."""
+    worker = start_worker("--threads", "2")
+    for _ in range(2):
+        job_id = database.enqueue(tasks.close_all_connections)
+        wait_until(lambda: database.succeeded(job_id), PATIENCE)  # noqa: B023
+    assert_works(database, worker)
+    assert database.job(job_id)["claims"] == 1
+
+
+@pytest.mark.parametrize("close", [lambda: connections[ALIAS].close(), lambda: connections[ALIAS].connection.close()])
+def test_a_new_connection_of_a_control_loop_is_as_impatient(database: Database, close: Callable[[], None]) -> None:
+    """Whoever closes it, and however it is opened, its statements never wait for a lock."""
+    engine = new_engine(ALIAS, traced=False)
+    episode, scopes = Episode(engine), [Scope(None, raw=False)]
+    with engine.impatient():
+        engine.earliest(scopes)
+        close()
+        try:
+            engine.earliest(scopes)
+        except Exception as error:
+            assert engine.trouble(error) is Trouble.GONE
+            episode.failed(error)
+        with connections[ALIAS].cursor() as cursor:
+            assert cursor.execute("PRAGMA busy_timeout").fetchone() == (0,)
+        assert engine.changed()
+        with database.locked(), pytest.raises(OperationalError, match="locked"), engine.transaction():
+            pytest.fail("nobody else holds the lock")
+
+
+def test_a_connection_that_a_thread_keeps_is_not_kept_to_an_old_file(
+    database: Database, start_worker: Start, other: Path
+) -> None:
+    """With persistent connections a job that starts after the exchange writes into the new file."""
+    worker = start_worker("--threads", "1", VTQUEUE_TEST_CONNECTION='{"CONN_MAX_AGE": null}')
+    for name, rows in (("before", 1), ("after", 1)):
+        job_id = database.enqueue(tasks.effect, name)
+        wait_until(lambda: database.succeeded(job_id), PATIENCE)  # noqa: B023
+        assert len(database.rows("SELECT * FROM project_effect WHERE name = ?", name)) == rows
+        if name == "before":
+            move_over(other, database.path)
+            worker.wait_for(REPLACED)
