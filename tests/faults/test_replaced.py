@@ -5,10 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from django.db import OperationalError, connections
+from django.db import OperationalError, ProgrammingError, connections
 
-from django_vtqueue.engines import Trouble, new_engine
-from django_vtqueue.jobs import Scope
+from django_vtqueue.engines import Engine, Trouble, new_engine
 from django_vtqueue.worker.trouble import Episode
 from tests.project import tasks
 
@@ -22,8 +21,6 @@ from .exchange import back_up, delete, delete_and_copy, move_over, restore_in_pl
 REPLACED = "the database file was replaced; this worker goes on with the new one"
 MISSING = "the database cannot be reached (there is no file"
 DAMAGED = "the database is damaged"
-EXCHANGES = pytest.mark.parametrize("exchange", [move_over, delete_and_copy])
-EXECUTORS = pytest.mark.parametrize("executors", [("--threads", "2"), ("--processes", "2")], ids=" ".join)
 
 
 @pytest.fixture
@@ -54,18 +51,17 @@ def assert_works(database: Database, worker: Running, exchanges: int = 1) -> Non
     assert worker.log.count(DAMAGED) <= 1
 
 
-@EXECUTORS
-@EXCHANGES
+@pytest.mark.parametrize(("executors", "exchange"), [("--threads=2", move_over), ("--processes=2", delete_and_copy)])
 def test_another_file_is_noticed_and_worked_off(
     database: Database,
     start_worker: Start,
     tmp_path: Path,
     other: Path,
     exchange: Callable[[Path, Path], None],
-    executors: tuple[str, ...],
+    executors: str,
 ) -> None:
-    """A worker goes on with the file that was put in the place of its own; what that does not know is lost, and said."""
-    worker = start_worker(*executors)
+    """A worker goes on with the file in the place of its own; what that does not know is lost, and said."""
+    worker = start_worker(executors)
     begin_to_run(database, tmp_path)
     exchange(other, database.path)
     worker.wait_for(REPLACED)
@@ -76,7 +72,7 @@ def test_another_file_is_noticed_and_worked_off(
     assert worker.terminate() == 0
 
 
-@pytest.mark.parametrize("restore", [move_over, delete_and_copy, restore_in_place])
+@pytest.mark.parametrize("restore", [delete_and_copy, restore_in_place])
 def test_a_backup_from_the_run_of_a_job_takes_its_result(
     database: Database, start_worker: Start, tmp_path: Path, restore: Callable[[Path, Path], None]
 ) -> None:
@@ -97,19 +93,18 @@ def test_a_backup_from_the_run_of_a_job_takes_its_result(
     assert database.rows("SELECT * FROM vtqueue_job WHERE id = ?", later) == []
 
 
-@EXECUTORS
-@pytest.mark.parametrize("restore", [move_over, restore_in_place])
+@pytest.mark.parametrize(("executors", "restore"), [("--threads=2", restore_in_place), ("--processes=2", move_over)])
 def test_a_backup_from_before_a_claim_starts_no_second_run_of_it(
     database: Database,
     start_worker: Start,
     tmp_path: Path,
     restore: Callable[[Path, Path], None],
-    executors: tuple[str, ...],
+    executors: str,
 ) -> None:
     """A job that waits in the backup and runs here is claimed again by who runs it, and settled by that run."""
     job_id = database.enqueue(tasks.hold, str(tmp_path))
     copy = back_up(database.path, tmp_path / "copy")
-    worker = start_worker(*executors)
+    worker = start_worker(executors)
     wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
     restore(copy, database.path)
     wait_until(lambda: database.job(job_id)["state"] == "RUNNING", PATIENCE)
@@ -147,18 +142,15 @@ def test_a_worker_without_its_file_leaves_when_told(database: Database, start_wo
     assert "Traceback" not in worker.log
 
 
-@EXCHANGES
-def test_a_damaged_file_is_waited_out(
-    database: Database, start_worker: Start, tmp_path: Path, exchange: Callable[[Path, Path], None]
-) -> None:
+def test_a_damaged_file_is_waited_out(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """A file of garbage is said once; when a good one is back, what has finished meanwhile is stored there."""
     worker = start_worker()
     job_id = begin_to_run(database, tmp_path)
     copy = back_up(database.path, tmp_path / "copy")
-    exchange(Path(shutil.copy(__file__, tmp_path / "garbage")), database.path)
+    move_over(Path(shutil.copy(__file__, tmp_path / "garbage")), database.path)
     worker.wait_for(DAMAGED)
     (tmp_path / "go").touch()
-    exchange(copy, database.path)
+    delete_and_copy(copy, database.path)
     wait_until(lambda: database.succeeded(job_id), PATIENCE)
     assert_works(database, worker, exchanges=2)
     assert database.job(job_id)["claims"] == 1
@@ -175,24 +167,36 @@ def test_a_connection_that_is_closed_is_opened_anew(database: Database, start_wo
     assert database.job(job_id)["claims"] == 1
 
 
-@pytest.mark.parametrize("close", [lambda: connections[ALIAS].close(), lambda: connections[ALIAS].connection.close()])
-def test_a_new_connection_of_a_control_loop_is_as_impatient(database: Database, close: Callable[[], None]) -> None:
-    """Whoever closes it, and however it is opened, its statements never wait for a lock."""
+def assert_impatient(database: Database, engine: Engine) -> None:
+    assert engine.changed()
+    with connections[ALIAS].cursor() as cursor:
+        assert cursor.execute("PRAGMA busy_timeout").fetchone() == (0,)
+    with database.locked(), pytest.raises(OperationalError, match="locked"), engine.transaction():
+        pytest.fail("nobody else holds the lock")
+
+
+def test_a_connection_closed_by_django_is_as_impatient_when_it_is_opened_again(database: Database) -> None:
+    """Whoever opens it, no statement of a control loop waits for a lock; what it knew of commits is forgotten."""
     engine = new_engine(ALIAS, traced=False)
-    episode, scopes = Episode(engine), [Scope(None, raw=False)]
     with engine.impatient():
-        engine.earliest(scopes)
-        close()
-        try:
-            engine.earliest(scopes)
-        except Exception as error:
-            assert engine.trouble(error) is Trouble.GONE
-            episode.failed(error)
-        with connections[ALIAS].cursor() as cursor:
-            assert cursor.execute("PRAGMA busy_timeout").fetchone() == (0,)
         assert engine.changed()
-        with database.locked(), pytest.raises(OperationalError, match="locked"), engine.transaction():
-            pytest.fail("nobody else holds the lock")
+        assert not engine.changed()
+        connections[ALIAS].close()
+        connections[ALIAS].ensure_connection()
+        assert_impatient(database, engine)
+
+
+def test_a_connection_closed_behind_django_is_a_trouble_after_which_a_new_one_is_opened(database: Database) -> None:
+    """The next statement fails as one of a server that is gone does; the one after that has a new connection."""
+    engine = new_engine(ALIAS, traced=False)
+    with engine.impatient():
+        assert engine.changed()
+        connections[ALIAS].connection.close()
+        with pytest.raises(ProgrammingError) as caught:
+            engine.changed()
+        assert engine.trouble(caught.value) is Trouble.GONE
+        Episode(engine).failed(caught.value)
+        assert_impatient(database, engine)
 
 
 def test_a_connection_that_a_thread_keeps_is_not_kept_to_an_old_file(
@@ -200,10 +204,10 @@ def test_a_connection_that_a_thread_keeps_is_not_kept_to_an_old_file(
 ) -> None:
     """With persistent connections a job that starts after the exchange writes into the new file."""
     worker = start_worker("--threads", "1", VTQUEUE_TEST_CONNECTION='{"CONN_MAX_AGE": null}')
-    for name, rows in (("before", 1), ("after", 1)):
-        job_id = database.enqueue(tasks.effect, name)
-        wait_until(lambda: database.succeeded(job_id), PATIENCE)  # noqa: B023
-        assert len(database.rows("SELECT * FROM project_effect WHERE name = ?", name)) == rows
-        if name == "before":
-            move_over(other, database.path)
-            worker.wait_for(REPLACED)
+    before = database.enqueue(tasks.effect, "before")
+    wait_until(lambda: database.succeeded(before), PATIENCE)
+    move_over(other, database.path)
+    worker.wait_for(REPLACED)
+    after = database.enqueue(tasks.effect, "after")
+    wait_until(lambda: database.succeeded(after), PATIENCE)
+    assert [row["name"] for row in database.rows("SELECT name FROM project_effect")] == ["after"]

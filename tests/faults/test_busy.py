@@ -1,0 +1,70 @@
+"""Another process keeps the database busy: a lock for a long time, VACUUM, backups."""
+
+import time
+from pathlib import Path
+
+from tests.project import tasks
+
+from ..processes.conftest import Start
+from ..processes.database import Database
+from ..processes.running import PATIENCE
+from ..waiting import wait_until
+from .seconds import HELD
+
+LOCKED = "the database is locked by another process; waiting. Nothing is lost."
+JOBS = 300
+
+# Both again and again: each VACUUM writes the whole file anew under the lock, each backup reads it in small steps.
+MAINTENANCE = """
+import sqlite3, sys
+live = sqlite3.connect(sys.argv[1], timeout=30, isolation_level=None)
+while True:
+    live.execute("VACUUM")
+    copy = sqlite3.connect(sys.argv[1] + ".copy")
+    live.backup(copy, pages=50)
+    print(copy.execute("PRAGMA integrity_check").fetchone()[0], flush=True)
+    copy.close()
+"""
+
+
+def test_a_long_lock_costs_child_processes_no_job(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """What ends in children during a lock longer than the leases stays in hand: claimed once, executed once."""
+    database.options["visibility_timeout"] = 1
+    worker = start_worker("--processes=2")
+    jobs = []
+    for number in range(4):
+        jobs.append(database.enqueue(tasks.hold, str(tmp_path), f"{number}-"))
+        wait_until(lambda: (tmp_path / f"{number}-started").exists(), PATIENCE)  # noqa: B023
+    with database.locked():
+        for number in range(4):
+            (tmp_path / f"{number}-go").touch()
+        worker.wait_for(LOCKED)
+        time.sleep(HELD)
+    wait_until(lambda: database.succeeded(*jobs), PATIENCE)
+    assert [database.job(job_id)["claims"] for job_id in jobs] == [1] * 4
+    assert [len((tmp_path / f"{number}-started").read_text().splitlines()) for number in range(4)] == [1] * 4
+    assert worker.log.count(LOCKED) == 1
+    assert "Traceback" not in worker.log
+    assert not worker.lines("lost")
+
+
+def test_vacuum_and_backups_by_another_process_disturb_nothing(
+    database: Database, start: Start, start_worker: Start, tmp_path: Path
+) -> None:
+    """While both go on all the time, every job is claimed once and executed once, and the copies are whole."""
+    database.write("CREATE TABLE padding AS SELECT randomblob(5000000) AS bytes")
+    workers = [start_worker("--threads=4"), start_worker("--processes=2")]
+    maintenance = start("-c", MAINTENANCE, str(database.path))
+    maintenance.wait_for("ok")
+    notes = tmp_path / "notes"
+    jobs = []
+    for number in range(JOBS):
+        jobs.append(database.enqueue(tasks.note, str(notes), str(number)))
+    wait_until(lambda: database.succeeded(*jobs), PATIENCE)
+    wait_until(lambda: len(maintenance.lines("ok")) > 2, PATIENCE)
+    assert sorted(map(int, notes.read_text().splitlines())) == list(range(JOBS))
+    assert {row["claims"] for row in database.rows("SELECT claims FROM vtqueue_job")} == {1}
+    assert set(maintenance.log.split()) == {"ok"}
+    for worker in workers:
+        assert "Traceback" not in worker.log
+        assert not worker.lines("lost")
