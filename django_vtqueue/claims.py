@@ -6,23 +6,28 @@ commit (nobody else may change a row that is leased to us).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from . import history, states
 from .engines.base import Engine
 from .exceptions import LeaseExpired
 from .failures import recorded
-from .jobs import Due, HeldJob, Scope, Settlement, exhausted, failed
+from .jobs import Due, HeldJob, Scope, Settlement, exhausted, failed, released
 
 LetterTTL = Callable[[str], int | None]  # queue name -> microseconds for which its dead letters are kept
 
 
 @dataclass(slots=True)
 class Taken:
-    """What a claim took; ``buried``: expired jobs that had no attempt left, moved to the dead letters instead."""
+    """What a claim took; ``buried``: expired jobs that had no attempt left, moved to the dead letters instead.
+
+    ``all``: there was no more to take.
+    """
 
     worker_id: str
     rows: list[Due] = field(default_factory=list)
     buried: list[Settlement] = field(default_factory=list)
+    all: bool = False
 
 
 def take(
@@ -35,12 +40,17 @@ def take(
     *,
     lease_us: int | None = None,
     resumed_at: int = 0,
+    ahead: int = 0,
 ) -> Taken:
-    """Lease up to ``limit`` due rows to ``worker_id``; to be called inside ``engine.transaction()``."""
-    rows = [row for scope in scopes for row in engine.due(scope, limit, now, resumed_at)]
+    """Lease up to ``limit`` due rows to ``worker_id``; to be called inside ``engine.transaction()``.
+
+    ``ahead``: how many fresh ones directly behind them are leased too, without an attempt yet.
+    """
+    rows = [row for scope in scopes for row in engine.due(scope, limit + ahead, now, resumed_at)]
     if len(scopes) > 1:
-        rows = sorted(rows, key=lambda row: (-row.priority, row.visible_at, row.rowid))[:limit]
-    taken = Taken(worker_id)
+        rows = sorted(rows, key=lambda row: (-row.priority, row.visible_at, row.rowid))[: limit + ahead]
+    taken = Taken(worker_id, all=len(rows) < limit + ahead)
+    rows, further = rows[:limit], list(takewhile(lambda row: row.fresh, rows[limit:]))
     dead = set()
     if expired := [row.rowid for row in rows if row.expired]:
         held = engine.read(expired)
@@ -51,11 +61,16 @@ def take(
     taken.rows = [row for row in rows if row.rowid not in dead]
     if taken.rows:
         engine.lease([row.rowid for row in taken.rows], worker_id, now, lease_us)
+    if further:
+        engine.lease([row.rowid for row in further], worker_id, now, lease_us, attempts=0)
+        taken.rows += further
     return taken
 
 
 def end_lease(job: HeldJob, now: int, letter_ttl: LetterTTL) -> Settlement:
     """Return how an expired job goes on: due at once, or a dead letter when that was its last attempt."""
+    if not job.begun:
+        return released(job, now)
     failure = recorded(LeaseExpired, f"The lease expired, held by {job.worker_id}.")
     delay = None if exhausted(job) else 0
     return failed(job, history.LEASE_EXPIRED, failure, now, delay, letter_ttl(job.queue_name))

@@ -222,6 +222,11 @@ def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:
     return Outcome(job, settlement, result, error, 0.0)
 
 
+def given_back(job: HeldJob) -> Outcome:
+    """Return the outcome of a job that was not executed: others may have it at once."""
+    return Outcome(job, released(job, clock.now()), None, None, 0.0)
+
+
 def longest_run(job: HeldJob, backend: VTQueueBackend) -> float:
     """Return the seconds after which a job is ended: its ``hard_timeout``, else ``max_runtime``."""
     policy = backend.settings.policy(job.queue_name)

@@ -49,6 +49,11 @@ class HeldJob:
         """This claim of the job, and no other."""
         return self.id, self.claims
 
+    @property
+    def begun(self) -> bool:
+        """Whether it was started: one that was claimed ahead has no attempt until a thread takes it."""
+        return self.attempts > 0
+
 
 @dataclass(slots=True)
 class StoredJob(HeldJob):
@@ -67,13 +72,18 @@ class Scope(NamedTuple):
 
 
 class Due(NamedTuple):
-    """A row that a claim may take; ``expired``: from a holder whose lease ended."""
+    """A row that a claim may take.
+
+    ``expired``: from a holder whose lease ended. ``fresh``: never claimed before, and it may be claimed again; only
+    such a row is claimed ahead, for a worker that dies then takes nobody's attempt with it.
+    """
 
     rowid: int
     priority: int
     visible_at: int
     claims: int
     expired: int
+    fresh: int
 
 
 @dataclass(slots=True)

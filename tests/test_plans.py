@@ -54,10 +54,11 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "earliest, named queues": (sql.EARLIEST_NAMED, {"raw": True, "names": NAMES}, [QUEUE]),
     "lease": (
         sql.LEASE,
-        {"rowids": f"[{MANY + 1}, {MANY + 2}]", "worker_id": "w", "now": at(0), "lease_us": None},
+        {"rowids": f"[{MANY + 1}, {MANY + 2}]", "worker_id": "w", "now": at(0), "lease_us": None, "attempts": 1},
         [ROWID],
     ),
     "read": (sql.READ, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
+    "begin": (sql.BEGIN, {"held": HELD, "now": at(0)}, [KEY]),
     "renew": (sql.RENEW, {"held": HELD, "now": at(0)}, [KEY]),
     "not held": (sql.NOT_HELD, {"held": HELD}, [KEY]),
     "extend": (sql.EXTEND, {"id": "a" + "0" * 31, "claims": 1, "worker_id": "w", "now": 1, "lease_us": 1}, [KEY]),

@@ -97,8 +97,15 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def lease(self, rowids: Sequence[int], worker_id: str, now: int, lease_us: int | None) -> None:
-        """Hand due rows to a worker: one more claim, one more attempt, hidden for their lease (or ``lease_us``)."""
+    def lease(self, rowids: Sequence[int], worker_id: str, now: int, lease_us: int | None, attempts: int = 1) -> None:
+        """Hand due rows to a worker: one more claim, hidden for their lease (or ``lease_us``).
+
+        ``attempts``: 1, or 0 for what is claimed ahead; that begins with ``begin``.
+        """
+
+    @abstractmethod
+    def begin(self, jobs: Sequence[HeldJob], now: int) -> None:
+        """Count the first attempt of held rows that were claimed ahead, each only for its holder."""
 
     @abstractmethod
     def read(self, rowids: Sequence[int]) -> dict[int, HeldJob]:

@@ -8,7 +8,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -27,6 +27,7 @@ from .sqlite_file import File, FileMissing
 from .sqlite_lock import BUSY, code_of, own_patience, write_transaction
 from .sqlite_sql import (
     BACKLOG,
+    BEGIN,
     BURY,
     CHANGED,
     COUNT,
@@ -120,7 +121,8 @@ class SQLiteEngine(Engine):
             yield
             return
         raw = connection.connection
-        with connection.wrap_database_errors, own_patience(raw) as patience, write_transaction(raw, patience):
+        waiting = nullcontext(0.0) if self._file else own_patience(raw)  # inside impatient() it is off already
+        with connection.wrap_database_errors, waiting as patience, write_transaction(raw, patience):
             yield
 
     def effects(self, seconds: float) -> AbstractContextManager[None]:
@@ -188,8 +190,12 @@ class SQLiteEngine(Engine):
             rows = self._list(DUE_NAMED, {**values, "names": json.dumps(sorted(set(scope.queues)))})  # each row once
         return [Due(*row) for row in rows]
 
-    def lease(self, rowids: Sequence[int], worker_id: str, now: int, lease_us: int | None) -> None:
-        self._run(LEASE, {"rowids": json.dumps(rowids), "worker_id": worker_id, "now": now, "lease_us": lease_us})
+    def lease(self, rowids: Sequence[int], worker_id: str, now: int, lease_us: int | None, attempts: int = 1) -> None:
+        values = {"worker_id": worker_id, "now": now, "lease_us": lease_us, "attempts": attempts}
+        self._run(LEASE, {"rowids": json.dumps(rowids), **values})
+
+    def begin(self, jobs: Sequence[HeldJob], now: int) -> None:
+        self._run(BEGIN, {"held": json.dumps([_guard(job) for job in jobs]), "now": now})
 
     def read(self, rowids: Sequence[int]) -> dict[int, HeldJob]:
         return {row[0]: HeldJob(*row[1:]) for row in self._rows(READ, {"rowids": json.dumps(rowids)})}

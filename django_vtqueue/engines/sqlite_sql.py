@@ -53,14 +53,15 @@ WITH RECURSIVE level(priority) AS (
     FROM level WHERE level.priority IS NOT NULL
 )"""
 
-DUE_ROW = "json_array(due.rowid, due.priority, due.visible_at, due.claims, due.expired)"
+DUE_ROW = "json_array(due.rowid, due.priority, due.visible_at, due.claims, due.expired, due.fresh)"
 TAKEABLE = "(job.state = 'READY' OR :now >= :resumed_at + job.lease_us / 3)"
 
 # The order comes from the loops (CROSS JOIN keeps them as written) and from the index: no ORDER BY, which would sort
 # everything that is due before the LIMIT. Inside a priority it is a range of visible_at.
 DUE_ALL = f"""{LEVELS}
 SELECT json_group_array({DUE_ROW}) FROM (
-    SELECT job.rowid, job.priority, job.visible_at, job.claims, job.state = 'RUNNING' AS expired
+    SELECT job.rowid, job.priority, job.visible_at, job.claims, job.state = 'RUNNING' AS expired,
+        job.claims = 0 AND job.max_attempts <> 1 AS fresh
     FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_due
     WHERE job.finished_at IS NULL AND (job.task_path = '') = :raw
       AND job.priority = level.priority AND job.visible_at <= :now AND {TAKEABLE}
@@ -70,7 +71,8 @@ SELECT json_group_array({DUE_ROW}) FROM (
 # Each name's best rows by the same walk; only these (names times limit) are sorted.
 DUE_NAMED = f"""
 SELECT json_group_array({DUE_ROW}) FROM (
-    SELECT job.rowid, job.priority, job.visible_at, job.claims, job.state = 'RUNNING' AS expired
+    SELECT job.rowid, job.priority, job.visible_at, job.claims, job.state = 'RUNNING' AS expired,
+        job.claims = 0 AND job.max_attempts <> 1 AS fresh
     FROM json_each(:names) AS name CROSS JOIN vtqueue_job AS job
     WHERE job.rowid IN (
         {LEVELS_OF_NAME}
@@ -102,7 +104,7 @@ SELECT min((
 
 LEASE = """
 UPDATE vtqueue_job
-SET state = 'RUNNING', claims = claims + 1, attempts = attempts + 1, worker_id = :worker_id, started_at = :now,
+SET state = 'RUNNING', claims = claims + 1, attempts = attempts + :attempts, worker_id = :worker_id, started_at = :now,
     lease_us = coalesce(:lease_us, lease_us), visible_at = :now + coalesce(:lease_us, lease_us)
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
@@ -124,6 +126,10 @@ NOT_HELD = f"""
 SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
 FROM json_each(:held) AS mine
 WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD})"""
+
+BEGIN = f"""
+UPDATE vtqueue_job SET attempts = 1, started_at = :now
+FROM json_each(:held) AS mine WHERE {GUARD} AND vtqueue_job.attempts = 0"""
 
 EXTEND = """
 UPDATE vtqueue_job SET visible_at = :now + :lease_us, lease_us = :lease_us

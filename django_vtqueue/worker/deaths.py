@@ -8,7 +8,7 @@ from ..clock import SECOND, microseconds
 from ..conf import DEFAULT_BACKOFF
 from ..exceptions import TaskTimeout, WorkerDied
 from ..failures import Failure, recorded
-from ..jobs import HeldJob, Settlement, exhausted, failed
+from ..jobs import HeldJob, Settlement, exhausted, failed, released
 from ..retry import backoff_delay
 
 
@@ -16,7 +16,10 @@ def after_death(backend: VTQueueBackend, job: HeldJob, what: str, now: int) -> S
     """Return the settlement of a job that was running when ``what`` died.
 
     The first crash of a job may be anybody's fault: it goes on at once. From the second on it waits for its backoff.
+    One that had not begun is given back.
     """
+    if not job.begun:
+        return released(job, now)
     return _ended(
         backend, job, history.WORKER_DIED, recorded(WorkerDied, f"{what} died."), history.crashes(job.history), now
     )

@@ -108,6 +108,8 @@ def third(job: HeldJob) -> float:
 
 
 def give_back(job: HeldJob, now: int) -> Settlement:
-    """Return the settlement of a job that was started and is given back."""
+    """Return the settlement of a job that is given back, with a note of its attempt if it had begun."""
+    if not job.begun:
+        return released(job, now)
     entry = history.entry(history.number(job.history), job.worker_id, job.started_at, now, history.RELEASED, None)
     return released(job, now + GIVEN_BACK_FOR, entry)

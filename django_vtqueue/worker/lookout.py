@@ -31,9 +31,9 @@ class Lookout:
         if self._next_due is not None:
             self._next_due = min(self._next_due, visible_at)
 
-    def took(self, found: int, asked: int) -> None:
-        """Note what a claim found; fewer than it asked for means that there was no more."""
-        self._short = found < asked
+    def took(self, all_of_it: bool) -> None:
+        """Note that a claim was made, and whether it took all that could be taken."""
+        self._short = all_of_it
         if self._short:
             self._next_due = None
 

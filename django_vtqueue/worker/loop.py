@@ -11,14 +11,15 @@ from queue import Empty, SimpleQueue
 
 from .. import states
 from ..backend import VTQueueBackend
-from ..bells import Doorbell, folder_of
+from ..bells import Doorbell, folder_of, ring
 from ..claims import Taken, collect, take
 from ..clock import microseconds
 from ..engines import new_engine
-from ..execution import Outcome, longest_run
+from ..execution import Outcome, given_back, longest_run
 from ..ids import new_worker_id
 from ..jobs import Key
 from . import systemd
+from .ahead import Ahead
 from .crew import Crew
 from .held import Held
 from .lookout import LOOK, Lookout
@@ -59,6 +60,7 @@ class Worker:
             wake=lambda: self.mailbox.put(Wake()),
         )
         self.held = Held(self.engine, self.id, backend)
+        self.ahead = Ahead()
         self.lookout = Lookout(self.engine, self.scopes)
         self.pauses = Pauses(settings.shortest_lease())
         self.episode = Episode(self.engine)
@@ -127,25 +129,42 @@ class Worker:
         if self._unsure:
             self.held.release_unknown()
             self._unsure = False
+        self.ahead.finished(len(self.outcomes))
+        if self.stops or self.ahead.overdue():
+            self.give_back_waiting()
         outcomes = list(self.outcomes)
-        free = self.free_slots()
-        if not (free and (self.lookout.worth_a_try() if outcomes else self.lookout.due())):
-            free = 0
-        if not outcomes and not free:
+        begun = self.ahead.begun({outcome.job.key for outcome in outcomes})
+        free, ahead = self.room()
+        if not (free or ahead) or not (self.lookout.worth_a_try() if outcomes else self.lookout.due()):
+            free = ahead = 0
+        if not (outcomes or begun or free or ahead):
             return
         lost: set[Key] = set()
-        taken = Taken(self.id)
+        taken: Taken | None = None
         self._unsure = True
         with self.engine.transaction():
             if outcomes:
                 lost = self.engine.settle([outcome.settlement for outcome in outcomes])
-            if free:
+            if begun:
+                self.engine.begin(begun, self.engine.now())
+            if free or ahead:
                 letter_ttl = self.backend.settings.letter_ttl
                 now = self.engine.now()
-                taken = take(self.engine, self.scopes, free, self.id, now, letter_ttl, resumed_at=resumed_at)
+                taken = take(
+                    self.engine, self.scopes, free, self.id, now, letter_ttl, resumed_at=resumed_at, ahead=ahead
+                )
+        for job in begun:
+            self.ahead.remove(job)
         self.settled(outcomes, lost)
-        self.claimed(taken, free)
+        if taken:
+            self.claimed(taken)
         self._unsure = False
+
+    def give_back_waiting(self) -> None:
+        """Give back what was claimed ahead and has not begun; another worker may have room."""
+        if waiting := self.pool.recall():
+            self.outcomes += [given_back(job) for job in waiting]
+            ring(self.backend.database, self.backend.settings.doorbells)
 
     def settled(self, outcomes: Sequence[Outcome], lost: set[Key]) -> None:
         """After the commit: forget what has ended, and have it announced."""
@@ -156,6 +175,7 @@ class Worker:
     def concluded(self, outcome: Outcome, stands: bool) -> None:
         """Forget a job that has ended; ``stands``: its settlement was made, it was not lost."""
         self.held.remove(outcome.job)
+        self.ahead.remove(outcome.job)
         if not stands:
             self.report.lost(outcome.job)
             self.pool.forget(outcome)
@@ -164,27 +184,33 @@ class Worker:
             self.lookout.expect(outcome.settlement.visible_at or 0)
         self.pool.announce(outcome)
 
-    def claimed(self, taken: Taken, asked: int) -> None:
+    def claimed(self, taken: Taken) -> None:
         """After the commit: start what was claimed."""
         for settlement in taken.buried:
             self.pool.announce_burial(settlement)
         for job in collect(self.engine, taken):
             runs = job.key in self.held  # the database was put back to before its claim, and it is claimed once more
             self.held.add(job, longest_run(job, self.backend))
+            self.ahead.add(job)
             if not runs:
                 self.started += 1
                 self.pool.run(job)
-        if asked:
-            self.lookout.took(len(taken.rows) + len(taken.buried), asked)
+        self.lookout.took(taken.all)
 
-    def free_slots(self) -> int:
-        """Return how many jobs may be claimed now; those that have finished make room in the same turn."""
+    def room(self) -> tuple[int, int]:
+        """Return how many jobs may be claimed now to be run at once, and how many ahead of that.
+
+        Those that have finished make room in the same turn. Fewer than none: a child that has just died or retired
+        takes its slots with it.
+        """
         if self.stops:
-            return 0
+            return 0, 0
         free = self.pool.slots - len(self.held) + len(self.outcomes)
         if self.plan.max_jobs:
-            free = min(free, self.plan.max_jobs - self.started)
-        return max(free, 0)  # a child that has just died or retired takes its slots with it
+            return max(min(free, self.plan.max_jobs - self.started), 0), 0
+        depth = self.ahead.depth() if self.pool.may_wait else 0
+        ahead = depth + min(free, 0)
+        return max(free, 0), ahead if ahead > depth // 2 else 0
 
     def end_overdue(self) -> None:
         """End what has run for too long; if a thread cannot be ended, drain the others, and leave."""
@@ -216,8 +242,8 @@ class Worker:
             return self.episode.retry_at - now
         if self.outcomes or self.done():
             return 0.0
-        until = min(self.held.renew_at, self.held.next_end(), self._chores_at, self._stop_by)
-        if not self.free_slots():
+        until = min(self.held.renew_at, self.held.next_end(), self._chores_at, self._stop_by, self.ahead.give_back_at)
+        if not any(self.room()):
             return max(until - now, 0.0)
         return max(min(until - now, self._look_at - now, self.lookout.seconds_to_sleep()), 0.0)
 
@@ -225,6 +251,8 @@ class Worker:
         """Wait for a message for ``patience`` seconds, then read all there are."""
         try:
             self.read(self.mailbox.get(timeout=patience) if patience > 0 else self.mailbox.get_nowait())
+            if (linger := self.ahead.linger(self.pool.waiting())) > 0:
+                time.sleep(linger)
             while True:
                 self.read(self.mailbox.get_nowait())
         except Empty:
@@ -290,6 +318,7 @@ class Worker:
         Where code of jobs that are given back cannot be ended, the rest is left to the others: this process must end
         before those jobs are visible again, and its bell, left behind, proves that it has.
         """
+        self.pool.recall()
         self.read_mail(0)  # what has finished meanwhile
         if not self.held:
             self.pool.stop(LAST_ANNOUNCEMENTS)

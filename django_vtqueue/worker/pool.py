@@ -4,11 +4,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from django.db import connections
 
+from .. import clock
 from ..backend import VTQueueBackend
 from ..exceptions import TaskTimeout
 from ..execution import Execution, Outcome, announce, build_backends, burial, execute
@@ -19,20 +21,23 @@ from .report import Report
 
 logger = logging.getLogger("django_vtqueue")
 
-Work = Callable[[], None]
+T = TypeVar("T")
+News = Callable[[], None]
 
 
 class Pool:
     """``size`` threads that run jobs, and one that announces; ``finished`` is called with each outcome."""
 
+    may_wait = True  # jobs that are given to it ahead of a free thread can be recalled
+
     def __init__(self, size: int, backend: VTQueueBackend, report: Report, finished: Callable[[Outcome], None]) -> None:
         self.slots, self.backend, self.report, self.finished = size, backend, report, finished
         self._running: dict[Key, int] = {}  # which thread
         self._lock = threading.Lock()
-        self._jobs: SimpleQueue[Work | None] = SimpleQueue()
-        self._news: SimpleQueue[Work | None] = SimpleQueue()  # a slow receiver of a signal must keep no job waiting
-        self._threads = [self._thread(f"vtworker-{number}", self._jobs) for number in range(1, size + 1)]
-        self._announcer = self._thread("vtworker-announcer", self._news)
+        self._jobs: SimpleQueue[HeldJob | None] = SimpleQueue()
+        self._news: SimpleQueue[News | None] = SimpleQueue()  # a slow receiver of a signal must keep no job waiting
+        self._threads = [self._thread(f"vtworker-{number}", self._jobs, self._execute) for number in range(1, size + 1)]
+        self._announcer = self._thread("vtworker-announcer", self._news, lambda tell: tell())
 
     def start(self) -> None:
         """Start the threads."""
@@ -41,13 +46,25 @@ class Pool:
 
     def run(self, job: HeldJob) -> None:
         """Have a job run; its outcome goes to ``finished``."""
-        self._jobs.put(partial(self._execute, job))
+        self._jobs.put(job)
 
     def end(self, job: HeldJob) -> None:
         """End a job whose time is up: TaskTimeout is raised in it."""
         with self._lock:
             if thread := self._running.get(job.key):
                 raise_in(thread, TaskTimeout)
+
+    def waiting(self) -> int:
+        """Return how many jobs no thread has taken yet."""
+        return self._jobs.qsize()
+
+    def recall(self) -> list[HeldJob]:
+        """Take back the jobs that no thread has taken yet."""
+        jobs: list[HeldJob] = []
+        with suppress(Empty):
+            while job := self._jobs.get_nowait():
+                jobs.append(job)
+        return jobs
 
     def forget(self, outcome: Outcome) -> None:
         """Drop an outcome whose lease was lost."""
@@ -78,6 +95,8 @@ class Pool:
         self._announcer.join(max(deadline - time.monotonic(), 0))
 
     def _execute(self, job: HeldJob) -> None:
+        if not job.begun:
+            job.attempts, job.started_at = 1, clock.now()
         with self._lock:
             self._running[job.key] = threading.get_ident()
         outcome = None
@@ -99,15 +118,15 @@ class Pool:
         announce(outcome, self.backend)
         close_leftovers(inline=False)
 
-    def _thread(self, name: str, inbox: "SimpleQueue[Work | None]") -> threading.Thread:
-        return threading.Thread(target=self._work, args=(inbox,), name=name, daemon=True)
+    def _thread(self, name: str, inbox: "SimpleQueue[T | None]", do: Callable[[T], None]) -> threading.Thread:
+        return threading.Thread(target=self._work, args=(inbox, do), name=name, daemon=True)
 
-    def _work(self, inbox: "SimpleQueue[Work | None]") -> None:
+    def _work(self, inbox: "SimpleQueue[T | None]", do: Callable[[T], None]) -> None:
         try:
             build_backends()
-            while work := inbox.get():
+            while item := inbox.get():
                 try:
-                    work()
+                    do(item)
                 except BaseException:  # a mistake of ours: jobs end as outcomes
                     logger.exception("a worker thread met an error and goes on")
         finally:

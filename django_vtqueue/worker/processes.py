@@ -15,7 +15,7 @@ from typing import Any
 
 from .. import clock, states
 from ..backend import VTQueueBackend
-from ..execution import Outcome
+from ..execution import Outcome, given_back
 from ..jobs import HeldJob, Key, Settlement, released
 from ..retry import trouble_pause
 from . import spawn, wire
@@ -67,7 +67,7 @@ class Process:
                 self.jobs[job.key] = job
                 self.say("execute", wire.packed_job(job))
                 return
-        self._finished(not_started(job))
+        self._finished(given_back(job))
 
     def say(self, verb: str, *values: Any) -> None:
         """Send a message, from a thread that may wait for the child to read: the control loop must not.
@@ -160,6 +160,8 @@ class Processes:
         self._failures = 0
         self._log: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
+    may_wait = False
+
     @property
     def slots(self) -> int:
         """How many jobs the children that are ready can run."""
@@ -191,10 +193,18 @@ class Processes:
         """Have a job run by the child that has most room."""
         process = max(self._children, key=lambda process: process.slots - len(process.jobs), default=None)
         if process is None:
-            self._finished(not_started(job))
+            self._finished(given_back(job))
             return
         self._homes[job.key] = process
         process.run(job)
+
+    def waiting(self) -> int:
+        """Return how many jobs wait for a free slot: none."""
+        return 0
+
+    def recall(self) -> list[HeldJob]:
+        """Return the jobs that nobody has begun: none."""
+        return []
 
     def end(self, job: HeldJob) -> None:
         """End a job whose time is up, by killing its child."""
@@ -278,8 +288,3 @@ def executors(
     if plan.processes == 1:
         return Pool(plan.threads, backend, report, finished)
     return Processes(plan, backend, report, bell, finished, wake)
-
-
-def not_started(job: HeldJob) -> Outcome:
-    """Return the outcome of a job that nobody could run: it is given back."""
-    return Outcome(job, released(job, clock.now()), None, None, 0.0)

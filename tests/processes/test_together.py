@@ -16,7 +16,7 @@ def test_four_workers_and_two_publishers_run_every_job_once(
 ) -> None:
     """Four workers and two publishers at work on one SQLite file: each job runs, none twice, and no lock is an error.
 
-    The workers' heartbeats go on meanwhile.
+    The workers' heartbeats go on meanwhile. What one claimed ahead and gave back has more claims than attempts.
     """
     done = tmp_path / "done"
     done.mkdir()
@@ -30,8 +30,8 @@ def test_four_workers_and_two_publishers_run_every_job_once(
     executed = Counter(line for file in done.iterdir() for line in file.read_text().split())
     assert len(published) > 1000
     assert executed == Counter(published)
-    outcomes = database.rows("SELECT state, claims, attempts, history, count(*) FROM vtqueue_job GROUP BY 1, 2, 3, 4")
-    assert [tuple(row) for row in outcomes] == [("SUCCESSFUL", 1, 1, "[]", len(published))]
+    outcomes = database.rows("SELECT state, attempts, history, count(*) FROM vtqueue_job GROUP BY 1, 2, 3")
+    assert [tuple(row) for row in outcomes] == [("SUCCESSFUL", 1, "[]", len(published))]
     wait_until(lambda: all(row["heartbeat_at"] > row["started_at"] for row in database.workers()), PATIENCE)
     assert sorted(row["pid"] for row in database.workers()) == sorted(worker.pid for worker in workers)
     for worker in workers:

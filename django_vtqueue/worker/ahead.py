@@ -1,0 +1,63 @@
+"""Jobs claimed ahead of the free slots, so that short ones need not wait for the worker's next turn.
+
+Never more than what this worker finishes in a moment, and only for a moment: what no thread has taken by then is given
+back, for another worker may have room. Its attempt counts from when a thread takes it.
+"""
+
+import time
+
+from ..jobs import HeldJob, Key
+
+HORIZON = 0.01  # seconds of work that are claimed ahead, judged by the pace of the last turn
+MOST = 200  # jobs
+PATIENCE = 0.02  # seconds after which what has not begun is given back
+LARGEST = 8_000_000  # characters of payloads
+
+
+class Ahead:
+    """How many jobs to claim ahead, and which of them are not yet known to have begun."""
+
+    def __init__(self) -> None:
+        self.give_back_at = float("inf")  # monotonic
+        self._jobs: dict[Key, HeldJob] = {}
+        self._pace = 0.0  # jobs a second
+        self._finished_at = 0.0
+        self._size = 1  # characters of a payload, of the last ones
+
+    def depth(self) -> int:
+        """Return how many jobs may wait for a thread."""
+        return min(int(self._pace * HORIZON), MOST, LARGEST // self._size)
+
+    def linger(self, waiting: int) -> float:
+        """Return the seconds to wait before the next turn while so many jobs wait for a thread: half of what they take.
+
+        One turn for many costs little more than one for each.
+        """
+        return min(waiting / self._pace, HORIZON) / 2 if self._pace else 0.0
+
+    def finished(self, count: int) -> None:
+        """Note that so many jobs have finished since the last turn that had any."""
+        if count:
+            now = time.monotonic()
+            self._pace, self._finished_at = count / max(now - self._finished_at, 1e-6), now
+
+    def add(self, job: HeldJob) -> None:
+        """Note a job that was claimed; it counts if it has not begun."""
+        self._size = max(len(job.payload), self._size // 2, 1)
+        if not job.begun:
+            self._jobs[job.key] = job
+            self.give_back_at = time.monotonic() + PATIENCE
+
+    def remove(self, job: HeldJob) -> None:
+        """Forget a job that has ended or is given back."""
+        self._jobs.pop(job.key, None)
+        if not self._jobs:
+            self.give_back_at = float("inf")
+
+    def begun(self, finished: set[Key]) -> list[HeldJob]:
+        """Return the jobs whose first attempt is to be counted: a thread has taken them, and they have not finished."""
+        return [job for key, job in self._jobs.items() if job.begun and key not in finished]
+
+    def overdue(self) -> bool:
+        """Return whether what has not begun is to be given back."""
+        return time.monotonic() >= self.give_back_at
