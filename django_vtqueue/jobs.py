@@ -8,6 +8,7 @@ from .failures import MAX_MESSAGE, Failure, shorten
 
 Key = tuple[str, int]  # id and claim number: the same job may be lost and claimed again by the same worker
 SHORT = 255  # characters of an indexed text column
+ABOVE_ALL = 101  # a priority that no job has
 
 
 @dataclass(slots=True)
@@ -84,6 +85,15 @@ class Due(NamedTuple):
     claims: int
     expired: int
     fresh: int
+
+
+class Place(NamedTuple):
+    """How far a walk over the unfinished jobs has come; by default it begins."""
+
+    raw: bool = True
+    priority: int = ABOVE_ALL
+    visible_at: int = 0
+    rowid: int = 0
 
 
 @dataclass(slots=True)

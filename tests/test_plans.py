@@ -77,6 +77,13 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "prunable": (sql.PRUNABLE, {"now": at(0)}, [EXPIRES, LETTER_EXPIRES]),
     "prune jobs": (sql.PRUNE_JOBS, {"now": at(0), "limit": 100}, [EXPIRES, ROWID]),
     "prune letters": (sql.PRUNE_LETTERS, {"now": at(0), "limit": 100}, [LETTER_EXPIRES, ROWID]),
+    "ahead": (
+        sql.AHEAD,
+        {"raw": True, "priority": 0, "visible_at": at(10_000), "rowid": MANY + 9, "now": at(0), "limit": 10},
+        [DUE],
+    ),
+    "level below": (sql.LEVEL_BELOW, {"raw": True, "priority": 2}, [DUE]),
+    "set right": (sql.SET_RIGHT, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),
     "count": (sql.COUNT, {"queue_name": "q0"}, [QUEUE]),
     "backlog": (sql.BACKLOG, {"raw": True, "now": at(0), "names": None}, [DUE]),
 }

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 
-from ..jobs import Due, HeldJob, Key, NewJobs, Scope, Settlement, StoredJob
+from ..jobs import Due, HeldJob, Key, NewJobs, Place, Scope, Settlement, StoredJob
 
 
 class Trouble(Enum):
@@ -146,6 +146,18 @@ class Engine(ABC):
     @abstractmethod
     def prune(self, now: int, limit: int) -> int:
         """Delete up to ``limit`` finished jobs and dead letters that were kept for long enough; return how many."""
+
+    @abstractmethod
+    def ahead(self, place: Place, now: int, limit: int) -> tuple[list[int], Place | None]:
+        """Look, by a read, at the next ``limit`` jobs that are not due; return the rowids of those that wait for a time
+        which only a clock that was ahead has stamped, and where to go on (None: that was all).
+        """
+
+    @abstractmethod
+    def set_right(self, rowids: Sequence[int], now: int) -> int:
+        """Make those of these rows due at once that wait for a clock that was ahead, and end leases one lease from now
+        that it made longer; return how many.
+        """
 
     @abstractmethod
     def count(self, queue_name: str) -> int:

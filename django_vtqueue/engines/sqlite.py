@@ -9,7 +9,6 @@ import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,12 +19,13 @@ from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 
 from .. import clock, states
 from ..failures import Failure
-from ..jobs import Due, HeldJob, Key, NewJobs, Scope, Settlement, StoredJob
+from ..jobs import Due, HeldJob, Key, NewJobs, Place, Scope, Settlement, StoredJob
 from .base import Engine, Trouble
 from .sqlite_effects import effects
 from .sqlite_file import File, FileMissing
 from .sqlite_lock import BUSY, code_of, own_patience, write_transaction
 from .sqlite_sql import (
+    AHEAD,
     BACKLOG,
     BEGIN,
     BURY,
@@ -41,6 +41,7 @@ from .sqlite_sql import (
     INSERT,
     INSERT_MANY,
     LEASE,
+    LEVEL_BELOW,
     NOT_BURIED,
     NOT_HELD,
     NOT_SETTLED,
@@ -55,8 +56,10 @@ from .sqlite_sql import (
     RENEW,
     REQUEUE,
     REQUEUED,
+    SET_RIGHT,
     SETTLE,
 )
+from .sqlite_texts import for_django, replacing_bad_bytes
 
 SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
 DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
@@ -74,23 +77,6 @@ def _told(failure: Failure | None) -> tuple[str, str, str]:
 
 def _all(cursor: Any) -> list[tuple[Any, ...]]:
     return cast(list[tuple[Any, ...]], cursor.fetchall())
-
-
-@contextmanager
-def replacing_bad_bytes(raw: sqlite3.Connection) -> Iterator[None]:
-    """Read texts that are no UTF-8 (somebody damaged them) during the block, with what cannot be read replaced."""
-    usual = raw.text_factory
-    raw.text_factory = lambda text: text.decode(errors="replace")
-    try:
-        yield
-    finally:
-        raw.text_factory = usual
-
-
-@lru_cache(maxsize=100)
-def for_django(sql: str) -> str:
-    """Return a statement with its parameters as Django's cursor wants them."""
-    return re.sub(r":(\w+)", r"%(\1)s", sql)
 
 
 class SQLiteEngine(Engine):
@@ -274,6 +260,19 @@ class SQLiteEngine(Engine):
         with self.transaction():
             values = {"now": now, "limit": limit}
             return self._run(PRUNE_JOBS, values) + self._run(PRUNE_LETTERS, values)
+
+    def ahead(self, place: Place, now: int, limit: int) -> tuple[list[int], Place | None]:
+        rows = self._list(AHEAD, {**place._asdict(), "now": now, "limit": limit})
+        found = [rowid for rowid, _, stamped_ahead in rows if stamped_ahead]
+        if len(rows) == limit:
+            return found, place._replace(rowid=rows[-1][0], visible_at=rows[-1][1])
+        below = self._value(LEVEL_BELOW, {"raw": place.raw, "priority": place.priority})
+        if below is not None:
+            return found, Place(place.raw, below)
+        return found, Place(raw=False) if place.raw else None
+
+    def set_right(self, rowids: Sequence[int], now: int) -> int:
+        return self._run(SET_RIGHT, {"rowids": json.dumps(rowids), "now": now})
 
     def count(self, queue_name: str) -> int:
         return int(self._value(COUNT, {"queue_name": queue_name}))

@@ -238,6 +238,49 @@ DELETE FROM vtqueue_deadletter WHERE rowid IN (
     SELECT rowid FROM vtqueue_deadletter WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
 )"""
 
+# Whether ``visible_at`` was stamped by a clock that is ahead of :now; a second is let pass (what is given back waits
+# for one). A lease ends one lease after its stamp at the latest. A job never claimed was due at once, or is scheduled,
+# which stays as it was asked for. One that was claimed is put off only by the failure of its last attempt: the last
+# entry of its history, whose end was stamped together with it. What has no such entry, or has used no attempt, was
+# given back, requeued or run by hand, and due at once.
+STAMPED_AHEAD = """CASE
+    WHEN state = 'RUNNING' THEN visible_at > :now + lease_us + 1000000
+    WHEN visible_at <= :now + 1000000 THEN 0
+    WHEN claims = 0 THEN visible_at = enqueued_at
+    WHEN attempts = 0 OR NOT json_valid(history) THEN 1
+    ELSE json_extract(history, '$[#-1].started') IS NOT started_at OR json_extract(history, '$[#-1].ended') > :now
+END"""
+
+# A slice of the jobs of one priority that are not due: a million scheduled ones are not looked at in one go. Two ranges
+# of vtqueue_job_due, because SQLite would walk over the rows of one instant again and again for a row value.
+AHEAD = f"""
+SELECT json_group_array(json_array(rowid, visible_at, ahead)) FROM (
+    SELECT * FROM (
+        SELECT rowid, visible_at, {STAMPED_AHEAD} AS ahead FROM vtqueue_job INDEXED BY vtqueue_job_due
+        WHERE finished_at IS NULL AND (task_path = '') = :raw AND priority = :priority
+          AND visible_at = :visible_at AND rowid > :rowid
+        LIMIT :limit
+    )
+    UNION ALL
+    SELECT * FROM (
+        SELECT rowid, visible_at, {STAMPED_AHEAD} AS ahead FROM vtqueue_job INDEXED BY vtqueue_job_due
+        WHERE finished_at IS NULL AND (task_path = '') = :raw AND priority = :priority
+          AND visible_at > max(:visible_at, :now)
+        LIMIT :limit
+    )
+    LIMIT :limit
+)"""
+
+LEVEL_BELOW = """
+SELECT max(priority) FROM vtqueue_job INDEXED BY vtqueue_job_due
+WHERE finished_at IS NULL AND (task_path = '') = :raw AND priority < :priority"""
+
+# ``enqueued_at`` too: were this clock still ahead, the row would look like a scheduled one to the next repair.
+SET_RIGHT = f"""
+UPDATE vtqueue_job
+SET visible_at = CASE state WHEN 'RUNNING' THEN :now + lease_us ELSE :now END, enqueued_at = min(enqueued_at, :now)
+WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND finished_at IS NULL AND {STAMPED_AHEAD}"""
+
 COUNT = "SELECT count(*) FROM vtqueue_job WHERE queue_name = :queue_name AND finished_at IS NULL"
 
 BACKLOG = """
