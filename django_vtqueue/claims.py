@@ -77,7 +77,10 @@ def end_lease(job: HeldJob, now: int, letter_ttl: LetterTTL) -> Settlement:
 
 
 def collect(engine: Engine, taken: Taken) -> list[HeldJob]:
-    """Return the jobs taken, in claim order; without any whose lease has already ended and gone to somebody else."""
+    """Return the jobs taken, in claim order; without any whose lease has already ended and gone to somebody else.
+
+    A commit may take longer than a lease: what has ended is renewed first, so that nobody begins on an ended lease.
+    """
     if not taken.rows:
         return []
     jobs = engine.read([row.rowid for row in taken.rows])
@@ -87,4 +90,12 @@ def collect(engine: Engine, taken: Taken) -> list[HeldJob]:
         if job and job.claims == row.claims + 1 and job.worker_id == taken.worker_id:
             job.due_at = row.visible_at
             collected.append(job)
+    now = engine.now()
+    if ended := [job for job in collected if job.visible_at <= now]:
+        with engine.transaction():
+            now = engine.now()
+            lost = engine.renew(ended, now)
+        for job in ended:
+            job.visible_at = now + job.lease_us
+        collected = [job for job in collected if job.key not in lost]
     return collected

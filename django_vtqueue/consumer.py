@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django.db import DatabaseError, close_old_connections, connections
 
 from .bells import UNPROVEN, Doorbell, folder_of
+from .clock import SECOND, from_instant
 from .conf import DEFAULT_BACKOFF, Policy
 from .engines import Trouble, engine_for
 from .exceptions import LeaseLost
 from .ids import new_id
 from .jobs import Scope
+from .pauses import Pauses
+from .repair import Repair
 from .retry import backoff_delay, trouble_pause
 
 if TYPE_CHECKING:
@@ -26,18 +29,30 @@ logger = logging.getLogger("django_vtqueue")
 
 T = TypeVar("T")
 LOOK = 0.1  # seconds after which a bell that was missed is made good
+LOOK_AT_CLOCKS = 1.0  # seconds after which a pause or a step is noticed while a handler runs
 
 
 def consume(queue: "Queue", handler: Callable[["ClaimedJob"], Any], stop: threading.Event) -> None:
     """See Queue.run."""
     bell = Doorbell(queue.database, folder_of(queue.options.doorbells), f"{UNPROVEN}{new_id()[-8:]}")
+    engine, lease = engine_for(queue.database), queue._lease / SECOND
+    pauses, repair = Pauses(), Repair(engine, lease)
+
+    def resumed_at(now: int) -> int:
+        pauses.look(now, lease / 2)
+        return pauses.resumed_at
+
     try:
         while not stop.is_set():
-            job = insist(queue, queue.claim)
-            if job is None:
+            insist(queue, lambda: resumed_at(engine.now()))
+            insist(queue, repair.go_on)
+            jobs = insist(queue, partial(queue._claim, 1, resumed_at))
+            if not jobs:
                 insist(queue, partial(wait_for_work, queue, bell))
-            else:
+            for job in jobs:
+                began = time.monotonic()
                 handle(queue, job, handler)
+                pauses.worked(time.monotonic() - began)
     finally:
         bell.close()
 
@@ -46,8 +61,8 @@ def wait_for_work(queue: "Queue", bell: Doorbell) -> None:
     """Block until a bell rings, the next scheduled job is due, or it is time to look again."""
     engine = engine_for(queue.database)
     earliest = engine.earliest([Scope((queue.name,), raw=True)])
-    due_in = LOOK if earliest is None else (earliest - engine.now()) / 1_000_000
-    bell.wait_for(min(max(due_in, 0.001), LOOK))
+    due_in = LOOK if earliest is None else (earliest - engine.now()) / SECOND
+    bell.wait_for(min(due_in, LOOK) if due_in > 0 else LOOK)  # else: an expired job that may not be taken yet
 
 
 def handle(queue: "Queue", job: "ClaimedJob", handler: Callable[["ClaimedJob"], Any]) -> None:
@@ -94,19 +109,46 @@ def insist(queue: "Queue", verb: Callable[[], T]) -> T:
             time.sleep(trouble_pause(tries))
 
 
+def renew(job: "ClaimedJob") -> None:
+    """Hide a job for one lease more, from now; raise LeaseLost if it is not held any more.
+
+    Unlike ``extend`` also after its lease has ended, as long as nobody else has taken it: the handler goes on anyway.
+    """
+    engine = engine_for(job._queue.database)
+    with engine.transaction():
+        now = engine.now()
+        lost = engine.renew([job._held], now)
+    if lost:
+        raise LeaseLost(f"Job {job.id} is not held under claim {job.claim_number} any more.")
+    job.visible_at = from_instant(now + job._held.lease_us)
+
+
 @contextmanager
 def kept_up(job: "ClaimedJob") -> Iterator[None]:
-    """Extend a job's lease every third of its time, from a thread and a connection of its own, while the block runs."""
+    """Renew a job's lease every third of its time, from a thread and a connection of its own, while the block runs.
+
+    After a pause of the machine or a step of the clock it is renewed at once: others wait for that.
+    """
     done = threading.Event()
 
     def keep_up() -> None:
-        while not done.wait(job._held.lease_us / 3_000_000):
+        engine, held = engine_for(job._queue.database), job._held
+        third = held.lease_us / 3 / SECOND
+        pauses = Pauses()
+        pauses.look(engine.now(), 0)
+        left = (held.visible_at - engine.now()) / SECOND
+        renew_at = time.monotonic() + min(left - 2 * third, third)
+        while not done.wait(min(max(renew_at - time.monotonic(), 0), LOOK_AT_CLOCKS)):
+            paused = pauses.look(engine.now(), 0) > 1.5 * third
+            if time.monotonic() < renew_at and not paused:
+                continue
+            renew_at = time.monotonic() + third
             try:
-                job.extend()
+                renew(job)
             except LeaseLost:
                 return
             except Exception as error:  # a locked database passes: the next third may find it open
-                logger.warning("the lease of %s could not be extended: %s", job.id, error)
+                logger.warning("the lease of %s could not be renewed: %s", job.id, error)
 
     def run() -> None:
         try:

@@ -25,7 +25,11 @@ def live_workers(database: str, now: int) -> list["WorkerProcess"]:
     """Return the workers whose last heartbeat is recent."""
     from .models import WorkerProcess  # this module is imported before the apps are ready
 
-    alive = WorkerProcess.objects.using(database).filter(heartbeat_at__gt=now - clock.microseconds(SILENCE))
+    silence = clock.microseconds(SILENCE)
+    alive = WorkerProcess.objects.using(database).filter(
+        heartbeat_at__gt=now - silence,
+        heartbeat_at__lt=now + silence,  # not one stamped by a clock that was ahead
+    )
     return list(alive.order_by("started_at"))
 
 

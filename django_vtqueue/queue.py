@@ -172,14 +172,25 @@ class Queue:
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise ValueError(f"claim_many takes a whole number of jobs, 1 or more, not {limit!r}.")
+        return self._claim(limit, lambda now: 0)
+
+    def _claim(self, limit: int, resumed_at: Callable[[int], int]) -> list[ClaimedJob]:
         engine, scope = self._engine, Scope((self.name,), raw=True)
         while True:
-            earliest, now = engine.earliest([scope]), engine.now()
-            if earliest is None or earliest > now:
+            earliest = engine.earliest([scope])
+            if earliest is None or earliest > engine.now():
                 return []  # found by a read: nobody waits for a lock
             with engine.transaction():
+                now = engine.now()  # the lease begins when the lock is taken, however long that took
                 taken = take(
-                    engine, [scope], limit, process_worker_id(), now, self.options.letter_ttl, lease_us=self._lease
+                    engine,
+                    [scope],
+                    limit,
+                    process_worker_id(),
+                    now,
+                    self.options.letter_ttl,
+                    lease_us=self._lease,
+                    resumed_at=resumed_at(now),
                 )
             jobs = self._readable(collect(engine, taken))
             if jobs or not (taken.rows or taken.buried):

@@ -32,7 +32,7 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("state"))
     def presence(self, worker: WorkerProcess) -> SafeString:
-        silent = clock.now() - clock.to_instant(worker.heartbeat_at)
+        silent = abs(clock.now() - clock.to_instant(worker.heartbeat_at))  # ahead: by a clock that was wrong
         if silent < clock.microseconds(SILENCE):
             return format_html('<span class="vtq-word vtq-running">{}</span>', gettext("alive"))
         return format_html('<span class="vtq-word vtq-expired">{}</span>', gettext("gone"))

@@ -43,7 +43,8 @@ class Crew:
             slots=slots,
             doorbell=doorbell,
         )
-        self._beat_at = 0.0
+        self._beat_at = 0.0  # monotonic
+        self._beaten = 0  # an instant: after a step of the clock the last heartbeat is one of another time
 
     @property
     def _rows(self):  # type: ignore[no-untyped-def]
@@ -55,15 +56,15 @@ class Crew:
 
     def beat(self) -> None:
         """Write that this worker is alive, once a heartbeat."""
-        if time.monotonic() < self._beat_at:
-            return
         now = self.engine.now()
+        if time.monotonic() < self._beat_at and abs(now - self._beaten) < microseconds(SILENCE):
+            return
         self.worker.heartbeat_at = from_instant(now)
         with self.engine.transaction():
             if not self._rows.filter(pk=self.worker.pk).update(heartbeat_at=now):
                 self.worker.started_at = from_instant(now)
                 self.worker.save(using=self.engine.alias, force_insert=True)
-        self._beat_at = time.monotonic() + HEARTBEAT
+        self._beat_at, self._beaten = time.monotonic() + HEARTBEAT, now
 
     def sign_off(self) -> None:
         """Take this worker's row away; if the database stays locked for a second, the others will."""
@@ -90,6 +91,9 @@ class Crew:
             elif row.heartbeat_at < from_instant(now - microseconds(FORGOTTEN_AFTER)):
                 with self.engine.transaction():
                     self._remove(row.pk)
+            elif row.heartbeat_at > from_instant(now + microseconds(SILENCE)):  # else it would be remembered for ever
+                with self.engine.transaction():
+                    self._rows.filter(pk=row.pk, heartbeat_at__gt=now).update(heartbeat_at=now)
         return endings
 
     def _end_leases(self, dead: WorkerProcess, now: int) -> list[Settlement]:

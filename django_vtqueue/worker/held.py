@@ -8,10 +8,12 @@ from ..backend import VTQueueBackend
 from ..clock import SECOND
 from ..engines import Engine
 from ..jobs import HeldJob, Key, Settlement, released
+from ..pauses import Pauses
 from .deaths import timed_out
 
 GIVEN_BACK_FOR = SECOND  # until a job whose code may still be running is visible again
 HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in it because its time was up
+CONTENTION = 0.1  # seconds: ordinary rivals keep a worker from the write lock for 40 ms at the most
 NEVER = float("inf")
 
 
@@ -21,6 +23,8 @@ class Held:
     def __init__(self, engine: Engine, worker_id: str, backend: VTQueueBackend) -> None:
         self.engine, self.worker_id, self.backend = engine, worker_id, backend
         self.renew_at = NEVER  # monotonic: a wall clock that steps must not delay it
+        self._shortest = backend.settings.shortest_lease()
+        self._pauses = Pauses()
         self._jobs: dict[Key, HeldJob] = {}
         self._ends: dict[Key, float] = {}  # monotonic: when its time is up; none: it has been told
         self._told: dict[Key, float] = {}  # monotonic: when it was told
@@ -38,7 +42,8 @@ class Held:
         """Begin to hold a job that may run for ``seconds``."""
         self._jobs[job.key] = job
         self._ends[job.key] = time.monotonic() + seconds
-        self.renew_at = min(self.renew_at, time.monotonic() + third(job))
+        left = (job.visible_at - self.engine.now()) / SECOND  # the claim's commit may have taken long
+        self.renew_at = min(self.renew_at, time.monotonic() + min(left - 2 * third(job), third(job)))
 
     def remove(self, job: HeldJob) -> None:
         for kept in (self._jobs, self._ends, self._told):
@@ -66,6 +71,18 @@ class Held:
         """Return the shortest lease that is held, in seconds."""
         return min((job.lease_us / SECOND for job in self), default=otherwise)
 
+    def resumed_at(self, now: int, failing_for: float) -> int:
+        """Return when the last pause ended, for a claim at ``now``; after one, what is held is renewed at once.
+
+        ``failing_for``: the seconds for which no turn has succeeded. A lock that kept this worker waiting for leases to
+        be taken has kept their holders from renewing them, and may have begun long before.
+        """
+        lease = self.shortest_lease(self._shortest)
+        bearable = min(lease, self._shortest) / 2 if failing_for <= CONTENTION else -1.0
+        if self._pauses.look(now, bearable) > lease / 2:
+            self.renew_at = 0.0
+        return self._pauses.resumed_at
+
     def renew(self) -> None:
         """Hide what is held for one lease more, from now; what turns out to be lost is renewed no longer.
 
@@ -76,11 +93,13 @@ class Held:
         self.renew_at = 0.0
         jobs = [job for job in self if self.backend.settings.policy(job.queue_name).heartbeat]
         lost: set[Key] = set()
+        began = time.monotonic()
         if jobs:
             with self.engine.transaction():
+                began = time.monotonic()  # the leases are counted from here, however long the commit takes
                 lost = self.engine.renew(jobs, self.engine.now())
         kept = [job for job in jobs if job.key not in lost]
-        self.renew_at = time.monotonic() + min(map(third, kept)) if kept else NEVER
+        self.renew_at = began + min(map(third, kept)) if kept else NEVER
 
     def release_unknown(self) -> None:
         """Give back rows that are held in our name without our knowing: a claim whose commit had an unknown end."""

@@ -18,13 +18,13 @@ from ..engines import new_engine
 from ..execution import Outcome, given_back, longest_run
 from ..ids import new_worker_id
 from ..jobs import Key
+from ..repair import Repair
 from . import systemd
 from .ahead import Ahead
 from .crew import Crew
 from .held import Held
 from .lookout import LOOK, Lookout
 from .mailbox import Finished, Message, Stop, Wake
-from .pauses import Pauses
 from .plan import Plan, scopes_of, served
 from .processes import executors
 from .report import Report, name
@@ -62,7 +62,7 @@ class Worker:
         self.held = Held(self.engine, self.id, backend)
         self.ahead = Ahead()
         self.lookout = Lookout(self.engine, self.scopes)
-        self.pauses = Pauses(settings.shortest_lease())
+        self.repair = Repair(self.engine, settings.shortest_lease())
         self.episode = Episode(self.engine)
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.stops = 0
@@ -121,7 +121,7 @@ class Worker:
 
     def turn(self) -> None:
         """Renew, settle and claim, then start and announce."""
-        resumed_at = self.pauses.noticed(self.held, self.engine.now(), self.episode.lasts())
+        self.held.resumed_at(self.engine.now(), self.episode.lasts())
         self.end_overdue()
         self.pool.maintain()
         self.held.renew()
@@ -150,6 +150,7 @@ class Worker:
             if free or ahead:
                 letter_ttl = self.backend.settings.letter_ttl
                 now = self.engine.now()
+                resumed_at = self.held.resumed_at(now, self.episode.lasts())
                 taken = take(
                     self.engine, self.scopes, free, self.id, now, letter_ttl, resumed_at=resumed_at, ahead=ahead
                 )
@@ -297,7 +298,7 @@ class Worker:
                     self._stop_by = min(self._stop_by, time.monotonic() + self.plan.shutdown_timeout)
 
     def chores(self) -> None:
-        """Once a second: the heartbeat, the leases of dead workers, and some pruning."""
+        """Once a second: the heartbeat, the leases of dead workers, stamps of a wrong clock, and some pruning."""
         if time.monotonic() < self._chores_at:
             return
         self.crew.beat()  # if a lock prevents it, the next turn begins with it: no job is held before we are known
@@ -306,9 +307,12 @@ class Worker:
             self.lookout.forget()
             if settlement.state == states.FAILED:
                 self.pool.announce_burial(settlement)
+        if self.repair.go_on():
+            self.lookout.forget()
         now = self.engine.now()
-        if self.engine.prunable(now) and self.engine.prune(now, PRUNED_AT_ONCE) == PRUNED_AT_ONCE:
-            self._chores_at = 0.0  # there is more: go on after the next turn
+        more = self.engine.prunable(now) and self.engine.prune(now, PRUNED_AT_ONCE) == PRUNED_AT_ONCE
+        if more or self.repair.unfinished():
+            self._chores_at = 0.0  # go on after the next turn
 
     # The end
 

@@ -73,7 +73,7 @@ class Report:
 
     def lost(self, job: HeldJob) -> None:
         """Write that a job was finished too late: somebody else has it."""
-        held = (clock.now() - (job.started_at or clock.now())) / clock.SECOND
+        held = max(clock.now() - (job.started_at or clock.now()), 0) / clock.SECOND
         logger.info("lost  %s lease lost after %s; result dropped", name(job), duration(held))
 
     def given_back(self, settlements: Sequence[Settlement]) -> None:
