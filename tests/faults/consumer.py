@@ -1,0 +1,24 @@
+"""A process that handles raw jobs by ``Queue.run``: ``python -m tests.faults.consumer FOLDER``.
+
+It says ``ready``, and runs each job until there is a file ``go`` after a file named by the job was made.
+"""
+
+import sys
+from pathlib import Path
+
+import django
+
+if __name__ == "__main__":
+    django.setup()
+    from django_vtqueue import Queue
+    from django_vtqueue.queue import ClaimedJob
+    from tests.project.tasks import wait_for_file
+
+    folder = Path(sys.argv[1])
+
+    def handler(job: ClaimedJob) -> None:
+        (folder / f"{job.payload}-{job.claim_number}").touch()
+        wait_for_file(folder / "go")
+
+    print("ready")
+    Queue("raw").run(handler)

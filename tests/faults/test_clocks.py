@@ -1,0 +1,207 @@
+"""Wall clocks that are stepped under running workers, and workers that are stopped for longer than their leases."""
+
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from django_vtqueue import Queue, clock
+from tests.project import tasks
+
+from ..conftest import ALIAS
+from ..processes.conftest import MANAGE, Start
+from ..processes.database import Database
+from ..processes.running import PATIENCE, Running
+from ..waiting import wait_until
+from .wall_clock import WallClock
+
+HOUR, YEARS = 3600, 10 * 365 * 86_400
+LEASE = 3  # seconds
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler (cc) is needed to step a clock")
+
+
+@pytest.fixture
+def wall(tmp_path: Path) -> WallClock:
+    return WallClock(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def lease(database: Database) -> None:
+    database.options["visibility_timeout"] = LEASE
+
+
+def hold_many(database: Database, folder: Path, count: int) -> list[str]:
+    """Have the workers begin jobs that run on, one after the other: more than all workers but one have room for."""
+    jobs = []
+    for number in range(count):
+        jobs.append(database.enqueue(tasks.hold, str(folder), f"{number}-"))
+        wait_until((folder / f"{number}-started").exists, PATIENCE)
+    return jobs
+
+
+def wait_until_renewed(database: Database, clock: Callable[[], int], jobs: list[str]) -> None:
+    """Wait until the lease of each job ends within one lease from now, by this clock."""
+
+    def renewed() -> bool:
+        now = clock()
+        return all(now < database.job(job_id)["visible_at"] <= now + LEASE * 1_000_000 for job_id in jobs)
+
+    wait_until(renewed, PATIENCE)
+
+
+def holders(database: Database, jobs: list[str]) -> set[str]:
+    """Return the workers that hold these jobs; fail if one was claimed twice."""
+    assert [database.job(job_id)["claims"] for job_id in jobs] == [1] * len(jobs)
+    return {database.job(job_id)["worker_id"] for job_id in jobs}
+
+
+def finish(database: Database, folder: Path, jobs: list[str]) -> None:
+    """Let the jobs of ``hold_many`` end; fail unless each was executed once, and succeeded."""
+    for number in range(len(jobs)):
+        (folder / f"{number}-go").touch()
+    wait_until(lambda: database.succeeded(*jobs), PATIENCE)
+    assert [len((folder / f"{number}-started").read_text().split()) for number in range(len(jobs))] == [1] * len(jobs)
+    assert [database.result(job_id) for job_id in jobs] == [f"{number}-go" for number in range(len(jobs))]
+    holders(database, jobs)
+
+
+@needs_compiler
+@pytest.mark.parametrize("step", [HOUR, -HOUR, YEARS, -YEARS])
+def test_a_step_of_the_clock_takes_no_job_from_its_holder(
+    database: Database, start_worker: Start, wall: WallClock, tmp_path: Path, step: int
+) -> None:
+    """Forward all leases look expired, backward endless; each is renewed at once, by its holder, there and back."""
+    workers = [start_worker("--threads", "4", ready=False, **wall.variables) for _ in range(2)]
+    for worker in workers:
+        worker.wait_ready()
+    jobs = hold_many(database, tmp_path, 6)
+    assert len(holders(database, jobs)) == 2
+    for offset in (step, 0):
+        wall.set(offset)
+        wait_until_renewed(database, wall.now, jobs)
+        wait_until(lambda: all(abs(row["heartbeat_at"] - wall.now()) < 30_000_000 for row in database.workers()))
+        holders(database, jobs)
+    finish(database, tmp_path, jobs)
+    after = database.enqueue(tasks.add, 1, 2)
+    wait_until(lambda: database.succeeded(after), PATIENCE)
+    for worker in workers:
+        assert not worker.lines("lost")
+        assert "Traceback" not in worker.log
+
+
+@needs_compiler
+@pytest.mark.parametrize("ahead", [HOUR, YEARS])
+def test_nothing_waits_for_the_time_of_a_clock_that_was_ahead(
+    database: Database, start_worker: Start, start: Start, wall: WallClock, tmp_path: Path, ahead: int
+) -> None:
+    """A worker that starts with the right clock runs what was published, claimed and put off by one that was ahead."""
+    database.options["doorbells"] = str(tmp_path / ("too long" * 20))  # a lease must end by itself
+    wall.set(ahead)
+    killed = start_worker("--max-jobs", "2", **wall.variables)
+    held = database.enqueue(tasks.hold, str(tmp_path))
+    failed = database.enqueue(tasks.raise_later)
+    wait_until(lambda: (tmp_path / "started").exists() and killed.lines("retry"), PATIENCE)
+    publish = f"from tests.project.tasks import note; note.enqueue({str(tmp_path / 'noted')!r}, 'done')"
+    assert start(MANAGE, "shell", "-c", publish, **wall.variables).wait() == 0
+    killed.kill()
+    wall.set(0)
+    (tmp_path / "go").touch()
+    start_worker(**wall.variables)
+    wait_until(lambda: database.succeeded(held) and (tmp_path / "noted").exists(), PATIENCE)
+    assert [entry["outcome"] for entry in database.history(held)] == ["lease expired"]
+    wait_until(lambda: len(database.history(failed)) == 2, PATIENCE)
+    assert database.job(failed)["visible_at"] < wall.now() + 1_200_000_000  # by its own backoff
+    [dead, _] = sorted(database.workers(), key=lambda row: -row["started_at"])
+    assert (dead["pid"], dead["heartbeat_at"] < wall.now()) == (killed.pid, True)
+
+
+@needs_compiler
+def test_a_clock_that_comes_back_under_a_running_worker(
+    database: Database, start_worker: Start, start: Start, wall: WallClock, tmp_path: Path
+) -> None:
+    """What was published while it was ahead runs as soon as the worker has room, and not an hour later."""
+    wall.set(HOUR)
+    start_worker("--threads", "1", **wall.variables)
+    [held] = hold_many(database, tmp_path, 1)
+    publish = f"from tests.project.tasks import note; note.enqueue({str(tmp_path / 'noted')!r}, 'done')"
+    assert start(MANAGE, "shell", "-c", publish, **wall.variables).wait() == 0
+    wall.set(0)
+    wait_until_renewed(database, wall.now, [held])
+    finish(database, tmp_path, [held])
+    wait_until((tmp_path / "noted").exists, PATIENCE)
+
+
+@needs_compiler
+@pytest.mark.parametrize("step", [-HOUR, YEARS])
+def test_a_step_of_the_clock_under_queue_run(
+    database: Database, start: Start, wall: WallClock, tmp_path: Path, step: int
+) -> None:
+    """An idle consumer takes no job from one that handles it; there and back its lease is renewed at once."""
+    queue = Queue("raw", using=ALIAS, visibility_timeout=LEASE)
+    held = queue.publish("held").hex
+    consumers = [start("-m", "tests.faults.consumer", str(tmp_path), **wall.variables) for _ in range(2)]
+    for consumer in consumers:
+        consumer.wait_for("ready")
+    wait_until((tmp_path / "held-1").exists, PATIENCE)
+    for offset in (step, 0):
+        wall.set(offset)
+        wait_until_renewed(database, wall.now, [held])
+        holders(database, [held])
+    (tmp_path / "go").touch()
+    after = queue.publish("after").hex
+    wait_until(lambda: database.succeeded(held, after), PATIENCE)
+    assert not any(consumer.ended() for consumer in consumers)
+    holders(database, [held, after])
+
+
+def first_of_two(database: Database, start_worker: Start, folder: Path) -> tuple[str, Running]:
+    """Have a worker hold a job, stop it, and wait until another one runs the job; return the job and the first."""
+    first = start_worker()
+    job_id = database.enqueue(tasks.hold_attempt, str(folder))
+    wait_until((folder / "1started").exists, PATIENCE)
+    first.signal(signal.SIGSTOP)
+    start_worker()
+    wait_until((folder / "2started").exists, PATIENCE)
+    first.signal(signal.SIGCONT)
+    return job_id, first
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_worker_stopped_for_longer_than_its_lease_loses_its_job(
+    database: Database, start_worker: Start, tmp_path: Path, late: bool
+) -> None:
+    """Its job goes on elsewhere; whether its own outcome comes before the other's or after it, it is dropped."""
+    job_id, first = first_of_two(database, start_worker, tmp_path)
+    if late:
+        (tmp_path / "2go").touch()
+        wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    (tmp_path / "1go").touch()
+    wait_until(lambda: first.lines("lost"), PATIENCE)
+    (tmp_path / "2go").touch()
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    assert (database.result(job_id), database.job(job_id)["claims"]) == (2, 2)
+    assert [entry["outcome"] for entry in database.history(job_id)] == ["lease expired"]
+    assert first.lines("lost")[0].endswith("result dropped")
+    after = database.enqueue(tasks.add, 1, 2)
+    wait_until(lambda: database.succeeded(after), PATIENCE)
+
+
+def test_a_machine_that_was_stopped_for_longer_than_the_leases(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """When all workers go on again no job is taken from its holder: each renews before the others take anything."""
+    workers = [start_worker("--threads", "4", ready=False) for _ in range(3)]
+    for worker in workers:
+        worker.wait_ready()
+    jobs = hold_many(database, tmp_path, 9)
+    assert len(holders(database, jobs)) == 3
+    for worker in workers:
+        worker.signal(signal.SIGSTOP)
+    wait_until(lambda: all(database.job(job_id)["visible_at"] < clock.now() for job_id in jobs), PATIENCE)
+    for worker in workers:
+        worker.signal(signal.SIGCONT)
+    wait_until_renewed(database, clock.now, jobs)
+    finish(database, tmp_path, jobs)
+    assert not any(worker.lines("lost") for worker in workers)
