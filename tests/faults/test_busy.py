@@ -48,6 +48,18 @@ def test_a_long_lock_costs_child_processes_no_job(database: Database, start_work
     assert not worker.lines("lost")
 
 
+def test_time_limits_hold_during_a_lock(database: Database, start_worker: Start) -> None:
+    """A task that hangs is ended when its time is up, also while its lease cannot be renewed."""
+    database.options["visibility_timeout"] = 1
+    worker = start_worker("--processes=2")
+    job_id = database.enqueue(tasks.hang)
+    wait_until(lambda: database.job(job_id)["state"] == "RUNNING", PATIENCE)
+    with database.locked():
+        worker.wait_for("runs for too long")
+    wait_until(lambda: database.letter(job_id), PATIENCE)
+    assert [entry["outcome"] for entry in database.history(job_id)] == ["timed out"]
+
+
 def test_vacuum_and_backups_by_another_process_disturb_nothing(
     database: Database, start: Start, start_worker: Start, tmp_path: Path
 ) -> None:

@@ -84,8 +84,9 @@ def test_a_full_disk_is_waited_out_with_results_in_hand(
         for name in "ab":
             (tmp_path / f"{name}go").touch()
         worker.wait_for(FULL)
-        time.sleep(HELD)
+        time.sleep(HELD / 2)
         (tmp_path / "cgo").touch()
+        time.sleep(HELD / 2)
         disk.free(worker.pid)
     wait_until(lambda: database.succeeded(*jobs), PATIENCE)
     assert [database.job(job_id)["claims"] for job_id in jobs] == [1, 1, 1]
