@@ -70,10 +70,10 @@ class Engine(ABC):
 
     @abstractmethod
     def replaced(self) -> bool:
-        """Return, inside ``impatient()``, whether another database has taken the place of the one known so far.
+        """Return, inside ``impatient()``, whether since the last call the connection was opened to another database.
 
-        As when a file is exchanged for a backup: ``disconnect()`` leads to the new one. Cheap enough for 10 a second;
-        raises when there is none. A database that cannot be exchanged behind an open connection returns False.
+        As when a file is exchanged for a backup; while that goes on, and the connection leads to what is no longer
+        there, it raises. Cheap enough for 10 a second. A database for which that cannot be returns False.
         """
 
     @abstractmethod

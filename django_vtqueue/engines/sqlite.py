@@ -22,7 +22,7 @@ from ..failures import Failure
 from ..jobs import Due, HeldJob, Key, NewJobs, Place, Scope, Settlement, StoredJob
 from .base import Engine, Trouble
 from .sqlite_effects import effects
-from .sqlite_file import File, FileMissing
+from .sqlite_file import File, FileExchanged
 from .sqlite_lock import BUSY, code_of, own_patience, write_transaction
 from .sqlite_sql import (
     AHEAD,
@@ -122,10 +122,9 @@ class SQLiteEngine(Engine):
         def opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
             if connection is mine:
                 connection.connection.execute("PRAGMA busy_timeout = 0")
-                file.forget_log()
                 self._version = None
 
-        self._file = file = File(mine)  # looked at before the connection is opened, so that no exchange is missed
+        self._file = File(mine)  # looked at before the connection is opened, so that no exchange is missed
         mine.close()
         connection_created.connect(opened)
         try:
@@ -136,7 +135,12 @@ class SQLiteEngine(Engine):
             self._file = None
 
     def replaced(self) -> bool:
-        return self._file is not None and self._file.replaced()
+        self._connected()
+        if self._file is None:
+            return False
+        self._file.check()
+        replaced, self._file.exchanged = self._file.exchanged, False
+        return replaced
 
     def disconnect(self) -> None:
         with suppress(Exception):
@@ -298,17 +302,17 @@ class SQLiteEngine(Engine):
             return Trouble.DAMAGED
         if code == sqlite3.SQLITE_ERROR and re.search("no such (table|column|index)|has no column", str(error)):
             return Trouble.SCHEMA
-        if isinstance(error, FileMissing):
+        if isinstance(error, FileExchanged):
             return Trouble.GONE
         if isinstance(error, InterfaceError | ProgrammingError | sqlite3.ProgrammingError) and "closed" in str(error):
             return Trouble.GONE
         return None
 
     def _connected(self) -> BaseDatabaseWrapper:
-        """Return the connection, open. SQLite creates a file that is missing; a control loop waits for it."""
+        """Return the connection, open. SQLite creates a file that is missing; a control loop waits for one."""
         connection = self.connection
         if connection.connection is None and self._file:
-            self._file.check()
+            self._file.open()
         connection.ensure_connection()
         return connection
 

@@ -4,51 +4,63 @@ It is looked at by ``stat`` only: opening and closing it would drop the locks th
 """
 
 import os
+import time
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
 
+SETTLED = 1.0  # seconds without a change: a new file may be half copied, and the old one's log still lie beside it
 
-class FileMissing(OperationalError):
-    """There is no file at the path of a database."""
+Inode = tuple[int, int]
+
+
+class FileExchanged(OperationalError):
+    """The file of a database is gone, or another one has been put in its place."""
 
 
 class File:
-    """What lies at a database's path, and the log (WAL) beside it, as they were at the last look.
+    """What lies at a database's path, and the log (WAL) beside it.
 
     Both count: commits into a log that was taken away are seen by nobody else.
     """
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.path = path_of(str(connection.settings_dict["NAME"]))
-        self._file = inode(self.path)
-        self.forget_log()
-
-    def forget_log(self) -> None:
-        """Take the log as it will be at the next look: the last connection that is closed removes it."""
-        self._log: tuple[int, int] | None = None
+        self.exchanged = False  # since somebody has last asked, and set it back
+        self._opened = look(self.path)[0]
+        self._log: Inode | None = None  # not known: the last connection that is closed takes it away
+        self._seen: tuple[Inode | None, int] | None = None
+        self._settled_at = 0.0  # monotonic
 
     def check(self) -> None:
-        """Raise FileMissing if there is no file."""
-        if inode(self.path) is None:
-            raise FileMissing(f"there is no file {self.path}")
+        """Raise FileExchanged if the file that was opened is no longer there."""
+        file = look(self.path)[0]
+        log = look(os.path.realpath(self.path) + "-wal")[0]
+        if file != self._opened or self._log not in (None, log):
+            self._opened = self._seen = None
+            raise FileExchanged(f"its file was exchanged or deleted: {self.path}")
+        self._log = log
 
-    def replaced(self) -> bool:
-        """Look, and return whether there is another file than at the last look; raise FileMissing if there is none."""
-        self.check()
-        file, log = inode(self.path), inode(os.path.realpath(self.path) + "-wal")
-        replaced = file != self._file or self._log not in (None, log)
-        self._file, self._log = file, None if replaced else log
-        return replaced
+    def open(self) -> None:
+        """Note which file is about to be opened; raise FileExchanged until another one than before has settled."""
+        self._log = None
+        seen = look(self.path)
+        if seen[0] and seen[0] == self._opened:
+            return
+        if seen != self._seen:
+            self._seen, self._settled_at = seen, time.monotonic() + SETTLED
+        if not seen[0] or time.monotonic() < self._settled_at:
+            raise FileExchanged(f"its file was exchanged or deleted: {self.path}")
+        self._opened, self.exchanged = seen[0], True
 
 
 _files: "WeakKeyDictionary[BaseDatabaseWrapper, File]" = WeakKeyDictionary()
 
 
 def outdated(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether a connection that is kept open leads to a file that was replaced or deleted since the last call.
+    """Return whether the file of a connection that is kept open was exchanged or deleted since the first call.
 
     False for what is no file.
     """
@@ -57,9 +69,11 @@ def outdated(connection: BaseDatabaseWrapper) -> bool:
     if connection not in _files:
         _files[connection] = File(connection)
     try:
-        return _files[connection].replaced()
-    except FileMissing:
+        _files[connection].check()
+    except FileExchanged:
+        del _files[connection]
         return True
+    return False
 
 
 def path_of(name: str) -> str:
@@ -67,10 +81,10 @@ def path_of(name: str) -> str:
     return os.path.abspath(unquote(urlsplit(name).path) if name.startswith("file:") else name)
 
 
-def inode(path: str) -> tuple[int, int] | None:
-    """Return what tells a file from every other one that exists; None if there is none."""
+def look(path: str) -> tuple[Inode | None, int]:
+    """Return what tells a file from every other one that exists (None if there is none), and its size."""
     try:
         status = os.stat(path)
     except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        return None, 0
+    return (status.st_dev, status.st_ino), status.st_size

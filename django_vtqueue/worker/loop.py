@@ -121,6 +121,8 @@ class Worker:
 
     def turn(self) -> None:
         """Renew, settle and claim, then start and announce."""
+        if self.episode.lasts():
+            self.watch()
         self.held.resumed_at(self.engine.now(), self.episode.lasts())
         self.end_overdue()
         self.pool.maintain()
@@ -266,20 +268,19 @@ class Worker:
             return
         self._look_at = time.monotonic() + LOOK
         try:
-            if self.engine.replaced():
-                self.begin_anew()
+            self.watch()
             if self.engine.changed():
                 self.lookout.forget()
         except Exception as error:
             self.endure(error)
 
-    def begin_anew(self) -> None:
-        """Forget what is known of a database that another one has replaced; what runs is settled there if it can be."""
-        logger.warning("the database file was replaced; this worker goes on with the new one")
-        self.engine.disconnect()
-        self.held.renew_at = 0.0
-        self.lookout.forget()
-        self.crew.forget()
+    def watch(self) -> None:
+        """If another database has taken the place of ours, forget what is known; what runs is settled in that one."""
+        if self.engine.replaced():
+            logger.warning("the database was replaced; this worker goes on with the new one")
+            self.held.renew_at = 0.0
+            self.lookout.forget()
+            self.crew.forget()
 
     def read(self, message: Message) -> None:
         """Take note of one message."""
