@@ -1,6 +1,7 @@
 """The database file is exchanged, restored, deleted or damaged under a running worker."""
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from django.db import OperationalError, ProgrammingError, connections
 
 from django_vtqueue.engines import Engine, Trouble, new_engine
+from django_vtqueue.engines.sqlite_file import SETTLED
 from django_vtqueue.worker.trouble import Episode
 from tests.project import tasks
 
@@ -165,6 +167,32 @@ def test_a_connection_that_is_closed_is_opened_anew(database: Database, start_wo
         wait_until(lambda: database.succeeded(job_id), PATIENCE)  # noqa: B023
     assert_works(database, worker)
     assert database.job(job_id)["claims"] == 1
+
+
+def test_a_file_that_is_still_being_copied_is_not_opened(database: Database, other: Path) -> None:
+    """A control loop waits until another file has not grown for a second; then it says once that it is another one."""
+    engine = new_engine(ALIAS, traced=False)
+    whole = other.read_bytes()
+    other.write_bytes(whole[:4096])
+
+    def replaced() -> bool:
+        try:
+            return engine.replaced()
+        except OperationalError as error:
+            Episode(engine).failed(error)
+            return False
+
+    with engine.impatient():
+        assert not engine.replaced()
+        move_over(other, database.path)
+        assert not replaced()
+        assert not replaced()
+        grown_at = time.monotonic()
+        database.path.write_bytes(whole)
+        wait_until(replaced)
+        assert time.monotonic() - grown_at >= SETTLED
+        assert not engine.replaced()
+        assert engine.count("default") == 0
 
 
 def assert_impatient(database: Database, engine: Engine) -> None:
