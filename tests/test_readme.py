@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -18,6 +19,7 @@ from django.core.management.base import BaseCommand
 
 import django_vtqueue
 from django_vtqueue import conf, tasks
+from django_vtqueue.management.commands.vtqueue import SUBCOMMANDS
 from django_vtqueue.management.commands.vtworker import Command as VTWorker
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -180,7 +182,7 @@ def test_tasks_that_are_not_repeated(project: Project) -> None:
     )
     project.run("fail.py")
     log = project.manage("vtworker", "--drain")
-    assert re.search(r"^dead  shop\.tasks\.charge …\w+ after 1 attempt: ConnectionError: refused; ", log, re.MULTILINE)
+    assert re.search(r"^dead  shop\.tasks\.charge …\w+ after 1 attempt: ConnectionError: closed; ", log, re.MULTILINE)
     assert re.search(r"^dead  shop\.tasks\.ship …\w+ after 1 attempt: GiveUp: no such order; ", log, re.MULTILINE)
     assert re.search(r"^retry shop\.tasks\.ship …\w+ attempt=1/10 TypeError", log, re.MULTILINE), log
     (project.folder / "again.py").write_text(
@@ -223,7 +225,7 @@ def test_leaving(project: Project) -> None:
     for command in (drain, dump, zero):
         project.manage(*command)
     project.manage("migrate", "vtqueue")
-    assert "Installed 2 object(s)" in project.manage("loaddata", dump[-1])
+    assert "Installed 3 object(s)" in project.manage("loaddata", dump[-1])
     project.manage(*zero)
     settings = project.folder / "mysite/settings.py"
     settings.write_text(settings.read_text() + "\nINSTALLED_APPS.remove('django_vtqueue')\ndel TASKS\n")
@@ -306,12 +308,28 @@ def test_worker_options(page: Path, heading: str) -> None:
     assert {code.split()[0] for cells in rows(page, heading) for code in codes(cells[0])} == own_flags()
 
 
+def test_queue_commands() -> None:
+    """docs/worker.md has each subcommand of vtqueue, with its options."""
+    table = [codes(cells[0]) for cells in rows(ROOT / "docs/worker.md", "`vtqueue` command")]
+    said = {(words[0], flag) for words in map(str.split, (row[0] for row in table)) for flag in words[1:]}
+    said = {(name, flag) for name, flag in said if flag.startswith("--")}
+    said |= {(row[0].split()[0], flag) for row in table for flag in row[1:]}
+    in_code = set()
+    for name, subcommand in SUBCOMMANDS.items():
+        parser = ArgumentParser()
+        subcommand.add_arguments(parser)
+        in_code |= {(name, flag) for action in parser._actions for flag in action.option_strings if len(flag) > 2}
+    aliases = {("purge", "--no-input")}
+    assert said == in_code - aliases - {(name, "--help") for name in SUBCOMMANDS}
+    assert {row[0].split()[0] for row in table} == set(SUBCOMMANDS)
+
+
 @every_page
 def test_commands_exist(page: Path) -> None:
     """Each command line, in consoles and in running text, is one that Django or this package takes."""
     text = page.read_text()
     lines = [*commands(page), *(code for code in codes(text) if code.startswith("python manage.py "))]
-    lines += re.findall(r"python manage\.py vtworker[^\n`>]*", text)
+    lines += re.findall(r"python manage\.py (?:vtworker|vtqueue)[^\n`>]*", text)
     for line in lines:
         if line.startswith("python manage.py "):
             name, *arguments = line.split()[2:]
@@ -322,7 +340,8 @@ def test_commands_exist(page: Path) -> None:
 
 def command_parser(name: str) -> CommandParser:
     core = Path(django.__file__).parent / "core/management/commands" / f"{name}.py"
-    app = {"vtworker": "django_vtqueue", "remove_stale_contenttypes": "django.contrib.contenttypes"}.get(name)
+    own = {"vtworker": "django_vtqueue", "vtqueue": "django_vtqueue"}
+    app = {**own, "remove_stale_contenttypes": "django.contrib.contenttypes"}.get(name)
     assert core.exists() or app, name
     command = load_command_class(app or "django.core", name)
     return command.create_parser("manage.py", name)

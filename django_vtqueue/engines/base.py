@@ -42,6 +42,10 @@ class Engine(ABC):
         """Return the database in a few words, for the log."""
 
     @abstractmethod
+    def path(self) -> str:
+        """Return the real path of the file that holds the database; "" if none does, so that nobody can copy it."""
+
+    @abstractmethod
     def private(self) -> bool:
         """Return whether this thread alone sees the database: it is in memory, or inside a transaction."""
 

@@ -97,6 +97,9 @@ class SQLiteEngine(Engine):
         synchronous = ("off", "normal", "full", "extra")[self._value("PRAGMA synchronous", {})]
         return f"{name} ({self._value('PRAGMA journal_mode', {})}, {synchronous})"
 
+    def path(self) -> str:
+        return str(self._value("SELECT file FROM pragma_database_list WHERE name = 'main'", {}))
+
     def private(self) -> bool:
         return self.connection.in_atomic_block or self.connection.is_in_memory_db()  # type: ignore[attr-defined]
 

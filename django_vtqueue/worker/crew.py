@@ -11,6 +11,7 @@ from ..backend import VTQueueBackend
 from ..bells import proves_death, remove
 from ..clock import from_instant, microseconds
 from ..engines import Engine
+from ..home import move_in
 from ..ids import shown_worker
 from ..jobs import Settlement
 from ..models import WorkerProcess
@@ -45,6 +46,7 @@ class Crew:
         )
         self._beat_at = 0.0  # monotonic
         self._beaten = 0  # an instant: after a step of the clock the last heartbeat is one of another time
+        self._moved_in = False
 
     @property
     def _rows(self):  # type: ignore[no-untyped-def]
@@ -64,6 +66,10 @@ class Crew:
             if not self._rows.filter(pk=self.worker.pk).update(heartbeat_at=now):
                 self.worker.started_at = from_instant(now)
                 self.worker.save(using=self.engine.alias, force_insert=True)
+            left = None if self._moved_in else move_in(self.engine, now)
+        if left:
+            logger.info("the jobs of this database were worked off on %s before; now they are here", left)
+        self._moved_in = True
         self._beat_at, self._beaten = time.monotonic() + HEARTBEAT, now
 
     def sign_off(self) -> None:

@@ -14,7 +14,8 @@ class Plan:
     ``max_jobs_per_process`` and ``max_memory`` (MiB): a child that has reached one of them is replaced.
 
     ``processes``: 1 for this process itself, more for children that run ``threads`` each. ``owns_process``: nothing
-    else lives in this process, so that it may be left while a job's code still runs.
+    else lives in this process, so that it may be left while a job's code still runs. ``adopt``: run the jobs of a
+    copied database also with DEBUG.
     """
 
     queues: tuple[str, ...] | None = None
@@ -22,6 +23,7 @@ class Plan:
     threads: int = 4
     drain: bool = False
     drain_retries: float = 0.0
+    adopt: bool = False
     max_jobs: int | None = None
     max_jobs_per_process: int | None = None
     max_memory: int | None = None

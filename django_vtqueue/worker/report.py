@@ -16,10 +16,13 @@ SLOW = 1.0  # seconds of run time from which a job is always worth its line
 
 
 class Report:
-    """Writes what became of jobs; ``everything``: a line for each, however many they are."""
+    """Writes what became of jobs; ``everything``: a line for each, however many they are.
 
-    def __init__(self, *, everything: bool = False) -> None:
-        self.everything = everything
+    ``option``: what names the backend on a command line.
+    """
+
+    def __init__(self, *, everything: bool = False, option: str = "") -> None:
+        self.everything, self.option = everything, option
         self.quiet = False  # successes are shown otherwise
         self.listeners: list[Callable[[Outcome], None]] = []
         self.ended = 0
@@ -64,11 +67,13 @@ class Report:
         """Write that a job has become a dead letter."""
         job = settlement.job
         logger.info(
-            "dead  %s after %d attempt%s: %s; requeue it in the admin, under Dead letters",
+            "dead  %s after %d attempt%s: %s; requeue: manage.py vtqueue requeue%s …%s",
             name(job),
             job.attempts,
             "" if job.attempts == 1 else "s",
             words(settlement),
+            self.option,
+            job.id[-8:],
         )
 
     def lost(self, job: HeldJob) -> None:

@@ -3,6 +3,7 @@
 from tests.settings import *  # noqa: F403
 from tests.settings import DATABASES, INSTALLED_APPS, TASKS, env
 
+DEBUG = env.bool("VTQUEUE_TEST_DEBUG", default=False)
 DATABASES["default"].update(env.json("VTQUEUE_TEST_CONNECTION", default={}))
 DATABASES["default"]["OPTIONS"]["timeout"] = env.float("VTQUEUE_TEST_TIMEOUT", default=20)
 INSTALLED_APPS += env.list("VTQUEUE_TEST_APPS", default=[])

@@ -43,9 +43,21 @@ def test_each_outcome_has_its_line(database: Database, drain: Drain) -> None:
     assert re.fullmatch(rf"retry {JOB} attempt=1/10 ConnectionError: refused; next in \d+\.\ds", retry)
     assert f"tasks.raise_later …{retried[-8:]}" in retry
     dead = line_of(worker, "dead ")
-    assert re.fullmatch(rf"dead  {JOB} after 1 attempt: BaseException: bare; requeue .+", dead)
+    assert re.fullmatch(
+        rf"dead  {JOB} after 1 attempt: BaseException: bare; requeue: manage\.py vtqueue requeue …\w+", dead
+    )
     assert f"tasks.raise_it …{dying[-8:]}" in dead
     assert re.fullmatch(r"vtworker [^:]+:\d+ done: 3 jobs", worker.lines("vtworker ")[-1])
+
+
+def test_the_line_of_a_dead_letter_ends_in_a_command(database: Database, drain: Drain, start: Start) -> None:
+    """What the line says, pasted into a shell, sends that letter round again."""
+    first, second = (database.enqueue(tasks.raise_it, "BaseException") for _ in range(2))
+    [line] = [line for line in drain().lines("dead ") if f"…{first[-8:]}" in line]
+    _, _, command = line.partition("; requeue: manage.py ")
+    assert start(MANAGE, *command.split()).wait() == 0
+    assert database.job(first)["state"] == "READY"
+    assert database.letter(second)
 
 
 def test_a_lost_lease_has_its_line(database: Database, start_worker: Start, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 from django.conf import settings
 from django.core.checks import Tags, run_checks
@@ -18,7 +18,6 @@ from django.db import DatabaseError
 
 from ...backend import VTQueueBackend
 from ...clock import microseconds
-from ...compat import DEFAULT_TASK_BACKEND_ALIAS, task_backends
 from ...engines import engine_for
 from ...ids import shown_worker
 from ...schema import mismatch
@@ -32,6 +31,8 @@ from ...worker.reload import run_with_reload, stop_with_parent
 from ...worker.report import Report
 from ...worker.stopping import Stopping
 from ...worker.trouble import Episode
+from ..backends import add_backend, backend_of, option_of
+from ..copies import refuse_copy
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -45,7 +46,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
-        add("--backend", default=DEFAULT_TASK_BACKEND_ALIAS, metavar="ALIAS", help="entry of TASKS (default: default)")
+        add_backend(parser)
         add("--queues", metavar="A,B", help="only these queues (default: all of the backend)")
         add("--threads", type=positive, metavar="N", help="jobs at a time (default: OPTIONS['threads'], or 4)")
         add(
@@ -66,6 +67,7 @@ class Command(BaseCommand):
         add("--max-memory", type=positive, metavar="MB", help="replace a child process that has grown to this size")
         add("--max-jobs", type=positive, metavar="N", help="exit after so many jobs")
         add("--shutdown-timeout", type=seconds, metavar="S", help="after a signal, give back what still runs then")
+        add("--adopt", action="store_true", help="with DEBUG: run the jobs that a copied database brought along")
         add("--reload", action="store_true", default=None, help="start anew when code changes (default with DEBUG)")
         add("--no-reload", action="store_false", dest="reload")
 
@@ -73,10 +75,12 @@ class Command(BaseCommand):
         owns_process = bool(getattr(self, "_called_from_command_line", False))
         backend = backend_of(options["backend"])
         plan = plan_of(options, backend, owns_process)
-        report = Report(everything=options["verbosity"] > 1)
+        report = Report(everything=options["verbosity"] > 1, option=option_of(backend))
         reload = settings.DEBUG and not plan.drain if options["reload"] is None else options["reload"]
         with log_lines(sys.stderr if owns_process else self.stderr, options["verbosity"]):
             import_task_modules(backend.settings.task_modules)
+            if not plan.adopt:
+                refuse_copy(backend)
             if reload and owns_process:
                 sys.exit(run_with_reload())
             if engine_for(backend.database).private():
@@ -92,6 +96,8 @@ class Command(BaseCommand):
         for message in run_checks(tags=[Tags.database], databases=[backend.database]):
             if message.id and message.id.startswith("vtqueue.") and not message.is_silenced():
                 logger.warning("%s (%s)", message.msg, message.id)
+        if not plan.adopt:
+            refuse_copy(backend)  # its tables may have come, or the file itself, while this one waited
         if plan.owns_process:
             sys.setswitchinterval(SWITCH_INTERVAL)
         worker = Worker(backend, plan, report)
@@ -122,24 +128,6 @@ class Command(BaseCommand):
             report.outcome(outcome)
 
 
-EXAMPLE = 'TASKS = {"default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend"}}'
-
-
-def backend_of(alias: str) -> VTQueueBackend:
-    """Return the backend of an alias; raise CommandError if it is not one of ours, or wrongly set up."""
-    ours = [name for name in task_backends if isinstance(task_backends[name], VTQueueBackend)]
-    if alias not in ours:
-        raise CommandError(
-            f"TASKS[{alias!r}] is not a django_vtqueue backend; "
-            + (f"use --backend {' or '.join(ours)}." if ours else "none is. Add one:\n\n" + EXAMPLE)
-        )
-    backend = cast(VTQueueBackend, task_backends[alias])
-    errors = [message for message in backend.check() if message.is_serious() and not message.is_silenced()]
-    if errors:
-        raise CommandError("\n".join(f"{error.msg} ({error.id})" for error in errors))
-    return backend
-
-
 def plan_of(options: dict[str, Any], backend: VTQueueBackend, owns_process: bool) -> Plan:
     """Return what the command line says; raise CommandError for queues that the backend does not have."""
     queues = tuple(name.strip() for name in (options["queues"] or "").split(",") if name.strip()) or None
@@ -154,6 +142,7 @@ def plan_of(options: dict[str, Any], backend: VTQueueBackend, owns_process: bool
         threads=options["threads"] or backend.settings.threads,
         drain=options["drain"],
         drain_retries=options["drain_retries"],
+        adopt=options["adopt"],
         max_jobs=options["max_jobs"],
         max_jobs_per_process=options["max_jobs_per_process"],
         max_memory=options["max_memory"],

@@ -1,0 +1,31 @@
+"""``manage.py vtqueue``: what people do with the queue of one backend, a subcommand for each."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from ...schema import mismatch
+from ..backends import add_backend, backend_of
+from ..subcommands import purge, requeue
+
+SUBCOMMANDS = {"purge": purge, "requeue": requeue}
+
+
+class Command(BaseCommand):
+    help = "Looks after the queue of one backend."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parsers = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
+        for name, subcommand in SUBCOMMANDS.items():
+            own = parsers.add_parser(name, help=subcommand.HELP, description=subcommand.HELP)
+            add_backend(own)
+            subcommand.add_arguments(own)
+
+    def handle(self, **options: Any) -> None:
+        backend = backend_of(options["backend"])
+        if problem := mismatch(backend.database):
+            raise CommandError(f"{problem}.")
+        for line in SUBCOMMANDS[options["subcommand"]].run(backend, options):
+            self.stdout.write(line)

@@ -1,0 +1,76 @@
+"""``vtqueue purge``: delete the jobs of queues that nobody holds."""
+
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.db.models import Count, Q
+
+from ... import states
+from ...backend import VTQueueBackend
+from ...engines import engine_for
+from ...models import Job
+
+HELP = "Deletes unfinished jobs, scheduled ones too, of the queues named; not those that a worker holds."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("queues", nargs="*", metavar="QUEUE")
+    parser.add_argument("--all", action="store_true", help="of every queue in this database")
+    parser.add_argument("--yes", "--noinput", "--no-input", action="store_true", help="do not ask")
+
+
+def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
+    """Delete what the command line says, once that is confirmed."""
+    database, engine = backend.database, engine_for(backend.database)
+    found = unfinished(database, engine.now())
+    names = chosen(backend, options, found)
+    free = {name: found[name][0] for name in names if found.get(name, (0, 0))[0]}
+    if free and not options["yes"]:
+        confirm(f"Delete {counted(sum(free.values()))} ({described(free)})?")
+    deleted = sum(engine.purge(name, engine.now()) for name in free)
+    yield f"Deleted {counted(deleted)}."
+    if held := sum(found[name][1] for name in names if name in found):
+        yield f"{counted(held)} held by a worker stayed; what a dead one holds comes back when its lease ends."
+
+
+def unfinished(database: str, now: int) -> dict[str, tuple[int, int]]:
+    """Return for each queue with unfinished jobs how many nobody holds, and how many a worker does."""
+    jobs = Job.objects.using(database).filter(finished_at__isnull=True)
+    held = Count("pk", filter=Q(state=states.RUNNING, visible_at__gt=now))
+    rows = jobs.values_list("queue_name").annotate(number=Count("pk"), held=held).order_by("queue_name")
+    return {name: (number - held, held) for name, number, held in rows}
+
+
+def chosen(backend: VTQueueBackend, options: dict[str, Any], found: dict[str, tuple[int, int]]) -> list[str]:
+    """Return the queues that the command line names; raise CommandError if it names none, or one unknown."""
+    there = (
+        f"Queues with unfinished jobs: {described({name: sum(counts) for name, counts in found.items()}) or 'none'}."
+    )
+    if bool(options["queues"]) == options["all"]:
+        raise CommandError(f"Name the queues to purge, or give --all. {there}")
+    known = backend.settings.queues | set(backend.settings.handler_queues()) | found.keys()
+    if backend.settings.queues and (unknown := sorted(set(options["queues"]) - known)):
+        raise CommandError(f"There is no queue {', '.join(unknown)}. {there}")
+    return sorted(found) if options["all"] else sorted(set(options["queues"]))
+
+
+def confirm(question: str) -> None:
+    """Ask; raise CommandError unless the answer is yes."""
+    try:
+        answer = input(f"{question} [y/N] ")
+    except EOFError:
+        raise CommandError(
+            "Nobody is there to confirm it, so nothing was deleted; --yes deletes without asking."
+        ) from None
+    if answer.strip().lower() not in ("y", "yes"):
+        raise CommandError("Nothing was deleted.")
+
+
+def counted(number: int) -> str:
+    return f"{number:,} job{'' if number == 1 else 's'}"
+
+
+def described(numbers: dict[str, int]) -> str:
+    return ", ".join(f"{name} {number:,}" for name, number in numbers.items())

@@ -1,0 +1,180 @@
+"""A database that was copied from elsewhere: with DEBUG its jobs are not run by mistake."""
+
+import io
+import shutil
+import signal
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connections, transaction
+from pytest_django import Settings
+
+from django_vtqueue.engines import engine_for
+from django_vtqueue.home import present
+from django_vtqueue.models import Home
+from tests.project import tasks
+
+from ..conftest import ALIAS
+from ..waiting import wait_until
+from .conftest import MANAGE, Start
+from .database import Database
+from .running import PATIENCE, Running
+
+MOVE = "INSERT INTO vtqueue_home VALUES (1, ?, ?, ?, 1780000000000000)"
+ELSEWHERE = ("web1:0", "/srv/shop/db.sqlite3", "1:1")
+DEBUG = {"VTQUEUE_TEST_DEBUG": "1"}
+
+
+@pytest.fixture
+def copied(database: Database) -> Database:
+    """Return a database that a worker on another machine worked off last, in the year 2026."""
+    database.write(MOVE, *ELSEWHERE)
+    return database
+
+
+def home(database: Database) -> tuple[str, str, str]:
+    [row] = database.rows("SELECT machine, path, file FROM vtqueue_home")
+    return row["machine"], row["path"], row["file"]
+
+
+def here() -> Home:
+    """Return the place of this process, and of the worker that it starts."""
+    place = present(engine_for(ALIAS))
+    assert place
+    return place
+
+
+def is_here(database: Database) -> bool:
+    return home(database) == (here().machine, str(database.path), here().file)
+
+
+def refused(worker: Running) -> bool:
+    return worker.wait() == 1 and "with DEBUG this worker refuses" in worker.log
+
+
+def test_a_worker_writes_where_it_works(database: Database, start_worker: Start) -> None:
+    """The first worker of a database makes its place known: machine, path, and file; then it works as ever."""
+    assert database.rows("SELECT 1 FROM vtqueue_home") == []
+    job_id = database.enqueue(tasks.add, 1, 2)
+    worker = start_worker(**DEBUG)
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    assert is_here(database)
+    assert "were worked off on" not in worker.log
+
+
+@pytest.mark.parametrize("arguments", [("--no-reload",), ("--drain",), ("--queues", "other", "--no-reload"), ()])
+def test_with_debug_a_worker_refuses(copied: Database, start: Start, arguments: tuple[str, ...]) -> None:
+    """With any command line it ends with code 1, says whose jobs these are and the two ways on, and touches none."""
+    job_id = copied.enqueue(tasks.add, 1, 2)
+    worker = start(MANAGE, "vtworker", *arguments, **DEBUG)
+    assert refused(worker)
+    assert worker.log.endswith(
+        "CommandError: The jobs of this database were last worked off on web1, /srv/shop/db.sqlite3 "
+        "(worker started 2026-05-28 20:26 UTC).\n"
+        "1 unfinished came with it. They might write to real people, so with DEBUG this worker refuses to run them.\n"
+        "To delete them:    manage.py vtqueue purge --all\n"
+        "To run them here:  manage.py vtworker --adopt\n"
+    )
+    assert copied.job(job_id)["claims"] == 0
+    assert home(copied) == ELSEWHERE
+
+
+def test_adopt(copied: Database, drain: Start, start_worker: Start) -> None:
+    """--adopt runs the jobs; from then on the database is at home here, and nobody asks again."""
+    first = copied.enqueue(tasks.add, 1, 2)
+    assert "worked off on web1, /srv/shop/db.sqlite3 before" in drain("--adopt", **DEBUG).log
+    assert copied.succeeded(first)
+    assert is_here(copied)
+    second = copied.enqueue(tasks.add, 3, 4)
+    drain(**DEBUG)
+    assert copied.succeeded(second)
+
+
+def test_purge_is_the_other_way(copied: Database, start: Start, start_worker: Start) -> None:
+    """After ``vtqueue purge --all`` there is nothing left to refuse: a worker takes over."""
+    copied.enqueue(tasks.add, 1, 2, run_after=None)
+    assert refused(start_worker(ready=False, **DEBUG))
+    assert start(MANAGE, "vtqueue", "purge", "--all", "--yes", **DEBUG).wait() == 0
+    start_worker(**DEBUG)
+    wait_until(lambda: is_here(copied), PATIENCE)
+
+
+def test_without_debug_a_worker_takes_over(copied: Database, drain: Start) -> None:
+    """In production a database that has moved is nothing special; the worker's log has a line."""
+    job_id = copied.enqueue(tasks.add, 1, 2)
+    worker = drain()
+    assert copied.succeeded(job_id)
+    assert worker.log.count("were worked off on web1, /srv/shop/db.sqlite3 before; now they are here") == 1
+    assert is_here(copied)
+
+
+def test_the_same_file_is_no_copy(database: Database, drain: Start) -> None:
+    """A container that is started anew has another name and the same volume: that is no reason to refuse."""
+    database.write(MOVE, "4f1c88a0:0", "/elsewhere", here().file)
+    job_id = database.enqueue(tasks.add, 1, 2)
+    drain(**DEBUG)
+    assert database.succeeded(job_id)
+    assert is_here(database)
+
+
+def test_another_file_in_the_same_place_is_no_copy(database: Database, drain: Start) -> None:
+    """A backup that was restored, or a file that VACUUM INTO has made: the same path on the same machine."""
+    database.write(MOVE, here().machine, here().path, "1:1")
+    job_id = database.enqueue(tasks.add, 1, 2)
+    drain(**DEBUG)
+    assert database.succeeded(job_id)
+    assert is_here(database)
+
+
+def test_a_real_copy(database: Database, drain: Start, start: Start, tmp_path: Path) -> None:
+    """A file that was worked off here and is copied beside itself is a copy, and the original is none."""
+    drain()
+    job_id = database.enqueue(tasks.add, 1, 2)
+    connections[ALIAS].close()
+    copy = Database(tmp_path / "copy.sqlite3", database.options["doorbells"])
+    shutil.copy(database.path, copy.path)
+    worker = start(MANAGE, "vtworker", "--no-reload", VTQUEUE_TEST_DB=str(copy.path), **DEBUG)
+    assert refused(worker)
+    assert f", {database.path} (worker started" in worker.log
+    assert copy.job(job_id)["claims"] == 0
+    drain(**DEBUG)
+    assert database.succeeded(job_id)
+
+
+def test_tables_that_come_later(database: Database, start: Start, start_worker: Start) -> None:
+    """A worker that waited for its tables looks before it begins, not only at its start."""
+    database.enqueue(tasks.add, 1, 2)
+    migrations = "django_migrations"
+    database.write(f"INSERT INTO {migrations} (app, name, applied) VALUES ('vtqueue', '9999_future', '2030-01-01')")
+    worker = start_worker(ready=False, **DEBUG)
+    worker.wait_for("Waiting for it.")
+    database.write(MOVE, *ELSEWHERE)
+    database.write(f"DELETE FROM {migrations} WHERE name = '9999_future'")
+    assert refused(worker)
+
+
+def test_a_worker_in_your_own_process(copied: Database, settings: Settings) -> None:
+    """``call_command`` obeys as well, also inside a transaction, where it runs the jobs in the caller's thread."""
+    job_id = copied.enqueue(tasks.add, 1, 2)
+    settings.DEBUG = True
+    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {**copied.options, "database": ALIAS}}}
+    for surroundings in (nullcontext(), transaction.atomic(using=ALIAS)):
+        with surroundings, pytest.raises(CommandError, match="with DEBUG this worker refuses"):
+            call_command("vtworker", drain=True)
+    assert copied.job(job_id)["claims"] == 0
+    call_command("vtworker", drain=True, adopt=True, verbosity=0, stderr=io.StringIO())
+    assert copied.succeeded(job_id)
+
+
+def test_the_row_is_written_once_a_start(database: Database, start_worker: Start) -> None:
+    """Its moment is that of the last start of a worker; heartbeats do not touch it."""
+    worker = start_worker()
+    [[first]] = wait_until(lambda: database.rows("SELECT worked_at FROM vtqueue_home"), PATIENCE)
+    [row] = database.workers()
+    assert first == row["started_at"]
+    worker.signal(signal.SIGTERM)
+    worker.wait()
+    start_worker()
+    wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_home WHERE worked_at > ?", first), PATIENCE)
