@@ -6,7 +6,7 @@ years. They are warnings at the most, so that none of them ever stands in the wa
 
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.core.checks import CheckMessage, Tags, Warning, register
 from django.db import connections
@@ -19,6 +19,7 @@ from .engines import database_of
 if FRAMEWORK_APP:  # the backport registers its check in its app's ready(), which may be what is missing
     import_module(f"{FRAMEWORK_APP}.checks")
 
+OFF, NORMAL = 0, 1  # PRAGMA synchronous
 SHORTEST_TIMEOUT = 10_000  # milliseconds: a backup, a migration or a checkpoint may hold the write lock for seconds
 
 BLOCK = """
@@ -34,12 +35,40 @@ ATOMIC_REQUESTS = (
     "so such requests run one after the other. Turn it off, or put @transaction.non_atomic_requests on those views."
 )
 
+POWER_LOSS = (
+    "synchronous is NORMAL: a power loss, or a crash of the operating system, may take back the last commits. A job "
+    "just enqueued may be gone, one just done may run again."
+)
+POWER_LOSS_HINT = (
+    "If that may happen to your jobs, put 'vtqueue.W006' into SILENCED_SYSTEM_CHECKS. If not, write "
+    "PRAGMA synchronous=FULL in its init_command: then each commit waits for the disk."
+)
+
 
 @register(Tags.database)
 def check_databases(*, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
     """Return warnings about those of ``databases`` that hold queues."""
-    ours = databases_of_queues() if databases else set()
-    return [message for alias in databases or () if alias in ours for message in look_at(connections[alias])]
+    return [message for connection in ours(databases) for message in look_at(connection)]
+
+
+@register(Tags.database, deploy=True)
+def check_durability(*, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """Return a warning where a power loss may take back what was committed.
+
+    That is a decision to be made once, for production, and NORMAL is the right one for most; so only ``--deploy`` asks.
+    """
+    found = ((connection, effective(connection)) for connection in ours(databases))
+    return [
+        Warning(f"{name_of(connection)}: {POWER_LOSS}", hint=POWER_LOSS_HINT, id="vtqueue.W006")
+        for connection, pragmas in found
+        if pragmas and pragmas.synchronous == NORMAL
+    ]
+
+
+def ours(databases: Sequence[str] | None) -> list[BaseDatabaseWrapper]:
+    """Return the connections of those databases that hold queues."""
+    holding = databases_of_queues() if databases else set()
+    return [connections[alias] for alias in databases or () if alias in holding]
 
 
 def databases_of_queues() -> set[str]:
@@ -50,35 +79,53 @@ def databases_of_queues() -> set[str]:
         return set()
 
 
-def look_at(connection: BaseDatabaseWrapper) -> list[CheckMessage]:
-    """Return warnings about one database; none about one in memory (tests), or one that cannot be opened."""
+class Pragmas(NamedTuple):
+    """What holds on a connection; ``patience`` in milliseconds."""
+
+    journal: str
+    synchronous: int
+    patience: int
+
+
+def effective(connection: BaseDatabaseWrapper) -> Pragmas | None:
+    """Return what holds on a database; None for one in memory (tests), or one that cannot be opened."""
     if connection.vendor != "sqlite":
-        return []
+        return None
     try:
         with connection.cursor() as cursor:
             file = cursor.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()[0]
-            journal = cursor.execute("PRAGMA journal_mode").fetchone()[0]
-            patience = cursor.execute("PRAGMA busy_timeout").fetchone()[0]
+            names = ("journal_mode", "synchronous", "busy_timeout")
+            pragmas = Pragmas(*(cursor.execute(f"PRAGMA {name}").fetchone()[0] for name in names))
     except Exception:  # whoever needs the database says so, with what is wrong
-        return []
-    if not file:
+        return None
+    return pragmas if file else None
+
+
+def look_at(connection: BaseDatabaseWrapper) -> list[CheckMessage]:
+    """Return warnings about one database."""
+    pragmas = effective(connection)
+    if pragmas is None:
         return []
     mode = connection.transaction_mode  # type: ignore[attr-defined]  # set anew by each connect
-    name = f"DATABASES[{connection.alias!r}]"
+    name = name_of(connection)
     hint = f"In {name}, beside what else its OPTIONS have:\n{BLOCK}"
     if connection.settings_dict["ATOMIC_REQUESTS"]:
         hint += f"\n{ATOMIC_REQUESTS}"
-    return [
-        Warning(f"{name}: {text}", hint=hint, id=f"vtqueue.{number}")
-        for number, text in faults(journal, mode, patience)
-    ]
+    return [Warning(f"{name}: {text}", hint=hint, id=f"vtqueue.{number}") for number, text in faults(pragmas, mode)]
 
 
-def faults(journal: str, mode: str | None, patience: int) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a journal mode, a transaction mode and a busy timeout (in milliseconds)."""
-    if journal != "wal":
-        yield "W001", f"its journal mode is {journal!r}, not WAL: whoever reads keeps the workers from writing."
+def name_of(connection: BaseDatabaseWrapper) -> str:
+    return f"DATABASES[{connection.alias!r}]"
+
+
+def faults(pragmas: Pragmas, mode: str | None) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a database's pragmas and its transaction mode."""
+    if pragmas.journal != "wal":
+        yield "W001", f"its journal mode is {pragmas.journal!r}, not WAL: whoever reads keeps the workers from writing."
     if mode not in ("IMMEDIATE", "EXCLUSIVE"):
         yield "W002", "its transactions do not begin IMMEDIATE: one that reads first fails when another has written."
-    if patience < SHORTEST_TIMEOUT:
-        yield "W003", f"a writer gives up with 'database is locked' after {patience / 1000:g} s; 10 s is the least."
+    if pragmas.patience < SHORTEST_TIMEOUT:
+        patience = pragmas.patience / 1000
+        yield "W003", f"a writer gives up with 'database is locked' after {patience:g} s; 10 s is the least."
+    if pragmas.synchronous == OFF:
+        yield "W005", "synchronous is OFF: a power loss may destroy the file, with all that is in it."

@@ -16,7 +16,7 @@ from django.db.backends.signals import connection_created
 from django.db.utils import ConnectionHandler
 from pytest_django import DjangoDbBlocker, Settings
 
-from django_vtqueue.checks import check_databases
+from django_vtqueue.checks import check_databases, check_durability
 from django_vtqueue.configuration import problems
 from tests.project import tasks as project_tasks
 from tests.project import transactional
@@ -93,12 +93,23 @@ def test_defaults_of_sqlite(jobs: Open) -> None:
         ({"timeout": 5}, ["vtqueue.W003"]),
         ({"timeout": 9.9}, ["vtqueue.W003"]),
         ({"timeout": 10}, []),
+        ({"init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF"}, ["vtqueue.W005"]),
+        ({"init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL"}, []),
     ],
 )
 def test_one_warning_for_each_setting(jobs: Open, change: dict[str, Any], expected: list[str]) -> None:
-    """Each setting has a warning of its own: WAL, IMMEDIATE, a timeout of 10 seconds or more."""
+    """Each setting has a warning of its own: WAL, IMMEDIATE, a timeout of 10 seconds or more, synchronous not OFF."""
     jobs(OPTIONS={**GOOD, **change})
     assert ids(warnings()) == expected
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("NORMAL", ["vtqueue.W006"]), ("FULL", []), ("EXTRA", []), ("OFF", [])])
+def test_what_a_power_loss_may_take_back(jobs: Open, mode: str, expected: list[str]) -> None:
+    """Where NORMAL may lose the last commits a deployment is told so; its hint, followed, leaves nothing to say."""
+    jobs(OPTIONS={**GOOD, "init_command": f"PRAGMA journal_mode=WAL; PRAGMA synchronous={mode}"})
+    found = check_durability(databases=["jobs"])
+    assert ids(found) == expected
+    assert all("PRAGMA synchronous=FULL" in (warning.hint or "") for warning in found)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
@@ -232,6 +243,17 @@ def test_check_touches_no_database(tmp_path: Path) -> None:
     said = project.manage("check", "--database", "default")
     assert said.startswith("exit 0\n")
     assert re.findall(r"vtqueue\.\w+", said) == ["vtqueue.W001", "vtqueue.W002", "vtqueue.W003"]
+
+
+def test_power_loss_is_a_question_of_deployment(tmp_path: Path) -> None:
+    """NORMAL, which the documentation recommends, is warned of by ``check --deploy`` only, and can be silenced."""
+    options = f'DATABASES["default"]["OPTIONS"] = {GOOD!r}'
+    project = Project(tmp_path, options)
+    assert "vtqueue" not in project.manage("check", "--database", "default")
+    assert "vtqueue" not in project.manage("check", "--deploy")
+    assert "(vtqueue.W006)" in project.manage("check", "--deploy", "--database", "default")
+    project = Project(tmp_path, f'{options}\nSILENCED_SYSTEM_CHECKS = ["vtqueue.W006"]')
+    assert "vtqueue" not in project.manage("check", "--deploy", "--database", "default")
 
 
 def test_migrate_and_worker(tmp_path: Path) -> None:
