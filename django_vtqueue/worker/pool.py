@@ -97,10 +97,10 @@ class Pool:
     def _execute(self, job: HeldJob) -> None:
         if not job.begun:
             job.attempts, job.started_at = 1, clock.now()
-        with self._lock:
-            self._running[job.key] = threading.get_ident()
         outcome = None
         try:
+            with self._lock:
+                self._running[job.key] = threading.get_ident()
             outcome = execute(job, self.backend)
             self._ended(job)
         except TaskTimeout as error:  # raised after the end of the task; it is raised only once

@@ -4,6 +4,7 @@ import os
 import signal
 from pathlib import Path
 
+from django_vtqueue.bells import proves_death
 from tests.project import tasks
 
 from ..waiting import wait_until
@@ -158,3 +159,43 @@ def test_a_child_that_does_not_read_stops_nobody(database: Database, start_worke
     wait_until(lambda: database.letter(hanging), 20)
     wait_until(lambda: database.succeeded(*large), PATIENCE)
     assert [entry["outcome"] for entry in database.history(hanging)] == ["timed out"]
+
+
+def test_the_bell_proves_death_only_when_the_last_child_has_ended(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """A killed worker's child that still runs holds the bell: until it has ended too, nobody takes its job."""
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    worker = start_worker("--processes", "2", "--threads", "1")
+    wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
+    [row] = database.workers()
+    [child] = map(int, lines(tmp_path / "started"))
+    os.kill(child, signal.SIGSTOP)  # it cannot notice that its worker is gone
+    try:
+        worker.kill()
+        assert alive(child)
+        assert not proves_death(row["doorbell"])
+    finally:
+        os.kill(child, signal.SIGKILL)
+    wait_until(lambda: proves_death(row["doorbell"]), PATIENCE)
+    start_worker()
+    wait_until(lambda: len(lines(tmp_path / "started")) == 2, PATIENCE)
+    (tmp_path / "go").touch()
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    assert [entry["outcome"] for entry in database.history(job_id)] == ["worker died"]
+
+
+def test_what_a_task_starts_can_be_stopped(database: Database, drain: Start) -> None:
+    """A child leaves signals to its worker, but the programs that its tasks start do not inherit that."""
+    job_id = database.enqueue(tasks.ignored_signals)
+    drain("--processes", "2")
+    ignored = database.result(job_id)
+    assert not ignored & (1 << signal.SIGTERM - 1 | 1 << signal.SIGINT - 1)
+
+
+def test_what_is_said_of_a_killed_task(database: Database, drain: Start) -> None:
+    """A task that its ``hard_timeout`` has killed is announced as one that ran for too long, not as a dead worker's."""
+    database.enqueue(tasks.hang)
+    log = drain("--processes", "2", VTQUEUE_TEST_DEBUG="1").log  # with DEBUG Django's logger writes to the console
+    assert "django_vtqueue.exceptions.TaskTimeout: It was ended after" in log
+    assert "WorkerDied" not in log

@@ -1,11 +1,16 @@
 """The rows of live workers. Their heartbeats are in test_together, which lasts long enough."""
 
+import signal
 import socket
 import time
 from pathlib import Path
 
+from django_vtqueue.backend import VTQueueBackend
+from django_vtqueue.engines import new_engine
+from django_vtqueue.worker.crew import Crew
 from tests.project import tasks
 
+from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
@@ -59,3 +64,18 @@ def test_a_worker_holds_no_job_before_it_is_known(database: Database, start_work
         time.sleep(0.3)  # the lock's length: less than the second until its next look at the others
     wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
     assert [row["pid"] for row in database.workers()] == [worker.pid]
+
+
+def test_another_backends_dead_worker_is_left_to_its_own(database: Database, start_worker: Start) -> None:
+    """Who finds a dead worker settles only the jobs of its own queues; the last one takes row and bell away."""
+    database.options["visibility_timeout"] = 600
+    killed = start_worker("--threads", "1")
+    job_id = database.enqueue(tasks.kill_worker.using(queue_name="emails"), "/dev/null")
+    assert killed.wait() == -signal.SIGKILL
+    [row] = database.workers()
+    engine = new_engine(ALIAS, traced=False)
+    for queue_name, settled, left in [("reports", [], True), ("emails", [job_id], False)]:
+        backend = VTQueueBackend("default", {"QUEUES": [queue_name], "OPTIONS": {"database": ALIAS}})
+        crew = Crew(engine, backend, "here:1:a", [queue_name], 1, "")
+        assert [ending.job.id for ending in crew.end_leases_of_the_dead()] == settled
+        assert bool(database.workers()) == Path(row["doorbell"]).exists() == left

@@ -2,10 +2,12 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from django_vtqueue.worker.reload import GRACE
 from tests.project import tasks
 
 from ..waiting import wait_until
@@ -132,3 +134,24 @@ def test_a_worker_does_not_outlive_its_parent(database: Database, parent: Runnin
     wait_until(lambda: not is_ours(worker), PATIENCE)
     assert f":{worker} done: 0 jobs" in parent.log
     assert database.workers() == []
+
+
+def test_a_killed_worker_is_started_again(database: Database, parent: Running) -> None:
+    """A worker that somebody kills (the system, for its memory) is replaced, without a change of the code."""
+    os.kill(parent.wait_ready(), signal.SIGKILL)
+    parent.wait_for("the worker was killed by signal 9; starting anew")
+    parent.wait_ready(times=2)
+    assert answer(database) == "first"
+
+
+def test_a_stop_waits_for_the_job(database: Database, parent: Running, tmp_path: Path) -> None:
+    """The few seconds that a job has after a change of the code are no limit to a stop by a signal."""
+    running = database.enqueue(tasks.hold, str(tmp_path))
+    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    parent.signal(signal.SIGTERM)
+    stopped = time.monotonic()
+    wait_until(lambda: parent.ended() or time.monotonic() > stopped + GRACE + 1, PATIENCE)
+    (tmp_path / "go").touch()
+    assert parent.wait() == 0
+    assert database.succeeded(running)
+    assert database.history(running) == []

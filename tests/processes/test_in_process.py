@@ -1,0 +1,89 @@
+"""Workers in a process that has other things to do: ``call_command("vtworker", drain=True)``."""
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db.models.signals import post_delete
+from pytest_django import Settings
+
+from django_vtqueue.compat import task_finished
+from tests.project import tasks
+
+from ..conftest import ALIAS
+from ..waiting import wait_until
+from .conftest import Start
+from .database import Database
+from .running import PATIENCE
+
+Work = Callable[..., str]
+
+
+@pytest.fixture
+def work(database: Database, settings: Settings) -> Work:
+    """Return a function that drains the queue in this process, and returns the log."""
+    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {**database.options, "database": ALIAS}}}
+
+    def work(**options: Any) -> str:
+        log = io.StringIO()
+        call_command("vtworker", drain=True, stderr=log, **options)
+        return log.getvalue()
+
+    return work
+
+
+@pytest.fixture
+def deletions() -> Iterator[list[object]]:
+    """Listen to every deletion, as an audit log does: Django then begins a transaction for each."""
+    seen: list[object] = []
+
+    def receiver(instance: object, **kwargs: Any) -> None:
+        seen.append(instance)
+
+    post_delete.connect(receiver)
+    yield seen
+    post_delete.disconnect(receiver)
+
+
+def test_it_has_no_children(database: Database, work: Work) -> None:
+    """``processes`` is for a process of one's own: here the jobs run in threads of the caller's."""
+    database.options["processes"] = 2
+    job_ids = [database.enqueue(tasks.where) for _ in range(2)]
+    work(processes=2)
+    assert {database.result(job_id)[0] for job_id in job_ids} == {os.getpid()}
+
+
+def test_a_slow_receiver_keeps_no_other_job_waiting(database: Database, work: Work) -> None:
+    """While a receiver of task_finished takes its time over one job, the next one runs, and is settled."""
+    first, second = (database.enqueue(tasks.add, number, 0) for number in range(2))
+    heard, waited = [], []
+
+    def receiver(task_result: Any, **kwargs: Any) -> None:
+        heard.append(task_result.id)
+        if len(heard) == 1:
+            waited.append(wait_until(lambda: database.succeeded(first, second)))
+
+    task_finished.connect(receiver)
+    try:
+        work(threads=1)
+    finally:
+        task_finished.disconnect(receiver)
+    assert waited == [True]
+    assert len(heard) == 2
+
+
+def test_where_every_deletion_is_listened_to(
+    database: Database, work: Work, start_worker: Start, deletions: list[object]
+) -> None:
+    """A worker takes its own row away, and that of a dead one, without the transaction that deleting would begin."""
+    killed = start_worker()
+    wait_until(database.workers, PATIENCE)
+    killed.kill()
+    job_id = database.enqueue(tasks.add, 1, 2)
+    assert "waiting" not in work()
+    assert database.succeeded(job_id)
+    assert database.workers() == []
+    assert deletions == []

@@ -1,0 +1,120 @@
+"""The soft time limit under stress, and what a pool makes of an exception that comes at the worst moment."""
+
+import itertools
+import json
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from django_vtqueue import states
+from django_vtqueue.backend import VTQueueBackend
+from django_vtqueue.exceptions import TaskTimeout
+from django_vtqueue.execution import Outcome
+from django_vtqueue.ids import new_id
+from django_vtqueue.jobs import HeldJob
+from django_vtqueue.limits import Timekeeper
+from django_vtqueue.worker.pool import Pool
+from django_vtqueue.worker.report import Silence
+
+from .conftest import ALIAS
+
+PATIENCE = 10  # seconds
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Have threads interrupt one another as often as they can."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+def test_short_limits(restless: None) -> None:
+    """However short its limit is, TaskTimeout strikes inside the block, or not at all; the timekeeper lives on."""
+    timekeeper, struck, escaped = Timekeeper(), [], []
+
+    def work(seed: int) -> None:
+        chance = random.Random(seed)
+        try:
+            for number in range(400):
+                try:
+                    with timekeeper.limit(chance.random() * 0.0002):
+                        for _ in range(chance.randrange(3000)) if number % 3 else itertools.repeat(None):
+                            pass
+                except TaskTimeout:
+                    struck.append(number)
+                for _ in range(100):  # it would strike here if it escaped
+                    pass
+        except BaseException as error:
+            escaped.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads), "a lock was never given back"
+    assert escaped == []
+    assert len(struck) >= 4 * 134
+
+
+def held_job(number: int) -> HeldJob:
+    """Return a job as a worker holds it."""
+    return HeldJob(
+        id=new_id(),
+        queue_name="default",
+        task_path="tests.project.tasks.add",
+        priority=0,
+        claims=1,
+        attempts=1,
+        max_attempts=1,
+        worker_id="here:1:a",
+        lease_us=60_000_000,
+        enqueued_at=0,
+        due_at=0,
+        started_at=0,
+        visible_at=60_000_000,
+        payload=json.dumps({"args": [number, number], "kwargs": {}}),
+        history="[]",
+    )
+
+
+class Policy:
+    """The policy of a queue; when a job that has succeeded asks how long to keep it, its time is up."""
+
+    def __init__(self, policy: object, time_is_up: Callable[[], None]) -> None:
+        self.policy, self.time_is_up = policy, time_is_up
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "result_ttl":
+            self.time_is_up()
+        return getattr(self.policy, name)
+
+
+def test_a_time_limit_that_comes_too_late(sqlite_file: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A job whose time is up just after its task has ended has one outcome, and its thread goes on with the next."""
+    backend = VTQueueBackend("default", {"QUEUES": [], "OPTIONS": {"database": ALIAS}})
+    first, second = held_job(1), held_job(2)
+    usual = backend.settings.policy("default")
+    policies = iter([Policy(usual, lambda: pool.end(first)), usual, usual])
+    backend.settings = SimpleNamespace(  # type: ignore[assignment]
+        policy=lambda name: next(policies), task_modules=(), letter_ttl=lambda name: None
+    )
+    outcomes: SimpleQueue[Outcome] = SimpleQueue()
+    pool = Pool(1, backend, Silence(), outcomes.put)
+    pool.start()
+    for job in (first, second):
+        pool.run(job)
+    late, next_ = (outcomes.get(timeout=PATIENCE) for _ in range(2))
+    pool.stop(PATIENCE)
+    assert (late.job, late.settlement.state, type(late.exception)) == (first, states.FAILED, TaskTimeout)
+    assert (next_.job, next_.settlement.state) == (second, states.SUCCESSFUL)
+    assert outcomes.empty()
+    assert "a worker thread met an error" not in caplog.text
