@@ -1,0 +1,22 @@
+"""Tasks for storms and soaks: short, and each execution is seen from outside."""
+
+import os
+import random
+import time
+from pathlib import Path
+
+from django_vtqueue import TaskContext, task
+
+
+def sign(context: TaskContext, folder: str) -> None:
+    """Write a line to the file of this process, in one piece: the job and who has claimed it."""
+    result = context.task_result
+    with (Path(folder) / str(os.getpid())).open("a") as file:
+        file.write(f"{result.id.replace('-', '')} {result.worker_ids[-1]}\n")
+
+
+@task(takes_context=True, backoff=0.1)
+def short(context: TaskContext, folder: str) -> None:
+    """Take some milliseconds."""
+    sign(context, folder)
+    time.sleep(random.uniform(0, 0.02))
