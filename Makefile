@@ -2,11 +2,17 @@
 PYTHON ?= python3
 BIN = .venv/bin
 
-.PHONY: test demo lint format types wheel test-oldest test-newest matrix clean
+.PHONY: test faults demo lint format types wheel test-oldest test-newest matrix clean
 .SECONDARY:
 
 test: .venv/.installed
 	$(BIN)/python -m pytest
+
+# What `make test` does in seconds to workers, disks and clocks, for as long as you like: `make faults MINUTES=15`.
+# The soak lasts that long; the other tests take a larger number of jobs or examples instead.
+MINUTES ?= 15
+faults: .venv/.installed
+	VTQUEUE_FAULT_MINUTES=$(MINUTES) $(BIN)/python -m pytest -s tests/faults
 
 demo: .venv/.installed
 	$(BIN)/python example_project/demo.py

@@ -5,7 +5,7 @@ import random
 import time
 from pathlib import Path
 
-from django_vtqueue import TaskContext, task
+from django_vtqueue import ClaimedJob, TaskContext, task
 
 
 def sign(context: TaskContext, folder: str) -> None:
@@ -20,3 +20,30 @@ def short(context: TaskContext, folder: str) -> None:
     """Take some milliseconds."""
     sign(context, folder)
     time.sleep(random.uniform(0, 0.02))
+
+
+@task(takes_context=True, backoff=0.1)
+def long(context: TaskContext, folder: str) -> None:
+    """Take a second or two."""
+    sign(context, folder)
+    time.sleep(random.uniform(0.5, 2))
+
+
+@task(takes_context=True, backoff=0.1)
+def flaky(context: TaskContext, folder: str) -> None:
+    """Fail twice."""
+    sign(context, folder)
+    if context.attempt <= 2:
+        raise ConnectionError("refused")
+
+
+@task(takes_context=True, max_attempts=1)
+def failing(context: TaskContext, folder: str) -> None:
+    """Fail for good."""
+    sign(context, folder)
+    raise LookupError("x" * 1000)
+
+
+def handle(job: ClaimedJob) -> None:
+    """Take a raw payload."""
+    time.sleep(job.payload["seconds"])
