@@ -8,7 +8,7 @@ import django
 if __name__ == "__main__":
     django.setup()
     from django_vtqueue import enqueue_many
-    from tests.faults.disk import promise
+    from tests.faults.writes import promise
     from tests.project.storms import short
 
     count, folder = int(sys.argv[1]), sys.argv[2]

@@ -12,8 +12,8 @@ import pytest
 from ..processes.conftest import Start
 from ..processes.database import Database
 from ..processes.running import Running
-from .disk import Disk, Event, compile_shim, events, everything, nothing, some
 from .scale import scaled
+from .writes import Disk, Event, compile_shim, events, everything, nothing, some
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler is needed to see the syncs")
 

@@ -1,4 +1,4 @@
-"""What a disk may hold after the machine has crashed at any moment, from the log of all writes and syncs (disk.c)."""
+"""What a disk may hold after the machine has crashed at any moment, from the log of all writes and syncs (writes.c)."""
 
 import os
 import random
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-SOURCE = Path(__file__).with_name("disk.c")
+SOURCE = Path(__file__).with_name("writes.c")
 RECORD = struct.Struct("<ccIq")
 WRITE, TRUNCATE, BEGIN, END, PROMISE = b"W", b"T", b"B", b"E", b"P"
 SECTOR = 512
@@ -25,8 +25,8 @@ class Event(NamedTuple):
 
 
 def compile_shim(folder: Path) -> Path:
-    """Compile disk.c."""
-    library = folder / "disk.so"
+    """Compile writes.c."""
+    library = folder / "writes.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(SOURCE)], check=True)
     return library
 
