@@ -15,6 +15,7 @@ import django
 MOST_UNFINISHED = 300
 PAUSE = 0.1  # seconds
 RAW = "raw"  # the queue of the payloads
+COUNTER = "counter"  # what the transactional tasks increment
 
 
 def burst(folder: str) -> Iterator[tuple[str, str, int]]:
@@ -22,7 +23,7 @@ def burst(folder: str) -> Iterator[tuple[str, str, int]]:
     from django.utils import timezone
 
     from django_vtqueue import Queue, clock, enqueue_many
-    from tests.project import storms
+    from tests.project import storms, transactional
 
     def enqueued(kind: str, task: Any, count: int) -> Iterator[tuple[str, str, int]]:
         for result in enqueue_many(task, [((folder,), {})] * count):
@@ -31,6 +32,7 @@ def burst(folder: str) -> Iterator[tuple[str, str, int]]:
     yield from enqueued("short", storms.short, 6)
     yield from enqueued("flaky", storms.flaky, 1)
     yield from enqueued("failing", storms.failing, 1)
+    yield "transactional", transactional.count.enqueue(COUNTER).id, 0
     if random.random() < 0.2:
         yield "long", storms.long.enqueue(folder).id, 0
     due = timezone.now() + timedelta(seconds=random.uniform(0, 3))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.project import storms
+from tests.project import storms, transactional
 
 from ..processes.conftest import Start
 from ..processes.database import Database
@@ -18,6 +18,7 @@ from .scale import scaled
 from .storm import Storm
 
 JOBS = scaled(1_500, 20_000)
+INCREMENTS = scaled(500, 20_000)
 PATIENCE = scaled(60, 900)
 CHILD = re.compile(r"Process (\d+) of its worker died")
 
@@ -48,13 +49,16 @@ def in_flight_at_a_kill(entry: dict[str, Any], storm: Storm) -> bool:
     return max(storm.kills.get(pid, 0), storm.kills.get(worker, 0)) >= entry["started"]
 
 
-@pytest.mark.parametrize(
+KINDS = pytest.mark.parametrize(
     "arguments",
     [
         pytest.param(["--threads", "4"], id="threads"),
         pytest.param(["--processes", "2", "--threads", "2"], id="processes"),
     ],
 )
+
+
+@KINDS
 def test_a_storm_loses_nothing(database: Database, start_worker: Start, tmp_path: Path, arguments: list[str]) -> None:
     """Each job is acknowledged once, and begun again only if a kill had met it; its history names each of them.
 
@@ -76,3 +80,19 @@ def test_a_storm_loses_nothing(database: Database, start_worker: Start, tmp_path
     assert times <= Counter({job: 1 + met.get(job, 0) for job in published})
     assert sum(met.values()), "no kill met a job"
     print(f"{JOBS} jobs, {len(storm.kills)} kills met {sum(met.values())} attempts, {runs.total()} executions")
+
+
+@KINDS
+def test_transactional_increments(database: Database, start_worker: Start, arguments: list[str]) -> None:
+    """A counter that transactional tasks increment ends at their number, though the same storm meets them."""
+    ledger = Ledger(database)
+    database.write("INSERT INTO project_effect (name, value) VALUES ('counter', 0)")
+    published = database.enqueue_many(transactional.count, [("counter",)] * INCREMENTS)
+    storm = Storm(start_worker, *arguments)
+    work_off(storm, database)
+    assert database.rows("SELECT value FROM project_effect")[0]["value"] == INCREMENTS
+    assert ledger.acknowledged() == dict.fromkeys(published, 1)
+    assert ledger.buried() == {}
+    met = sum(map(len, attempts_ended(database).values()))
+    assert met, "no kill met a job"
+    print(f"{INCREMENTS} increments, {len(storm.kills)} kills met {met} attempts")

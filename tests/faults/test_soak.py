@@ -10,7 +10,7 @@ from ..processes.database import Database
 from ..processes.running import Running
 from ..waiting import wait_until
 from .ledger import Ledger
-from .load import RAW
+from .load import COUNTER, RAW
 from .scale import MINUTES, scaled
 from .vitals import Vitals, fifths
 from .weather import Weather
@@ -67,6 +67,7 @@ def check_vitals(vitals: Vitals) -> None:
 def test_a_soak(database: Database, start: Start, start_worker: Start, tmp_path: Path) -> None:
     """Under mixed load and all kinds of faults every job ends once, memory stays flat, and the WAL bounded."""
     database.options |= OPTIONS
+    database.write("INSERT INTO project_effect (name, value) VALUES (?, 0)", COUNTER)
     ledger, folder = Ledger(database), tmp_path / "executed"
     folder.mkdir()
     weather = Weather(database, start_worker)
@@ -93,6 +94,8 @@ def test_a_soak(database: Database, start: Start, start_worker: Start, tmp_path:
     for pid, samples in vitals.memory.items():
         print(f"worker {pid}: {fifths(samples)} MiB, {vitals.files[pid][0]} to {vitals.files[pid][-1]} files")
     check_counts(jobs, ledger)
+    [counter] = database.rows("SELECT value FROM project_effect")
+    assert counter["value"] == sum(job.kind == "transactional" for job in jobs)
     check_vitals(vitals)
     assert {worker.process.returncode for worker in weather.ended} <= {0, -9, -15}
     assert [worker.log for worker in weather.ended if "Traceback" in worker.log] == []
