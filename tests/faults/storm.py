@@ -13,29 +13,35 @@ from ..processes.conftest import Start
 from ..processes.running import READY, Running
 
 INTERVAL = 0.5  # seconds between two kills
+PROGRESS = 50  # jobs
 
 
 class Storm:
-    """``count`` workers with ``arguments``; each kill is noted with its moment (microseconds)."""
+    """``count`` workers with ``arguments`` for ``jobs`` jobs; each kill is noted with its moment (microseconds)."""
 
-    def __init__(self, start_worker: Start, *arguments: str, count: int = 4, seed: int = 1) -> None:
+    def __init__(self, start_worker: Start, *arguments: str, jobs: int, count: int = 4, seed: int = 1) -> None:
         self._start_worker, self._arguments = start_worker, arguments
         self._random = random.Random(seed)
         self.kills: dict[int, int] = {}
         self.workers = [self._start() for _ in range(count)]
-        self._kill_at = time.monotonic()
+        self._kill_at, self._unfinished = time.monotonic(), jobs
 
     def _start(self) -> Running:
         return self._start_worker(*self._arguments, ready=False)
 
-    def blow(self) -> None:
-        """Kill a random worker, or a child of one, if it is time and one has begun to work; replace who has died."""
+    def blow(self, unfinished: int) -> None:
+        """Kill a random worker, or a child of one, if it is time; replace who has died.
+
+        Between two kills some jobs are finished: workers that start slowly must not all be killed before they work.
+        """
+        if time.monotonic() < self._kill_at or unfinished > self._unfinished - PROGRESS:
+            return
         ready = [worker.pid for worker in self.workers if READY.search(worker.log)]
-        if time.monotonic() < self._kill_at or not ready:
+        if not ready:
             return
         self.kill(self._random.choice([*ready, *(child for pid in ready for child in children(pid))]))
         self.workers = [self._start() if worker.ended() else worker for worker in self.workers]
-        self._kill_at = time.monotonic() + INTERVAL
+        self._kill_at, self._unfinished = time.monotonic() + INTERVAL, unfinished
 
     def kill(self, pid: int) -> None:
         with suppress(ProcessLookupError):  # a child whose worker has just been killed
@@ -51,10 +57,6 @@ class Storm:
             worker.signal(signal.SIGTERM)
         for worker in self.workers:
             assert worker.wait() in (0, -signal.SIGTERM), worker.log  # one that has not begun yet dies of it
-
-    def was_killed(self, worker_id: str, claimed_at: int) -> bool:
-        """Return whether a worker was killed after it had claimed at ``claimed_at``."""
-        return self.kills.get(int(worker_id.split(":")[1]), 0) >= claimed_at
 
 
 def children(pid: int) -> list[int]:
