@@ -14,20 +14,23 @@ from ..processes.running import READY, Running
 
 INTERVAL = 0.5  # seconds between two kills
 PROGRESS = 50  # jobs
+THREADS = ("--threads", "4")
+PROCESSES = ("--processes", "2", "--threads", "2")
+FLEET = (THREADS, PROCESSES, THREADS, PROCESSES)
 
 
 class Storm:
-    """``count`` workers with ``arguments`` for ``jobs`` jobs; each kill is noted with its moment (microseconds)."""
+    """Four workers, two with children, for ``jobs`` jobs; each kill is noted with its moment (microseconds)."""
 
-    def __init__(self, start_worker: Start, *arguments: str, jobs: int, count: int = 4, seed: int = 1) -> None:
-        self._start_worker, self._arguments = start_worker, arguments
+    def __init__(self, start_worker: Start, jobs: int, seed: int = 1) -> None:
+        self._start_worker = start_worker
         self._random = random.Random(seed)
         self.kills: dict[int, int] = {}
-        self.workers = [self._start() for _ in range(count)]
+        self.workers = [self._start(arguments) for arguments in FLEET]
         self._kill_at, self._unfinished = time.monotonic(), jobs
 
-    def _start(self) -> Running:
-        return self._start_worker(*self._arguments, ready=False)
+    def _start(self, arguments: tuple[str, ...]) -> Running:
+        return self._start_worker(*arguments, ready=False)
 
     def blow(self, unfinished: int) -> None:
         """Kill a random worker, or a child of one, if it is time; replace who has died.
@@ -40,7 +43,9 @@ class Storm:
         if not ready:
             return
         self.kill(self._random.choice([*ready, *(child for pid in ready for child in children(pid))]))
-        self.workers = [self._start() if worker.ended() else worker for worker in self.workers]
+        for number, worker in enumerate(self.workers):
+            if worker.ended():
+                self.workers[number] = self._start(FLEET[number])
         self._kill_at, self._unfinished = time.monotonic() + INTERVAL, unfinished
 
     def kill(self, pid: int) -> None:

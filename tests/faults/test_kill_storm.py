@@ -6,8 +6,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.project import storms, transactional
 
 from ..processes.conftest import Start
@@ -17,7 +15,7 @@ from .ledger import Ledger
 from .scale import scaled
 from .storm import Storm
 
-JOBS = scaled(1_500, 20_000)
+JOBS = scaled(2_000, 20_000)
 INCREMENTS = scaled(500, 20_000)
 PATIENCE = scaled(120, 1_800)
 CHILD = re.compile(r"Process (\d+) of its worker died")
@@ -49,25 +47,15 @@ def in_flight_at_a_kill(entry: dict[str, Any], storm: Storm) -> bool:
     return max(storm.kills.get(pid, 0), storm.kills.get(worker, 0)) >= entry["started"]
 
 
-both_kinds = pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param(["--threads", "4"], id="threads"),
-        pytest.param(["--processes", "2", "--threads", "2"], id="processes"),
-    ],
-)
-
-
-@both_kinds
-def test_a_storm_loses_nothing(database: Database, start_worker: Start, tmp_path: Path, arguments: list[str]) -> None:
+def test_a_storm_loses_nothing(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """Each job is acknowledged once, and begun again only if a kill had met it; its history names each of them.
 
-    Four workers, one of which, or a child of one, is killed every half second.
+    Four workers, of which one, or a child of one, is killed every half second.
     """
     ledger, folder = Ledger(database), tmp_path / "executed"
     folder.mkdir()
     published = database.enqueue_many(storms.short, [(str(folder),)] * JOBS)
-    storm = Storm(start_worker, *arguments, jobs=len(published))
+    storm = Storm(start_worker, len(published))
     work_off(storm, database)
 
     claims, runs, ended = ledger.claims(), executions(folder), attempts_ended(database)
@@ -82,13 +70,12 @@ def test_a_storm_loses_nothing(database: Database, start_worker: Start, tmp_path
     print(f"{JOBS} jobs, {len(storm.kills)} kills met {sum(met.values())} attempts, {runs.total()} executions")
 
 
-@both_kinds
-def test_transactional_increments(database: Database, start_worker: Start, arguments: list[str]) -> None:
+def test_transactional_increments(database: Database, start_worker: Start) -> None:
     """A counter that transactional tasks increment ends at their number, though the same storm meets them."""
     ledger = Ledger(database)
     database.write("INSERT INTO project_effect (name, value) VALUES ('counter', 0)")
     published = database.enqueue_many(transactional.count, [("counter",)] * INCREMENTS)
-    storm = Storm(start_worker, *arguments, jobs=len(published))
+    storm = Storm(start_worker, len(published))
     work_off(storm, database)
     assert database.rows("SELECT value FROM project_effect")[0]["value"] == INCREMENTS
     assert ledger.acknowledged() == dict.fromkeys(published, 1)

@@ -11,13 +11,12 @@ from contextlib import suppress
 from ..processes.conftest import Start
 from ..processes.database import Database
 from ..processes.running import READY, Running
-from .storm import children
+from .storm import PROCESSES, THREADS, children
 
 LONGEST_LOCK = 3.0  # seconds
 LONGEST_STOP = 4.0  # seconds: longer than a lease
 BETWEEN = (0.3, 1.5)  # seconds between two faults
-THREADS = ["--threads", "4"]
-PROCESSES = ["--processes", "2", "--threads", "2", "--max-jobs-per-process", "500"]
+RECYCLED = (*PROCESSES, "--max-jobs-per-process", "500")
 
 
 class Weather:
@@ -26,15 +25,15 @@ class Weather:
     def __init__(self, database: Database, start_worker: Start, seed: int = 1) -> None:
         self._database, self._start_worker = database, start_worker
         self._random = random.Random(seed)
-        self.lasting = [self._start(THREADS), self._start(PROCESSES)]
-        self.others = [self._start(THREADS), self._start(PROCESSES)]
+        self.lasting = [self._start(THREADS), self._start(RECYCLED)]
+        self.others = [self._start(THREADS), self._start(RECYCLED)]
         self.faults: Counter[str] = Counter()
         self.ended: list[Running] = []
         self._at = time.monotonic()
         self._stopped: dict[int, float] = {}  # which process goes on when
         self._lock: threading.Thread | None = None
 
-    def _start(self, arguments: list[str]) -> Running:
+    def _start(self, arguments: tuple[str, ...]) -> Running:
         return self._start_worker(*arguments, ready=False)
 
     def change(self) -> None:
@@ -45,7 +44,7 @@ class Weather:
         for number, worker in enumerate(self.others):
             if worker.ended():
                 self.ended.append(worker)
-                self.others[number] = self._start([THREADS, PROCESSES][number])
+                self.others[number] = self._start((THREADS, RECYCLED)[number])
         if now >= self._at:
             self._random.choice([self.kill, self.kill_child, self.restart, self.stop, self.lock])()
             self._at = now + self._random.uniform(*BETWEEN)
