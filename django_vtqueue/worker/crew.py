@@ -54,7 +54,7 @@ class Crew:
 
     def forget(self) -> None:
         """Have the next beat write this worker's row at once: it may be gone."""
-        self._beat_at = 0.0
+        self._beat_at, self._moved_in = 0.0, False
 
     def beat(self) -> None:
         """Write that this worker is alive, once a heartbeat."""
