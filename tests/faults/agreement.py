@@ -1,0 +1,119 @@
+"""A queue and its model side by side: what both know, and what must hold after each step."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.db import connections
+from hypothesis.stateful import RuleBasedStateMachine, invariant
+
+from django_vtqueue import LeaseLost, Queue, history, states
+from django_vtqueue.claims import collect, take
+from django_vtqueue.engines import new_engine
+from django_vtqueue.jobs import HeldJob, Key, Scope, Settlement
+from django_vtqueue.queue import ClaimedJob
+from tests.fake_clock import FakeClock
+
+from .model import DIAGRAM, Model, ModelJob
+
+NAMES = ("a", "b")
+LEASES, BUDGETS = {"a": 7, "b": 3}, {"a": 2, "b": 1}  # seconds and attempts, of the Queue objects
+RUNNING = states.RUNNING
+
+TABLES = """
+SELECT id, queue_name, task_path = '', priority, max_attempts, lease_us, state, claims, attempts, worker_id, visible_at,
+    finished_at, expires_at, history FROM vtqueue_job
+UNION ALL
+SELECT id, queue_name, task_path = '', priority, max_attempts, lease_us, 'FAILED', claims, attempts, worker_id, died_at,
+    died_at, expires_at, history FROM vtqueue_deadletter"""
+
+
+class Agreement(RuleBasedStateMachine):
+    """A queue, a model of it, and all rights to settle that were ever given; the clock stands still."""
+
+    def __init__(self, alias: str, clock: FakeClock) -> None:
+        super().__init__()
+        self.alias, self.clock, self.engine = alias, clock, new_engine(alias, traced=False)
+        self.model = Model()
+        self.queues = {
+            name: Queue(name, alias, visibility_timeout=LEASES[name], max_attempts=BUDGETS[name]) for name in NAMES
+        }
+        self.workers = ["w0.1", "w1.1", "w2.1"]
+        self.tokens: list[tuple[HeldJob, ClaimedJob | None]] = []  # with what people who use a Queue have of it
+        self.claimed: set[Key] = set()
+        self.before: dict[str, str] = {}
+        for table in ("job", "deadletter"):
+            self.run(f"DELETE FROM vtqueue_{table}")
+
+    # What holds then
+
+    @invariant()
+    def tables_and_model_agree(self) -> None:
+        """No job is lost or invented, and of each everything is as it should be, its history too."""
+        found = {row[0]: (*row[1:-1], kept(row[-1])) for row in self.run(TABLES)}
+        assert found == self.model.rows()
+        self.steps_are_in_the_diagram({job_id: row[5] for job_id, row in found.items()})
+        self.one_holder_at_a_time({job_id: (row[5], row[6], row[8]) for job_id, row in found.items()})
+        self.clock.instant += 1  # no two steps at one instant
+
+    def steps_are_in_the_diagram(self, now: dict[str, str]) -> None:
+        steps = {(self.before.get(job_id), now.get(job_id)) for job_id in {*self.before, *now}}
+        assert {step for step in steps if step[0] != step[1]} <= set(DIAGRAM)
+        self.before = now
+
+    def one_holder_at_a_time(self, guards: dict[str, tuple[str, int, str]]) -> None:
+        """A right that a job's row grants is one that was given, and to one holder only."""
+        valid = [held.id for held, _ in self.tokens if guards.get(held.id) == (RUNNING, held.claims, held.worker_id)]
+        assert len(valid) == len(set(valid))
+
+    # How it is done
+
+    def taken(self, scopes: list[Scope], limit: int, worker: str) -> list[HeldJob]:
+        with self.engine.transaction():
+            taken = take(self.engine, scopes, limit, worker, self.clock.instant, lambda name: None)
+        return collect(self.engine, taken)
+
+    def hold(self, tokens: list[tuple[HeldJob, ClaimedJob | None]]) -> None:
+        """Keep what was claimed: no claim number of a job is ever given twice, whatever has become of it since."""
+        keys = {held.key for held, _ in tokens}
+        assert not keys & self.claimed
+        self.claimed |= keys
+        self.tokens += tokens
+
+    def token(self, which: int) -> tuple[HeldJob, ClaimedJob | None]:
+        """Return a right to settle, the latest for 0; most of the older ones are stale."""
+        return self.tokens[-1 - which % len(self.tokens)]
+
+    def settle(self, held: HeldJob, settlement: Settlement) -> bool:
+        with self.engine.transaction():
+            return held.key not in self.engine.settle([settlement])
+
+    def told(self, verb: Callable[[], None]) -> bool:
+        """Return whether a verb of the primitive was accepted."""
+        try:
+            verb()
+        except LeaseLost:
+            return False
+        return True
+
+    def agree(self, held: HeldJob, mine: bool, change: Callable[[ModelJob], None]) -> None:
+        """Only who holds the job may change it; then the model changes too."""
+        row = self.model.held(held)
+        assert mine == (row is not None)
+        if row:
+            change(row)
+
+    def some_job(self, which: int) -> list[ModelJob]:
+        """Return one job, whatever its state; none if there is none."""
+        rows = list(self.model.jobs.values())
+        return rows[which % len(rows) :][:1] if rows else []
+
+    def run(self, sql: str) -> list[tuple[Any, ...]]:
+        with connections[self.alias].cursor() as cursor:
+            return list(cursor.execute(sql).fetchall())
+
+
+def kept(text: str) -> list[Any]:
+    """Return what a history says of each attempt, in the words of the model."""
+    return [
+        item if "omitted" in item else (item["number"], item["outcome"], item["worker"]) for item in history.read(text)
+    ]

@@ -1,0 +1,231 @@
+"""What may happen to a queue, step by step, in any order."""
+
+from contextlib import suppress
+
+from django.db import transaction
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
+
+from django_vtqueue import control, history, letters, states
+from django_vtqueue.exceptions import WorkerDied
+from django_vtqueue.failures import recorded
+from django_vtqueue.ids import new_id, process_worker_id
+from django_vtqueue.jobs import NewJobs, Scope, failed, released, succeeded
+
+from .agreement import BUDGETS, LEASES, NAMES, Agreement
+from .model import ModelJob
+
+SECOND = 1_000_000
+KEPT = 86_400 * SECOND  # the default of result_ttl
+
+pick = st.integers(0, 50)
+names = st.sampled_from(NAMES)
+holders = st.integers(0, 2)
+limits = st.sampled_from([4, 1, 2, 9])
+delays = st.sampled_from([0, 0, 2, 5])
+ttls = st.sampled_from([KEPT, None, 0, 4 * SECOND])
+
+
+def many(machine: Agreement) -> bool:
+    """Return whether there are enough jobs to take some away, and the others go on."""
+    return len(machine.model.jobs) > 6
+
+
+class QueueAgainstModel(Agreement):
+    """Workers that claim for themselves, two Queue objects of one process, and people."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.publish("a", 2, 0, 0)
+        self.publish("b", 1, 7, 2)
+        self.enqueue("a", 0, 0, 1)
+        self.enqueue("b", 7, 0, 3)
+
+    @rule(name=names, count=st.integers(1, 3), priority=st.sampled_from([0, 0, -100, 7]), delay=delays)
+    def publish(self, name: str, count: int, priority: int, delay: int) -> None:
+        ids = self.queues[name].publish_many([None] * count, delay=delay, priority=priority)
+        self.published(
+            [job_id.hex for job_id in ids], name, True, priority, delay, LEASES[name] * SECOND, BUDGETS[name]
+        )
+
+    @rule(name=names, priority=st.sampled_from([0, 7, 100]), delay=delays, attempts=st.sampled_from([1, 3, 0]))
+    def enqueue(self, name: str, priority: int, delay: int, attempts: int) -> None:
+        now, job_id = self.clock.instant, new_id()
+        new = NewJobs(name, "app.task", priority, attempts, 5 * SECOND, now, now + delay * SECOND, [(job_id, "{}")])
+        self.engine.insert(new)
+        self.published([job_id], name, False, priority, delay, 5 * SECOND, attempts)
+
+    def published(
+        self, ids: list[str], name: str, raw: bool, priority: int, delay: int, lease: int, limit: int
+    ) -> None:
+        visible_at = self.clock.instant + delay * SECOND
+        self.model.publish(
+            ids, queue=name, raw=raw, priority=priority, visible_at=visible_at, lease=lease, max_attempts=limit
+        )
+
+    @rule(holder=holders, kinds=st.sampled_from([{True, False}, {True}, {False}]), name=st.none() | names, limit=limits)
+    def claim_as_worker(self, holder: int, kinds: set[bool], name: str | None, limit: int) -> None:
+        queues, worker = (name,) if name else None, self.workers[holder]
+        jobs = self.taken([Scope(queues, raw) for raw in kinds], limit, worker)
+        leased, _ = self.model.claim(queues, kinds, limit, worker, self.clock.instant, None)
+        assert [job.id for job in jobs] == leased
+        self.hold([(job, None) for job in jobs])
+
+    @rule(name=names, limit=limits)
+    def claim_from_queue(self, name: str, limit: int) -> None:
+        jobs = self.queues[name].claim_many(limit)
+        leased, buried = [], [""]
+        while buried and not leased:
+            own = LEASES[name] * SECOND
+            leased, buried = self.model.claim((name,), {True}, limit, process_worker_id(), self.clock.instant, own)
+        assert [job.id.hex for job in jobs] == leased
+        self.hold([(job._held, job) for job in jobs])
+
+    @precondition(lambda self: self.tokens)
+    @rule(which=pick, ttl=ttls)
+    def ack(self, which: int, ttl: int | None) -> None:
+        now, (held, job) = self.clock.instant, self.token(which)
+        mine = self.settle(held, succeeded(held, "1", now, ttl)) if job is None else self.told(job.ack)
+        self.agree(held, mine, lambda row: self.model.ack(row, now, ttl if job is None else KEPT))
+
+    @precondition(lambda self: self.tokens)
+    @rule(which=pick, delay=st.none() | delays, ttl=st.sampled_from([None, 4 * SECOND]))
+    def fail(self, which: int, delay: int | None, ttl: int | None) -> None:
+        now, (held, job) = self.clock.instant, self.token(which)
+        wait = None if delay is None else delay * SECOND
+        if job:
+            wait, ttl = wait or 0, None
+            mine = self.told(lambda: job.nack(delay or 0))
+        else:
+            failure = recorded(ValueError, "no luck")
+            mine = self.settle(held, failed(held, history.FAILED, failure, now, wait, ttl))
+        self.agree(held, mine, lambda row: self.model.fail(row, history.FAILED, now, wait, ttl))
+
+    @precondition(lambda self: self.tokens)
+    @rule(which=pick)
+    def release(self, which: int) -> None:
+        now, (held, job) = self.clock.instant, self.token(which)
+        mine = self.settle(held, released(held, now)) if job is None else self.told(job.release)
+        self.agree(held, mine, lambda row: self.model.release(row, now))
+
+    @precondition(lambda self: self.tokens)
+    @rule(which=pick, seconds=st.sampled_from([1, 9]))
+    def extend(self, which: int, seconds: int) -> None:
+        """Workers renew, also what has expired while nobody else has it; ``extend`` promises more, and refuses."""
+        now, (held, job) = self.clock.instant, self.token(which)
+        if job is None:
+            with self.engine.transaction():
+                mine = not self.engine.renew([held], now)
+            self.agree(held, mine, lambda row: self.model.extend(row, now))
+            return
+        row = self.model.held(held)
+        mine = self.told(lambda: job.extend(seconds))
+        assert mine == bool(row and row.visible_at > now)
+        if row and mine:
+            self.model.extend(row, now, seconds * SECOND)
+
+    @rule(seconds=st.sampled_from([8, 3, 5, 0.5, 100_000]))
+    def time_passes(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule(name=names, limit=limits)
+    def overrun(self, name: str, limit: int) -> None:
+        """What a Queue object has claimed expires, and another one of its process claims it."""
+        self.clock.advance(LEASES[name])
+        self.claim_from_queue(name, limit)
+
+    @rule(holder=holders)
+    def crash(self, holder: int) -> None:
+        """A worker forgets all it holds; who starts in its place has a name of its own."""
+        name, _, times = self.workers[holder].partition(".")
+        self.tokens = [token for token in self.tokens if token[0].worker_id != self.workers[holder]]
+        self.workers[holder] = f"{name}.{int(times) + 1}"
+
+    @rule(holder=holders, delay=delays)
+    def be_found_dead(self, holder: int, delay: int) -> None:
+        """Others end the leases of a worker; it may still be there, stopped, and come back."""
+        now, wait = self.clock.instant, delay * SECOND
+        held = self.engine.held_by(self.workers[holder])
+        died = recorded(WorkerDied, "It died.")
+        with self.engine.transaction():
+            assert not self.engine.settle([failed(job, history.WORKER_DIED, died, now, wait, None) for job in held])
+        rows = [row for job in held if (row := self.model.held(job))]
+        assert len(rows) == len(held)
+        for row in rows:
+            self.model.fail(row, history.WORKER_DIED, now, wait)
+
+    @precondition(many)
+    @rule(name=names, times=st.sampled_from([1, 25]))
+    def wear_out(self, name: str, times: int) -> None:
+        """A job that is tried again and again has a history with a gap."""
+        self.enqueue(name, 100, 0, 0) if not any(self.worn(row) for row in self.model.jobs.values()) else None
+        [row] = [row for row in self.model.jobs.values() if self.worn(row)][:1]
+        for _ in range(times if row.state == states.READY else 0):
+            self.clock.instant = max(self.clock.instant, row.visible_at) + 1
+            self.claim_as_worker(0, {False}, row.queue, 1)
+            if self.model.held(self.tokens[-1][0]) is not row:
+                return
+            self.fail(0, 0, None)
+
+    def worn(self, row: ModelJob) -> bool:
+        return (row.raw, row.priority, row.max_attempts) == (False, 100, 0) and row.state != states.SUCCESSFUL
+
+    @rule(which=pick)
+    def requeue(self, which: int) -> None:
+        dead = [row for row in self.model.jobs.values() if row.state == states.FAILED]
+        for row in dead[which:][:1] or self.some_job(which):
+            moved = letters.requeue(row.id, self.alias)
+            assert [job_id.hex for job_id in moved] == [row.id] * (row.state == states.FAILED)
+            if moved:
+                self.model.requeue(row, self.clock.instant)
+
+    @precondition(many)
+    @rule(which=pick)
+    def discard(self, which: int) -> None:
+        """Afterwards it is no dead letter; one that was none is left alone."""
+        for row in self.some_job(which):
+            assert [job_id.hex for job_id in letters.discard(row.id, self.alias)] == [row.id]
+            self.model.forget([row.id] * (row.state == states.FAILED))
+
+    @precondition(many)
+    @rule(which=pick)
+    def run_now(self, which: int) -> None:
+        for row in self.some_job(which):
+            waits = row.state == states.READY and row.visible_at >= self.clock.instant
+            assert [job_id.hex for job_id in control.run_now([row.id], self.alias)] == [row.id] * waits
+            row.visible_at = self.clock.instant if waits else row.visible_at
+
+    @precondition(many)
+    @rule(which=pick)
+    def delete(self, which: int) -> None:
+        """Of jobs, not of letters; what is held stays."""
+        for row in self.some_job(which):
+            gone = row.state == states.SUCCESSFUL or row.id in self.model.unheld(self.clock.instant)
+            told = [job_id.hex for job_id in control.delete([row.id], self.alias)]
+            assert told == [row.id] * (gone or row.state == states.FAILED)
+            self.model.forget([row.id] * gone)
+
+    @precondition(many)
+    @rule(name=names)
+    def purge(self, name: str) -> None:
+        gone = [job_id for job_id in self.model.unheld(self.clock.instant) if self.model.jobs[job_id].queue == name]
+        assert self.queues[name].purge() == len(gone)
+        self.model.forget(gone)
+
+    @rule(limit=st.integers(1, 3))
+    def prune(self, limit: int) -> None:
+        now = self.clock.instant
+        gone = [*self.model.prunable(now, False, limit), *self.model.prunable(now, True, limit)]
+        assert self.engine.prunable(now) == bool(gone)
+        assert self.engine.prune(now, limit) == len(gone)
+        self.model.forget(gone)
+
+    @precondition(lambda self: self.tokens)
+    @rule(which=pick, limit=limits)
+    def roll_back(self, which: int, limit: int) -> None:
+        """A turn whose commit fails has settled and claimed nothing."""
+        held, _ = self.token(which)
+        with suppress(ZeroDivisionError), transaction.atomic(self.alias):
+            self.settle(held, succeeded(held, "1", self.clock.instant, KEPT))
+            self.taken([Scope(None, raw=True), Scope(None, raw=False)], limit, "nobody")
+            raise ZeroDivisionError
