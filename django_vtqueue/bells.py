@@ -117,14 +117,14 @@ def proves_death(path: str) -> bool:
             ringer.connect(path)
     except ConnectionRefusedError:
         return True
-    except (OSError, AttributeError):
+    except (OSError, AttributeError, ValueError):  # ValueError: a NUL in a path that somebody damaged
         return False
     return False
 
 
 def remove(path: str) -> None:
     """Take the bell of a dead worker away, so that nobody goes on ringing it."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         os.unlink(path)
 
 

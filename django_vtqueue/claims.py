@@ -10,7 +10,7 @@ from itertools import takewhile
 
 from . import history, states
 from .engines.base import Engine
-from .exceptions import LeaseExpired
+from .exceptions import DamagedJob, LeaseExpired
 from .failures import recorded
 from .jobs import Due, HeldJob, Scope, Settlement, exhausted, failed, released
 
@@ -50,14 +50,20 @@ def take(
     if len(scopes) > 1:
         rows = sorted(rows, key=lambda row: (-row.priority, row.visible_at, row.rowid))[: limit + ahead]
     taken = Taken(worker_id, all=len(rows) < limit + ahead)
-    rows, further = rows[:limit], list(takewhile(lambda row: row.fresh, rows[limit:]))
-    dead = set()
-    if expired := [row.rowid for row in rows if row.expired]:
-        held = engine.read(expired)
-        endings = {rowid: end_lease(job, now, letter_ttl) for rowid, job in held.items()}
-        engine.settle(list(endings.values()))
-        dead = {rowid for rowid, ending in endings.items() if ending.state == states.FAILED}
-        taken.buried = [endings[rowid] for rowid in dead]
+    rows, further = rows[:limit], list(takewhile(lambda row: row.fresh and row.sound, rows[limit:]))
+    endings = {}
+    if expired := [row.rowid for row in rows if row.expired and row.sound]:
+        endings = {rowid: end_lease(job, now, letter_ttl) for rowid, job in engine.read(expired).items()}
+        lost = engine.settle(list(endings.values()))
+        endings = {rowid: ending for rowid, ending in endings.items() if ending.job.key not in lost}
+    # An expired row that is not as it was read, inside one transaction, has a value that no comparison finds.
+    if damaged := [row.rowid for row in rows if not row.sound or (row.expired and row.rowid not in endings)]:
+        engine.mend(damaged, worker_id)
+        ended = {rowid: end_damaged(job, now, letter_ttl) for rowid, job in engine.read(damaged).items()}
+        engine.settle(list(ended.values()))
+        endings |= ended
+    dead = {rowid for rowid, ending in endings.items() if ending.state == states.FAILED}
+    taken.buried = [endings[rowid] for rowid in dead]
     taken.rows = [row for row in rows if row.rowid not in dead]
     if taken.rows:
         engine.lease([row.rowid for row in taken.rows], worker_id, now, lease_us)
@@ -74,6 +80,12 @@ def end_lease(job: HeldJob, now: int, letter_ttl: LetterTTL) -> Settlement:
     failure = recorded(LeaseExpired, f"The lease expired, held by {job.worker_id}.")
     delay = None if exhausted(job) else 0
     return failed(job, history.LEASE_EXPIRED, failure, now, delay, letter_ttl(job.queue_name))
+
+
+def end_damaged(job: HeldJob, now: int, letter_ttl: LetterTTL) -> Settlement:
+    """Return the end of a job whose row somebody damaged: what it was is not known, so it is not run."""
+    failure = recorded(DamagedJob, "The row had values that no job can have; they were replaced by the nearest ones.")
+    return failed(job, history.FAILED, failure, now, None, letter_ttl(job.queue_name))
 
 
 def collect(engine: Engine, taken: Taken) -> list[HeldJob]:

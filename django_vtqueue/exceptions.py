@@ -4,6 +4,7 @@
     ├── LeaseLost          the job is no longer ours: somebody else may be running it
     ├── UnknownTask        a row names a task that this process does not have
     ├── DamagedPayload     a row's payload is no JSON any more, or not that of a task
+    ├── DamagedJob         a row's values are none that a job can have          (recorded, never raised)
     ├── PayloadTooLarge    refused at publish; nothing was stored
     ├── LeaseExpired       how an attempt ended: nobody renewed its lease   (recorded, never raised)
     ├── WorkerDied         how an attempt ended: its worker was found dead  (recorded, never raised)
@@ -30,6 +31,10 @@ class UnknownTask(VTQueueError):
 
 class DamagedPayload(VTQueueError, ValueError):
     """The row's payload cannot be read; somebody changed it after it was stored."""
+
+
+class DamagedJob(VTQueueError):
+    """A row's values are none that a job can have; somebody changed it after it was stored."""
 
 
 class PayloadTooLarge(VTQueueError, ValueError):

@@ -32,7 +32,7 @@ from .configuration import cannot_commit_as_one
 from .encoding import decode, encode
 from .engines import engine_for
 from .exceptions import DamagedPayload, GiveUp, LeaseExpired, Retry, TaskTimeout, UnknownTask, WorkerDied
-from .failures import class_path, describe
+from .failures import class_path, describe, summary
 from .hygiene import close_leftovers
 from .jobs import HeldJob, Settlement, exhausted, failed, released, succeeded
 from .limits import limited, timekeeper
@@ -149,7 +149,10 @@ class Execution:
 
     def failed(self, error: BaseException) -> Outcome:
         """Return the outcome of a call that raised ``error``: another attempt, or the end."""
-        delay = self.delay_after(error)
+        try:
+            delay = self.delay_after(error)
+        except BaseException:  # an exception whose class or notes are not what they should be
+            delay = backoff_delay(DEFAULT_BACKOFF, self.policy.backoff_max, self.job.attempts, random.random())
         told = describe(error)  # with what delay_after has added to it
         word = WORDS.get(type(error), history.FAILED)
         letter_ttl = self.backend.settings.letter_ttl(self.job.queue_name)
@@ -171,7 +174,7 @@ class Execution:
                 chosen = backoff(error, self.result)
                 return None if chosen is None else _seconds(chosen)
         except BaseException as fault:  # the task's own mistake must not cost the job
-            error.add_note(f"Its delay could not be found out, so a default was used: {fault!r}")
+            error.add_note(f"Its delay could not be found out, so a default was used: {summary(fault)}")
             backoff = DEFAULT_BACKOFF if callable(backoff) else backoff
         delay = backoff_delay(backoff, self.policy.backoff_max, self.job.attempts, random.random())
         return max(delay, UNKNOWN_TASK_DELAY) if isinstance(error, UnknownTask) else delay

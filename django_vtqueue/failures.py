@@ -39,20 +39,29 @@ def class_path(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
+def words_of(exception: BaseException) -> str:
+    """Return the text of ``exception``, also of one that cannot be printed."""
+    try:
+        return str(exception)
+    except BaseException as error:  # its own __str__ fails
+        return f"<{class_path(type(exception))} whose str() raised {type(error).__name__}>"
+
+
+def summary(exception: BaseException) -> str:
+    """Return ``exception`` in one short line."""
+    return f"{class_path(type(exception))}: {shorten(words_of(exception), MAX_MESSAGE)}"
+
+
 def describe(exception: BaseException) -> Failure:
     """Return what is kept of ``exception``, also of one that cannot be printed; never raises."""
-    path = class_path(type(exception))
-    try:
-        message = str(exception)
-    except BaseException as error:  # its own __str__ fails
-        message = f"<{path} whose str() raised {type(error).__name__}>"
+    path = storable(shorten(class_path(type(exception)), MAX_MESSAGE))
     try:
         trace = "".join(traceback.format_exception(exception))
     except BaseException as error:
         trace = f"{path}: the traceback could not be written ({type(error).__name__})\n"
     return Failure(
         exception_class=path,
-        message=storable(shorten(message, MAX_MESSAGE)),
+        message=storable(shorten(words_of(exception), MAX_MESSAGE)),
         traceback=storable(shorten(trace, MAX_TRACEBACK)),
         fingerprint=fingerprint(path, exception),
     )

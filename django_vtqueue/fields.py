@@ -14,6 +14,8 @@ from django.utils.dateparse import parse_datetime
 
 from .clock import EPOCH, MICROSECOND, from_instant, to_instant
 
+FAR = 1 << 62  # microseconds: further than any datetime
+
 
 class InstantField(models.Field):
     """A moment, to the microsecond, the same on every database and in every time zone.
@@ -26,8 +28,11 @@ class InstantField(models.Field):
     def get_internal_type(self) -> str:
         return "BigIntegerField"
 
-    def from_db_value(self, value: int | None, expression: Any, connection: Any) -> datetime | None:
-        return None if value is None else from_instant(value)
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> datetime | None:
+        if value is None:
+            return None
+        # A text (somebody damaged the row) is above every number for SQLite, so it is shown as the last of moments.
+        return from_instant(int(max(min(value, FAR), -FAR)) if isinstance(value, int | float) else FAR)
 
     def to_python(self, value: Any) -> datetime | None:
         if value is None or isinstance(value, datetime):

@@ -75,8 +75,9 @@ class Scope(NamedTuple):
 class Due(NamedTuple):
     """A row that a claim may take.
 
-    ``expired``: from a holder whose lease ended. ``fresh``: never claimed before, and it may be claimed again; only
-    such a row is claimed ahead, for a worker that dies then takes nobody's attempt with it.
+    ``expired``: from a holder whose lease ended. ``sound``: its values are of the right kinds; somebody who edits a
+    row by hand may leave others. ``fresh``: never claimed before, and it may be claimed again; only such a row is
+    claimed ahead, for a worker that dies then takes nobody's attempt with it.
     """
 
     rowid: int
@@ -84,6 +85,7 @@ class Due(NamedTuple):
     visible_at: int
     claims: int
     expired: int
+    sound: int
     fresh: int
 
 

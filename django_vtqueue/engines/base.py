@@ -112,6 +112,10 @@ class Engine(ABC):
         """Count the first attempt of held rows that were claimed ahead, each only for its holder."""
 
     @abstractmethod
+    def mend(self, rowids: Sequence[int], worker_id: str) -> None:
+        """Give rows that are not sound values of the right kinds, and a holder, so that they can be settled."""
+
+    @abstractmethod
     def read(self, rowids: Sequence[int]) -> dict[int, HeldJob]:
         """Return rows by rowid, as they are now."""
 

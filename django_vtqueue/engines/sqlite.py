@@ -21,6 +21,7 @@ from .. import clock, states
 from ..failures import Failure
 from ..jobs import Due, HeldJob, Key, NewJobs, Place, Scope, Settlement, StoredJob
 from .base import Engine, Trouble
+from .sqlite_damage import MEND
 from .sqlite_effects import effects
 from .sqlite_file import File, FileExchanged
 from .sqlite_lock import BUSY, code_of, own_patience, write_transaction
@@ -189,6 +190,9 @@ class SQLiteEngine(Engine):
 
     def begin(self, jobs: Sequence[HeldJob], now: int) -> None:
         self._run(BEGIN, {"held": json.dumps([_guard(job) for job in jobs]), "now": now})
+
+    def mend(self, rowids: Sequence[int], worker_id: str) -> None:
+        self._run(MEND, {"rowids": json.dumps(rowids), "worker_id": worker_id})
 
     def read(self, rowids: Sequence[int]) -> dict[int, HeldJob]:
         return {row[0]: HeldJob(*row[1:]) for row in self._rows(READ, {"rowids": json.dumps(rowids)})}

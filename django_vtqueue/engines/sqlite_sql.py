@@ -4,6 +4,8 @@
 kind is walked over for the other. "Unfinished" is always ``finished_at IS NULL``: the condition of those indexes.
 """
 
+from .sqlite_damage import READABLE, SOUND
+
 COLUMNS = """id, queue_name, task_path, priority, visible_at, claims, attempts, max_attempts, worker_id, lease_us,
     enqueued_at, started_at, payload, history"""
 
@@ -53,15 +55,17 @@ WITH RECURSIVE level(priority) AS (
     FROM level WHERE level.priority IS NOT NULL
 )"""
 
-DUE_ROW = "json_array(due.rowid, due.priority, due.visible_at, due.claims, due.expired, due.fresh)"
-TAKEABLE = "(job.state = 'READY' OR :now >= :resumed_at + job.lease_us / 3)"
+DUE_ROW = "json_array(due.rowid, due.priority, due.visible_at, due.claims, due.expired, due.sound, due.fresh)"
+DUE_VALUES = f"""job.rowid, CAST(job.priority AS INTEGER) AS priority, CAST(job.visible_at AS INTEGER) AS visible_at,
+        CAST(job.claims AS INTEGER) AS claims, job.state = 'RUNNING' AS expired, {SOUND} AS sound,
+        job.claims = 0 AND job.max_attempts <> 1 AS fresh"""
+TAKEABLE = f"(job.state = 'READY' OR :now >= :resumed_at + job.lease_us / 3 OR NOT {SOUND})"
 
 # The order comes from the loops (CROSS JOIN keeps them as written) and from the index: no ORDER BY, which would sort
 # everything that is due before the LIMIT. Inside a priority it is a range of visible_at.
 DUE_ALL = f"""{LEVELS}
 SELECT json_group_array({DUE_ROW}) FROM (
-    SELECT job.rowid, job.priority, job.visible_at, job.claims, job.state = 'RUNNING' AS expired,
-        job.claims = 0 AND job.max_attempts <> 1 AS fresh
+    SELECT {DUE_VALUES}
     FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_due
     WHERE job.finished_at IS NULL AND (job.task_path = '') = :raw
       AND job.priority = level.priority AND job.visible_at <= :now AND {TAKEABLE}
@@ -71,8 +75,7 @@ SELECT json_group_array({DUE_ROW}) FROM (
 # Each name's best rows by the same walk; only these (names times limit) are sorted.
 DUE_NAMED = f"""
 SELECT json_group_array({DUE_ROW}) FROM (
-    SELECT job.rowid, job.priority, job.visible_at, job.claims, job.state = 'RUNNING' AS expired,
-        job.claims = 0 AND job.max_attempts <> 1 AS fresh
+    SELECT {DUE_VALUES}
     FROM json_each(:names) AS name CROSS JOIN vtqueue_job AS job
     WHERE job.rowid IN (
         {LEVELS_OF_NAME}
@@ -86,9 +89,10 @@ SELECT json_group_array({DUE_ROW}) FROM (
     LIMIT :limit
 ) AS due"""
 
+# Every number is below every text: a row whose time is none (somebody damaged it) waits until it is given one.
 EARLIEST_ALL = f"""{LEVELS}
 SELECT min((SELECT visible_at FROM vtqueue_job INDEXED BY vtqueue_job_due
-            WHERE finished_at IS NULL AND (task_path = '') = :raw AND priority = level.priority
+            WHERE finished_at IS NULL AND (task_path = '') = :raw AND priority = level.priority AND visible_at < ''
             ORDER BY visible_at LIMIT 1))
 FROM level WHERE level.priority IS NOT NULL"""
 
@@ -97,7 +101,7 @@ SELECT min((
     {LEVELS_OF_NAME}
     SELECT min((SELECT visible_at FROM vtqueue_job INDEXED BY vtqueue_job_queue
                 WHERE queue_name = name.value AND finished_at IS NULL AND (task_path = '') = :raw
-                  AND priority = level.priority
+                  AND priority = level.priority AND visible_at < ''
                 ORDER BY visible_at LIMIT 1))
     FROM level WHERE level.priority IS NOT NULL
 )) FROM json_each(:names) AS name"""
@@ -112,15 +116,16 @@ READ = f"""
 SELECT rowid, {COLUMNS} FROM vtqueue_job WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
 HELD_BY = f"""
-SELECT {COLUMNS} FROM vtqueue_job WHERE worker_id = :worker_id AND state = 'RUNNING'"""
+SELECT {COLUMNS} FROM vtqueue_job AS job WHERE worker_id = :worker_id AND state = 'RUNNING' AND {SOUND}"""
 
 # Every change to a held row is guarded by these four, whatever else a statement says. The plus keeps the planner off
 # vtqueue_job_worker, which it prefers to the key after ANALYZE: all rows of a worker would be read for each of them.
 GUARD = """vtqueue_job.id = json_extract(mine.value, '$[0]') AND vtqueue_job.claims = json_extract(mine.value, '$[1]')
     AND +vtqueue_job.worker_id = json_extract(mine.value, '$[2]') AND vtqueue_job.state = 'RUNNING'"""
 
+# OR IGNORE: one row that somebody damaged, and that a constraint refuses, must not keep the others from it.
 RENEW = f"""
-UPDATE vtqueue_job SET visible_at = :now + lease_us FROM json_each(:held) AS mine WHERE {GUARD}"""
+UPDATE OR IGNORE vtqueue_job SET visible_at = :now + lease_us FROM json_each(:held) AS mine WHERE {GUARD}"""
 
 NOT_HELD = f"""
 SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
@@ -165,8 +170,9 @@ REMOVE_EXPIRED = """
 DELETE FROM vtqueue_job
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'SUCCESSFUL' AND expires_at = finished_at"""
 
+# OR REPLACE: a letter of that id is there already only if somebody has copied it into the queue by hand.
 BURY = f"""
-INSERT INTO vtqueue_deadletter (
+INSERT OR REPLACE INTO vtqueue_deadletter (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, enqueued_at,
     started_at, expires_at, died_at, exception_class, message, fingerprint, payload, history
 ) SELECT
@@ -192,10 +198,10 @@ WHERE NOT EXISTS (
 
 # One statement over both tables: between two of them a job could be on its way from one to the other.
 FIND = f"""
-SELECT {COLUMNS}, visible_at, state, finished_at, result FROM vtqueue_job WHERE id = :id
+SELECT {READABLE.format(moment="visible_at")}, CAST(state AS TEXT), CAST(finished_at AS INTEGER), CAST(result AS TEXT)
+FROM vtqueue_job WHERE id = :id
 UNION ALL
-SELECT id, queue_name, task_path, priority, died_at, claims, attempts, max_attempts, worker_id, lease_us,
-    enqueued_at, started_at, payload, history, died_at, 'FAILED', died_at, NULL
+SELECT {READABLE.format(moment="died_at")}, 'FAILED', CAST(died_at AS INTEGER), NULL
 FROM vtqueue_deadletter WHERE id = :id"""
 
 # The claim number goes with the job: a holder from before its death must stay stale. OR IGNORE: a letter whose unique

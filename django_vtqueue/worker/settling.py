@@ -36,9 +36,20 @@ def settle_alone(engine: Engine, outcomes: Sequence[Outcome], letter_ttl: Letter
             wait = job.lease_us
             outcome.settlement = failed(job, history.FAILED, NOT_STORED, engine.now(), wait, letter_ttl(job.queue_name))
             outcome.result = None
-            with engine.transaction():
-                lost |= engine.settle([outcome.settlement])
+            lost |= _settle_at_last(engine, outcome)
     return lost
+
+
+def _settle_at_last(engine: Engine, outcome: Outcome) -> set[Key]:
+    """Settle an outcome that is our own text only; if even that is refused (by the row itself) its lease shall end."""
+    try:
+        with engine.transaction():
+            return engine.settle([outcome.settlement])
+    except Exception as error:
+        if engine.trouble(error):
+            raise
+        logger.warning("the row of %s takes no change: %r", outcome.job.id, error)
+        return {outcome.job.key}
 
 
 def settle_before(deadline: float, engine: Engine, settlements: Sequence[Settlement], episode: Episode) -> bool:
