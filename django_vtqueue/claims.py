@@ -51,17 +51,7 @@ def take(
         rows = sorted(rows, key=lambda row: (-row.priority, row.visible_at, row.rowid))[: limit + ahead]
     taken = Taken(worker_id, all=len(rows) < limit + ahead)
     rows, further = rows[:limit], list(takewhile(lambda row: row.fresh and row.sound, rows[limit:]))
-    endings = {}
-    if expired := [row.rowid for row in rows if row.expired and row.sound]:
-        endings = {rowid: end_lease(job, now, letter_ttl) for rowid, job in engine.read(expired).items()}
-        lost = engine.settle(list(endings.values()))
-        endings = {rowid: ending for rowid, ending in endings.items() if ending.job.key not in lost}
-    # An expired row that is not as it was read, inside one transaction, has a value that no comparison finds.
-    if damaged := [row.rowid for row in rows if not row.sound or (row.expired and row.rowid not in endings)]:
-        engine.mend(damaged, worker_id)
-        ended = {rowid: end_damaged(job, now, letter_ttl) for rowid, job in engine.read(damaged).items()}
-        engine.settle(list(ended.values()))
-        endings |= ended
+    endings = end_former(engine, rows, worker_id, now, letter_ttl)
     dead = {rowid for rowid, ending in endings.items() if ending.state == states.FAILED}
     taken.buried = [endings[rowid] for rowid in dead]
     taken.rows = [row for row in rows if row.rowid not in dead]
@@ -71,6 +61,26 @@ def take(
         engine.lease([row.rowid for row in further], worker_id, now, lease_us, attempts=0)
         taken.rows += further
     return taken
+
+
+def end_former(
+    engine: Engine, rows: Sequence[Due], worker_id: str, now: int, letter_ttl: LetterTTL
+) -> dict[int, Settlement]:
+    """Settle the expired ones of due rows for their former holders, and the damaged ones; return what became of them.
+
+    An expired row that is not as it was read, inside one transaction, has a value that no comparison finds.
+    """
+    endings = {}
+    if expired := [row.rowid for row in rows if row.expired and row.sound]:
+        endings = {rowid: end_lease(job, now, letter_ttl) for rowid, job in engine.read(expired).items()}
+        lost = engine.settle(list(endings.values()))
+        endings = {rowid: ending for rowid, ending in endings.items() if ending.job.key not in lost}
+    if damaged := [row.rowid for row in rows if not row.sound or (row.expired and row.rowid not in endings)]:
+        engine.mend(damaged, worker_id)
+        ended = {rowid: end_damaged(job, now, letter_ttl) for rowid, job in engine.read(damaged).items()}
+        engine.settle(list(ended.values()))
+        endings |= ended
+    return endings
 
 
 def end_lease(job: HeldJob, now: int, letter_ttl: LetterTTL) -> Settlement:

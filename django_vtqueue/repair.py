@@ -32,7 +32,7 @@ class Repair:
             self._offset, self._place = offset, Place()
         if self._place is None:
             return False
-        found, place = self.engine.ahead(self._place, now, SLICE)
+        found, place = self.engine.stamped_ahead(self._place, now, SLICE)
         if found:
             with self.engine.transaction():
                 self.engine.set_right(found, self.engine.now())

@@ -78,7 +78,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "prune jobs": (sql.PRUNE_JOBS, {"now": at(0), "limit": 100}, [EXPIRES, ROWID]),
     "prune letters": (sql.PRUNE_LETTERS, {"now": at(0), "limit": 100}, [LETTER_EXPIRES, ROWID]),
     "ahead": (
-        sql.AHEAD,
+        sql.STAMPED_AHEAD,
         {"raw": True, "priority": 0, "visible_at": at(10_000), "rowid": MANY + 9, "now": at(0), "limit": 10},
         [DUE],
     ),

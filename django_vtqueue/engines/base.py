@@ -156,7 +156,7 @@ class Engine(ABC):
         """Delete up to ``limit`` finished jobs and dead letters that were kept for long enough; return how many."""
 
     @abstractmethod
-    def ahead(self, place: Place, now: int, limit: int) -> tuple[list[int], Place | None]:
+    def stamped_ahead(self, place: Place, now: int, limit: int) -> tuple[list[int], Place | None]:
         """Look, by a read, at the next ``limit`` jobs that are not due; return the rowids of those that wait for a time
         which only a clock that was ahead has stamped, and where to go on (None: that was all).
         """

@@ -5,32 +5,17 @@ lock, and beside computing threads the write lock would be held for as long as i
 """
 
 import json
-import re
-import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Iterable, Sequence
 
-from django.db import connections
-from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.signals import connection_created
-from django.db.utils import InterfaceError, OperationalError, ProgrammingError
-
-from .. import clock, states
+from .. import states
 from ..failures import Failure
 from ..jobs import Due, HeldJob, Key, NewJobs, Place, Scope, Settlement, StoredJob
-from .base import Engine, Trouble
+from .sqlite_connection import SQLiteConnection
 from .sqlite_damage import MEND
-from .sqlite_effects import effects
-from .sqlite_file import File, FileExchanged
-from .sqlite_lock import BUSY, code_of, own_patience, write_transaction
 from .sqlite_sql import (
-    AHEAD,
     BACKLOG,
     BEGIN,
     BURY,
-    CHANGED,
     COUNT,
     DUE_ALL,
     DUE_NAMED,
@@ -59,12 +44,10 @@ from .sqlite_sql import (
     REQUEUED,
     SET_RIGHT,
     SETTLE,
+    STAMPED_AHEAD,
 )
-from .sqlite_texts import for_django, replacing_bad_bytes
 
 SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
-DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
-DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 def _guard(job: HeldJob) -> tuple[str, int, str]:
@@ -76,79 +59,8 @@ def _told(failure: Failure | None) -> tuple[str, str, str]:
     return (failure.exception_class, failure.message, failure.fingerprint) if failure else ("", "", "")
 
 
-def _all(cursor: Any) -> list[tuple[Any, ...]]:
-    return cast(list[tuple[Any, ...]], cursor.fetchall())
-
-
-class SQLiteEngine(Engine):
+class SQLiteEngine(SQLiteConnection):
     """See Engine."""
-
-    _file: File | None = None  # inside impatient()
-    _version: int | None = None
-
-    def now(self) -> int:
-        return clock.now()
-
-    @property
-    def connection(self) -> BaseDatabaseWrapper:
-        return connections[self.alias]
-
-    def describe(self) -> str:
-        name = Path(str(self.connection.settings_dict["NAME"])).name
-        synchronous = ("off", "normal", "full", "extra")[self._value("PRAGMA synchronous", {})]
-        return f"{name} ({self._value('PRAGMA journal_mode', {})}, {synchronous})"
-
-    def path(self) -> str:
-        return str(self._value("SELECT file FROM pragma_database_list WHERE name = 'main'", {}))
-
-    def private(self) -> bool:
-        return self.connection.in_atomic_block or self.connection.is_in_memory_db()  # type: ignore[attr-defined]
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        connection = self._connected()
-        if connection.in_atomic_block or not connection.get_autocommit():
-            yield
-            return
-        raw = connection.connection
-        waiting = nullcontext(0.0) if self._file else own_patience(raw)  # inside impatient() it is off already
-        with connection.wrap_database_errors, waiting as patience, write_transaction(raw, patience):
-            yield
-
-    def effects(self, seconds: float) -> AbstractContextManager[None]:
-        self.connection.ensure_connection()
-        return effects(self.connection, seconds)
-
-    @contextmanager
-    def impatient(self) -> Iterator[None]:
-        mine = self.connection
-
-        def opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-            if connection is mine:
-                connection.connection.execute("PRAGMA busy_timeout = 0")
-                self._version = None
-
-        self._file = File(mine)  # looked at before the connection is opened, so that no exchange is missed
-        mine.close()
-        connection_created.connect(opened)
-        try:
-            yield
-        finally:
-            connection_created.disconnect(opened)
-            self.disconnect()
-            self._file = None
-
-    def replaced(self) -> bool:
-        self._connected()
-        if self._file is None:
-            return False
-        self._file.check()
-        replaced, self._file.exchanged = self._file.exchanged, False
-        return replaced
-
-    def disconnect(self) -> None:
-        with suppress(Exception):
-            self.connection.close()
 
     def insert(self, new: NewJobs) -> None:
         values = {
@@ -272,8 +184,8 @@ class SQLiteEngine(Engine):
             values = {"now": now, "limit": limit}
             return self._run(PRUNE_JOBS, values) + self._run(PRUNE_LETTERS, values)
 
-    def ahead(self, place: Place, now: int, limit: int) -> tuple[list[int], Place | None]:
-        rows = self._list(AHEAD, {**place._asdict(), "now": now, "limit": limit})
+    def stamped_ahead(self, place: Place, now: int, limit: int) -> tuple[list[int], Place | None]:
+        rows = self._list(STAMPED_AHEAD, {**place._asdict(), "now": now, "limit": limit})
         found = [rowid for rowid, _, stamped_ahead in rows if stamped_ahead]
         if len(rows) == limit:
             return found, place._replace(rowid=rows[-1][0], visible_at=rows[-1][1])
@@ -293,64 +205,3 @@ class SQLiteEngine(Engine):
             self._value(BACKLOG, {"raw": scope.raw, "now": now, "names": scope.queues and json.dumps(scope.queues)})
             for scope in scopes
         )
-
-    def changed(self) -> bool:
-        version = self._value(CHANGED, {})
-        before, self._version = self._version, version
-        return bool(version != before)
-
-    def trouble(self, error: BaseException) -> Trouble | None:
-        code = code_of(error)
-        if code in BUSY:
-            return Trouble.BUSY
-        if code in DISK:
-            return Trouble.DISK
-        if code in DAMAGED:
-            return Trouble.DAMAGED
-        if code == sqlite3.SQLITE_ERROR and re.search("no such (table|column|index)|has no column", str(error)):
-            return Trouble.SCHEMA
-        if isinstance(error, FileExchanged):
-            return Trouble.GONE
-        if isinstance(error, InterfaceError | ProgrammingError | sqlite3.ProgrammingError) and "closed" in str(error):
-            return Trouble.GONE
-        return None
-
-    def _connected(self) -> BaseDatabaseWrapper:
-        """Return the connection, open. SQLite creates a file that is missing; a control loop waits for one."""
-        connection = self.connection
-        if connection.connection is None and self._file:
-            self._file.open()
-        connection.ensure_connection()
-        return connection
-
-    def _run(self, sql: str, values: Mapping[str, Any]) -> int:
-        """Execute a statement that writes; return how many rows it changed."""
-        return cast(int, self._execute(sql, values, lambda cursor: cursor.rowcount))
-
-    def _rows(self, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        try:
-            return self._execute(sql, values, _all)  # type: ignore[no-any-return]
-        except OperationalError as error:
-            if "decode to UTF-8" not in str(error):
-                raise
-            with replacing_bad_bytes(self.connection.connection):  # one damaged row must not hide the others
-                return self._execute(sql, values, _all)  # type: ignore[no-any-return]
-
-    def _value(self, sql: str, values: Mapping[str, Any]) -> Any:
-        return self._execute(sql, values, lambda cursor: cursor.fetchone()[0])
-
-    def _list(self, sql: str, values: Mapping[str, Any]) -> list[Any]:
-        return cast(list[Any], json.loads(self._value(sql, values)))
-
-    def _keys(self, sql: str, values: Mapping[str, Any]) -> set[Key]:
-        return {(job_id, claims) for job_id, claims in self._list(sql, values)}
-
-    def _execute(self, sql: str, values: Mapping[str, Any], outcome: Any) -> Any:
-        connection = self.connection
-        if self.traced:
-            with connection.cursor() as cursor:
-                cursor.execute(for_django(sql), values)
-                return outcome(cursor)
-        self._connected()
-        with connection.wrap_database_errors:
-            return outcome(connection.connection.execute(sql, values))

@@ -249,7 +249,7 @@ DELETE FROM vtqueue_deadletter WHERE rowid IN (
 # which stays as it was asked for. One that was claimed is put off only by the failure of its last attempt: the last
 # entry of its history, whose end was stamped together with it. What has no such entry, or has used no attempt, was
 # given back, requeued or run by hand, and due at once.
-STAMPED_AHEAD = """CASE
+IS_AHEAD = """CASE
     WHEN state = 'RUNNING' THEN visible_at > :now + lease_us + 1000000
     WHEN visible_at <= :now + 1000000 THEN 0
     WHEN claims = 0 THEN visible_at = enqueued_at
@@ -259,17 +259,17 @@ END"""
 
 # A slice of the jobs of one priority that are not due: a million scheduled ones are not looked at in one go. Two ranges
 # of vtqueue_job_due, because SQLite would walk over the rows of one instant again and again for a row value.
-AHEAD = f"""
+STAMPED_AHEAD = f"""
 SELECT json_group_array(json_array(rowid, visible_at, ahead)) FROM (
     SELECT * FROM (
-        SELECT rowid, visible_at, {STAMPED_AHEAD} AS ahead FROM vtqueue_job INDEXED BY vtqueue_job_due
+        SELECT rowid, visible_at, {IS_AHEAD} AS ahead FROM vtqueue_job INDEXED BY vtqueue_job_due
         WHERE finished_at IS NULL AND (task_path = '') = :raw AND priority = :priority
           AND visible_at = :visible_at AND rowid > :rowid
         LIMIT :limit
     )
     UNION ALL
     SELECT * FROM (
-        SELECT rowid, visible_at, {STAMPED_AHEAD} AS ahead FROM vtqueue_job INDEXED BY vtqueue_job_due
+        SELECT rowid, visible_at, {IS_AHEAD} AS ahead FROM vtqueue_job INDEXED BY vtqueue_job_due
         WHERE finished_at IS NULL AND (task_path = '') = :raw AND priority = :priority
           AND visible_at > max(:visible_at, :now)
         LIMIT :limit
@@ -285,7 +285,7 @@ WHERE finished_at IS NULL AND (task_path = '') = :raw AND priority < :priority""
 SET_RIGHT = f"""
 UPDATE vtqueue_job
 SET visible_at = CASE state WHEN 'RUNNING' THEN :now + lease_us ELSE :now END, enqueued_at = min(enqueued_at, :now)
-WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND finished_at IS NULL AND {STAMPED_AHEAD}"""
+WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND finished_at IS NULL AND {IS_AHEAD}"""
 
 COUNT = "SELECT count(*) FROM vtqueue_job WHERE queue_name = :queue_name AND finished_at IS NULL"
 
@@ -293,5 +293,3 @@ BACKLOG = """
 SELECT count(*) FROM vtqueue_job
 WHERE finished_at IS NULL AND (task_path = '') = :raw AND visible_at <= :now
   AND (:names IS NULL OR queue_name IN (SELECT value FROM json_each(:names)))"""
-
-CHANGED = "PRAGMA data_version"

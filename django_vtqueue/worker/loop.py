@@ -18,9 +18,9 @@ from ..engines import new_engine
 from ..execution import Outcome, given_back, longest_run
 from ..ids import new_worker_id
 from ..jobs import Key
-from ..repair import Repair
 from . import systemd
 from .ahead import Ahead
+from .chores import PERIOD, Chores
 from .crew import Crew
 from .held import Held
 from .lookout import LOOK, Lookout
@@ -33,8 +33,6 @@ from .trouble import Episode
 
 logger = logging.getLogger("django_vtqueue")
 
-CHORES = 1.0  # seconds between two looks for dead workers and for what may be pruned
-PRUNED_AT_ONCE = 500
 LAST_ANNOUNCEMENTS = 5.0  # seconds for the receivers of signals when everything has ended
 
 
@@ -62,14 +60,14 @@ class Worker:
         self.held = Held(self.engine, self.id, backend)
         self.ahead = Ahead()
         self.lookout = Lookout(self.engine, self.scopes)
-        self.repair = Repair(self.engine, settings.shortest_lease())
+        self.chores = Chores(self.engine, backend, self.crew)
         self.episode = Episode(self.engine)
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.stops = 0
         self.started = 0
         self.left_running = False  # afterwards: whether code of jobs that were given back may still run
         self._stop_by = float("inf")  # monotonic
-        self._chores_at = self._look_at = self._watchdog_at = 0.0
+        self._look_at = self._watchdog_at = 0.0
         self._unsure = False  # the last turn may or may not have been committed
 
     def run(self) -> None:
@@ -120,17 +118,8 @@ class Worker:
     # A turn
 
     def turn(self) -> None:
-        """Renew, settle and claim, then start and announce."""
-        if self.episode.lasts():
-            self.watch()
-        self.held.resumed_at(self.engine.now(), self.episode.lasts())
-        self.end_overdue()
-        self.pool.maintain()
-        self.held.renew()
-        self.chores()
-        if self._unsure:
-            self.held.release_unknown()
-            self._unsure = False
+        """Keep up what is held; settle and claim, in one transaction; then start and announce."""
+        self.keep_up()
         self.ahead.finished(len(self.outcomes))
         if self.stops or self.ahead.overdue():
             self.give_back_waiting()
@@ -150,18 +139,36 @@ class Worker:
             if begun:
                 self.engine.begin(begun, self.engine.now())
             if free or ahead:
-                letter_ttl = self.backend.settings.letter_ttl
-                now = self.engine.now()
-                resumed_at = self.held.resumed_at(now, self.episode.lasts())
-                taken = take(
-                    self.engine, self.scopes, free, self.id, now, letter_ttl, resumed_at=resumed_at, ahead=ahead
-                )
+                taken = self.claim(free, ahead)
         for job in begun:
             self.ahead.remove(job)
         self.settled(outcomes, lost)
         if taken:
             self.claimed(taken)
         self._unsure = False
+
+    def keep_up(self) -> None:
+        """Renew what is held, end what has run for too long, and do what comes round once a second."""
+        if self.episode.lasts():
+            self.watch()
+        self.held.resumed_at(self.engine.now(), self.episode.lasts())
+        self.end_overdue()
+        self.pool.maintain()
+        self.held.renew()
+        if (endings := self.chores.do()) is not None:
+            self.lookout.forget()
+            for settlement in endings:
+                if settlement.state == states.FAILED:
+                    self.pool.announce_burial(settlement)
+        if self._unsure:
+            self.held.release_unknown()
+            self._unsure = False
+
+    def claim(self, free: int, ahead: int) -> Taken:
+        """Claim, inside the turn's transaction, what is run at once and what is run next."""
+        now, letter_ttl = self.engine.now(), self.backend.settings.letter_ttl
+        resumed_at = self.held.resumed_at(now, self.episode.lasts())
+        return take(self.engine, self.scopes, free, self.id, now, letter_ttl, resumed_at=resumed_at, ahead=ahead)
 
     def give_back_waiting(self) -> None:
         """Give back what was claimed ahead and has not begun; another worker may have room."""
@@ -245,7 +252,7 @@ class Worker:
             return self.episode.retry_at - now
         if self.outcomes or self.done():
             return 0.0
-        until = min(self.held.renew_at, self.held.next_end(), self._chores_at, self._stop_by, self.ahead.give_back_at)
+        until = min(self.held.renew_at, self.held.next_end(), self.chores.at, self._stop_by, self.ahead.give_back_at)
         if not any(self.room()):
             return max(until - now, 0.0)
         return max(min(until - now, self._look_at - now, self.lookout.seconds_to_sleep()), 0.0)
@@ -262,7 +269,7 @@ class Worker:
             pass
         self.report.tick()
         if self.plan.owns_process and time.monotonic() >= self._watchdog_at:
-            self._watchdog_at = time.monotonic() + CHORES
+            self._watchdog_at = time.monotonic() + PERIOD
             systemd.notify(systemd.WATCHDOG)
         if time.monotonic() < self._look_at or self.episode.waiting():
             return
@@ -297,23 +304,6 @@ class Worker:
                     systemd.notify(systemd.STOPPING)
                 if self.plan.shutdown_timeout is not None:
                     self._stop_by = min(self._stop_by, time.monotonic() + self.plan.shutdown_timeout)
-
-    def chores(self) -> None:
-        """Once a second: the heartbeat, the leases of dead workers, stamps of a wrong clock, and some pruning."""
-        if time.monotonic() < self._chores_at:
-            return
-        self.crew.beat()  # if a lock prevents it, the next turn begins with it: no job is held before we are known
-        self._chores_at = time.monotonic() + CHORES
-        for settlement in self.crew.end_leases_of_the_dead():
-            self.lookout.forget()
-            if settlement.state == states.FAILED:
-                self.pool.announce_burial(settlement)
-        if self.repair.go_on():
-            self.lookout.forget()
-        now = self.engine.now()
-        more = self.engine.prunable(now) and self.engine.prune(now, PRUNED_AT_ONCE) == PRUNED_AT_ONCE
-        if more or self.repair.unfinished():
-            self._chores_at = 0.0  # go on after the next turn
 
     # The end
 

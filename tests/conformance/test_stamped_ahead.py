@@ -17,7 +17,7 @@ def repair(bench: Bench, now: float, limit: int = 3) -> int:
     place: Place | None = Place()
     changed = 0
     while place:
-        found, place = bench.engine.ahead(place, at(now), limit)
+        found, place = bench.engine.stamped_ahead(place, at(now), limit)
         with bench.engine.transaction():
             changed += bench.engine.set_right(found, at(now))
     return changed
@@ -155,7 +155,7 @@ def test_a_job_renewed_between_the_look_and_the_change_is_left_alone(bench: Benc
     found: list[int] = []
     place: Place | None = Place()
     while place:
-        more, place = bench.engine.ahead(place, at(0), 10)
+        more, place = bench.engine.stamped_ahead(place, at(0), 10)
         found += more
     assert len(found) == 1
     assert bench.renew(held, now=0)

@@ -1,0 +1,35 @@
+"""What a worker does once a second, apart from its jobs."""
+
+import time
+
+from ..backend import VTQueueBackend
+from ..engines import Engine
+from ..jobs import Settlement
+from ..repair import Repair
+from .crew import Crew
+
+PERIOD = 1.0  # seconds
+PRUNED_AT_ONCE = 500
+
+
+class Chores:
+    """The heartbeat, the leases of dead workers, stamps of a wrong clock, and some pruning."""
+
+    def __init__(self, engine: Engine, backend: VTQueueBackend, crew: Crew) -> None:
+        self.engine, self.crew = engine, crew
+        self.repair = Repair(engine, backend.settings.shortest_lease())
+        self.at = 0.0  # monotonic: when they are due
+
+    def do(self) -> list[Settlement] | None:
+        """Do them if they are due; return what became of the jobs of the dead, None if nothing has become due by it."""
+        if time.monotonic() < self.at:
+            return None
+        self.crew.beat()  # if a lock prevents it, the next turn begins with it: no job is held before we are known
+        self.at = time.monotonic() + PERIOD
+        endings = self.crew.end_leases_of_the_dead()
+        repaired = self.repair.go_on()
+        now = self.engine.now()
+        more = self.engine.prunable(now) and self.engine.prune(now, PRUNED_AT_ONCE) == PRUNED_AT_ONCE
+        if more or self.repair.unfinished():
+            self.at = 0.0  # go on after the next turn
+        return endings if endings or repaired else None
