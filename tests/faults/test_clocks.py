@@ -2,12 +2,15 @@
 
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from django_vtqueue import Queue, clock
+from django_vtqueue.consumer import LOOK_AT_CLOCKS
+from django_vtqueue.presence import SILENCE
 from tests.project import tasks
 
 from ..conftest import ALIAS
@@ -18,7 +21,8 @@ from ..waiting import wait_until
 from .wall_clock import WallClock
 
 HOUR, YEARS = 3600, 10 * 365 * 86_400
-LEASE = 3  # seconds
+SHORT = 3  # seconds of a lease that a test waits for
+AT_ONCE = 10  # seconds: a busy machine is slow, but a lease of a minute is not renewed so soon by itself
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler (cc) is needed to step a clock")
 
 
@@ -27,13 +31,13 @@ def wall(tmp_path: Path) -> WallClock:
     return WallClock(tmp_path)
 
 
-@pytest.fixture(autouse=True)
-def lease(database: Database) -> None:
-    database.options["visibility_timeout"] = LEASE
+@pytest.fixture
+def short_lease(database: Database) -> None:
+    database.options["visibility_timeout"] = SHORT
 
 
 def hold_many(database: Database, folder: Path, count: int) -> list[str]:
-    """Have the workers begin jobs that run on, one after the other: more than all workers but one have room for."""
+    """Have the workers begin jobs that run on, one after the other, so that more than one may get some."""
     jobs = []
     for number in range(count):
         jobs.append(database.enqueue(tasks.hold, str(folder), f"{number}-"))
@@ -42,19 +46,36 @@ def hold_many(database: Database, folder: Path, count: int) -> list[str]:
 
 
 def wait_until_renewed(database: Database, clock: Callable[[], int], jobs: list[str]) -> None:
-    """Wait until the lease of each job ends within one lease from now, by this clock."""
+    """Wait until the lease of each job ends within one lease from now, by this clock; it must happen at once."""
 
     def renewed() -> bool:
-        now = clock()
-        return all(now < database.job(job_id)["visible_at"] <= now + LEASE * 1_000_000 for job_id in jobs)
+        now, rows = clock(), [database.job(job_id) for job_id in jobs]
+        return all(now < row["visible_at"] <= now + row["lease_us"] for row in rows)
 
-    wait_until(renewed, PATIENCE)
+    wait_until(renewed, AT_ONCE)
 
 
 def holders(database: Database, jobs: list[str]) -> set[str]:
     """Return the workers that hold these jobs; fail if one was claimed twice."""
     assert [database.job(job_id)["claims"] for job_id in jobs] == [1] * len(jobs)
     return {database.job(job_id)["worker_id"] for job_id in jobs}
+
+
+def take_a_turn(database: Database) -> None:
+    """Have each worker run a job of its own queue: then it knows what time it is."""
+    jobs = [database.enqueue(tasks.add.using(queue_name=f"own{number}"), 1, number) for number in range(2)]
+    database.write("UPDATE vtqueue_job SET visible_at = 1 WHERE state = 'READY'")  # by any clock
+    wait_until(lambda: database.succeeded(*jobs), PATIENCE)
+
+
+def stay_there() -> None:
+    """Wait for longer than a consumer goes without a look at the clocks."""
+    time.sleep(1.5 * LOOK_AT_CLOCKS)
+
+
+def present(database: Database, wall: WallClock) -> int:
+    """Return how many workers have a heartbeat of this time, by a clock that was stepped."""
+    return sum(abs(row["heartbeat_at"] - wall.now()) < SILENCE * 1_000_000 for row in database.workers())
 
 
 def finish(database: Database, folder: Path, jobs: list[str]) -> None:
@@ -73,15 +94,18 @@ def test_a_step_of_the_clock_takes_no_job_from_its_holder(
     database: Database, start_worker: Start, wall: WallClock, tmp_path: Path, step: int
 ) -> None:
     """Forward all leases look expired, backward endless; each is renewed at once, by its holder, there and back."""
-    workers = [start_worker("--threads", "4", ready=False, **wall.variables) for _ in range(2)]
+    workers = [
+        start_worker("--threads", "7", "--queues", f"default,own{number}", ready=False, **wall.variables)
+        for number in range(2)
+    ]
     for worker in workers:
         worker.wait_ready()
     jobs = hold_many(database, tmp_path, 6)
-    assert len(holders(database, jobs)) == 2
     for offset in (step, 0):
         wall.set(offset)
+        take_a_turn(database)
         wait_until_renewed(database, wall.now, jobs)
-        wait_until(lambda: all(abs(row["heartbeat_at"] - wall.now()) < 30_000_000 for row in database.workers()))
+        wait_until(lambda: present(database, wall) == 2, PATIENCE)
         holders(database, jobs)
     finish(database, tmp_path, jobs)
     after = database.enqueue(tasks.add, 1, 2)
@@ -91,6 +115,7 @@ def test_a_step_of_the_clock_takes_no_job_from_its_holder(
         assert "Traceback" not in worker.log
 
 
+@pytest.mark.usefixtures("short_lease")
 @needs_compiler
 @pytest.mark.parametrize("ahead", [HOUR, YEARS])
 def test_nothing_waits_for_the_time_of_a_clock_that_was_ahead(
@@ -128,6 +153,7 @@ def test_a_clock_that_comes_back_under_a_running_worker(
     publish = f"from tests.project.tasks import note; note.enqueue({str(tmp_path / 'noted')!r}, 'done')"
     assert start(MANAGE, "shell", "-c", publish, **wall.variables).wait() == 0
     wall.set(0)
+    wait_until(lambda: present(database, wall) == 1, AT_ONCE / 2)  # long before the next heartbeat
     wait_until_renewed(database, wall.now, [held])
     finish(database, tmp_path, [held])
     wait_until((tmp_path / "noted").exists, PATIENCE)
@@ -139,7 +165,7 @@ def test_a_step_of_the_clock_under_queue_run(
     database: Database, start: Start, wall: WallClock, tmp_path: Path, step: int
 ) -> None:
     """An idle consumer takes no job from one that handles it; there and back its lease is renewed at once."""
-    queue = Queue("raw", using=ALIAS, visibility_timeout=LEASE)
+    queue = Queue("raw", using=ALIAS)
     held = queue.publish("held").hex
     consumers = [start("-m", "tests.faults.consumer", str(tmp_path), **wall.variables) for _ in range(2)]
     for consumer in consumers:
@@ -147,6 +173,7 @@ def test_a_step_of_the_clock_under_queue_run(
     wait_until((tmp_path / "held-1").exists, PATIENCE)
     for offset in (step, 0):
         wall.set(offset)
+        stay_there()
         wait_until_renewed(database, wall.now, [held])
         holders(database, [held])
     (tmp_path / "go").touch()
@@ -168,6 +195,7 @@ def first_of_two(database: Database, start_worker: Start, folder: Path) -> tuple
     return job_id, first
 
 
+@pytest.mark.usefixtures("short_lease")
 @pytest.mark.parametrize("late", [False, True])
 def test_a_worker_stopped_for_longer_than_its_lease_loses_its_job(
     database: Database, start_worker: Start, tmp_path: Path, late: bool
@@ -188,6 +216,7 @@ def test_a_worker_stopped_for_longer_than_its_lease_loses_its_job(
     wait_until(lambda: database.succeeded(after), PATIENCE)
 
 
+@pytest.mark.usefixtures("short_lease")
 def test_a_machine_that_was_stopped_for_longer_than_the_leases(
     database: Database, start_worker: Start, tmp_path: Path
 ) -> None:
