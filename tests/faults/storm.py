@@ -6,6 +6,7 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from django_vtqueue import clock
 
@@ -19,13 +20,21 @@ PROCESSES = ("--processes", "2", "--threads", "2")
 FLEET = (THREADS, PROCESSES, THREADS, PROCESSES)
 
 
+class Kill(NamedTuple):
+    """A worker was killed, or a child of it, between two moments (microseconds)."""
+
+    worker: int
+    before: int
+    after: int
+
+
 class Storm:
-    """Four workers, two with children, for ``jobs`` jobs; each kill is noted with its moment (microseconds)."""
+    """Four workers, two of which have children, for ``jobs`` jobs."""
 
     def __init__(self, start_worker: Start, jobs: int, seed: int = 1) -> None:
         self._start_worker = start_worker
         self._random = random.Random(seed)
-        self.kills: dict[int, int] = {}
+        self.kills: list[Kill] = []
         self.workers = [self._start(arguments) for arguments in FLEET]
         self._kill_at, self._unfinished = time.monotonic(), jobs
 
@@ -39,22 +48,30 @@ class Storm:
         """
         if time.monotonic() < self._kill_at or unfinished > self._unfinished - PROGRESS:
             return
-        ready = [worker.pid for worker in self.workers if READY.search(worker.log)]
+        ready = [worker for worker in self.workers if READY.search(worker.log)]
         if not ready:
             return
-        self.kill(self._random.choice([*ready, *(child for pid in ready for child in children(pid))]))
+        self.kill(
+            *self._random.choice([(worker, pid) for worker in ready for pid in (worker.pid, *children(worker.pid))])
+        )
         for number, worker in enumerate(self.workers):
             if worker.ended():
                 self.workers[number] = self._start(FLEET[number])
         self._kill_at, self._unfinished = time.monotonic() + INTERVAL, unfinished
 
-    def kill(self, pid: int) -> None:
-        with suppress(ProcessLookupError):  # a child whose worker has just been killed
+    def kill(self, worker: Running, pid: int) -> None:
+        """Kill a worker or its child."""
+        before = clock.now()
+        with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        self.kills[pid] = clock.now()
-        for worker in self.workers:
-            if worker.pid == pid:
-                worker.wait()
+        self.kills.append(Kill(worker.pid, before, clock.now()))
+        if pid == worker.pid:
+            worker.wait()
+
+    def met(self, worker_id: str, claimed_at: int, ended_at: int) -> bool:
+        """Return whether what a worker had claimed was in flight when it, or a child of it, was killed."""
+        pid = int(worker_id.split(":")[1])
+        return any(kill.worker == pid and claimed_at <= kill.after and kill.before <= ended_at for kill in self.kills)
 
     def calm(self) -> None:
         """Stop the workers in good order."""
