@@ -37,8 +37,8 @@ class Child:
     def run(self) -> None:
         """Work for the parent."""
         self.pool.start()
+        self.say("ready")
         try:
-            self.say("ready")
             self.obey()
         except (EOFError, OSError):  # the parent is gone
             os._exit(1)
@@ -66,6 +66,9 @@ class Child:
         self.say("finished", wire.packed(outcome.settlement), outcome.seconds, outcome.stands)
 
     def say(self, verb: str, *values: object) -> None:
-        """Send a message to the parent."""
+        """Send a message to the parent; if it is gone, end here and now, from whichever thread."""
         with self._lock:
-            wire.send(self.parent, verb, *values)
+            try:
+                wire.send(self.parent, verb, *values)
+            except OSError:
+                os._exit(1)

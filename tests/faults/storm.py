@@ -36,6 +36,7 @@ class Storm:
         self._random = random.Random(seed)
         self.kills: list[Kill] = []
         self.workers = [self._start(arguments) for arguments in FLEET]
+        self.ended: list[Running] = []
         self._kill_at, self._unfinished = time.monotonic(), jobs
 
     def _start(self, arguments: tuple[str, ...]) -> Running:
@@ -56,6 +57,7 @@ class Storm:
         )
         for number, worker in enumerate(self.workers):
             if worker.ended():
+                self.ended.append(worker)
                 self.workers[number] = self._start(FLEET[number])
         self._kill_at, self._unfinished = time.monotonic() + INTERVAL, unfinished
 
@@ -74,11 +76,12 @@ class Storm:
         return any(kill.worker == pid and claimed_at <= kill.after and kill.before <= ended_at for kill in self.kills)
 
     def calm(self) -> None:
-        """Stop the workers in good order."""
+        """Stop the workers in good order; none of them, nor of the others and their children, met an error."""
         for worker in self.workers:
             worker.signal(signal.SIGTERM)
         for worker in self.workers:
             assert worker.wait() in (0, -signal.SIGTERM), worker.log  # one that has not begun yet dies of it
+        assert [worker.log for worker in self.ended + self.workers if "Traceback" in worker.log] == []
 
 
 def children(pid: int) -> list[int]:
