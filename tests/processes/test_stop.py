@@ -1,5 +1,7 @@
 """Workers that are told to stop."""
 
+import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -8,9 +10,9 @@ import pytest
 from tests.project import tasks
 
 from ..waiting import wait_until
-from .conftest import Start
+from .conftest import MANAGE, Start, environment
 from .database import Database
-from .running import PATIENCE, Running
+from .running import PATIENCE, Running, python
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 
@@ -104,3 +106,29 @@ def test_a_signal_ends_a_worker_that_waits_for_its_tables(database: Database, st
     worker = start_worker(ready=False)
     worker.wait_for("Waiting for it.")
     assert worker.terminate() == 0
+
+
+@pytest.mark.skipif(not shutil.which("setsid"), reason="there is no setsid(1)")
+@pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["threads", "processes"])
+def test_ctrl_c_on_a_terminal(database: Database, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """Ctrl-C reaches the worker and its children alike: the job is finished, the end is clean, nobody is left."""
+    master, slave = os.openpty()
+    command = ["setsid", "--ctty", *python(MANAGE, "vtworker", "--no-reload", *arguments)]
+    worker = Running(command, environment(database), tmp_path / "log", stdin=slave)
+    try:
+        worker.wait_ready()
+        job_id = database.enqueue(tasks.hold, str(tmp_path))
+        child = int(
+            wait_until(lambda: (tmp_path / "started").exists() and (tmp_path / "started").read_text(), PATIENCE)
+        )
+        os.write(master, b"\x03")
+        (tmp_path / "go").touch()
+        assert worker.wait() == 0
+    finally:
+        worker.clean_up()
+        os.close(master)
+        os.close(slave)
+    assert database.result(job_id) == "go"
+    assert worker.lines("vtworker")[-1].endswith("done: 1 jobs")
+    assert not [word for word in ("Traceback", "KeyboardInterrupt", "ended with code") if word in worker.log]
+    assert not Path(f"/proc/{child}").exists()

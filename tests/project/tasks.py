@@ -228,3 +228,11 @@ def clean_up_in_time(path: str) -> str:
 @task(hard_timeout=0.5, max_attempts=1)
 def hang() -> None:
     time.sleep(LONGEST)
+
+
+@task
+def leave_orphans(count: int) -> list[int]:
+    """Start processes whose parent ends at once, and that end themselves a moment later; return their ids."""
+    script = "for n in $(seq $0); do sh -c 'echo $$; exec sleep 0.1 >&- 2>&-' & done"
+    done = subprocess.run(["sh", "-c", script, str(count)], capture_output=True, text=True, check=True)
+    return [int(pid) for pid in done.stdout.split()]

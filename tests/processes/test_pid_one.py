@@ -1,0 +1,116 @@
+"""vtworker as process 1, as in a container without an init: that one has no default signal actions, and is every
+orphan's parent."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.project import tasks
+
+from ..waiting import wait_until
+from .conftest import MANAGE, environment
+from .database import Database
+from .running import PATIENCE, Running, python
+
+UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+CHILDREN = [(), ("--processes", "2")]
+in_threads_and_children = pytest.mark.parametrize("arguments", CHILDREN, ids=["threads", "processes"])
+
+
+def why_not() -> str:
+    """Return why this system lets nobody make a process namespace; "" if it does."""
+    if not shutil.which("unshare"):
+        return "there is no unshare(1)"
+    done = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True, check=False)
+    return done.stderr.strip() if done.returncode else ""
+
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=f"no process namespace can be made: {why_not()}")
+
+
+class Container:
+    """A worker that is process 1 of its own namespace, seen from outside."""
+
+    def __init__(self, running: Running) -> None:
+        self.running = running
+
+    def children(self, pid: int | None = None) -> list[int]:
+        """Return the processes whose parent is the worker, by their ids outside."""
+        pid = pid or self.pid
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    @property
+    def pid(self) -> int:
+        [pid] = self.children(self.running.pid)
+        return pid
+
+    def zombies(self) -> int:
+        states = [Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] for child in self.children()]
+        return states.count("Z")
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        os.kill(self.pid, number)
+        return self.running.wait()
+
+
+@pytest.fixture
+def start_container(database: Database, tmp_path: Path):  # type: ignore[no-untyped-def]
+    """Return a function that starts a worker as process 1; it is killed with the test."""
+    started: list[Running] = []
+
+    def start_container(*arguments: str) -> Container:
+        command = [*UNSHARE, *python(MANAGE, "vtworker", "--no-reload", *arguments)]
+        started.append(Running(command, environment(database), tmp_path / "log"))
+        assert started[-1].wait_ready() == 1
+        return Container(started[-1])
+
+    yield start_container
+    for running in started:
+        if not running.ended():
+            running.kill()  # --kill-child: the namespace goes with it
+
+
+StartContainer = Callable[..., Container]
+
+
+@in_threads_and_children
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_process_one_stops_gracefully(
+    database: Database,
+    start_container: StartContainer,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    number: signal.Signals,
+) -> None:
+    """A signal from outside is obeyed: the running job is finished, the exit code is 0, and nothing is left behind."""
+    worker = start_container(*arguments)
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    os.kill(worker.pid, number)
+    (tmp_path / "go").touch()
+    assert worker.running.wait() == 0
+    assert database.succeeded(job_id)
+    assert database.workers() == []
+
+
+@in_threads_and_children
+def test_orphans_of_process_one(
+    database: Database, start_container: StartContainer, arguments: tuple[str, ...]
+) -> None:
+    """What tasks leave running becomes process 1's child. Ended, it stays a zombie, which does the worker no harm.
+
+    Nobody but the task's own code could tell an orphan from a program that the task still waits for.
+    """
+    worker = start_container(*arguments)
+    job_ids = [database.enqueue(tasks.leave_orphans, 20) for _ in range(5)]
+    wait_until(lambda: database.succeeded(*job_ids), PATIENCE)
+    wait_until(lambda: worker.zombies() == 100, PATIENCE)
+    again = database.enqueue(tasks.ignored_signals)
+    wait_until(lambda: database.succeeded(again), PATIENCE)
+    assert worker.stop() == 0
+    assert "Traceback" not in worker.running.log
