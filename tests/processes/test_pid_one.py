@@ -1,11 +1,10 @@
-"""vtworker as process 1, as in a container without an init: that one has no default signal actions, and is every
-orphan's parent."""
+"""vtworker as process 1, as in a container: that one has no default signal actions, and is every orphan's parent."""
 
 import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,33 +32,37 @@ def why_not() -> str:
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=f"no process namespace can be made: {why_not()}")
 
 
+def children(pid: int) -> list[int]:
+    """Return the processes whose parent is this one, whichever of its threads has started them."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+
+
 class Container:
     """A worker that is process 1 of its own namespace, seen from outside."""
 
     def __init__(self, running: Running) -> None:
         self.running = running
 
-    def children(self, pid: int | None = None) -> list[int]:
-        """Return the processes whose parent is the worker, by their ids outside."""
-        pid = pid or self.pid
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
     @property
     def pid(self) -> int:
-        [pid] = self.children(self.running.pid)
+        """The worker's process id outside, where it is not 1."""
+        [pid] = children(self.running.pid)
         return pid
 
     def zombies(self) -> int:
-        states = [Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] for child in self.children()]
+        states = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in children(self.pid)]
         return states.count("Z")
 
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+    def stop(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
-        return self.running.wait()
+
+
+StartContainer = Callable[..., Container]
 
 
 @pytest.fixture
-def start_container(database: Database, tmp_path: Path):  # type: ignore[no-untyped-def]
+def start_container(database: Database, tmp_path: Path) -> Iterator[StartContainer]:
     """Return a function that starts a worker as process 1; it is killed with the test."""
     started: list[Running] = []
 
@@ -75,9 +78,6 @@ def start_container(database: Database, tmp_path: Path):  # type: ignore[no-unty
             running.kill()  # --kill-child: the namespace goes with it
 
 
-StartContainer = Callable[..., Container]
-
-
 @in_threads_and_children
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_process_one_stops_gracefully(
@@ -91,7 +91,7 @@ def test_process_one_stops_gracefully(
     worker = start_container(*arguments)
     job_id = database.enqueue(tasks.hold, str(tmp_path))
     wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
-    os.kill(worker.pid, number)
+    worker.stop(number)
     (tmp_path / "go").touch()
     assert worker.running.wait() == 0
     assert database.succeeded(job_id)
@@ -112,5 +112,6 @@ def test_orphans_of_process_one(
     wait_until(lambda: worker.zombies() == 100, PATIENCE)
     again = database.enqueue(tasks.ignored_signals)
     wait_until(lambda: database.succeeded(again), PATIENCE)
-    assert worker.stop() == 0
+    worker.stop(signal.SIGTERM)
+    assert worker.running.wait() == 0
     assert "Traceback" not in worker.running.log
