@@ -89,6 +89,7 @@ class Execution:
         self.policy = backend.settings.policy(job.queue_name)
         self.options: Mapping[str, Any] = {}  # those of the task, once it is found
         self.result: TaskResult | None = None
+        self.returned: Any = None
         self._began = time.perf_counter()
 
     def run(self) -> Outcome:
@@ -145,7 +146,9 @@ class Execution:
 
     def succeeded(self, value: Any) -> Settlement:
         """Return the settlement of a call that returned ``value``; raise TypeError if that is not JSON."""
-        return succeeded(self.job, encode(value), clock.now(), microseconds_or_none(self.policy.result_ttl))
+        text = encode(value)
+        self.returned = decode(text)  # what nobody could read again is no result
+        return succeeded(self.job, text, clock.now(), microseconds_or_none(self.policy.result_ttl))
 
     def failed(self, error: BaseException) -> Outcome:
         """Return the outcome of a call that raised ``error``: another attempt, or the end."""
@@ -182,8 +185,8 @@ class Execution:
     def _outcome(self, settlement: Settlement, error: BaseException | None) -> Outcome:
         if self.result:
             change(self.result, status=TaskResultStatus(settlement.state))
-            if settlement.result is not None:
-                change(self.result, _return_value=decode(settlement.result))
+            if settlement.state == states.SUCCESSFUL:
+                change(self.result, _return_value=self.returned)
             if settlement.finished_at is not None:
                 change(self.result, finished_at=clock.from_instant(settlement.finished_at))
         return Outcome(self.job, settlement, self.result, error, time.perf_counter() - self._began)

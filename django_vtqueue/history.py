@@ -11,6 +11,7 @@ from .encoding import dumps
 from .failures import Failure
 
 FIRST, LAST = 5, 45
+MOST = 1_000_000  # attempts that one may believe in: more is what somebody wrote by hand, and would fill the memory
 EMPTY = "[]"
 OMITTED = "omitted"
 
@@ -75,7 +76,7 @@ def append(text: str, ended_attempt: Entry) -> str:
 def count(item: Entry) -> int:
     """Return how many attempts an item of the list stands for."""
     omitted = item.get(OMITTED, 1)
-    return omitted if isinstance(omitted, int) and omitted > 0 else 1
+    return min(omitted, MOST) if isinstance(omitted, int) and omitted > 0 else 1
 
 
 def workers(entries: list[Entry]) -> list[str]:

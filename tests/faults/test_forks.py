@@ -1,0 +1,177 @@
+"""Enqueueing from forked processes, threads, async code, and inside of transactions."""
+
+import asyncio
+import json
+import os
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import connections, transaction
+
+from django_vtqueue.bells import Doorbell
+from django_vtqueue.exceptions import TaskTimeout
+from django_vtqueue.ids import new_id, process_worker_id
+from django_vtqueue.limits import timekeeper
+from tests.conftest import ALIAS
+from tests.project.tasks import add, enqueue_note
+
+from ..processes.conftest import Start
+from ..processes.database import Database
+from ..processes.running import PATIENCE
+from ..waiting import wait_until
+
+
+def in_child(work: Callable[[], object]) -> Callable[[], object]:
+    """Fork, as a web server does, and do something in the child; return what waits for what came of it."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(writer, json.dumps(work()).encode())
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    os.close(writer)
+
+    def wait() -> object:
+        with os.fdopen(reader) as pipe:
+            text = pipe.read()
+        assert os.waitpid(pid, 0)[1] == 0
+        return json.loads(text)
+
+    return wait
+
+
+@pytest.fixture
+def bell(database: Database) -> Iterator[Doorbell]:
+    """Return the doorbell of a worker of this database."""
+    bell = Doorbell(ALIAS, Path(database.options["doorbells"]), "0123")
+    yield bell
+    bell.close()
+
+
+def rings(bell: Doorbell) -> int:
+    """Return how often a bell was rung since the last look."""
+    count = 0
+    socket = bell._socket
+    assert socket
+    socket.setblocking(False)
+    try:
+        while socket.recv(16):
+            count += 1
+    except BlockingIOError:
+        return count
+    return count
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_forked_children_enqueue(database: Database, start_worker: Start) -> None:
+    """Children of a process that has enqueued, and has closed its connections before the fork, as gunicorn's
+    ``--preload`` wants it: each has ids, a worker id and a ringer of its own, and its jobs run."""
+    start_worker()
+    first = database.enqueue(add, 0, 0)
+    mine = process_worker_id()
+    connections.close_all()
+
+    def work() -> object:
+        return [process_worker_id(), [database.enqueue(add, os.getpid(), number) for number in range(50)]]
+
+    children = [in_child(work) for _ in range(4)]
+    results = [wait() for wait in children]
+    names = {result[0] for result in results} | {mine}  # type: ignore[index]
+    ids = [job_id for result in results for job_id in result[1]]  # type: ignore[index]
+    assert len(names) == 5
+    assert len(set(ids)) == 200
+    wait_until(lambda: database.succeeded(first, *ids), PATIENCE)
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_child_rings_and_keeps_time_by_itself(database: Database, bell: Doorbell) -> None:
+    """Nothing that a forked child needs is left to a thread or a lock of its parent."""
+    with timekeeper.limit(60):
+        database.enqueue(add, 1, 2)
+        connections.close_all()
+
+        def work() -> object:
+            database.enqueue(add, 1, 2)
+            try:
+                with timekeeper.limit(0.05):
+                    while True:
+                        pass
+            except TaskTimeout:
+                return "in time"
+
+        child = in_child(work)
+    assert child() == "in time"
+    assert rings(bell) == 2
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_ids_of_forked_children_differ() -> None:
+    """They come from the system's randomness, of which a fork copies nothing."""
+    children = [in_child(lambda: [new_id() for _ in range(500)]) for _ in range(4)]
+    ids = [job_id for wait in children for job_id in wait()]  # type: ignore[attr-defined]
+    assert len(set(ids)) == 2000
+
+
+def test_threads_enqueue(database: Database) -> None:
+    """Eight threads at once: all jobs are there, once."""
+    ids: list[str] = []
+
+    def work() -> None:
+        try:
+            ids.extend(database.enqueue(add, number, 1) for number in range(50))
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(ids)) == 400
+    assert database.unfinished() == 400
+
+
+def test_async_code_enqueues(database: Database, bell: Doorbell) -> None:
+    """As an async view does; many at once."""
+
+    async def view() -> int:
+        results = await asyncio.gather(*(database.backend.aenqueue(add, (number, 1), {}) for number in range(20)))
+        return len({result.id for result in results})
+
+    assert async_to_sync(view)() == 20
+    assert database.unfinished() == 20
+    assert rings(bell) > 0
+
+
+def test_a_running_task_enqueues(database: Database, drain: Start, tmp_path: Path) -> None:
+    """What a task enqueues runs too, before ``--drain`` ends."""
+    database.enqueue(enqueue_note, str(tmp_path / "note"), "here")
+    drain()
+    assert (tmp_path / "note").read_text() == "here\n"
+
+
+def test_bells_ring_when_the_outermost_block_has_committed(database: Database, bell: Doorbell) -> None:
+    """Inside ``atomic`` jobs are stored with the rest of it: nobody is woken before, nor for what was rolled back."""
+    with transaction.atomic(ALIAS):
+        kept = database.enqueue(add, 1, 2)
+        with suppress(ZeroDivisionError), transaction.atomic(ALIAS):
+            database.enqueue(add, 3, 4)
+            raise ZeroDivisionError
+        with transaction.atomic(ALIAS):
+            also = database.enqueue(add, 5, 6)
+        assert (rings(bell), database.unfinished()) == (0, 0)
+    assert rings(bell) == 1
+    assert {row["id"] for row in database.rows("SELECT id FROM vtqueue_job")} == {kept, also}
+    with suppress(ZeroDivisionError), transaction.atomic(ALIAS):
+        database.enqueue(add, 7, 8)
+        raise ZeroDivisionError
+    assert (rings(bell), database.unfinished()) == (0, 2)
