@@ -1,0 +1,144 @@
+"""Input and tasks that mean harm, or only do it: a clear error, a result or a dead letter; and the next job runs."""
+
+from typing import Any
+
+import pytest
+
+from django_vtqueue import PayloadTooLarge
+from tests.project.tasks import add
+
+from ..processes.conftest import Start
+from ..processes.database import Database
+from ..processes.running import PATIENCE
+from ..waiting import wait_until
+from . import tasks
+
+both = pytest.mark.parametrize("how", [["--threads", "1"], ["--processes", "2", "--threads", "1"]], ids=["1", "2"])
+APP = {"VTQUEUE_TEST_APPS": "tests.faults"}
+NO_RESULT = {"nan", "huge", "int keys", "bytes", "object"}
+
+
+def call(database: Database, name: str, *args: Any, max_attempts: int = 1) -> str:
+    """Enqueue a task of this folder by its path."""
+    job_id = database.publish(f"tests.faults.tasks.{name}", *args)
+    database.write("UPDATE vtqueue_job SET max_attempts = ? WHERE id = ?", max_attempts, job_id)
+    return job_id
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def wait_for_end(database: Database, *job_ids: str) -> None:
+    for job_id in job_ids:
+        wait_until(lambda job_id=job_id: database.letter(job_id) or database.succeeded(job_id), 2 * PATIENCE)
+
+
+@both
+def test_any_exception_is_recorded(database: Database, start_worker: Start, how: list[str]) -> None:
+    """Also one that cannot be printed, of 100 MB, of an endless chain of causes, of a class without a proper name."""
+    worker = start_worker(*how, **APP)
+    ids = [call(database, "raise_error", kind) for kind in tasks.ERRORS]
+    twice = [call(database, "raise_twice", kind, max_attempts=2) for kind in ("unprintable", "noted", "odd class")]
+    after = database.enqueue(add, 1, 2)
+    wait_for_end(database, *ids, *twice, after)
+    for job_id, times in [*((job_id, 1) for job_id in ids), *((job_id, 2) for job_id in twice)]:
+        letter = database.letter(job_id)
+        assert letter
+        assert letter["exception_class"]
+        assert [entry["outcome"] for entry in database.history(job_id)] == ["failed"] * times
+        assert 0 < len(letter["history"]) < 200_000
+    assert "met an error and goes on" not in worker.log
+    assert worker.terminate() == 0
+
+
+@both
+def test_any_result_is_kept_or_refused(database: Database, start_worker: Start, how: list[str]) -> None:
+    """100 MB are kept; what is not JSON, or could not be read again, is a failure that says why."""
+    start_worker(*how, **APP)
+    ids = {kind: call(database, "return_it", kind) for kind in tasks.RESULTS}
+    after = database.enqueue(add, 1, 2)
+    wait_for_end(database, *ids.values(), after)
+    refused = {kind for kind, job_id in ids.items() if database.letter(job_id)}
+    assert refused - {"deep"} == NO_RESULT  # how deep JSON may be differs between versions of Python
+    assert database.result(ids["surrogate"]) == "\ud800"
+    assert len(database.result(ids["100 MB"])) == tasks.LARGE
+
+
+@both
+def test_misdeeds(database: Database, start_worker: Start, how: list[str]) -> None:
+    """What tasks do to their process keeps no other job from running, nor the worker from ending when it is told."""
+    worker = start_worker(*how, **APP)
+    for kind in tasks.MISDEEDS:
+        bad = call(database, "misbehave", kind)
+        others = [database.enqueue(add, number, 1) for number in range(3)]
+        wait_for_end(database, bad, *others)
+        assert database.succeeded(*others), kind
+    assert worker.terminate() == 0
+
+
+@pytest.mark.parametrize("name", ["leave_process", "close_files"])
+def test_a_child_that_leaves(database: Database, start_worker: Start, name: str) -> None:
+    """A task that ends its child process, whatever exit code it leaves, has failed; the child is replaced."""
+    worker = start_worker("--processes", "2", "--threads", "1", **APP)
+    bad = call(database, name)
+    wait_for_end(database, bad)
+    assert [entry["outcome"] for entry in database.history(bad)] == ["worker died"]
+    others = [database.enqueue(add, number, 1) for number in range(4)]
+    wait_for_end(database, *others)
+    assert worker.terminate() == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (nested(10_000), "nested too deeply"),
+        (float("nan"), "is not JSON"),
+        (float("inf"), "is not JSON"),
+        (10**5000, "no JSON form"),
+        ({1: 2}, "string keys only"),
+        (b"\xff", "not UTF-8"),
+    ],
+    ids=["deep", "nan", "inf", "digits", "keys", "bytes"],
+)
+def test_arguments_that_cannot_be_stored(database: Database, value: Any, words: str) -> None:
+    """They are refused where they are enqueued, with the reason; nothing is stored."""
+    with pytest.raises(TypeError, match=words):
+        database.enqueue(add, value, 1)
+    assert database.unfinished() == 0
+
+
+@both
+def test_arguments_that_can_be_stored(database: Database, start_worker: Start, how: list[str]) -> None:
+    """10 MB where that is allowed, lone surrogates, numbers beyond 64 bits, keys like options."""
+    with pytest.raises(PayloadTooLarge, match="max_payload_bytes allows 1,000,000"):
+        database.enqueue(add, "x" * 10**7, 1)
+    database.options["max_payload_bytes"] = 20_000_000
+    keys = {"--drain": 1, "__class__": 2, "self": 3, "": 4, "\ud800": 5, "\0": 6}
+    large = database.enqueue(add, "x" * 10**7, "y")
+    others = {database.enqueue(add, [value], []): [value] for value in (2**64, -(10**4000), "\ud800\0", keys, 1e308)}
+    anything = database.publish("tests.faults.tasks.take_anything", *range(1000))
+    start_worker(*how, **APP)
+    wait_for_end(database, large, *others, anything)
+    assert len(database.result(large)) == 10**7 + 1
+    assert {job_id: database.result(job_id) for job_id in others} == others
+    assert database.result(anything) == [1000, []]
+
+
+@both
+def test_paths_that_are_no_tasks(database: Database, start_worker: Start, how: list[str]) -> None:
+    """What is no task is not called, what is in no app is not imported, and it fails like any attempt."""
+    ours = "tests.faults.tasks"
+    paths = ["os.system", "this.s", f"{ours}.chain", f"{ours}.raise_error.func", "tests.nowhere.x"]
+    paths += [".", "a..b", "x" * 5000, "--drain"]
+    ids = [database.publish(path, "echo") for path in paths]
+    after = database.enqueue(add, 1, 2)
+    worker = start_worker(*how, **APP)
+    wait_for_end(database, after)
+    wait_until(lambda: all(database.history(job_id) for job_id in ids), PATIENCE)
+    for job_id in ids:
+        assert database.history(job_id)[0]["exception_class"].endswith("UnknownTask")
+    assert "The Zen of Python" not in worker.log
