@@ -261,8 +261,9 @@ class Processes:
         self._start_at = time.monotonic() + (trouble_pause(self._failures) if self._failures else 0)
 
     def _bury(self, settlement: Settlement) -> None:
-        if alive := next((process for process in self._children if process.slots), None):
-            alive.say("bury", wire.packed(settlement))
+        alive = [process for process in self._children if not (process.ended or process.retired)]
+        if alive:  # one that is ready, else one that will read it when it is
+            max(alive, key=lambda process: process.slots).say("bury", wire.packed(settlement))
 
     def _write_log(self) -> None:
         while write := self._log.get():

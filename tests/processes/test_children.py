@@ -193,9 +193,14 @@ def test_what_a_task_starts_can_be_stopped(database: Database, drain: Start) -> 
     assert not ignored & (1 << signal.SIGTERM - 1 | 1 << signal.SIGINT - 1)
 
 
-def test_what_is_said_of_a_killed_task(database: Database, drain: Start) -> None:
+def test_what_is_said_of_a_killed_task(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """A task that its ``hard_timeout`` has killed is announced as one that ran for too long, not as a dead worker's."""
+    database.enqueue(tasks.hold, str(tmp_path))
+    # With DEBUG Django's logger, a receiver of task_finished, writes to the console.
+    worker = start_worker("--processes", "2", "--threads", "1", VTQUEUE_TEST_DEBUG="1")
+    wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
     database.enqueue(tasks.hang)
-    log = drain("--processes", "2", VTQUEUE_TEST_DEBUG="1").log  # with DEBUG Django's logger writes to the console
-    assert "django_vtqueue.exceptions.TaskTimeout: It was ended after" in log
-    assert "WorkerDied" not in log
+    worker.wait_for("django_vtqueue.exceptions.TaskTimeout: It was ended after")
+    assert "WorkerDied" not in worker.log
+    (tmp_path / "go").touch()
+    assert worker.terminate() == 0
