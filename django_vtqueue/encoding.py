@@ -9,6 +9,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+# json.dumps would build an encoder for each call.
+_compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+_escaped = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
 
 def normalize(value: Any) -> Any:
     """Return ``value`` as JSON's own types (tuples become lists); raise TypeError for what JSON cannot hold."""
@@ -51,11 +55,11 @@ def _key(key: Any) -> str:
 def dumps(value: Any) -> str:
     """Return normalized ``value`` as compact JSON text that any database can store; raise TypeError if it has none."""
     try:
-        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        text = _compact(value)
         if not text.isascii():
             text.encode()
     except UnicodeEncodeError:  # lone surrogates: only their escapes are storable
-        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+        return _escaped(value)
     except (ValueError, RecursionError) as error:
         raise TypeError(f"This value has no JSON form: {error}") from error
     return text

@@ -13,6 +13,8 @@ from django.db.utils import OperationalError
 
 SETTLED = 1.0  # seconds without a change: a new file may be half copied, and the old one's log still lie beside it
 
+LOOK = 0.1  # seconds between two looks at the file of a connection
+
 Inode = tuple[int, int]
 
 
@@ -56,7 +58,7 @@ class File:
         self._opened, self.exchanged = seen[0], True
 
 
-_files: "WeakKeyDictionary[BaseDatabaseWrapper, File]" = WeakKeyDictionary()
+_files: "WeakKeyDictionary[BaseDatabaseWrapper, tuple[File, float]]" = WeakKeyDictionary()
 
 
 def outdated(connection: BaseDatabaseWrapper) -> bool:
@@ -66,10 +68,13 @@ def outdated(connection: BaseDatabaseWrapper) -> bool:
     """
     if connection.vendor != "sqlite" or connection.is_in_memory_db():  # type: ignore[attr-defined]
         return False
-    if connection not in _files:
-        _files[connection] = File(connection)
+    now = time.monotonic()
+    file, looked_at = _files.get(connection) or (File(connection), 0.0)
+    if now - looked_at < LOOK:
+        return False
+    _files[connection] = file, now
     try:
-        _files[connection].check()
+        file.check()
     except FileExchanged:
         del _files[connection]
         return True

@@ -9,6 +9,8 @@ import time
 from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 
+from django.conf import settings
+
 from .. import states
 from ..backend import VTQueueBackend
 from ..bells import Doorbell, folder_of, ring
@@ -16,6 +18,7 @@ from ..claims import Taken, collect, take
 from ..clock import microseconds
 from ..engines import new_engine
 from ..execution import Outcome, given_back, longest_run
+from ..home import left_behind
 from ..ids import new_worker_id
 from ..jobs import Key
 from . import systemd
@@ -40,13 +43,12 @@ class Worker:
     """Runs the jobs of one backend until it is told to stop, or, with ``drain``, until nothing is due."""
 
     def __init__(self, backend: VTQueueBackend, plan: Plan, report: Report) -> None:
-        settings = backend.settings
         self.backend, self.plan, self.report = backend, plan, report
         self.id = new_worker_id()
         self.engine = new_engine(backend.database, traced=False)
         self.scopes = scopes_of(backend, plan.queues)
         self.mailbox: SimpleQueue[Message] = SimpleQueue()
-        self.bell = Doorbell(backend.database, folder_of(settings.doorbells), self.id.rpartition(":")[2])
+        self.bell = Doorbell(backend.database, folder_of(backend.settings.doorbells), self.id.rpartition(":")[2])
         slots = plan.processes * plan.threads
         self.crew = Crew(self.engine, backend, self.id, served(self.scopes), slots, self.bell.path)
         self.pool = executors(
@@ -282,8 +284,15 @@ class Worker:
             self.endure(error)
 
     def watch(self) -> None:
-        """If another database has taken the place of ours, forget what is known; what runs is settled in that one."""
+        """If another database has taken the place of ours, forget what is known; what runs is settled in that one.
+
+        With DEBUG it may be a copy from elsewhere, whose jobs nobody means to run here.
+        """
         if self.engine.replaced():
+            if settings.DEBUG and (home := left_behind(self.engine)):
+                logger.warning("the database was replaced by one from %s; this worker leaves. Start it anew", home)
+                self.stops = max(self.stops, 1)
+                return
             logger.warning("the database was replaced; this worker goes on with the new one")
             self.held.renew_at = 0.0
             self.lookout.forget()

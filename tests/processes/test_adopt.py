@@ -3,7 +3,8 @@
 import io
 import shutil
 import signal
-from contextlib import nullcontext
+import sqlite3
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from django_vtqueue.models import Home
 from tests.project import tasks
 
 from ..conftest import ALIAS
+from ..faults.exchange import back_up, move_over
 from ..waiting import wait_until
 from .conftest import MANAGE, Start
 from .database import Database
@@ -62,6 +64,25 @@ def test_a_worker_writes_where_it_works(database: Database, start_worker: Start)
     wait_until(lambda: database.succeeded(job_id), PATIENCE)
     assert is_here(database)
     assert "were worked off on" not in worker.log
+
+
+def test_with_debug_a_worker_leaves_when_a_copy_takes_the_place_of_its_database(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """A copy that is put over the file under a running worker is not worked off; a new worker says the two ways on."""
+    worker = start_worker(**DEBUG)
+    wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_home"), PATIENCE)
+    copy = back_up(database.path, tmp_path / "copy.sqlite3")
+    with closing(sqlite3.connect(copy)) as connection, connection:
+        connection.execute("DELETE FROM vtqueue_home")
+        connection.execute(MOVE, ELSEWHERE)
+    move_over(copy, database.path)
+    job_id = database.enqueue(tasks.add, 1, 2)
+    assert worker.wait() == 0
+    assert "the database was replaced by one from web1" in worker.log
+    assert database.job(job_id)["claims"] == 0
+    assert home(database) == ELSEWHERE
+    assert refused(start_worker(ready=False, **DEBUG))
 
 
 @pytest.mark.parametrize("arguments", [("--no-reload",), ("--drain",), ("--queues", "other", "--no-reload"), ()])
