@@ -18,7 +18,7 @@ from ..jobs import Key
 from .base import Engine, Trouble
 from .sqlite_effects import effects
 from .sqlite_file import File, FileExchanged
-from .sqlite_lock import BUSY, code_of, own_patience, write_transaction
+from .sqlite_lock import BUSY, WriteTransaction, code_of
 from .sqlite_texts import for_django, replacing_bad_bytes
 
 CHANGED = "PRAGMA data_version"
@@ -54,16 +54,11 @@ class SQLiteConnection(Engine):
     def private(self) -> bool:
         return self.connection.in_atomic_block or self.connection.is_in_memory_db()  # type: ignore[attr-defined]
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[None]:
         connection = self._connected()
         if connection.in_atomic_block or not connection.get_autocommit():
-            yield
-            return
-        raw = connection.connection
-        waiting = nullcontext(0.0) if self._file else own_patience(raw)  # inside impatient() it is off already
-        with connection.wrap_database_errors, waiting as patience, write_transaction(raw, patience):
-            yield
+            return nullcontext()
+        return WriteTransaction(connection, impatient=self._file is not None)
 
     def effects(self, seconds: float) -> AbstractContextManager[None]:
         self.connection.ensure_connection()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
 
 from ..retry import busy_pause
@@ -51,14 +52,43 @@ def insist(step: Callable[[], object], patience: float) -> None:
             time.sleep(min(busy_pause(waited, random.random()), patience - waited))
 
 
-@contextmanager
-def write_transaction(raw: sqlite3.Connection, patience: float) -> Iterator[None]:
-    """Hold the write lock for the block; everything in it is committed, or rolled back."""
-    insist(lambda: raw.execute("BEGIN IMMEDIATE"), patience)
-    try:
-        yield
-        insist(lambda: raw.execute("COMMIT"), patience)
-    except BaseException:
-        if raw.in_transaction:
-            raw.execute("ROLLBACK")
-        raise
+class WriteTransaction:
+    """The write lock, held for a block; everything in it is committed, or rolled back.
+
+    ``impatient``: the busy handler is off already, and nothing is waited for. A class, because each enqueue pays for
+    it: the same in generators takes longer.
+    """
+
+    def __init__(self, connection: BaseDatabaseWrapper, impatient: bool) -> None:
+        self._raw: sqlite3.Connection = connection.connection
+        self._errors = connection.wrap_database_errors
+        self._impatient = impatient
+        self._milliseconds = 0  # what the busy handler would have waited
+
+    def __enter__(self) -> None:
+        with self._errors:
+            if not self._impatient:
+                self._milliseconds = self._raw.execute("PRAGMA busy_timeout").fetchone()[0]
+                self._raw.execute("PRAGMA busy_timeout = 0")
+            try:
+                self._insist("BEGIN IMMEDIATE")
+            except BaseException:
+                self._restore()
+                raise
+
+    def __exit__(self, kind: type[BaseException] | None, *ignored: object) -> None:
+        with self._errors:
+            try:
+                if kind is None:
+                    self._insist("COMMIT")
+            finally:
+                if self._raw.in_transaction:
+                    self._raw.execute("ROLLBACK")
+                self._restore()
+
+    def _insist(self, statement: str) -> None:
+        insist(lambda: self._raw.execute(statement), self._milliseconds / 1000)
+
+    def _restore(self) -> None:
+        if not self._impatient:
+            self._raw.execute(f"PRAGMA busy_timeout = {self._milliseconds}")
