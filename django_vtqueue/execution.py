@@ -62,6 +62,11 @@ class Outcome:
     seconds: float
     stands: bool | None = None
 
+    @property
+    def went_back(self) -> bool:
+        """Whether the job was given back, for others to execute."""
+        return self.settlement.state == states.READY and self.settlement.failure is None
+
 
 def execute(job: HeldJob, backend: VTQueueBackend, *, inline: bool = False) -> Outcome:
     """Run one job to its end in this thread.

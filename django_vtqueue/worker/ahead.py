@@ -5,10 +5,12 @@ back, for another worker may have room. Its attempt counts from when a thread ta
 """
 
 import time
+from collections.abc import Callable
 
 from ..jobs import HeldJob, Key
 
-HORIZON = 0.01  # seconds of work that are claimed ahead, judged by the pace of the last turn
+HORIZON = 0.015  # seconds of work that are claimed ahead, judged by the pace of the last turn
+STEP = 0.001  # seconds between two looks at what waits
 MOST = 200  # jobs
 PATIENCE = 0.02  # seconds after which what has not begun is given back
 LARGEST = 8_000_000  # characters of payloads
@@ -28,12 +30,14 @@ class Ahead:
         """Return how many jobs may wait for a thread."""
         return min(int(self._pace * HORIZON), MOST, LARGEST // self._size)
 
-    def linger(self, waiting: int) -> float:
-        """Return the seconds to wait before the next turn while so many jobs wait for a thread: half of what they take.
+    def linger(self, waiting: Callable[[], int]) -> None:
+        """Put the next turn off while more than half of what was claimed ahead waits for a thread.
 
         One turn for many costs little more than one for each.
         """
-        return min(waiting / self._pace, HORIZON) / 2 if self._pace else 0.0
+        until = time.monotonic() + HORIZON / 2
+        while waiting() > self.depth() // 2 and time.monotonic() < until:
+            time.sleep(STEP)
 
     def finished(self, count: int) -> None:
         """Note that so many jobs have finished since the last turn that had any."""
@@ -57,6 +61,10 @@ class Ahead:
     def begun(self, finished: set[Key]) -> list[HeldJob]:
         """Return the jobs whose first attempt is to be counted: a thread has taken them, and they have not finished."""
         return [job for key, job in self._jobs.items() if job.begun and key not in finished]
+
+    def recalled(self) -> None:
+        """Note that what has not begun was called back; the answer may take a moment."""
+        self.give_back_at = time.monotonic() + PATIENCE if self._jobs else float("inf")
 
     def overdue(self) -> bool:
         """Return whether what has not begun is to be given back."""

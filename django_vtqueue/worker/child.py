@@ -4,18 +4,19 @@ When the pipe to its parent closes it ends at once: nobody renews its leases any
 """
 
 import os
-import threading
 from multiprocessing.connection import Connection
 from typing import cast
 
 from ..backend import VTQueueBackend
 from ..compat import task_backends
 from ..execution import Outcome
-from ..jobs import HeldJob, Key
+from ..jobs import Key
 from ..tasks import import_task_modules
 from . import wire
 from .pool import Pool
 from .report import Silence
+
+LINGER = 0.002  # seconds: many outcomes in one piece cost the parent little more than one
 
 
 def run(alias: str, threads: int, descriptor: int) -> None:
@@ -31,13 +32,13 @@ class Child:
     def __init__(self, backend: VTQueueBackend, threads: int, parent: Connection) -> None:
         self.parent = parent
         self.pool = Pool(threads, backend, Silence(), self.finished)
+        self.outbox = wire.Outbox(parent, self.linger, lambda: os._exit(1))  # whoever notices that the parent is gone
         self._unsettled: dict[Key, Outcome] = {}  # finished, and not yet known to be stored
-        self._lock = threading.Lock()  # a message is sent whole
 
     def run(self) -> None:
         """Work for the parent."""
         self.pool.start()
-        self.say("ready")
+        self.outbox.say("ready")
         try:
             self.obey()
         except (EOFError, OSError):  # the parent is gone
@@ -46,29 +47,29 @@ class Child:
     def obey(self) -> None:
         """Do what the parent says until it says stop; raise EOFError or OSError when it is gone."""
         while True:
-            verb, values = wire.receive(self.parent)
-            match verb, values:
-                case "execute", [job]:
-                    self.pool.run(HeldJob(**job))
-                case "tell", [job_id, claims]:
-                    self.pool.announce(self._unsettled.pop((job_id, claims)))
-                case "forget", [job_id, claims]:
-                    del self._unsettled[job_id, claims]
-                case "bury", [settlement]:
-                    self.pool.announce_burial(wire.unpacked(settlement))
-                case "stop", [seconds]:
-                    self.pool.stop(seconds)
-                    return
+            for verb, *values in wire.receive(self.parent):
+                match verb, values:
+                    case "execute", [job]:
+                        self.pool.run(wire.unpacked_job(job))
+                    case "recall", []:
+                        self.outbox.say("returned", [job.key for job in self.pool.recall()])
+                    case "tell", [key]:
+                        self.pool.announce(self._unsettled.pop(wire.key_of(key)))
+                    case "forget", [key]:
+                        del self._unsettled[wire.key_of(key)]
+                    case "bury", [job, settlement]:
+                        self.pool.announce_burial(wire.unpacked(wire.unpacked_job(job), settlement))
+                    case "stop", [seconds]:
+                        self.pool.stop(seconds)
+                        self.outbox.close()
+                        return
 
     def finished(self, outcome: Outcome) -> None:
         """In a thread: send what shall be stored, and keep the rest until it is."""
-        self._unsettled[outcome.job.key] = outcome
-        self.say("finished", wire.packed(outcome.settlement), outcome.seconds, outcome.stands)
+        key = outcome.job.key
+        self._unsettled[key] = outcome
+        self.outbox.say("finished", key, wire.packed(outcome.settlement), outcome.seconds, outcome.stands)
 
-    def say(self, verb: str, *values: object) -> None:
-        """Send a message to the parent; if it is gone, end here and now, from whichever thread."""
-        with self._lock:
-            try:
-                wire.send(self.parent, verb, *values)
-            except OSError:
-                os._exit(1)
+    def linger(self) -> float:
+        """Return the seconds to wait for more outcomes before they are sent: some, while the threads have work."""
+        return LINGER if self.pool.waiting() > self.pool.slots else 0.0

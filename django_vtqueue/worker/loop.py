@@ -122,7 +122,7 @@ class Worker:
     def turn(self) -> None:
         """Keep up what is held; settle and claim, in one transaction; then start and announce."""
         self.keep_up()
-        self.ahead.finished(len(self.outcomes))
+        self.ahead.finished(sum(not outcome.went_back for outcome in self.outcomes))
         if self.stops or self.ahead.overdue():
             self.give_back_waiting()
         outcomes = list(self.outcomes)
@@ -174,15 +174,16 @@ class Worker:
 
     def give_back_waiting(self) -> None:
         """Give back what was claimed ahead and has not begun; another worker may have room."""
-        if waiting := self.pool.recall():
-            self.outcomes += [given_back(job) for job in waiting]
-            ring(self.backend.database, self.backend.settings.doorbells)
+        self.outcomes += [given_back(job) for job in self.pool.recall()]
+        self.ahead.recalled()
 
     def settled(self, outcomes: Sequence[Outcome], lost: set[Key]) -> None:
         """After the commit: forget what has ended, and have it announced."""
         del self.outcomes[: len(outcomes)]
         for outcome in outcomes:
             self.concluded(outcome, outcome.job.key not in lost)
+        if any(outcome.went_back for outcome in outcomes):
+            ring(self.backend.database, self.backend.settings.doorbells)
 
     def concluded(self, outcome: Outcome, stands: bool) -> None:
         """Forget a job that has ended; ``stands``: its settlement was made, it was not lost."""
@@ -222,7 +223,7 @@ class Worker:
             return max(min(free, self.plan.max_jobs - self.started), 0), 0
         depth = self.ahead.depth() if self.pool.may_wait else 0
         ahead = depth + min(free, 0)
-        return max(free, 0), ahead if ahead > depth // 2 else 0
+        return max(free, 0), ahead if ahead > depth // 4 else 0
 
     def end_overdue(self) -> None:
         """End what has run for too long; if a thread cannot be ended, drain the others, and leave."""
@@ -263,8 +264,7 @@ class Worker:
         """Wait for a message for ``patience`` seconds, then read all there are."""
         try:
             self.read(self.mailbox.get(timeout=patience) if patience > 0 else self.mailbox.get_nowait())
-            if (linger := self.ahead.linger(self.pool.waiting())) > 0:
-                time.sleep(linger)
+            self.ahead.linger(self.pool.waiting)
             while True:
                 self.read(self.mailbox.get_nowait())
         except Empty:

@@ -54,10 +54,10 @@ class Process:
             # The bell stays open until the last child has ended: only then does it prove that none of its jobs runs.
             inherited = [descriptor] if bell is None else [descriptor, bell]
             self.process = subprocess.Popen(spawn.command(backend.alias, threads, descriptor), pass_fds=inherited)
-        self._outbox: SimpleQueue[tuple[Any, ...] | None] = SimpleQueue()
+        self.outbox = wire.Outbox(self.connection, lambda: 0.0, lambda: None)  # who listens notices that it is gone
+        self._recalled: set[Key] = set()
         self._told_to_stop = False
-        for work in (self._listen, self._talk):
-            threading.Thread(target=work, name=f"child {self.process.pid}", daemon=True).start()
+        threading.Thread(target=self._listen, name=f"child {self.process.pid}", daemon=True).start()
 
     def run(self, job: HeldJob) -> None:
         """Have a job run; if the child has just died, it is given back."""
@@ -65,22 +65,22 @@ class Process:
             if not self.ended:
                 self.given += 1
                 self.jobs[job.key] = job
-                self.say("execute", wire.packed_job(job))
+                self.outbox.say("execute", wire.packed_job(job))
                 return
         self._finished(given_back(job))
 
-    def say(self, verb: str, *values: Any) -> None:
-        """Send a message, from a thread that may wait for the child to read: the control loop must not.
-
-        If the child is gone it is lost, and its death is noticed by who listens.
-        """
-        self._outbox.put((verb, *values))
+    def recall(self) -> None:
+        """Ask for the jobs that no thread of the child has taken; they are given back when it answers."""
+        with self._lock:
+            if any(not job.begun for job in self.jobs.values()):
+                self._recalled = set(self.jobs)
+                self.outbox.say("recall")
 
     def stop(self, seconds: float) -> None:
         """Ask the child, once, to end when its announcements are made, for which it has some ``seconds``."""
         if not self._told_to_stop:
             self._told_to_stop = True
-            self.say("stop", seconds)
+            self.outbox.say("stop", seconds)
 
     def retire(self) -> None:
         """Give it no more jobs; it ends when those that it has are done and announced."""
@@ -103,22 +103,20 @@ class Process:
         self.process.kill()
         self.process.wait()
 
-    def _talk(self) -> None:
-        with suppress(OSError):
-            while message := self._outbox.get():
-                wire.send(self.connection, *message)
-
     def _listen(self) -> None:
         with suppress(EOFError, OSError):
             while True:
-                verb, values = wire.receive(self.connection)
-                if verb == "ready":
-                    self.slots = self.threads
-                    self._wake()
-                else:
-                    self._hear(*values)
+                for verb, *values in wire.receive(self.connection):
+                    match verb, values:
+                        case "ready", []:
+                            self.slots = self.threads
+                            self._wake()
+                        case "finished", [key, *outcome]:
+                            self._finish(wire.key_of(key), *outcome)
+                        case "returned", [keys]:
+                            self._take_back({wire.key_of(key) for key in keys})
         self.process.wait()  # only now is it certain that none of its code runs
-        self._outbox.put(None)
+        self.outbox.end()
         with self._lock:
             self.ended, self.slots = True, 0
         for job in self.jobs.values():
@@ -134,10 +132,17 @@ class Process:
             return released(job, now)
         return after_death(self.backend, job, f"Process {self.process.pid} of its worker", now)
 
-    def _hear(self, settlement: dict[str, Any], seconds: float, stands: bool | None) -> None:
-        told = wire.unpacked(settlement)
-        self.jobs.pop(told.job.key, None)
-        self._finished(Outcome(told.job, told, None, None, seconds, stands))
+    def _finish(self, key: Key, settlement: list[Any], seconds: float, stands: bool | None) -> None:
+        job = begun(self.jobs.pop(key))
+        self._finished(Outcome(job, wire.unpacked(job, settlement), None, None, seconds, stands))
+
+    def _take_back(self, keys: set[Key]) -> None:
+        """Give back the jobs that were recalled; those that were not among them have begun."""
+        for key in self._recalled & self.jobs.keys():
+            if key in keys:
+                self._finished(given_back(self.jobs.pop(key)))
+            else:
+                begun(self.jobs[key])
 
 
 class Processes:
@@ -160,7 +165,10 @@ class Processes:
         self._failures = 0
         self._log: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
-    may_wait = False
+    @property
+    def may_wait(self) -> bool:
+        """Whether jobs may be given to it ahead of a free slot; not if their number in a process is limited."""
+        return not self.plan.max_jobs_per_process
 
     @property
     def slots(self) -> int:
@@ -199,11 +207,13 @@ class Processes:
         process.run(job)
 
     def waiting(self) -> int:
-        """Return how many jobs wait for a free slot: none."""
-        return 0
+        """Return how many jobs wait for a free slot."""
+        return sum(max(len(process.jobs) - process.slots, 0) for process in self._children)
 
     def recall(self) -> list[HeldJob]:
-        """Return the jobs that nobody has begun: none."""
+        """Ask the children for the jobs that have not begun; they come back as outcomes."""
+        for process in self._children:
+            process.recall()
         return []
 
     def end(self, job: HeldJob) -> None:
@@ -216,14 +226,14 @@ class Processes:
         self._log.put(lambda: self.report.outcome(outcome))
         home = self._homes.pop(outcome.job.key, None)
         if home and not home.ended:
-            home.say("tell", *outcome.job.key)
+            home.outbox.say("tell", outcome.job.key)
         elif outcome.settlement.state == states.FAILED:
             self._bury(outcome.settlement)
 
     def forget(self, outcome: Outcome) -> None:
         """Drop an outcome whose lease was lost."""
         if home := self._homes.pop(outcome.job.key, None):
-            home.say("forget", *outcome.job.key)
+            home.outbox.say("forget", outcome.job.key)
 
     def announce_burial(self, settlement: Settlement) -> None:
         """Have it told that a job died with its worker."""
@@ -263,7 +273,9 @@ class Processes:
     def _bury(self, settlement: Settlement) -> None:
         alive = [process for process in self._children if not (process.ended or process.retired)]
         if alive:  # one that is ready, else one that will read it when it is
-            max(alive, key=lambda process: process.slots).say("bury", wire.packed(settlement))
+            max(alive, key=lambda process: process.slots).outbox.say(
+                "bury", wire.packed_job(settlement.job), wire.packed(settlement)
+            )
 
     def _write_log(self) -> None:
         while write := self._log.get():
@@ -289,3 +301,10 @@ def executors(
     if plan.processes == 1:
         return Pool(plan.threads, backend, report, finished)
     return Processes(plan, backend, report, bell, finished, wake)
+
+
+def begun(job: HeldJob) -> HeldJob:
+    """Note that a thread of a child has taken a job that was claimed ahead."""
+    if not job.begun:
+        job.attempts, job.started_at = 1, clock.now()
+    return job

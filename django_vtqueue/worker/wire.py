@@ -1,41 +1,109 @@
-"""What a worker and its child processes say to each other: JSON, over a socket pair.
+"""What a worker and its child processes say to each other: JSON over a socket pair, several messages in one piece.
 
-To a child: ``execute`` a job; ``tell`` the world its outcome, which is stored; ``forget`` an outcome, which was lost;
-``bury`` a job that died elsewhere; ``stop``. From a child: ``ready``; ``finished``, with what shall be stored
-or, for a transactional task, is.
+To a child: ``execute`` a job; ``recall`` the jobs that no thread has taken; ``tell`` the world an outcome, which is
+stored; ``forget`` an outcome, which was lost; ``bury`` a job that died elsewhere; ``stop``. From a child: ``ready``;
+``finished``, with what shall be stored or, for a transactional task, is; ``returned``, the jobs that were recalled.
 """
 
 import json
-from dataclasses import asdict
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import fields
 from multiprocessing.connection import Connection
+from operator import attrgetter
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from ..failures import Failure
-from ..jobs import HeldJob, Settlement
+from ..jobs import HeldJob, Key, Settlement
+
+Message = list[Any]  # the verb, then its values
+
+_job = attrgetter(*(field.name for field in fields(HeldJob)))
+_settlement = attrgetter(*(field.name for field in fields(Settlement) if field.name not in ("job", "failure")))
+_failure = attrgetter(*(field.name for field in fields(Failure)))
 
 
-def send(connection: Connection, verb: str, *values: Any) -> None:
-    """Send one message; raise OSError if the other side is gone."""
-    connection.send_bytes(json.dumps([verb, *values]).encode())
+class Outbox:
+    """Messages to the other side, sent by a thread of their own: it may wait for the reader, who says them must not.
+
+    ``linger``: asked for the seconds to wait for more when there is a first one. ``lost``: called when the other side
+    is gone; what is said then is dropped.
+    """
+
+    def __init__(self, connection: Connection, linger: Callable[[], float], lost: Callable[[], None]) -> None:
+        self._connection, self._linger, self._lost = connection, linger, lost
+        self._messages: SimpleQueue[Message | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._send, name="outbox", daemon=True)
+        self._thread.start()
+
+    def say(self, verb: str, *values: Any) -> None:
+        """Send a message, soon."""
+        self._messages.put([verb, *values])
+
+    def close(self) -> None:
+        """Send what has been said, and end the thread."""
+        self._messages.put(None)
+        self._thread.join()
+
+    def end(self) -> None:
+        """End the thread, whenever it gets to it."""
+        self._messages.put(None)
+
+    def _send(self) -> None:
+        try:
+            while message := self._messages.get():
+                if (seconds := self._linger()) > 0:
+                    time.sleep(seconds)
+                messages, ended = self._all_after(message)
+                self._connection.send_bytes(json.dumps(messages).encode())
+                if ended:
+                    return
+        except OSError:
+            self._lost()
+
+    def _all_after(self, first: Message) -> tuple[list[Message], bool]:
+        """Return the messages that are there, and whether they are the last ones."""
+        messages = [first]
+        try:
+            while message := self._messages.get_nowait():
+                messages.append(message)
+            return messages, True
+        except Empty:
+            return messages, False
 
 
-def receive(connection: Connection) -> tuple[str, list[Any]]:
-    """Return the next message; raise EOFError or OSError if the other side is gone."""
-    verb, *values = json.loads(connection.recv_bytes())
-    return verb, values
+def receive(connection: Connection) -> list[Message]:
+    """Return the next messages; raise EOFError or OSError if the other side is gone."""
+    messages: list[Message] = json.loads(connection.recv_bytes())
+    return messages
 
 
-def packed_job(job: HeldJob) -> dict[str, Any]:
+def packed_job(job: HeldJob) -> list[Any]:
     """Return a job as JSON's own types."""
-    return asdict(job)
+    return list(_job(job))
 
 
-def packed(settlement: Settlement) -> dict[str, Any]:
-    """Return a settlement as JSON's own types."""
-    return asdict(settlement)
+def unpacked_job(values: list[Any]) -> HeldJob:
+    """Return what ``packed_job`` was given."""
+    return HeldJob(*values)
 
 
-def unpacked(values: dict[str, Any]) -> Settlement:
-    """Return what ``packed`` was given."""
-    job, failure = HeldJob(**values["job"]), values["failure"]
-    return Settlement(**{**values, "job": job, "failure": Failure(**failure) if failure else None})
+def packed(settlement: Settlement) -> list[Any]:
+    """Return a settlement as JSON's own types, but for its job."""
+    return [*_settlement(settlement), settlement.failure and _failure(settlement.failure)]
+
+
+def unpacked(job: HeldJob, values: list[Any]) -> Settlement:
+    """Return the settlement of ``job`` that ``packed`` was given."""
+    *others, failure = values
+    settlement = Settlement(job, *others)
+    settlement.failure = Failure(*failure) if failure else None
+    return settlement
+
+
+def key_of(values: list[Any]) -> Key:
+    """Return a key that came as a list."""
+    job_id, claims = values
+    return job_id, claims
