@@ -150,7 +150,6 @@ MISDEEDS: dict[str, Any] = {
     "close connection": close_connection,
     "umask": lambda: os.umask(0o777) and None,
     "digits": lambda: sys.set_int_max_str_digits(640),
-    "trace": lambda: sys.settrace(lambda *event: None),
 }
 
 
