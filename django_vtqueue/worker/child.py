@@ -56,7 +56,7 @@ class Child:
                     case "tell", [key]:
                         self.pool.announce(self._unsettled.pop(wire.key_of(key)))
                     case "forget", [key]:
-                        del self._unsettled[wire.key_of(key)]
+                        self._unsettled.pop(wire.key_of(key), None)  # one that was called back is not known here
                     case "bury", [job, settlement]:
                         self.pool.announce_burial(wire.unpacked(wire.unpacked_job(job), settlement))
                     case "stop", [seconds]:

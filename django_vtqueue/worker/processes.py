@@ -223,6 +223,9 @@ class Processes:
 
     def announce(self, outcome: Outcome) -> None:
         """Have an outcome told that is stored: the log line here, the signal in the child that still has the rest."""
+        if outcome.went_back:
+            self.forget(outcome)
+            return
         self._log.put(lambda: self.report.outcome(outcome))
         home = self._homes.pop(outcome.job.key, None)
         if home and not home.ended:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.project import tasks
 
 from ..waiting import wait_until
@@ -12,21 +14,27 @@ from .running import PATIENCE, Running
 SHORT = 300
 
 
-def blocked(database: Database, start_worker: Start, folder: Path) -> tuple[Running, list[str], list[str]]:
-    """Start a worker whose two threads run short jobs for a while, then two long ones with short ones behind them."""
+TWO_SLOTS = pytest.mark.parametrize("slots", [["--threads=2"], ["--processes=2", "--threads=1"]], ids="".join)
+
+
+def blocked(
+    database: Database, start_worker: Start, folder: Path, slots: list[str]
+) -> tuple[Running, list[str], list[str]]:
+    """Start a worker whose two slots run short jobs for a while, then two long ones with short ones behind them."""
     short = database.enqueue_many(tasks.add, [(1, 2)] * SHORT)
     long = database.enqueue_many(tasks.hold, [(str(folder),)] * 2)
     behind = database.enqueue_many(tasks.add, [(3, 4)] * SHORT)
-    worker = start_worker("--threads", "2")
+    worker = start_worker(*slots)
     wait_until(lambda: (folder / "started").exists(), PATIENCE)
     wait_until(lambda: len((folder / "started").read_text().split()) == 2, PATIENCE)
     assert database.succeeded(*short[:1])
     return worker, long, behind
 
 
-def test_what_waits_is_given_back(database: Database, start_worker: Start, tmp_path: Path) -> None:
-    """While long jobs occupy all threads, what was claimed ahead goes to another worker, as if never claimed."""
-    _, long, behind = blocked(database, start_worker, tmp_path)
+@TWO_SLOTS
+def test_what_waits_is_given_back(database: Database, start_worker: Start, tmp_path: Path, slots: list[str]) -> None:
+    """While long jobs occupy all slots, what was claimed ahead goes to another worker, as if never claimed."""
+    worker, long, behind = blocked(database, start_worker, tmp_path, slots)
     wait_until(
         lambda: not database.rows("SELECT 1 FROM vtqueue_job WHERE attempts = 0 AND state = 'RUNNING'"), PATIENCE
     )
@@ -36,12 +44,16 @@ def test_what_waits_is_given_back(database: Database, start_worker: Start, tmp_p
     assert {(database.job(job_id)["attempts"], database.job(job_id)["history"]) for job_id in behind} == {(1, "[]")}
     (tmp_path / "go").touch()
     wait_until(lambda: database.succeeded(*long), PATIENCE)
-    assert [database.job(job_id)["claims"] for job_id in long] == [1, 1]
+    assert [database.job(job_id)["attempts"] for job_id in long] == [1, 1]
+    assert "ended with code" not in worker.log
 
 
-def test_a_killed_worker_charges_only_what_it_ran(database: Database, start_worker: Start, tmp_path: Path) -> None:
+@TWO_SLOTS
+def test_a_killed_worker_charges_only_what_it_ran(
+    database: Database, start_worker: Start, tmp_path: Path, slots: list[str]
+) -> None:
     """The jobs that ran when their worker was killed have lost an attempt; those that waited behind them have not."""
-    worker, long, behind = blocked(database, start_worker, tmp_path)
+    worker, long, behind = blocked(database, start_worker, tmp_path, slots)
     wait_until(lambda: [database.job(job_id)["attempts"] for job_id in long] == [1, 1], PATIENCE)
     worker.kill()
     start_worker()
