@@ -164,6 +164,16 @@ _ringers: dict[tuple[str, str | None], Ringer] = {}
 _ringers_lock = threading.Lock()
 
 
+def _forked() -> None:
+    """In a forked child: forget a lock that may have been held by a thread which it does not have."""
+    global _ringers_lock
+    _ringers_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
 def ring(alias: str, folder: str | None) -> None:
     """Wake the workers of a database."""
     ringer = _ringers.get((alias, folder))

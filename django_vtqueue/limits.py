@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import heapq
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,13 +21,17 @@ class Timekeeper:
     """A thread that acts when somebody's time is up; it starts with the first limit."""
 
     def __init__(self) -> None:
-        # Not the RLock of a Condition: entering that passes through Python code, where TaskTimeout could strike.
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self.make_locks()
         self._limits: list[tuple[float, int, Action]] = []  # monotonic deadline, number of the limit
         self._open: set[int] = set()
         self._numbers = count()
         self._thread: threading.Thread | None = None
+
+    def make_locks(self) -> None:
+        """Make the locks, anew in a forked child: they may have been held by a thread that it does not have."""
+        # Not the RLock of a Condition: entering that passes through Python code, where TaskTimeout could strike.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
 
     def limit(self, seconds: float) -> AbstractContextManager[None]:
         """Raise TaskTimeout in this thread if the block takes longer than ``seconds``.
@@ -98,3 +103,5 @@ def limited(function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
 
 
 timekeeper = Timekeeper()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=timekeeper.make_locks)
