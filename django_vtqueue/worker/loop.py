@@ -26,17 +26,16 @@ from .ahead import Ahead
 from .chores import PERIOD, Chores
 from .crew import Crew
 from .held import Held
+from .leaving import leave
 from .lookout import LOOK, Lookout
 from .mailbox import Finished, Message, Stop, Wake
 from .plan import Plan, scopes_of, served
 from .processes import executors
 from .report import Report, name
-from .settling import settle_alone, settle_before
+from .settling import settle_alone
 from .trouble import Episode
 
 logger = logging.getLogger("django_vtqueue")
-
-LAST_ANNOUNCEMENTS = 5.0  # seconds for the receivers of signals when everything has ended
 
 
 class Worker:
@@ -83,7 +82,7 @@ class Worker:
                         self.try_turn()
                     self.read_mail(self.patience())
             finally:
-                self.leave()
+                leave(self)
 
     def try_turn(self) -> None:
         """Take a turn; one that fails is not the end."""
@@ -313,37 +312,3 @@ class Worker:
                     systemd.notify(systemd.STOPPING)
                 if self.plan.shutdown_timeout is not None:
                     self._stop_by = min(self._stop_by, time.monotonic() + self.plan.shutdown_timeout)
-
-    # The end
-
-    def leave(self) -> None:
-        """Give back what still runs, end the threads or children, and take the bell and the worker's row away.
-
-        Where code of jobs that are given back cannot be ended, the rest is left to the others: this process must end
-        before those jobs are visible again, and its bell, left behind, proves that it has.
-        """
-        self.pool.recall()
-        self.read_mail(0)  # what has finished meanwhile
-        if not self.held:
-            self.pool.stop(LAST_ANNOUNCEMENTS)
-        elif self.pool.kill():
-            self.give_back()
-        elif self.plan.owns_process:
-            self.left_running = True
-            self.give_back()
-            self.report.close()
-            return
-        self.report.close()
-        self.bell.close()
-        self.crew.sign_off()
-
-    def give_back(self) -> None:
-        """Settle what has finished and release the rest.
-
-        A database that is locked is waited for, but not for longer than the leases last: then they end by themselves.
-        """
-        settlements = [outcome.settlement for outcome in self.outcomes]
-        unfinished = self.held.given_back([outcome.job for outcome in self.outcomes])
-        deadline = time.monotonic() + self.held.shortest_lease(0) / 3
-        if settle_before(deadline, self.engine, settlements + unfinished, self.episode):
-            self.report.given_back(unfinished)

@@ -33,6 +33,7 @@ class Pool:
     def __init__(self, size: int, backend: VTQueueBackend, report: Report, finished: Callable[[Outcome], None]) -> None:
         self.slots, self.backend, self.report, self.finished = size, backend, report, finished
         self._running: dict[Key, int] = {}  # which thread
+        self._told: set[Key] = set()  # to end
         self._lock = threading.Lock()
         self._jobs: SimpleQueue[HeldJob | None] = SimpleQueue()
         self._news: SimpleQueue[News | None] = SimpleQueue()  # a slow receiver of a signal must keep no job waiting
@@ -52,6 +53,7 @@ class Pool:
         """End a job whose time is up: TaskTimeout is raised in it."""
         with self._lock:
             if thread := self._running.get(job.key):
+                self._told.add(job.key)
                 raise_in(thread, TaskTimeout)
 
     def waiting(self) -> int:
@@ -111,7 +113,9 @@ class Pool:
     def _ended(self, job: HeldJob) -> None:
         with self._lock:
             self._running.pop(job.key, None)
-            raise_in(threading.get_ident(), None)
+            if job.key in self._told:
+                self._told.remove(job.key)
+                raise_in(threading.get_ident(), None)
 
     def _announce(self, outcome: Outcome) -> None:
         self.report.outcome(outcome)

@@ -1,148 +1,28 @@
 """Child processes that run jobs: more than one core, and code that may be killed without ending the worker."""
 
 import logging
-import resource
-import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing.connection import Connection
-from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
-from .. import clock, states
+from .. import states
 from ..backend import VTQueueBackend
 from ..execution import Outcome, given_back
-from ..jobs import HeldJob, Key, Settlement, released
+from ..jobs import HeldJob, Key, Settlement
 from ..retry import trouble_pause
-from . import spawn, wire
-from .deaths import after_death, timed_out
+from . import wire
 from .plan import Plan
 from .pool import Pool
+from .process import Finished, Process
 from .report import Report
 
 logger = logging.getLogger("django_vtqueue")
 
 LAST_ANNOUNCEMENTS = 5.0  # seconds for the receivers of signals in a child that ends
 LIVED = 5.0  # seconds: a child that ends sooner has probably not been able to start
-Finished = Callable[[Outcome], None]
-
-
-class Process:
-    """One child, as its parent sees it."""
-
-    def __init__(
-        self, backend: VTQueueBackend, threads: int, bell: int | None, finished: Finished, wake: Callable[[], None]
-    ) -> None:
-        self.backend, self.threads = backend, threads
-        self.slots = 0  # none until it is ready
-        self.jobs: dict[Key, HeldJob] = {}  # what it runs
-        self.began = time.monotonic()
-        self.given = 0  # jobs, in all
-        self.retired = False
-        self.ended = False
-        self._overdue: set[Key] = set()  # for them it is killed
-        self._finished, self._wake = finished, wake
-        self._lock = threading.Lock()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self.connection = Connection(ours.detach())
-            descriptor = theirs.fileno()
-            # The bell stays open until the last child has ended: only then does it prove that none of its jobs runs.
-            inherited = [descriptor] if bell is None else [descriptor, bell]
-            self.process = subprocess.Popen(spawn.command(backend.alias, threads, descriptor), pass_fds=inherited)
-        self.outbox = wire.Outbox(self.connection, lambda: 0.0, lambda: None)  # who listens notices that it is gone
-        self._recalled: set[Key] = set()
-        self._told_to_stop = False
-        threading.Thread(target=self._listen, name=f"child {self.process.pid}", daemon=True).start()
-
-    def run(self, job: HeldJob) -> None:
-        """Have a job run; if the child has just died, it is given back."""
-        with self._lock:
-            if not self.ended:
-                self.given += 1
-                self.jobs[job.key] = job
-                self.outbox.say("execute", wire.packed_job(job))
-                return
-        self._finished(given_back(job))
-
-    def recall(self) -> None:
-        """Ask for the jobs that no thread of the child has taken; they are given back when it answers."""
-        with self._lock:
-            if any(not job.begun for job in self.jobs.values()):
-                self._recalled = set(self.jobs)
-                self.outbox.say("recall")
-
-    def stop(self, seconds: float) -> None:
-        """Ask the child, once, to end when its announcements are made, for which it has some ``seconds``."""
-        if not self._told_to_stop:
-            self._told_to_stop = True
-            self.outbox.say("stop", seconds)
-
-    def retire(self) -> None:
-        """Give it no more jobs; it ends when those that it has are done and announced."""
-        self.retired, self.slots = True, 0
-
-    def memory(self) -> int:
-        """Return the resident memory in MiB; 0 where the system does not tell."""
-        with suppress(OSError, IndexError, ValueError):
-            pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-            return pages * resource.getpagesize() // 2**20
-        return 0
-
-    def end(self, job: HeldJob) -> None:
-        """Kill the child because a job of its does not end."""
-        self._overdue.add(job.key)
-        self.process.kill()
-
-    def kill(self) -> None:
-        """End the child at once; when this returns none of its code runs."""
-        self.process.kill()
-        self.process.wait()
-
-    def _listen(self) -> None:
-        with suppress(EOFError, OSError):
-            while True:
-                for verb, *values in wire.receive(self.connection):
-                    match verb, values:
-                        case "ready", []:
-                            self.slots = self.threads
-                            self._wake()
-                        case "finished", [key, *outcome]:
-                            self._finish(wire.key_of(key), *outcome)
-                        case "returned", [keys]:
-                            self._take_back({wire.key_of(key) for key in keys})
-        self.process.wait()  # only now is it certain that none of its code runs
-        self.outbox.end()
-        with self._lock:
-            self.ended, self.slots = True, 0
-        for job in self.jobs.values():
-            self._finished(Outcome(job, self._left_behind(job), None, None, 0.0))
-        self._wake()
-
-    def _left_behind(self, job: HeldJob) -> Settlement:
-        """Return how a job goes on that the child did not finish; its neighbours are not charged for one that hung."""
-        now = clock.now()
-        if job.key in self._overdue:
-            return timed_out(self.backend, job, now)
-        if self._overdue:
-            return released(job, now)
-        return after_death(self.backend, job, f"Process {self.process.pid} of its worker", now)
-
-    def _finish(self, key: Key, settlement: list[Any], seconds: float, stands: bool | None) -> None:
-        job = begun(self.jobs.pop(key))
-        self._finished(Outcome(job, wire.unpacked(job, settlement), None, None, seconds, stands))
-
-    def _take_back(self, keys: set[Key]) -> None:
-        """Give back the jobs that were recalled; those that were not among them have begun."""
-        for key in self._recalled & self.jobs.keys():
-            if key in keys:
-                self._finished(given_back(self.jobs.pop(key)))
-            else:
-                begun(self.jobs[key])
 
 
 class Processes:
@@ -304,10 +184,3 @@ def executors(
     if plan.processes == 1:
         return Pool(plan.threads, backend, report, finished)
     return Processes(plan, backend, report, bell, finished, wake)
-
-
-def begun(job: HeldJob) -> HeldJob:
-    """Note that a thread of a child has taken a job that was claimed ahead."""
-    if not job.begun:
-        job.attempts, job.started_at = 1, clock.now()
-    return job

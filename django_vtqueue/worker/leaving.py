@@ -1,0 +1,45 @@
+"""The end of a worker: what still runs is given back, and nothing of it is left behind."""
+
+import time
+from typing import TYPE_CHECKING
+
+from .settling import settle_before
+
+if TYPE_CHECKING:
+    from .loop import Worker
+
+LAST_ANNOUNCEMENTS = 5.0  # seconds for the receivers of signals when everything has ended
+
+
+def leave(worker: "Worker") -> None:
+    """Give back what still runs, end the threads or children, and take the bell and the worker's row away.
+
+    Where code of jobs that are given back cannot be ended, the rest is left to the others: this process must end before
+    those jobs are visible again, and its bell, left behind, proves that it has.
+    """
+    worker.pool.recall()
+    worker.read_mail(0)  # what has finished meanwhile
+    if not worker.held:
+        worker.pool.stop(LAST_ANNOUNCEMENTS)
+    elif worker.pool.kill():
+        give_back(worker)
+    elif worker.plan.owns_process:
+        worker.left_running = True
+        give_back(worker)
+        worker.report.close()
+        return
+    worker.report.close()
+    worker.bell.close()
+    worker.crew.sign_off()
+
+
+def give_back(worker: "Worker") -> None:
+    """Settle what has finished and release the rest.
+
+    A database that is locked is waited for, but not for longer than the leases last: then they end by themselves.
+    """
+    settlements = [outcome.settlement for outcome in worker.outcomes]
+    unfinished = worker.held.given_back([outcome.job for outcome in worker.outcomes])
+    deadline = time.monotonic() + worker.held.shortest_lease(0) / 3
+    if settle_before(deadline, worker.engine, settlements + unfinished, worker.episode):
+        worker.report.given_back(unfinished)
