@@ -234,13 +234,15 @@ def test_wrong_value_of_a_task() -> None:
         task(max_attempts=-1)(plain.func)
     with pytest.raises(ValueError, match="no_retry_for is 'ValueError', but must be an exception class or a sequence"):
         any_task(no_retry_for="ValueError")(plain.func)
+    with pytest.raises(ValueError, match="transactional is 1, but must be True or False, or the alias"):
+        any_task(transactional=1)(plain.func)
     assert options_of(plain.func) == {}
 
 
 # -- names ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["transactional", "unique_key", "retries"])
+@pytest.mark.parametrize("name", ["unique_key", "retries"])
 def test_unknown_name_of_a_task(name: str) -> None:
     """What does not exist (yet) is refused when the task is defined, by either decorator: never silently ignored."""
     with pytest.raises(TypeError, match=rf"@task on plain got an unknown option '{name}'"):
@@ -257,7 +259,7 @@ def test_nearest_name_of_a_task() -> None:
         any_task(colour="red")(plain.func)
 
 
-@pytest.mark.parametrize("name", ["transactional", "unique_key", "retries"])
+@pytest.mark.parametrize("name", ["unique_key", "retries"])
 def test_unknown_name_in_the_settings(name: str) -> None:
     """What does not exist (yet) is an error in OPTIONS and in ``queue_options``."""
     for options in ({name: 1}, {"queue_options": {"q": {name: 1}}}):

@@ -7,6 +7,7 @@ timeout is 0 while we ask for the lock ourselves about every millisecond: 4 work
 
 import random
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from django.db.utils import OperationalError
 
 from ..retry import busy_pause
 
+HURRY = 0.0005  # seconds for which a thread keeps the interpreter while a control loop that holds the lock waits for it
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
@@ -55,8 +57,9 @@ def insist(step: Callable[[], object], patience: float) -> None:
 class WriteTransaction:
     """The write lock, held for a block; everything in it is committed, or rolled back.
 
-    ``impatient``: the busy handler is off already, and nothing is waited for. A class, because each enqueue pays for
-    it: the same in generators takes longer.
+    ``impatient``: for a control loop; the busy handler is off already, nothing is waited for, and threads that compute
+    are made to hand the interpreter over soon: after each statement it is waited for with the lock held. A class,
+    because each enqueue pays for it: the same in generators takes longer.
     """
 
     def __init__(self, connection: BaseDatabaseWrapper, impatient: bool) -> None:
@@ -64,6 +67,7 @@ class WriteTransaction:
         self._errors = connection.wrap_database_errors
         self._impatient = impatient
         self._milliseconds = 0  # what the busy handler would have waited
+        self._switch_interval = sys.getswitchinterval()
 
     def __enter__(self) -> None:
         with self._errors:
@@ -75,6 +79,8 @@ class WriteTransaction:
             except BaseException:
                 self._restore()
                 raise
+            if self._impatient:
+                sys.setswitchinterval(min(HURRY, self._switch_interval))
 
     def __exit__(self, kind: type[BaseException] | None, *ignored: object) -> None:
         with self._errors:
@@ -90,5 +96,7 @@ class WriteTransaction:
         insist(lambda: self._raw.execute(statement), self._milliseconds / 1000)
 
     def _restore(self) -> None:
-        if not self._impatient:
+        if self._impatient:
+            sys.setswitchinterval(self._switch_interval)
+        else:
             self._raw.execute(f"PRAGMA busy_timeout = {self._milliseconds}")

@@ -9,10 +9,12 @@ from collections.abc import Callable
 
 from ..jobs import HeldJob, Key
 
-HORIZON = 0.015  # seconds of work that are claimed ahead, judged by the pace of the last turn
+HORIZON = 0.02  # seconds of work that are claimed ahead, judged by the pace of the last turns
 STEP = 0.001  # seconds between two looks at what waits
-MOST = 200  # jobs
-PATIENCE = 0.02  # seconds after which what has not begun is given back
+FADING = 0.8  # of a pace from turn to turn: one that had to wait for the database tells too little
+MOST = 400  # jobs
+PATIENCE = 0.02  # seconds without an end of any job after which what has not begun is given back
+LONGEST = 0.06  # seconds after which it is given back in any case
 LARGEST = 8_000_000  # characters of payloads
 
 
@@ -23,7 +25,7 @@ class Ahead:
         self.give_back_at = float("inf")  # monotonic
         self._jobs: dict[Key, HeldJob] = {}
         self._pace = 0.0  # jobs a second
-        self._finished_at = 0.0
+        self._finished_at = self._claimed_at = 0.0  # monotonic
         self._size = 1  # characters of a payload, of the last ones
 
     def depth(self) -> int:
@@ -43,14 +45,18 @@ class Ahead:
         """Note that so many jobs have finished since the last turn that had any."""
         if count:
             now = time.monotonic()
-            self._pace, self._finished_at = count / max(now - self._finished_at, 1e-6), now
+            pace = count / max(now - self._finished_at, 1e-6)
+            self._pace, self._finished_at = max(pace, self._pace * FADING), now
+            if self._jobs:
+                self.give_back_at = min(now + PATIENCE, self._claimed_at + LONGEST)
 
     def add(self, job: HeldJob) -> None:
         """Note a job that was claimed; it counts if it has not begun."""
         self._size = max(len(job.payload), self._size // 2, 1)
         if not job.begun:
             self._jobs[job.key] = job
-            self.give_back_at = time.monotonic() + PATIENCE
+            self._claimed_at = time.monotonic()
+            self.give_back_at = self._claimed_at + PATIENCE
 
     def remove(self, job: HeldJob) -> None:
         """Forget a job that has ended or is given back."""

@@ -49,12 +49,12 @@ class Child:
         while True:
             for verb, *values in wire.receive(self.parent):
                 match verb, values:
-                    case "execute", [job]:
-                        self.pool.run(wire.unpacked_job(job))
+                    case "execute", [jobs]:
+                        self.pool.run([wire.unpacked_job(job) for job in jobs])
                     case "recall", []:
                         self.outbox.say("returned", [job.key for job in self.pool.recall()])
-                    case "tell", [key]:
-                        self.pool.announce(self._unsettled.pop(wire.key_of(key)))
+                    case "tell", [keys]:
+                        self.pool.announce([self._unsettled.pop(wire.key_of(key)) for key in keys])
                     case "forget", [key]:
                         self._unsettled.pop(wire.key_of(key), None)  # one that was called back is not known here
                     case "bury", [job, settlement]:

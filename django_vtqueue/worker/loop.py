@@ -179,34 +179,41 @@ class Worker:
     def settled(self, outcomes: Sequence[Outcome], lost: set[Key]) -> None:
         """After the commit: forget what has ended, and have it announced."""
         del self.outcomes[: len(outcomes)]
+        self.concluded([outcome for outcome in outcomes if outcome.job.key not in lost])
         for outcome in outcomes:
-            self.concluded(outcome, outcome.job.key not in lost)
+            if outcome.job.key in lost:
+                self.lost(outcome)
         if any(outcome.went_back for outcome in outcomes):
             ring(self.backend.database, self.backend.settings.doorbells)
 
-    def concluded(self, outcome: Outcome, stands: bool) -> None:
-        """Forget a job that has ended; ``stands``: its settlement was made, it was not lost."""
+    def concluded(self, outcomes: Sequence[Outcome]) -> None:
+        """Forget jobs whose settlement was made."""
+        for outcome in outcomes:
+            self.held.remove(outcome.job)
+            self.ahead.remove(outcome.job)
+            if outcome.settlement.state == states.READY:
+                self.lookout.expect(outcome.settlement.visible_at or 0)
+        self.pool.announce(outcomes)
+
+    def lost(self, outcome: Outcome) -> None:
+        """Forget a job that somebody else holds now; what came of it is dropped."""
         self.held.remove(outcome.job)
         self.ahead.remove(outcome.job)
-        if not stands:
-            self.report.lost(outcome.job)
-            self.pool.forget(outcome)
-            return
-        if outcome.settlement.state == states.READY:
-            self.lookout.expect(outcome.settlement.visible_at or 0)
-        self.pool.announce(outcome)
+        self.report.lost(outcome.job)
+        self.pool.forget(outcome)
 
     def claimed(self, taken: Taken) -> None:
         """After the commit: start what was claimed."""
         for settlement in taken.buried:
             self.pool.announce_burial(settlement)
-        for job in collect(self.engine, taken):
-            runs = job.key in self.held  # the database was put back to before its claim, and it is claimed once more
+        jobs = collect(self.engine, taken)
+        # Of one that runs the database was put back to before its claim; now it was claimed once more.
+        new = [job for job in jobs if job.key not in self.held]
+        for job in jobs:
             self.held.add(job, longest_run(job, self.backend))
             self.ahead.add(job)
-            if not runs:
-                self.started += 1
-                self.pool.run(job)
+        self.started += len(new)
+        self.pool.run(new)
         self.lookout.took(taken.all)
 
     def room(self) -> tuple[int, int]:
@@ -303,7 +310,7 @@ class Worker:
             case Finished(Outcome(stands=None) as outcome):
                 self.outcomes.append(outcome)
             case Finished(outcome):
-                self.concluded(outcome, bool(outcome.stands))
+                self.concluded([outcome]) if outcome.stands else self.lost(outcome)
             case Wake():
                 self.lookout.forget()
             case Stop():

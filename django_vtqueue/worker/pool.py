@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TypeVar
@@ -45,9 +45,10 @@ class Pool:
         for thread in (*self._threads, self._announcer):
             thread.start()
 
-    def run(self, job: HeldJob) -> None:
-        """Have a job run; its outcome goes to ``finished``."""
-        self._jobs.put(job)
+    def run(self, jobs: Sequence[HeldJob]) -> None:
+        """Have jobs run; their outcomes go to ``finished``."""
+        for job in jobs:
+            self._jobs.put(job)
 
     def end(self, job: HeldJob) -> None:
         """End a job whose time is up: TaskTimeout is raised in it."""
@@ -78,13 +79,13 @@ class Pool:
         """Return whether no code of jobs runs any more: threads cannot be ended."""
         return False
 
-    def announce(self, outcome: Outcome) -> None:
-        """Have an outcome told that is stored: the log line, the signal."""
-        self._news.put(lambda: self._announce(outcome))
+    def announce(self, outcomes: Sequence[Outcome]) -> None:
+        """Have outcomes told that are stored: the log line, the signal."""
+        self._news.put(lambda: self._announce(outcomes))
 
     def announce_burial(self, settlement: Settlement) -> None:
         """Have it told that a job died with its worker."""
-        self._news.put(lambda: self._announce(burial(settlement, self.backend)))
+        self._news.put(lambda: self._announce([burial(settlement, self.backend)]))
 
     def stop(self, seconds: float) -> None:
         """Let the threads finish what they were given, and end; wait for them for ``seconds`` at the most."""
@@ -117,10 +118,11 @@ class Pool:
                 self._told.remove(job.key)
                 raise_in(threading.get_ident(), None)
 
-    def _announce(self, outcome: Outcome) -> None:
-        self.report.outcome(outcome)
-        announce(outcome, self.backend)
-        close_leftovers(inline=False)
+    def _announce(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            self.report.outcome(outcome)
+            announce(outcome, self.backend)
+            close_leftovers(inline=False)
 
     def _thread(self, name: str, inbox: "SimpleQueue[T | None]", do: Callable[[T], None]) -> threading.Thread:
         return threading.Thread(target=self._work, args=(inbox, do), name=name, daemon=True)

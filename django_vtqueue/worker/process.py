@@ -5,7 +5,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -49,15 +49,16 @@ class Process:
         self._told_to_stop = False
         threading.Thread(target=self._listen, name=f"child {self.process.pid}", daemon=True).start()
 
-    def run(self, job: HeldJob) -> None:
-        """Have a job run; if the child has just died, it is given back."""
+    def run(self, jobs: Sequence[HeldJob]) -> None:
+        """Have jobs run; if the child has just died, they are given back."""
         with self._lock:
             if not self.ended:
-                self.given += 1
-                self.jobs[job.key] = job
-                self.outbox.say("execute", wire.packed_job(job))
+                self.given += len(jobs)
+                self.jobs.update((job.key, job) for job in jobs)
+                self.outbox.say("execute", [wire.packed_job(job) for job in jobs])
                 return
-        self._finished(given_back(job))
+        for job in jobs:
+            self._finished(given_back(job))
 
     def recall(self) -> None:
         """Ask for the jobs that no thread of the child has taken; they are given back when it answers."""

@@ -4,8 +4,9 @@ import logging
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 
 from .. import states
@@ -77,14 +78,19 @@ class Processes:
             self._children.append(Process(self.backend, self.plan.threads, self.bell, self._finished, self._wake))
             active += 1
 
-    def run(self, job: HeldJob) -> None:
-        """Have a job run by the child that has most room."""
-        process = max(self._children, key=lambda process: process.slots - len(process.jobs), default=None)
-        if process is None:
-            self._finished(given_back(job))
-            return
-        self._homes[job.key] = process
-        process.run(job)
+    def run(self, jobs: Sequence[HeldJob]) -> None:
+        """Have jobs run, each by the child that has most room."""
+        shares: dict[Process, list[HeldJob]] = {process: [] for process in self._children}
+        for job in jobs:
+            if not shares:
+                self._finished(given_back(job))
+                continue
+            process = max(shares, key=lambda process: process.slots - len(process.jobs) - len(shares[process]))
+            self._homes[job.key] = process
+            shares[process].append(job)
+        for process, share in shares.items():
+            if share:
+                process.run(share)
 
     def waiting(self) -> int:
         """Return how many jobs wait for a free slot."""
@@ -101,17 +107,21 @@ class Processes:
         if home := self._homes.get(job.key):
             home.end(job)
 
-    def announce(self, outcome: Outcome) -> None:
-        """Have an outcome told that is stored: the log line here, the signal in the child that still has the rest."""
-        if outcome.went_back:
-            self.forget(outcome)
-            return
-        self._log.put(lambda: self.report.outcome(outcome))
-        home = self._homes.pop(outcome.job.key, None)
-        if home and not home.ended:
-            home.outbox.say("tell", outcome.job.key)
-        elif outcome.settlement.state == states.FAILED:
-            self._bury(outcome.settlement)
+    def announce(self, outcomes: Sequence[Outcome]) -> None:
+        """Have outcomes told that are stored: the log line here, the signal in the child that still has the rest."""
+        told: dict[Process, list[Key]] = {}
+        for outcome in outcomes:
+            if outcome.went_back:
+                self.forget(outcome)
+                continue
+            home = self._homes.pop(outcome.job.key, None)
+            if home and not home.ended:
+                told.setdefault(home, []).append(outcome.job.key)
+            elif outcome.settlement.state == states.FAILED:
+                self._bury(outcome.settlement)
+        for home, keys in told.items():
+            home.outbox.say("tell", keys)
+        self._log.put(partial(self._report, outcomes))
 
     def forget(self, outcome: Outcome) -> None:
         """Drop an outcome whose lease was lost."""
@@ -159,6 +169,10 @@ class Processes:
             max(alive, key=lambda process: process.slots).outbox.say(
                 "bury", wire.packed_job(settlement.job), wire.packed(settlement)
             )
+
+    def _report(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            self.report.outcome(outcome)
 
     def _write_log(self) -> None:
         while write := self._log.get():

@@ -14,8 +14,7 @@ def command(alias: str, threads: int, descriptor: int) -> list[str]:
     ``descriptor``: the file descriptor of its end of the pipe.
     """
     filters = [f"-W{option}" for option in sys.warnoptions]
-    arguments = [alias, str(threads), str(descriptor), str(sys.getswitchinterval())]
-    return [sys.executable, *filters, "-c", START, json.dumps(sys.path), *arguments]
+    return [sys.executable, *filters, "-c", START, json.dumps(sys.path), alias, str(threads), str(descriptor)]
 
 
 def main() -> None:
@@ -28,6 +27,5 @@ def main() -> None:
     django.setup()
     from .child import run
 
-    alias, threads, descriptor, switch_interval = sys.argv[2:]
-    sys.setswitchinterval(float(switch_interval))
+    alias, threads, descriptor = sys.argv[2:]
     run(alias, int(threads), int(descriptor))

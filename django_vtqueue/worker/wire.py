@@ -1,6 +1,6 @@
 """What a worker and its child processes say to each other: JSON over a socket pair, several messages in one piece.
 
-To a child: ``execute`` a job; ``recall`` the jobs that no thread has taken; ``tell`` the world an outcome, which is
+To a child: ``execute`` jobs; ``recall`` the jobs that no thread has taken; ``tell`` the world outcomes, which are
 stored; ``forget`` an outcome, which was lost; ``bury`` a job that died elsewhere; ``stop``. From a child: ``ready``;
 ``finished``, with what shall be stored or, for a transactional task, is; ``returned``, the jobs that were recalled.
 """

@@ -1,6 +1,7 @@
 """``manage.py vtworker``: work off the jobs of one backend."""
 
 import faulthandler
+import gc
 import logging
 import os
 import signal
@@ -36,7 +37,6 @@ from ..copies import refuse_copy
 
 logger = logging.getLogger("django_vtqueue")
 
-SWITCH_INTERVAL = 0.0005  # seconds: the control loop gets the interpreter back soon from threads that compute
 LOOK_FOR_TABLES = 1.0
 
 
@@ -98,8 +98,6 @@ class Command(BaseCommand):
                 logger.warning("%s (%s)", message.msg, message.id)
         if not plan.adopt:
             refuse_copy(backend)  # its tables may have come, or the file itself, while this one waited
-        if plan.owns_process:
-            sys.setswitchinterval(SWITCH_INTERVAL)
         worker = Worker(backend, plan, report)
         stopping.then(worker.stop)
         stop_with_parent(worker.stop)
@@ -107,6 +105,7 @@ class Command(BaseCommand):
         if plan.owns_process:
             systemd.notify(systemd.READY)
             faulthandler.register(signal.SIGUSR1, all_threads=True)  # what does every thread do?
+            gc.freeze()  # what is there now stays: no need to look through it again and again
         with progress(worker.engine, worker.scopes, report, show=plan.drain and sys.stderr.isatty()):
             worker.run()
         logger.info("vtworker %s done: %d jobs", shown_worker(worker.id), report.ended)
