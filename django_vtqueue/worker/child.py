@@ -3,6 +3,7 @@
 When the pipe to its parent closes it ends at once: nobody renews its leases any more.
 """
 
+import gc
 import os
 from multiprocessing.connection import Connection
 from typing import cast
@@ -23,6 +24,7 @@ def run(alias: str, threads: int, descriptor: int) -> None:
     """Run a child of a worker for the backend ``alias``, with its pipe at ``descriptor``."""
     backend = cast(VTQueueBackend, task_backends[alias])
     import_task_modules(backend.settings.task_modules)
+    gc.freeze()  # as in its parent
     Child(backend, threads, Connection(descriptor)).run()
 
 

@@ -193,7 +193,9 @@ class Worker:
             self.ahead.remove(outcome.job)
             if outcome.settlement.state == states.READY:
                 self.lookout.expect(outcome.settlement.visible_at or 0)
-        self.pool.announce(outcomes)
+            if outcome.went_back:
+                self.pool.forget(outcome)
+        self.pool.announce([outcome for outcome in outcomes if not outcome.went_back])
 
     def lost(self, outcome: Outcome) -> None:
         """Forget a job that somebody else holds now; what came of it is dropped."""

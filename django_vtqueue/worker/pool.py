@@ -70,7 +70,7 @@ class Pool:
         return jobs
 
     def forget(self, outcome: Outcome) -> None:
-        """Drop an outcome whose lease was lost."""
+        """Drop an outcome whose lease was lost, or that gave the job back: nothing is left of it here."""
 
     def maintain(self) -> None:
         """Threads need no care."""

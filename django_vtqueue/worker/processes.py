@@ -111,9 +111,6 @@ class Processes:
         """Have outcomes told that are stored: the log line here, the signal in the child that still has the rest."""
         told: dict[Process, list[Key]] = {}
         for outcome in outcomes:
-            if outcome.went_back:
-                self.forget(outcome)
-                continue
             home = self._homes.pop(outcome.job.key, None)
             if home and not home.ended:
                 told.setdefault(home, []).append(outcome.job.key)
@@ -124,7 +121,7 @@ class Processes:
         self._log.put(partial(self._report, outcomes))
 
     def forget(self, outcome: Outcome) -> None:
-        """Drop an outcome whose lease was lost."""
+        """Drop an outcome whose lease was lost, or that gave the job back."""
         if home := self._homes.pop(outcome.job.key, None):
             home.outbox.say("forget", outcome.job.key)
 

@@ -34,8 +34,6 @@ class Report:
     def outcome(self, outcome: Outcome) -> None:
         """Write what came of an execution, once it is stored."""
         job, settlement = outcome.job, outcome.settlement
-        if settlement.state == states.READY and settlement.failure is None:
-            return  # given back: it has not ended
         with self._lock:
             self.ended += 1
         for listener in self.listeners:
