@@ -111,7 +111,7 @@ def test_a_time_limit_that_comes_too_late(sqlite_file: str, caplog: pytest.LogCa
     pool = Pool(1, backend, Silence(), outcomes.put)
     pool.start()
     for job in (first, second):
-        pool.run(job)
+        pool.run([job])
     late, next_ = (outcomes.get(timeout=PATIENCE) for _ in range(2))
     pool.stop(PATIENCE)
     assert (late.job, late.settlement.state, type(late.exception)) == (first, states.FAILED, TaskTimeout)
