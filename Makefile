@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN = .venv/bin
 
-.PHONY: test faults demo lint format types wheel test-oldest test-newest matrix clean
+.PHONY: test faults demo bench lint format types wheel test-oldest test-newest matrix clean
 .SECONDARY:
 
 test: .venv/.installed
@@ -16,6 +16,13 @@ faults: .venv/.installed
 
 demo: .venv/.installed
 	$(BIN)/python example_project/demo.py
+
+# What the queue does in a second and in a moment, beside plain sqlite3; one of them: `python -m benchmarks.enqueue`.
+bench: .venv/.installed
+	$(BIN)/python -m benchmarks --short
+
+bench-%: .venv-%/.installed
+	.venv-$*/bin/python -m benchmarks --short
 
 lint: .venv/.installed
 	$(BIN)/ruff check

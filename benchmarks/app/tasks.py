@@ -1,0 +1,39 @@
+"""The tasks that are measured."""
+
+import time
+
+from django_vtqueue import task
+
+
+@task
+def noop():
+    """Do nothing."""
+
+
+@task
+def stamp():
+    """Return when it began, in nanoseconds."""
+    return time.time_ns()
+
+
+@task
+def nap(seconds):
+    """Sleep; return when it began and ended, in seconds."""
+    began = time.time()
+    time.sleep(seconds)
+    return [began, time.time()]
+
+
+@task
+def compute(rounds):
+    """Keep a core busy, without ever waiting for anything."""
+    total = 0
+    for number in range(rounds):
+        total += number * number
+    return total
+
+
+@task
+def echo(text):
+    """Return the argument."""
+    return text
