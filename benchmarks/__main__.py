@@ -7,7 +7,9 @@ ORDER = ["enqueue", "drain", "latency", "flat", "contention", "lengths", "memory
 
 
 def main() -> None:
-    failed = [name for name in ORDER if subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *sys.argv[1:]]).returncode]
+    failed = [
+        name for name in ORDER if subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *sys.argv[1:]]).returncode
+    ]
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

@@ -1,0 +1,61 @@
+"""Memory: of an idle worker, over many jobs, and after large payloads."""
+
+from subprocess import PIPE
+
+from django_vtqueue import enqueue_many
+
+from .drain import fill
+from .figures import arguments, heading, show
+from .tools import Worker, fresh, memory, rows, start, tasks, wait_until, workers
+
+BARE = "import django; django.setup(); print(open('/proc/self/status').read())"
+SETTLED = 5_000  # jobs after which a worker has all that it ever needs
+STEP = 50_000  # jobs enqueued at a time
+
+
+def main() -> None:
+    given = arguments(__doc__, jobs=(500_000, 30_000), payloads=(500, 100), kilobytes=(900, 900))
+    heading(f"7. Memory, over {given.jobs:,} jobs, and {given.payloads} payloads of {given.kilobytes} kB")
+    for what, options in (("one worker", ()), ("--processes 2 (without its children)", ("--processes", "2"))):
+        bare = bare_setup()
+        fresh()
+        with workers(1, *options) as [worker]:
+            run_all(10)
+            show(f"{what}, idle (raw: a bare django.setup())", worker.memory(), "MB", bare)
+            show("  more than that", worker.memory() - bare, "MB", goal="25 MB or less" if not options else "")
+            grow(worker, given.jobs)
+            load(worker, given.payloads, given.kilobytes * 1000)
+
+
+def bare_setup() -> float:
+    """Return what a process of the same project takes that has done nothing but start."""
+    process = start("-c", BARE, stdout=PIPE, text=True)
+    return memory(process.communicate()[0])
+
+
+def run_all(jobs: int) -> None:
+    """Have so many more jobs run."""
+    for begun in range(0, jobs, STEP):
+        fill(min(STEP, jobs - begun))
+        wait_until(lambda: not rows("SELECT 1 FROM vtqueue_job WHERE finished_at IS NULL LIMIT 1"))
+
+
+def grow(worker: Worker, jobs: int) -> None:
+    run_all(SETTLED)
+    before = worker.memory()
+    run_all(jobs)
+    show(f"  growth over {jobs:,} jobs", worker.memory() - before, "MB", goal="under 5 MB over 500,000")
+
+
+def load(worker: Worker, payloads: int, size: int) -> None:
+    """Print what is left of large payloads and results when they have gone through."""
+    before = worker.memory()
+    for begun in range(0, payloads, 20):
+        enqueue_many(tasks.echo, [(("x" * size,), {})] * min(20, payloads - begun))
+    wait_until(lambda: not rows("SELECT 1 FROM vtqueue_job WHERE finished_at IS NULL LIMIT 1"))
+    show("  growth over large payloads and results", worker.memory() - before, "MB", goal="none that stays")
+    show("  the most it ever had", worker.memory("VmHWM"), "MB")
+
+
+if __name__ == "__main__":
+    main()

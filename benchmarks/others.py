@@ -1,0 +1,37 @@
+"""Other rows, that must not slow down those which are due: many of one kind, written straight into the table."""
+
+import time
+from contextlib import closing
+
+from .tools import raw_connection
+
+DAY = 86_400_000_000  # microseconds
+QUEUES = 1000
+
+# State, worker, claims, priority, queue, visible_at, finished_at and expires_at, for row number n at the moment :now.
+KINDS = {
+    "finished": "'SUCCESSFUL', 'other', 1, 0, 'default', :now - :day, :now - n, :now + :day - n",
+    "scheduled, higher priority": "'READY', '', 0, 50, 'default', :now + :day + n, NULL, NULL",
+    "leased, higher priority": "'RUNNING', 'other', 1, 50, 'default', :now + :day, NULL, NULL",
+    "scheduled, 201 priorities": "'READY', '', 0, n % 201 - 100, 'default', :now + :day + n, NULL, NULL",
+    "scheduled, 1,000 queues": "'READY', '', 0, 0, 'q' || n % 1000, :now + :day + n, NULL, NULL",
+    "due, 1,000 queues": "'READY', '', 0, 0, 'q' || n % 1000, :now - n, NULL, NULL",
+    "due at one moment": "'READY', '', 0, 0, 'default', :now, NULL, NULL",
+}
+
+FILL = """
+WITH RECURSIVE number(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM number WHERE n + 1 < :count)
+INSERT INTO vtqueue_job (
+    id, task_path, attempts, max_attempts, lease_us, enqueued_at, payload, history,
+    state, worker_id, claims, priority, queue_name, visible_at, finished_at, expires_at
+)
+SELECT lower(hex(randomblob(16))), :task_path, 0, 10, :day, :now - :day, '{"args": [], "kwargs": {}}', '[]', %s
+FROM number"""
+
+
+def add(kind: str, count: int, task_path: str) -> None:
+    """Add so many rows of a kind; ``task_path``: empty for raw payloads."""
+    values = {"count": count, "task_path": task_path, "now": time.time_ns() // 1000, "day": DAY}
+    with closing(raw_connection()) as connection:
+        connection.execute(FILL % KINDS[kind], values)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
