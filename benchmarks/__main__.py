@@ -6,10 +6,13 @@ import sys
 ORDER = ["enqueue", "drain", "latency", "flat", "contention", "lengths", "memory", "disk", "cpu"]
 
 
+def works(name: str) -> bool:
+    """Run one with this command's options; return whether it ended well."""
+    return not subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *sys.argv[1:]]).returncode
+
+
 def main() -> None:
-    failed = [
-        name for name in ORDER if subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *sys.argv[1:]]).returncode
-    ]
+    failed = [name for name in ORDER if not works(name)]
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

@@ -6,9 +6,11 @@ from django_vtqueue import enqueue_many
 
 from . import raw
 from .figures import arguments, heading, percentile, show
+from .processes import Worker, workers
 from .publisher import Published, let_publish, start_publishers
-from .tools import Worker, fresh, rows, tasks, wait_until, workers
+from .tools import fresh, rows, tasks, wait_until
 
+COMPUTING = "FROM vtqueue_job WHERE queue_name = 'default'"
 TROUBLE = ("warning", "error", "lost", "dead", "retry", "busy", "locked", "failed", "Traceback")
 
 
@@ -54,9 +56,7 @@ def beside_computing(seconds: float, rounds: int) -> None:
     with workers(1, "--queues", "default", "--shutdown-timeout", "1") as running:
         wait_until(lambda: rows("SELECT 1 FROM vtqueue_job WHERE state = 'SUCCESSFUL'"))
         done = let_publish(ready)
-        [(ended, left)] = rows(
-            "SELECT sum(state = 'SUCCESSFUL'), sum(state = 'READY') FROM vtqueue_job WHERE queue_name = 'default'"
-        )
+        [(ended, left)] = rows(f"SELECT sum(state = 'SUCCESSFUL'), sum(state = 'READY') {COMPUTING}")
     figures("beside 4 computing threads (raw: alone)", times_of(done), limits, ("", "30 ms or less", "", ""))
     show("computing jobs done", ended / seconds, "/s")
     if not left:
@@ -71,9 +71,8 @@ def figures(what: str, times: list[float], limits: list[float], goals: Sequence[
 
 
 def shares(what: str, counts: list[int]) -> None:
-    show(
-        what, min(counts) * len(counts) / (sum(counts) or 1) * 100, "%", goal=" ".join(f"{count:,}" for count in counts)
-    )
+    fair = (sum(counts) or 1) / len(counts)
+    show(what, min(counts) / fair * 100, "%", goal=f"fair were 100: {' '.join(f'{count:,}' for count in counts)}")
 
 
 def times_of(done: list[Published]) -> list[float]:

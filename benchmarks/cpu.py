@@ -7,7 +7,8 @@ from subprocess import PIPE
 from django_vtqueue import enqueue_many
 
 from .figures import arguments, heading, show
-from .tools import Worker, fresh, rows, start, tasks
+from .processes import Worker, start
+from .tools import fresh, rows, tasks
 
 # The same work without a queue: in so many seconds this much was done.
 COMPUTING = """

@@ -2,12 +2,15 @@
 
 import json
 import time
+from pathlib import Path
 from threading import Thread
+from typing import Any
 
 from . import raw
 from .figures import arguments, heading, percentile, show
+from .processes import workers
 from .publisher import let_publish, start_publishers
-from .tools import fresh, raw_connection, rows, tasks, wait_until, wal_size, workers
+from .tools import DATABASE, fresh, rows, tasks, wait_until, wal_size
 
 BULK, TTL = "bulk", 2  # the queue whose finished jobs are pruned after so many seconds
 
@@ -15,8 +18,7 @@ BULK, TTL = "bulk", 2  # the queue whose finished jobs are pruned after so many 
 def main() -> None:
     given = arguments(__doc__, seconds=(60, 10), rate=(2000, 2000), repeats=(3, 1))
     heading(f"8. Disk, under a load of {given.seconds} s")
-    limit = raw_wal(given.seconds * given.rate)
-    constant_load(given.seconds, limit)
+    constant_load(given.seconds, max(watched(raw.RAW, raw_publishers(given.seconds))))
     kept, pruned = [], []
     for _ in range(given.repeats):
         kept += latencies(given.seconds, given.rate, None)
@@ -26,27 +28,29 @@ def main() -> None:
         show(what, percentile(pruned, percent), "ms", percentile(kept, percent), goal)
 
 
-def raw_wal(jobs: int) -> float:
-    """Return the MB of the WAL after so many inserts by one connection."""
-    with raw.database() as connection:
-        for _ in range(jobs):
-            connection.execute(raw.INSERT, raw.job())
-        return raw.RAW.with_name(f"{raw.RAW.name}-wal").stat().st_size / 1e6
+def raw_publishers(seconds: float) -> list[Any]:
+    raw.clean()
+    return start_publishers(3, str(seconds), "--raw", str(raw.RAW))
+
+
+def watched(path: Path, ready: list[Any]) -> list[float]:
+    """Let publishers publish; return the sizes that the WAL has meanwhile."""
+    sizes = []
+    publishing = Thread(target=let_publish, args=(ready,))
+    publishing.start()
+    while publishing.is_alive():
+        sizes.append(wal_size(path))
+        time.sleep(0.1)
+    return sizes
 
 
 def constant_load(seconds: float, limit: float) -> None:
     """Two publishers without pause, and a worker."""
     fresh()
-    sizes = []
     ready = start_publishers(2, str(seconds))
     with workers(1):
-        publishing = Thread(target=let_publish, args=(ready,))
-        publishing.start()
-        while publishing.is_alive():
-            sizes.append(wal_size() / 1e6)
-            time.sleep(0.1)
-        publishing.join()
-        show("largest WAL, two publishers and a worker (raw: alone)", max(sizes), "MB", limit, "bounded")
+        sizes = watched(DATABASE, ready)
+        show("largest WAL, 2 publishers and a worker (raw: 3 publishers)", max(sizes), "MB", limit, "bounded")
         half = len(sizes) // 2
         show("  in the second half (ratio: to the first)", max(sizes[half:]), "MB", max(sizes[:half]), "1")
         jobs, waiting = rows("SELECT count(*), sum(finished_at IS NULL) FROM vtqueue_job")[0]
@@ -79,7 +83,9 @@ def latencies(seconds: float, rate: float, ttl: float | None, *, say: bool = Fal
 def keeping_up(seconds: float, rate: float) -> None:
     """Print how many jobs should have been pruned by now, and were not."""
     moment = time.time_ns() // 1000
-    [(left, overdue)] = rows("SELECT count(*), sum(expires_at <= ?) FROM vtqueue_job WHERE queue_name = ?", moment, BULK)
+    [(left, overdue)] = rows(
+        "SELECT count(*), sum(expires_at <= ?) FROM vtqueue_job WHERE queue_name = ?", moment, BULK
+    )
     show(f"jobs left of {seconds * rate:,.0f} (raw: those of {TTL} s)", left, "", TTL * rate)
     show("  to be pruned by now", overdue or 0, "", goal="no more than a slice or two")
 

@@ -8,7 +8,8 @@ from django_vtqueue import enqueue_many
 
 from . import raw
 from .figures import arguments, heading, show
-from .tools import Worker, fresh, rows, tasks, wait_until, workers
+from .processes import Worker, workers
+from .tools import fresh, rows, tasks, wait_until
 
 SLICE = 10_000
 

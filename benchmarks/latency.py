@@ -9,7 +9,8 @@ from subprocess import PIPE
 from typing import Any
 
 from .figures import arguments, heading, percentile, show
-from .tools import FOLDER, fresh, raw_connection, rows, start, tasks, wait_until, workers
+from .processes import start, workers
+from .tools import FOLDER, fresh, raw_connection, rows, tasks, wait_until
 
 # The raw limits are processes of their own, without Django. This one says when a datagram has reached it.
 LISTENER = """

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from django_vtqueue import enqueue_many
 
 from .figures import arguments, heading, percentile, show
-from .tools import fresh, rows, tasks, wait_until, workers
+from .processes import workers
+from .tools import fresh, rows, tasks, wait_until
 
 SHORT, LONG, THREADS = 0.001, 2.0, 4
 

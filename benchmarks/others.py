@@ -14,8 +14,8 @@ KINDS = {
     "scheduled, higher priority": "'READY', '', 0, 50, 'default', :now + :day + n, NULL, NULL",
     "leased, higher priority": "'RUNNING', 'other', 1, 50, 'default', :now + :day, NULL, NULL",
     "scheduled, 201 priorities": "'READY', '', 0, n % 201 - 100, 'default', :now + :day + n, NULL, NULL",
-    "scheduled, 1,000 queues": "'READY', '', 0, 0, 'q' || n % 1000, :now + :day + n, NULL, NULL",
-    "due, 1,000 queues": "'READY', '', 0, 0, 'q' || n % 1000, :now - n, NULL, NULL",
+    "scheduled, 1,000 queues": "'READY', '', 0, 0, 'q' || (n % 1000), :now + :day + n, NULL, NULL",
+    "due, 1,000 queues": "'READY', '', 0, 0, 'q' || (n % 1000), :now - n, NULL, NULL",
     "due at one moment": "'READY', '', 0, 0, 'default', :now, NULL, NULL",
 }
 

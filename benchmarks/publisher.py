@@ -15,7 +15,8 @@ from subprocess import PIPE
 from typing import Any, NamedTuple
 
 from . import raw
-from .tools import raw_connection, start, tasks
+from .processes import start
+from .tools import raw_connection, tasks
 
 
 class Published(NamedTuple):
@@ -25,9 +26,8 @@ class Published(NamedTuple):
 
 def start_publishers(count: int, *arguments: str) -> list[Any]:
     """Start so many publishers, and return when all of them are ready to begin."""
-    running = [
-        start("-m", "benchmarks.publisher", *arguments, stdin=PIPE, stdout=PIPE, text=True) for _ in range(count)
-    ]
+    command = ("-m", "benchmarks.publisher", *arguments)
+    running = [start(*command, stdin=PIPE, stdout=PIPE, text=True) for _ in range(count)]
     for process in running:
         process.stdout.readline()
     return running
