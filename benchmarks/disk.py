@@ -16,7 +16,7 @@ BULK, TTL = "bulk", 2  # the queue whose finished jobs are pruned after so many 
 
 
 def main() -> None:
-    given = arguments(__doc__, seconds=(60, 10), rate=(2000, 2000), repeats=(3, 1))
+    given = arguments(__doc__, seconds=(30, 10), rate=(2000, 2000), repeats=(3, 1))
     heading(f"8. Disk, under a load of {given.seconds} s")
     constant_load(given.seconds, max(watched(raw.RAW, raw_publishers(given.seconds))))
     kept, pruned = [], []

@@ -17,7 +17,8 @@ SLICE = 10_000
 class Drained(NamedTuple):
     rate: float  # jobs/s between the first and the last end
     cpu: float = 0.0  # seconds
-    least: float = 0.0  # the smallest share of the work that one of the workers did
+    least: float = 0.0  # the smallest share of the jobs that one of the workers did
+    again: float = 0.0  # the share of the jobs that were claimed ahead, given back, and claimed again
 
 
 def main() -> None:
@@ -35,11 +36,13 @@ def main() -> None:
     start_up = repeated(repeats, lambda: drain(0)).cpu
     show("one worker, --drain (raw: in one transaction)", one.rate, "/s", fused, "20,000/s or more")
     show("CPU time of a job, less a start (raw: as above)", (one.cpu - start_up) / jobs * 1e6, "µs", 1e6 / fused)
+    show("claimed ahead and given back", one.again * 100, "%")
     one_idle = repeated(repeats, lambda: drain_by_idle(jobs, 1))
     show("one worker that was idle", one_idle.rate, "/s", fused)
     two = repeated(repeats, lambda: drain_by_idle(jobs, 2))
     show("two workers that were idle (ratio: to one)", two.rate, "/s", one_idle.rate, "1 or more")
     show("the smaller share of the two", two.least * 100, "%")
+    show("claimed ahead and given back", two.again * 100, "%")
     children = repeated(repeats, lambda: drain(jobs, "--processes", "2"))
     show("--processes 2 --drain (ratio: to one)", children.rate, "/s", one.rate, "1 or more")
     show("CPU time of a job", (children.cpu - start_up) / jobs * 1e6, "µs")
@@ -74,14 +77,16 @@ def drain_by_idle(jobs: int, count: int) -> Drained:
 
 def measured(jobs: int) -> Drained:
     """Read from the rows when they ended; raise RuntimeError if one was run twice, or not at all."""
-    finished = "FROM vtqueue_job WHERE state = 'SUCCESSFUL' AND claims = 1 AND result = 'null'"
-    [(count, first, last)] = rows(f"SELECT count(*), min(finished_at), max(finished_at) {finished}")
+    finished = "FROM vtqueue_job WHERE state = 'SUCCESSFUL' AND attempts = 1 AND result = 'null'"
+    [(count, first, last, claims)] = rows(
+        f"SELECT count(*), min(finished_at), max(finished_at), sum(claims) {finished}"
+    )
     if count != jobs:
         raise RuntimeError(f"{count:,} of {jobs:,} jobs were run, once and with their result")
     if not jobs:
         return Drained(0.0)
     shares = [share / jobs for (share,) in rows(f"SELECT count(*) {finished} GROUP BY worker_id")]
-    return Drained(jobs * 1e6 / (last - first), least=min(shares) if len(shares) > 1 else 0.0)
+    return Drained(jobs * 1e6 / (last - first), least=min(shares), again=claims / jobs - 1)
 
 
 if __name__ == "__main__":
