@@ -46,11 +46,11 @@ def take(
 
     ``ahead``: how many fresh ones directly behind them are leased too, without an attempt yet.
     """
-    rows = [row for scope in scopes for row in engine.due(scope, limit + ahead, now, resumed_at)]
+    due = [row for scope in scopes for row in engine.due(scope, limit + ahead, now, resumed_at)]
     if len(scopes) > 1:
-        rows = sorted(rows, key=lambda row: (-row.priority, row.visible_at, row.rowid))[: limit + ahead]
-    taken = Taken(worker_id, all=len(rows) < limit + ahead)
-    rows, further = rows[:limit], list(takewhile(lambda row: row.fresh and row.sound, rows[limit:]))
+        due = sorted(due, key=lambda row: (-row.priority, row.visible_at, row.rowid))[: limit + ahead]
+    rows, further = due[:limit], list(takewhile(lambda row: row.fresh and row.sound, due[limit:]))
+    taken = Taken(worker_id, all=len(rows) + len(further) == len(due) < limit + ahead)
     endings = end_former(engine, rows, worker_id, now, letter_ttl)
     dead = {rowid for rowid, ending in endings.items() if ending.state == states.FAILED}
     taken.buried = [endings[rowid] for rowid in dead]

@@ -15,7 +15,7 @@ FADING = 0.8  # of a pace from turn to turn: one that had to wait for the databa
 MOST = 400  # jobs
 PATIENCE = 0.02  # seconds without an end of any job after which what has not begun is given back
 LONGEST = 0.06  # seconds after which it is given back in any case
-LARGEST = 8_000_000  # characters of payloads
+LARGEST = 2_000_000  # characters of payloads
 
 
 class Ahead:

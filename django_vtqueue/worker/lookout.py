@@ -27,7 +27,8 @@ class Lookout:
         self._short = False
 
     def expect(self, visible_at: int) -> None:
-        """Note that a job of ours becomes due."""
+        """Note that a job of ours becomes due: there is something to take again, whatever the last claim found."""
+        self._short = False
         if self._next_due is not None:
             self._next_due = min(self._next_due, visible_at)
 

@@ -60,3 +60,21 @@ def test_the_outcome_counts_an_attempt_that_began_unseen(bench: Bench) -> None:
     job.attempts = 1
     bench.settle(succeeded(job, "null", at(1), None))
     assert (bench.found(job.id).state, bench.found(job.id).attempts) == ("SUCCESSFUL", 1)
+
+
+def test_a_claim_knows_whether_it_took_all(bench: Bench) -> None:
+    """What is due and was not taken, because it may not be claimed ahead, is found by the next claim at once."""
+    scopes = [Scope(("q",), True)]
+
+    def all_taken(limit: int, ahead: int) -> bool:
+        with bench.engine.transaction():
+            return take(bench.engine, scopes, limit, "w1", at(3), lambda name: None, ahead=ahead).all
+
+    for _ in range(2):
+        bench.publish("retried")
+        bench.nack(bench.one(), delay=0)
+    assert not all_taken(limit=1, ahead=5)
+    assert all_taken(limit=1, ahead=5)
+    bench.publish("fresh", "fresh")
+    assert not all_taken(limit=1, ahead=1)
+    assert all_taken(limit=1, ahead=0)

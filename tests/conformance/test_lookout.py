@@ -1,0 +1,35 @@
+"""What a worker knows of due jobs without asking."""
+
+from django_vtqueue.clock import now
+from django_vtqueue.jobs import Scope
+from django_vtqueue.worker.lookout import Lookout
+
+from .bench import DAY, Bench
+
+PAST = 1000 * DAY  # before the real clock's now
+
+
+def test_a_job_that_was_given_back_is_due_at_once(bench: Bench) -> None:
+    """Also when the last claim took all there was: what the worker itself gives back is no row that it may not take."""
+    lookout = Lookout(bench.engine, [Scope(("q",), raw=True)])
+    bench.publish("x", now=-PAST)
+    lookout.took(True)
+    lookout.expect(now())
+    assert lookout.due()
+
+
+def test_what_may_not_be_taken_yet_is_not_asked_for_again_and_again(bench: Bench) -> None:
+    """After a claim that left a due row (its holder may only have been stopped) the worker waits for a moment."""
+    lookout = Lookout(bench.engine, [Scope(("q",), raw=True)])
+    bench.publish("x", now=-PAST)
+    lookout.took(True)
+    assert not lookout.due()
+    assert 0 < lookout.seconds_to_sleep() <= 0.1
+
+
+def test_a_drain_asks_before_it_ends(bench: Bench) -> None:
+    """What was published a moment ago, before its bell was heard, is not overlooked."""
+    lookout = Lookout(bench.engine, [Scope(("q",), raw=True)])
+    assert not lookout.due()
+    bench.publish("x", now=-PAST)
+    assert not lookout.nothing_before(now())
