@@ -180,5 +180,9 @@ class Engine(ABC):
         """Return whether another connection may have committed since the last call; cheap enough for 10 a second."""
 
     @abstractmethod
+    def tidy(self) -> None:
+        """Keep small what the database stores beside the tables; called once a second, outside of transactions."""
+
+    @abstractmethod
     def trouble(self, error: BaseException) -> Trouble | None:
         """Return what kind of passing error this is; None if it is none."""

@@ -21,6 +21,7 @@ from .sqlite_file import File, FileExchanged
 from .sqlite_lock import BUSY, WriteTransaction, code_of
 from .sqlite_texts import for_django, replacing_bad_bytes
 
+LONG_LOG = 4_000_000  # bytes of the WAL: that of SQLite's own checkpoints
 CHANGED = "PRAGMA data_version"
 DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -99,6 +100,13 @@ class SQLiteConnection(Engine):
         version = self._value(CHANGED, {})
         before, self._version = self._version, version
         return bool(version != before)
+
+    def tidy(self) -> None:
+        # SQLite's own checkpoints never come to the end of the log while others append to it, and only then it begins
+        # anew. The first one copies nearly all, beside the writers; the second holds them up for what is left.
+        if self._file and self._file.log_size() > LONG_LOG:
+            self._value("PRAGMA wal_checkpoint(PASSIVE)", {})
+            self._value("PRAGMA wal_checkpoint(TRUNCATE)", {})
 
     def trouble(self, error: BaseException) -> Trouble | None:
         code = code_of(error)

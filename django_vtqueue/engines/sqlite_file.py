@@ -45,6 +45,10 @@ class File:
             raise FileExchanged(f"its file was exchanged or deleted: {self.path}")
         self._log = log
 
+    def log_size(self) -> int:
+        """Return the bytes of the log; 0 if there is none."""
+        return look(os.path.realpath(self.path) + "-wal")[1]
+
     def open(self) -> None:
         """Note which file is about to be opened; raise FileExchanged until another one than before has settled."""
         self._log = None

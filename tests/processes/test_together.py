@@ -1,6 +1,8 @@
 """Many processes on one database file."""
 
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 from ..waiting import wait_until
@@ -39,3 +41,16 @@ def test_four_workers_and_two_publishers_run_every_job_once(
         for word in ("locked", "Traceback", "lost ", "retry ", "dead "):
             assert word not in worker.log
     assert len(list(done.iterdir())) == 4, "a worker got nothing to do"
+
+
+def test_the_log_of_the_database_is_kept_short(database: Database, start_worker: Start) -> None:
+    """Where nobody else does it, a worker copies the write-ahead log back and has it begin anew."""
+    log = Path(f"{database.path}-wal")
+    start_worker()
+    with closing(sqlite3.connect(database.path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute("CREATE TABLE junk (data)")
+        for _ in range(10):
+            connection.execute("INSERT INTO junk VALUES (zeroblob(1000000))")
+        assert log.stat().st_size > 8_000_000
+        wait_until(lambda: log.stat().st_size < 4_000_000, PATIENCE)
