@@ -43,7 +43,6 @@ from .tasks import find_task, options_of
 from .transactional import LIMIT, Lost, NotBegun, settle_with
 
 WORDS = {Retry: history.RETRY, GiveUp: history.GAVE_UP, TaskTimeout: history.TIMED_OUT}
-NOT_BEGUN_DELAY = clock.SECOND  # until a transactional task that could not begin is tried again
 UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
 
 
@@ -133,7 +132,7 @@ class Execution:
         except Lost:
             return Outcome(self.job, released(self.job, clock.now()), None, None, 0.0, stands=False)
         except NotBegun:
-            return Outcome(self.job, released(self.job, clock.now() + NOT_BEGUN_DELAY), None, None, 0.0)
+            return given_back(self.job)
         outcome = self._outcome(settlement, None)
         outcome.stands = True
         return outcome

@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import heapq
+import logging
 import os
 import threading
 import time
@@ -13,6 +14,8 @@ from itertools import count
 from typing import Any
 
 from .exceptions import TaskTimeout
+
+logger = logging.getLogger("django_vtqueue")
 
 Action = Callable[[], None]
 
@@ -78,7 +81,10 @@ class Timekeeper:
                 _, number, action = heapq.heappop(self._limits)
                 if number in self._open:
                     self._open.remove(number)
-                    action()
+                    try:
+                        action()
+                    except Exception:
+                        logger.exception("the end of somebody's time met an error")
 
 
 def raise_in(thread: int, exception: type[BaseException] | None) -> None:

@@ -2,53 +2,65 @@
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from threading import Lock
+from contextlib import ExitStack, contextmanager, suppress
+from threading import RLock
 from typing import Any
 
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.transaction import TransactionManagementError
 
 from ..exceptions import TaskTimeout
 from ..limits import timekeeper
 from .sqlite_lock import insist, own_patience
 
-INTERRUPTED_EVERY = 0.05  # seconds: an interrupt reaches only a statement that is running
+LOOK = 10_000  # steps of SQLite's machine, less than a millisecond, between two looks at the time in a long statement
 
 
 class Deadline:
-    """Rolls a transaction back when its time is up, whatever the task's code does then.
+    """Rolls a transaction back when its time is up.
 
     A sleep or a request to a server cannot be ended, but the write lock must not wait for it. What the task executes
-    afterwards is refused: without its transaction it would be committed.
+    through Django afterwards is refused: without its transaction it would be committed.
     """
 
     def __init__(self, raw: sqlite3.Connection) -> None:
         self.passed = False
         self._raw = raw
-        self._lock = Lock()  # held while a statement runs
+        self._lock = RLock()  # held while a statement runs, which may run others (an execute_wrapper of the task's own)
 
     def __call__(self, execute: Callable[..., Any], *arguments: Any) -> Any:
         """Execute a statement of the task, as Django's ``execute_wrapper`` has it done."""
         with self._lock:
             self.check()
+            if not self._raw.in_transaction:
+                raise TransactionManagementError("This task is transactional, but it has ended its transaction itself.")
             return execute(*arguments)
 
     def act(self) -> None:
         """Roll back; called in the timekeeper's thread."""
-        while not self._lock.acquire(timeout=INTERRUPTED_EVERY):
-            self._raw.interrupt()
-        try:
-            self.passed = True
+        self.passed = True  # ends a statement that runs
+        with self._lock, suppress(sqlite3.ProgrammingError):  # the task has closed the connection
             if self._raw.in_transaction:
                 self._raw.execute("ROLLBACK")
-        finally:
-            self._lock.release()
 
     def check(self) -> None:
         """Raise TaskTimeout if the time is up."""
         if self.passed:
             raise TaskTimeout("The time of this task's transaction is up; it was rolled back.")
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Have a statement that runs end when the time is up.
+
+        Not by ``interrupt()``: as long as the task has a cursor open, that would end the ROLLBACK as well.
+        """
+        self._raw.set_progress_handler(lambda: self.passed, LOOK)
+        try:
+            yield
+        finally:
+            with suppress(sqlite3.ProgrammingError):
+                self._raw.set_progress_handler(None, 0)
 
 
 @contextmanager
@@ -64,7 +76,11 @@ def effects(connection: BaseDatabaseWrapper, seconds: float) -> Iterator[None]:
             insist(lambda: stack.enter_context(begin), patience)
         deadline = Deadline(connection.connection)
         try:
-            with connection.execute_wrapper(deadline), timekeeper.alarm(seconds, deadline.act, lambda: None):
+            with (
+                deadline.watched(),
+                connection.execute_wrapper(deadline),
+                timekeeper.alarm(seconds, deadline.act, lambda: None),
+            ):
                 yield
         finally:
             deadline.check()
