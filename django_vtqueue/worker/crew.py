@@ -46,7 +46,7 @@ class Crew:
         )
         self._beat_at = 0.0  # monotonic
         self._beaten = 0  # an instant: after a step of the clock the last heartbeat is one of another time
-        self._moved_in = False
+        self.moved_in = False  # it is written down that the queue is worked here
 
     @property
     def _rows(self):  # type: ignore[no-untyped-def]
@@ -54,7 +54,7 @@ class Crew:
 
     def forget(self) -> None:
         """Have the next beat write this worker's row at once: it may be gone."""
-        self._beat_at, self._moved_in = 0.0, False
+        self._beat_at, self.moved_in = 0.0, False
 
     def beat(self) -> None:
         """Write that this worker is alive, once a heartbeat."""
@@ -66,10 +66,10 @@ class Crew:
             if not self._rows.filter(pk=self.worker.pk).update(heartbeat_at=now):
                 self.worker.started_at = from_instant(now)
                 self.worker.save(using=self.engine.alias, force_insert=True)
-            left = None if self._moved_in else move_in(self.engine, now)
+            left = None if self.moved_in else move_in(self.engine, now)
         if left:
             logger.info("the jobs of this database were worked off on %s before; now they are here", left)
-        self._moved_in = True
+        self.moved_in = True
         self._beat_at, self._beaten = time.monotonic() + HEARTBEAT, now
 
     def sign_off(self) -> None:

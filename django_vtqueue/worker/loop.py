@@ -108,7 +108,7 @@ class Worker:
 
     def drained(self) -> bool:
         """Return whether nothing is due, nor will be within ``drain_retries``."""
-        if self.episode.waiting():
+        if self.episode.waiting() or not self.crew.moved_in:
             return False
         try:
             return self.lookout.nothing_before(self.engine.now() + microseconds(self.plan.drain_retries))
