@@ -56,7 +56,8 @@ class Child:
                     case "recall", []:
                         self.outbox.say("returned", [job.key for job in self.pool.recall()])
                     case "tell", [keys]:
-                        self.pool.announce([self._unsettled.pop(wire.key_of(key)) for key in keys])
+                        known = [self._unsettled.pop(wire.key_of(key), None) for key in keys]
+                        self.pool.announce([outcome for outcome in known if outcome])
                     case "forget", [key]:
                         self._unsettled.pop(wire.key_of(key), None)  # one that was called back is not known here
                     case "bury", [job, settlement]:

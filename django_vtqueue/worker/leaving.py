@@ -17,7 +17,7 @@ def leave(worker: "Worker") -> None:
     Where code of jobs that are given back cannot be ended, the rest is left to the others: this process must end before
     those jobs are visible again, and its bell, left behind, proves that it has.
     """
-    worker.pool.recall()
+    recalled = {job.key for job in worker.pool.recall()}
     worker.read_mail(0)  # what has finished meanwhile
     if not worker.held:
         worker.pool.stop(LAST_ANNOUNCEMENTS)
@@ -25,6 +25,9 @@ def leave(worker: "Worker") -> None:
         give_back(worker)
     elif worker.plan.owns_process:
         worker.left_running = True
+        for job in worker.held:
+            if not job.begun and job.key not in recalled:
+                job.attempts = 1  # a thread has just taken it
         give_back(worker)
         worker.report.close()
         return

@@ -1,10 +1,13 @@
 """A child process that runs jobs, as its parent sees it."""
 
+import logging
+import os
 import resource
 import socket
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -17,6 +20,8 @@ from ..execution import Outcome, given_back
 from ..jobs import HeldJob, Key, Settlement, released
 from . import spawn, wire
 from .deaths import after_death, timed_out
+
+logger = logging.getLogger("django_vtqueue")
 
 Finished = Callable[[Outcome], None]
 
@@ -39,13 +44,14 @@ class Process:
         self._lock = threading.Lock()
         ours, theirs = socket.socketpair()
         with theirs:
-            self.connection = Connection(ours.detach())
+            self.connection = Connection(os.dup(ours.fileno()))
+            self._socket = ours
             descriptor = theirs.fileno()
             # The bell stays open until the last child has ended: only then does it prove that none of its jobs runs.
             inherited = [descriptor] if bell is None else [descriptor, bell]
             self.process = subprocess.Popen(spawn.command(backend.alias, threads, descriptor), pass_fds=inherited)
         self.outbox = wire.Outbox(self.connection, lambda: 0.0, lambda: None)  # who listens notices that it is gone
-        self._recalled: set[Key] = set()
+        self._recalled: deque[set[Key]] = deque()  # what it had each time that it was asked
         self._told_to_stop = False
         threading.Thread(target=self._listen, name=f"child {self.process.pid}", daemon=True).start()
 
@@ -63,8 +69,8 @@ class Process:
     def recall(self) -> None:
         """Ask for the jobs that no thread of the child has taken; they are given back when it answers."""
         with self._lock:
-            if any(not job.begun for job in self.jobs.values()):
-                self._recalled = set(self.jobs)
+            if any(not job.begun for job in list(self.jobs.values())):
+                self._recalled.append(set(self.jobs))
                 self.outbox.say("recall")
 
     def stop(self, seconds: float) -> None:
@@ -84,6 +90,12 @@ class Process:
             return pages * resource.getpagesize() // 2**20
         return 0
 
+    def look(self) -> None:
+        """Notice its end also where something that a task has forked keeps the pipe open."""
+        if not self.ended and self.process.poll() is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
     def end(self, job: HeldJob) -> None:
         """Kill the child because a job of its does not end."""
         self._overdue.add(job.key)
@@ -95,18 +107,15 @@ class Process:
         self.process.wait()
 
     def _listen(self) -> None:
-        with suppress(EOFError, OSError):
-            while True:
-                for verb, *values in wire.receive(self.connection):
-                    match verb, values:
-                        case "ready", []:
-                            self.slots = self.threads
-                            self._wake()
-                        case "finished", [key, *outcome]:
-                            self._finish(wire.key_of(key), *outcome)
-                        case "returned", [keys]:
-                            self._take_back({wire.key_of(key) for key in keys})
+        try:
+            self._hear()
+        except (EOFError, OSError):  # it has ended
+            pass
+        except Exception:
+            logger.exception("process %d said what nobody understands; it is ended", self.process.pid)
+            self.process.kill()
         self.process.wait()  # only now is it certain that none of its code runs
+        self._socket.close()
         self.outbox.end()
         with self._lock:
             self.ended, self.slots = True, 0
@@ -114,12 +123,24 @@ class Process:
             self._finished(Outcome(job, self._left_behind(job), None, None, 0.0))
         self._wake()
 
+    def _hear(self) -> None:
+        while True:
+            for verb, *values in wire.receive(self.connection):
+                match verb, values:
+                    case "ready", []:
+                        self.slots = self.threads
+                        self._wake()
+                    case "finished", [key, *outcome]:
+                        self._finish(wire.key_of(key), *outcome)
+                    case "returned", [keys]:
+                        self._take_back({wire.key_of(key) for key in keys})
+
     def _left_behind(self, job: HeldJob) -> Settlement:
         """Return how a job goes on that the child did not finish; its neighbours are not charged for one that hung."""
         now = clock.now()
         if job.key in self._overdue:
             return timed_out(self.backend, job, now)
-        if self._overdue:
+        if self._overdue and job.max_attempts != 1:
             return released(job, now)
         return after_death(self.backend, job, f"Process {self.process.pid} of its worker", now)
 
@@ -129,7 +150,7 @@ class Process:
 
     def _take_back(self, keys: set[Key]) -> None:
         """Give back the jobs that were recalled; those that were not among them have begun."""
-        for key in self._recalled & self.jobs.keys():
+        for key in self._recalled.popleft() & self.jobs.keys():
             if key in keys:
                 self._finished(given_back(self.jobs.pop(key)))
             else:

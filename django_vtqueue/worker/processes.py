@@ -67,6 +67,7 @@ class Processes:
         After a growing pause, if they end as soon as they are started.
         """
         for process in list(self._children):
+            process.look()
             if process.ended:
                 self._bury_child(process)
             elif process.slots and self._worn_out(process):
@@ -75,7 +76,12 @@ class Processes:
                 process.stop(LAST_ANNOUNCEMENTS)
         active = sum(not process.retired for process in self._children)
         while active < self.plan.processes and time.monotonic() >= self._start_at:
-            self._children.append(Process(self.backend, self.plan.threads, self.bell, self._finished, self._wake))
+            try:
+                self._children.append(Process(self.backend, self.plan.threads, self.bell, self._finished, self._wake))
+            except (OSError, RuntimeError) as error:  # no memory for another process or thread, just now
+                logger.warning("a process could not be started: %s", error)
+                self._failed()
+                return
             active += 1
 
     def run(self, jobs: Sequence[HeldJob]) -> None:
@@ -157,8 +163,15 @@ class Processes:
         if process.retired:
             return
         logger.warning("process %d ended with code %s", process.process.pid, process.process.returncode)
-        self._failures = 0 if time.monotonic() - process.began > LIVED else self._failures + 1
-        self._start_at = time.monotonic() + (trouble_pause(self._failures) if self._failures else 0)
+        if time.monotonic() - process.began > LIVED:
+            self._failures = 0
+        else:
+            self._failed()
+
+    def _failed(self) -> None:
+        """Put the next start off."""
+        self._failures += 1
+        self._start_at = time.monotonic() + trouble_pause(self._failures)
 
     def _bury(self, settlement: Settlement) -> None:
         alive = [process for process in self._children if not (process.ended or process.retired)]

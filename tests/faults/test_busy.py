@@ -63,7 +63,7 @@ def test_time_limits_hold_during_a_lock(database: Database, start_worker: Start)
 def test_vacuum_and_backups_by_another_process_disturb_nothing(
     database: Database, start: Start, start_worker: Start, tmp_path: Path
 ) -> None:
-    """While both go on all the time, every job is claimed once and executed once, and the copies are whole."""
+    """While both go on all the time, every job is executed once, at its first attempt, and the copies are whole."""
     database.write("CREATE TABLE padding AS SELECT randomblob(5000000) AS bytes")
     workers = [start_worker("--threads=4"), start_worker("--processes=2")]
     maintenance = start("-c", MAINTENANCE, str(database.path))
@@ -75,7 +75,7 @@ def test_vacuum_and_backups_by_another_process_disturb_nothing(
     wait_until(lambda: database.succeeded(*jobs), PATIENCE)
     wait_until(lambda: len(maintenance.lines("ok")) > 2, PATIENCE)
     assert sorted(map(int, notes.read_text().splitlines())) == list(range(JOBS))
-    assert {row["claims"] for row in database.rows("SELECT claims FROM vtqueue_job")} == {1}
+    assert {row["attempts"] for row in database.rows("SELECT attempts FROM vtqueue_job")} == {1}
     assert set(maintenance.log.split()) == {"ok"}
     for worker in workers:
         assert "Traceback" not in worker.log

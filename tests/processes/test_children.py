@@ -151,14 +151,49 @@ def test_a_thread_that_does_not_end_ends_the_worker(database: Database, start_wo
 
 def test_a_child_that_does_not_read_stops_nobody(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """A child that hangs with its pipe full keeps its worker neither from ending it in time nor from other jobs."""
-    database.options |= {"hard_timeout": 2, "max_attempts": 1}
+    database.options |= {"hard_timeout": 2, "max_attempts": 2}
     hanging = database.enqueue(tasks.hold_the_interpreter, str(tmp_path), 30)
     start_worker("--processes", "2", "--threads", "4")
     wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
     large = [database.enqueue(tasks.note, str(tmp_path / "noted"), "x" * 900_000) for _ in range(6)]
     wait_until(lambda: database.letter(hanging), 20)
     wait_until(lambda: database.succeeded(*large), PATIENCE)
-    assert [entry["outcome"] for entry in database.history(hanging)] == ["timed out"]
+    assert [entry["outcome"] for entry in database.history(hanging)] == ["timed out"] * 2
+
+
+def test_a_neighbour_that_may_start_once_is_not_given_back(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """With ``max_attempts=1`` a job that runs beside one whose child is killed has had its attempt."""
+    database.options |= {"max_attempts": 1}
+    neighbour = database.enqueue(tasks.hold, str(tmp_path))
+    worker = start_worker("--processes", "2", "--threads", "2")
+    wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
+    hanging = database.enqueue_many(tasks.hang, [()] * 3)  # one of them beside the neighbour
+    wait_until(lambda: all(database.letter(job_id) for job_id in [neighbour, *hanging]), PATIENCE)
+    assert [entry["outcome"] for entry in database.history(neighbour)] == ["worker died"]
+    assert len(lines(tmp_path / "started")) == 1
+    assert worker.terminate() == 0
+
+
+def test_what_a_task_has_forked_does_not_hide_the_end_of_its_child(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """A process that a task left behind keeps the pipe of its child open; the child's job goes on all the same."""
+    forked = database.enqueue(tasks.fork_and_hold, str(tmp_path))
+    worker = start_worker("--processes", "2", "--threads", "1")
+    try:
+        wait_until(lambda: len(lines(tmp_path / "started")) == 1, PATIENCE)
+        [child] = lines(tmp_path / "started")
+        os.kill(int(child), signal.SIGKILL)
+        wait_until(lambda: len(lines(tmp_path / "started")) == 2, PATIENCE)
+        (tmp_path / "go").touch()
+        wait_until(lambda: database.succeeded(forked), PATIENCE)
+        assert [entry["outcome"] for entry in database.history(forked)] == ["worker died"]
+        assert worker.terminate() == 0
+    finally:
+        for process in lines(tmp_path / "forked"):
+            os.kill(int(process), signal.SIGKILL)
 
 
 def test_the_bell_proves_death_only_when_the_last_child_has_ended(

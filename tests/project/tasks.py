@@ -230,6 +230,18 @@ def hang() -> None:
     time.sleep(LONGEST)
 
 
+@task(backoff=0.2)
+def fork_and_hold(folder: str) -> str:
+    """Like ``hold``, after the first attempt has forked a process that outlives its parent with all its files open."""
+    forked = Path(folder) / "forked"
+    if not forked.exists():
+        if not (process := os.fork()):
+            time.sleep(LONGEST)
+            os._exit(0)
+        forked.write_text(f"{process}\n")
+    return hold.func(folder)
+
+
 @task
 def leave_orphans(count: int) -> list[int]:
     """Start processes whose parent ends at once, and that end themselves a moment later; return their ids."""
