@@ -66,7 +66,10 @@ def test_a_lost_lease_takes_its_writes_back(database: Database, start_worker: St
     assert len(worker.lines("lost")) == 1
 
 
-@pytest.mark.parametrize("task", [transactional.query_for_ever, transactional.wait_async])
+ENDLESS = [transactional.query_for_ever, transactional.query_beside_an_open_cursor, transactional.wait_async]
+
+
+@pytest.mark.parametrize("task", ENDLESS, ids=lambda task: task.name)
 def test_the_time_limit_rolls_back(database: Database, drain: Start, task: Task) -> None:
     """When its time is up a task is ended, in a query and in async code too; nothing of it is written."""
     job_id = database.enqueue(task, "x")
@@ -89,6 +92,25 @@ def test_the_write_lock_is_free_when_the_time_is_up(database: Database, start_wo
     again = database.enqueue(transactional.append, "y")
     wait_until(lambda: database.succeeded(again), PATIENCE)
     assert effects(database, "y") == 1
+
+
+@pytest.mark.parametrize(
+    "task", [transactional.close_and_sleep, transactional.end_its_transaction], ids=["close", "end"]
+)
+def test_who_leaves_the_transaction_writes_nothing(database: Database, drain: Start, task: Task) -> None:
+    """A task that closes its connection, or ends its transaction, has failed; the next one is executed as ever."""
+    job_id, other = database.enqueue(task, "x"), database.enqueue(transactional.append, "y")
+    drain("--threads", "1")
+    assert effects(database) == 0
+    assert outcomes(database, job_id) in (["failed"], ["timed out"])
+    assert (database.succeeded(other), effects(database, "y")) == (True, 1)
+
+
+def test_a_statement_inside_a_statement(database: Database, drain: Start) -> None:
+    """The parameters of one statement may come from another."""
+    job_id = database.enqueue(transactional.write_while_reading, "x")
+    drain()
+    assert (database.succeeded(job_id), effects(database)) == (True, 2)
 
 
 def test_async_tasks_are_transactional_too(database: Database, drain: Start) -> None:

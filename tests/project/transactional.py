@@ -85,6 +85,41 @@ def query_for_ever(name: str) -> None:
         cursor.execute("WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n")
 
 
+@task(transactional=True, timeout=0.3, max_attempts=1)
+def query_beside_an_open_cursor(name: str) -> None:
+    """Exceed the limit in a query while the rows of another one are still being read."""
+    for number in range(100):
+        Effect.objects.create(name=name, value=number)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT value FROM project_effect")
+        cursor.fetchone()
+        query_for_ever.func(name)
+
+
+@task(transactional=True, timeout=0.3, max_attempts=1)
+def close_and_sleep(name: str) -> None:
+    """Exceed the limit without a connection."""
+    Effect.objects.create(name=name)
+    connection.close()
+    time.sleep(0.5)
+
+
+@task(transactional=True, max_attempts=1)
+def end_its_transaction(name: str) -> None:
+    """Commit by a detour, as ``executescript`` does, and write again."""
+    connection.connection.executescript("SELECT 1")
+    Effect.objects.create(name=name)
+
+
+@task(transactional=True)
+def write_while_reading(name: str) -> None:
+    """Execute a statement whose parameters come from another one."""
+    Effect.objects.bulk_create([Effect(name="read"), Effect(name="read")])
+    values = ([name, effect.pk] for effect in Effect.objects.filter(name="read").iterator())
+    with connection.cursor() as cursor:
+        cursor.executemany("INSERT INTO project_effect (name, value) VALUES (%s, %s)", values)
+
+
 @task(transactional=True)
 async def write_async(name: str) -> None:
     await asyncio.sleep(0)
