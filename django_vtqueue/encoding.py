@@ -9,6 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+NULL = "null"  # what most tasks return
+
 # json.dumps would build an encoder for each call.
 _compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 _escaped = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -67,12 +69,12 @@ def dumps(value: Any) -> str:
 
 def encode(value: Any) -> str:
     """Return any JSON value as text; raise TypeError with the reason if it is none."""
-    return dumps(normalize(value))
+    return NULL if value is None else dumps(normalize(value))
 
 
 def decode(text: str) -> Any:
     """Return the value of stored JSON text; raise ValueError if it is damaged."""
     try:
-        return json.loads(text)
+        return None if text == NULL else json.loads(text)
     except RecursionError as error:
         raise ValueError("The stored JSON is nested too deeply to be read.") from error

@@ -27,11 +27,13 @@ class Engine(ABC):
 
     ``traced``: statements go through Django's cursor, so that query counting, logging and tracing see them. A
     worker's control loop asks for False: it repeats itself all day, and waits for a lock outside the database.
+    ``longest_hold``: the most seconds for which others had to wait for a transaction begun inside ``impatient()``.
     """
 
     def __init__(self, alias: str, *, traced: bool = True) -> None:
         self.alias = alias
         self.traced = traced
+        self.longest_hold = 0.0
 
     @abstractmethod
     def now(self) -> int:

@@ -59,7 +59,7 @@ class SQLiteConnection(Engine):
         connection = self._connected()
         if connection.in_atomic_block or not connection.get_autocommit():
             return nullcontext()
-        return WriteTransaction(connection, impatient=self._file is not None)
+        return WriteTransaction(connection, self._held if self._file else None)
 
     def effects(self, seconds: float) -> AbstractContextManager[None]:
         self.connection.ensure_connection()
@@ -97,6 +97,9 @@ class SQLiteConnection(Engine):
             self.connection.close()
 
     def changed(self) -> bool:
+        self._connected()  # a new connection has no version yet
+        if self._file and self._version is not None and not self._file.written():
+            return False
         version = self._value(CHANGED, {})
         before, self._version = self._version, version
         return bool(version != before)
@@ -123,6 +126,9 @@ class SQLiteConnection(Engine):
         if isinstance(error, InterfaceError | ProgrammingError | sqlite3.ProgrammingError) and "closed" in str(error):
             return Trouble.GONE
         return None
+
+    def _held(self, seconds: float) -> None:
+        self.longest_hold = max(self.longest_hold, seconds)
 
     def _connected(self) -> BaseDatabaseWrapper:
         """Return the connection, open. SQLite creates a file that is missing; a control loop waits for one."""

@@ -5,17 +5,30 @@ It is looked at by ``stat`` only: opening and closing it would drop the locks th
 
 import os
 import time
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
 
+from .. import clock
+from ..clock import SECOND
+
 SETTLED = 1.0  # seconds without a change: a new file may be half copied, and the old one's log still lie beside it
 
 LOOK = 0.1  # seconds between two looks at the file of a connection
+COARSE = SECOND  # the time of a file's last change is at least as exact as this, on any file system
 
 Inode = tuple[int, int]
+
+
+class Look(NamedTuple):
+    """What a file looks like from outside."""
+
+    inode: Inode | None = None  # what tells it from every other one that exists; None if there is none
+    size: int = 0
+    changed_at: int = 0  # an instant
 
 
 class FileExchanged(OperationalError):
@@ -31,35 +44,44 @@ class File:
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.path = path_of(str(connection.settings_dict["NAME"]))
         self.exchanged = False  # since somebody has last asked, and set it back
-        self._opened = look(self.path)[0]
+        self._opened = look(self.path).inode
+        self._log_path = log_of(self.path)
         self._log: Inode | None = None  # not known: the last connection that is closed takes it away
-        self._seen: tuple[Inode | None, int] | None = None
+        self._seen: Look | None = None
         self._settled_at = 0.0  # monotonic
+        self._looks = (Look(), Look())  # at the file and its log
+        self._asked_for: tuple[Look, Look] | None = None
 
     def check(self) -> None:
         """Raise FileExchanged if the file that was opened is no longer there."""
-        file = look(self.path)[0]
-        log = look(os.path.realpath(self.path) + "-wal")[0]
-        if file != self._opened or self._log not in (None, log):
+        self._looks = file, log = look(self.path), look(self._log_path)
+        if file.inode != self._opened or self._log not in (None, log.inode):
             self._opened = self._seen = None
             raise FileExchanged(f"its file was exchanged or deleted: {self.path}")
-        self._log = log
+        self._log = log.inode
+
+    def written(self) -> bool:
+        """Return whether somebody may have written between the checks before this call and before the last one."""
+        before, self._asked_for = self._asked_for, self._looks
+        lately = clock.now() - COARSE  # since then two writes may have the same time
+        return before != self._looks or any(abs(seen.changed_at - lately) <= COARSE for seen in self._looks)
 
     def log_size(self) -> int:
         """Return the bytes of the log; 0 if there is none."""
-        return look(os.path.realpath(self.path) + "-wal")[1]
+        return look(self._log_path).size
 
     def open(self) -> None:
         """Note which file is about to be opened; raise FileExchanged until another one than before has settled."""
         self._log = None
         seen = look(self.path)
-        if seen[0] and seen[0] == self._opened:
+        if seen.inode and seen.inode == self._opened:
             return
         if seen != self._seen:
             self._seen, self._settled_at = seen, time.monotonic() + SETTLED
-        if not seen[0] or time.monotonic() < self._settled_at:
+        if not seen.inode or time.monotonic() < self._settled_at:
             raise FileExchanged(f"its file was exchanged or deleted: {self.path}")
-        self._opened, self.exchanged = seen[0], True
+        self._opened, self.exchanged = seen.inode, True
+        self._log_path = log_of(self.path)
 
 
 _files: "WeakKeyDictionary[BaseDatabaseWrapper, tuple[File, float]]" = WeakKeyDictionary()
@@ -90,10 +112,15 @@ def path_of(name: str) -> str:
     return os.path.abspath(unquote(urlsplit(name).path) if name.startswith("file:") else name)
 
 
-def look(path: str) -> tuple[Inode | None, int]:
-    """Return what tells a file from every other one that exists (None if there is none), and its size."""
+def log_of(path: str) -> str:
+    """Return where SQLite keeps the log of a database: beside the file itself, whatever links lead there."""
+    return os.path.realpath(path) + "-wal"
+
+
+def look(path: str) -> Look:
+    """Return what a file looks like now."""
     try:
         status = os.stat(path)
     except OSError:
-        return None, 0
-    return (status.st_dev, status.st_ino), status.st_size
+        return Look()
+    return Look((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns // 1000)

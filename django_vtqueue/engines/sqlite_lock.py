@@ -57,30 +57,32 @@ def insist(step: Callable[[], object], patience: float) -> None:
 class WriteTransaction:
     """The write lock, held for a block; everything in it is committed, or rolled back.
 
-    ``impatient``: for a control loop; the busy handler is off already, nothing is waited for, and threads that compute
-    are made to hand the interpreter over soon: after each statement it is waited for with the lock held. A class,
-    because each enqueue pays for it: the same in generators takes longer.
+    ``held``: for a control loop, which is told for how many seconds it held the lock; the busy handler is off already,
+    nothing is waited for, and threads that compute are made to hand the interpreter over soon: after each statement it
+    is waited for with the lock held. A class, because each enqueue pays for it: the same in generators takes longer.
     """
 
-    def __init__(self, connection: BaseDatabaseWrapper, impatient: bool) -> None:
+    def __init__(self, connection: BaseDatabaseWrapper, held: Callable[[float], None] | None) -> None:
         self._raw: sqlite3.Connection = connection.connection
         self._errors = connection.wrap_database_errors
-        self._impatient = impatient
+        self._held = held
+        self._began = 0.0  # monotonic
         self._milliseconds = 0  # what the busy handler would have waited
         self._switch_interval = sys.getswitchinterval()
 
     def __enter__(self) -> None:
         with self._errors:
-            if not self._impatient:
+            if not self._held:
                 self._milliseconds = self._raw.execute("PRAGMA busy_timeout").fetchone()[0]
                 self._raw.execute("PRAGMA busy_timeout = 0")
             try:
                 self._insist("BEGIN IMMEDIATE")
             except BaseException:
-                self._restore()
+                self._be_patient()
                 raise
-            if self._impatient:
+            if self._held:
                 sys.setswitchinterval(min(HURRY, self._switch_interval))
+                self._began = time.monotonic()
 
     def __exit__(self, kind: type[BaseException] | None, *ignored: object) -> None:
         with self._errors:
@@ -90,13 +92,14 @@ class WriteTransaction:
             finally:
                 if self._raw.in_transaction:
                     self._raw.execute("ROLLBACK")
-                self._restore()
+                if self._held:
+                    sys.setswitchinterval(self._switch_interval)
+                    self._held(time.monotonic() - self._began)
+                self._be_patient()
 
     def _insist(self, statement: str) -> None:
         insist(lambda: self._raw.execute(statement), self._milliseconds / 1000)
 
-    def _restore(self) -> None:
-        if self._impatient:
-            sys.setswitchinterval(self._switch_interval)
-        else:
+    def _be_patient(self) -> None:
+        if not self._held:
             self._raw.execute(f"PRAGMA busy_timeout = {self._milliseconds}")

@@ -46,6 +46,7 @@ class Crew:
         )
         self._beat_at = 0.0  # monotonic
         self._beaten = 0  # an instant: after a step of the clock the last heartbeat is one of another time
+        self._known: list[WorkerProcess] | None = None  # the rows of all, as long as nobody has written
         self.moved_in = False  # it is written down that the queue is worked here
 
     @property
@@ -55,6 +56,11 @@ class Crew:
     def forget(self) -> None:
         """Have the next beat write this worker's row at once: it may be gone."""
         self._beat_at, self.moved_in = 0.0, False
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Read the others' rows anew, when they are needed: somebody has written."""
+        self._known = None
 
     def beat(self) -> None:
         """Write that this worker is alive, once a heartbeat."""
@@ -66,6 +72,7 @@ class Crew:
             if not self._rows.filter(pk=self.worker.pk).update(heartbeat_at=now):
                 self.worker.started_at = from_instant(now)
                 self.worker.save(using=self.engine.alias, force_insert=True)
+                self.look_again()
             left = None if self.moved_in else move_in(self.engine, now)
         if left:
             logger.info("the jobs of this database were worked off on %s before; now they are here", left)
@@ -88,16 +95,21 @@ class Crew:
         """Settle what workers held that are proven dead, and forget those long silent; return the settlements."""
         now = self.engine.now()
         endings = []
-        rows = {row.pk: row for row in self._rows.all()}
+        if self._known is None:
+            self._known = list(self._rows.all())
+        rows = {row.pk: row for row in self._known}
         if rows.pop(self.worker.pk, None) is None:  # the database was put back to before we came
             self.forget()
         for row in rows.values():
             if proves_death(row.doorbell):
+                self.look_again()
                 endings += self._end_leases(row, now)
             elif row.heartbeat_at < from_instant(now - microseconds(FORGOTTEN_AFTER)):
+                self.look_again()
                 with self.engine.transaction():
                     self._remove(row.pk)
             elif row.heartbeat_at > from_instant(now + microseconds(SILENCE)):  # else it would be remembered for ever
+                self.look_again()
                 with self.engine.transaction():
                     self._rows.filter(pk=row.pk, heartbeat_at__gt=now).update(heartbeat_at=now)
         return endings

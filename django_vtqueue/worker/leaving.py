@@ -19,13 +19,14 @@ def leave(worker: "Worker") -> None:
     """
     recalled = {job.key for job in worker.pool.recall()}
     worker.read_mail(0)  # what has finished meanwhile
-    if not worker.held:
+    held = worker.turns.held
+    if not held:
         worker.pool.stop(LAST_ANNOUNCEMENTS)
     elif worker.pool.kill():
         give_back(worker)
     elif worker.plan.owns_process:
         worker.left_running = True
-        for job in worker.held:
+        for job in held:
             if not job.begun and job.key not in recalled:
                 job.attempts = 1  # a thread has just taken it
         give_back(worker)
@@ -41,8 +42,9 @@ def give_back(worker: "Worker") -> None:
 
     A database that is locked is waited for, but not for longer than the leases last: then they end by themselves.
     """
-    settlements = [outcome.settlement for outcome in worker.outcomes]
-    unfinished = worker.held.given_back([outcome.job for outcome in worker.outcomes])
-    deadline = time.monotonic() + worker.held.shortest_lease(0) / 3
-    if settle_before(deadline, worker.engine, settlements + unfinished, worker.episode):
+    turns = worker.turns
+    settlements = [outcome.settlement for outcome in turns.outcomes]
+    unfinished = turns.held.given_back([outcome.job for outcome in turns.outcomes])
+    deadline = time.monotonic() + turns.held.shortest_lease(0) / 3
+    if settle_before(deadline, worker.engine, settlements + unfinished, turns.episode):
         worker.report.given_back(unfinished)

@@ -47,7 +47,7 @@ def test_each_outcome_has_its_line(database: Database, drain: Drain) -> None:
         rf"dead  {JOB} after 1 attempt: BaseException: bare; requeue: manage\.py vtqueue requeue …\w+", dead
     )
     assert f"tasks.raise_it …{dying[-8:]}" in dead
-    assert re.fullmatch(r"vtworker [^:]+:\d+ done: 3 jobs", worker.lines("vtworker ")[-1])
+    assert re.fullmatch(r"vtworker [^:]+:\d+ done: 3 jobs; longest write lock \d+\.\dms", worker.lines("vtworker ")[-1])
 
 
 def test_the_line_of_a_dead_letter_ends_in_a_command(database: Database, drain: Drain, start: Start) -> None:

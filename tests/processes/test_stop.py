@@ -39,7 +39,7 @@ def test_a_signal_lets_finish_what_runs_and_claims_nothing_more(
     assert database.result(running) == "go"
     assert (database.job(later)["state"], database.job(later)["claims"]) == ("READY", 0)
     assert not (tmp_path / "noted").exists()
-    assert worker.lines("vtworker")[-1].endswith("done: 1 jobs")
+    assert "done: 1 jobs;" in worker.lines("vtworker")[-1]
     assert database.workers() == []
 
 
@@ -129,6 +129,6 @@ def test_ctrl_c_on_a_terminal(database: Database, tmp_path: Path, arguments: tup
         os.close(master)
         os.close(slave)
     assert database.result(job_id) == "go"
-    assert worker.lines("vtworker")[-1].endswith("done: 1 jobs")
+    assert "done: 1 jobs;" in worker.lines("vtworker")[-1]
     assert not [word for word in ("Traceback", "KeyboardInterrupt", "ended with code") if word in worker.log]
     assert not Path(f"/proc/{child}").exists()

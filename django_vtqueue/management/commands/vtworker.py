@@ -108,7 +108,12 @@ class Command(BaseCommand):
             gc.freeze()  # what is there now stays: no need to look through it again and again
         with progress(worker.engine, worker.scopes, report, show=plan.drain and sys.stderr.isatty()):
             worker.run()
-        logger.info("vtworker %s done: %d jobs", shown_worker(worker.id), report.ended)
+        logger.info(
+            "vtworker %s done: %d jobs; longest write lock %.1fms",
+            shown_worker(worker.id),
+            report.ended,
+            worker.engine.longest_hold * 1000,
+        )
         if worker.left_running:
             logging.shutdown()
             sys.stdout.flush()

@@ -1,0 +1,220 @@
+"""A turn of the control loop: what has finished is settled and what is due is claimed, in one transaction.
+
+Renewals go before it, in a transaction of their own. After the commit jobs are started and results announced.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from django.conf import settings
+
+from .. import states
+from ..backend import VTQueueBackend
+from ..bells import ring
+from ..claims import Taken, collect, take
+from ..engines import Engine
+from ..execution import Outcome, given_back, longest_run
+from ..home import left_behind
+from ..jobs import Key, Scope
+from .ahead import Ahead
+from .chores import Chores
+from .crew import Crew
+from .held import Held
+from .lookout import Lookout
+from .plan import Plan
+from .pool import Pool
+from .processes import Processes
+from .report import Report, name
+from .settling import settle_alone
+from .trouble import Episode
+
+logger = logging.getLogger("django_vtqueue")
+
+
+class Turns:
+    """What one worker holds and knows of the queue, and what it does about it, turn by turn."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        backend: VTQueueBackend,
+        plan: Plan,
+        report: Report,
+        pool: Pool | Processes,
+        crew: Crew,
+        scopes: Sequence[Scope],
+    ) -> None:
+        self.engine, self.backend, self.plan, self.report = engine, backend, plan, report
+        self.pool, self.crew, self.scopes = pool, crew, scopes
+        self.id = crew.worker.worker_id
+        self.held = Held(engine, self.id, backend)
+        self.ahead = Ahead()
+        self.lookout = Lookout(engine, scopes)
+        self.chores = Chores(engine, backend, crew)
+        self.episode = Episode(engine)
+        self.outcomes: list[Outcome] = []  # finished, not yet settled
+        self.started = 0
+        self.stopping = False  # nothing more is claimed
+        self._unsure = False  # the last turn may or may not have been committed
+
+    def try_turn(self) -> None:
+        """Take a turn; one that fails is not the end."""
+        try:
+            self.turn()
+            self.episode.over()
+        except Exception as error:
+            self.endure(error)
+
+    def turn(self) -> None:
+        """Keep up what is held; settle and claim, in one transaction; then start and announce."""
+        self.keep_up()
+        self.ahead.finished(sum(not outcome.went_back for outcome in self.outcomes))
+        if self.stopping or self.ahead.overdue():
+            self.give_back_waiting()
+        outcomes = list(self.outcomes)
+        begun = self.ahead.begun({outcome.job.key for outcome in outcomes})
+        free, ahead = self.room()
+        if not (free or ahead) or not (self.lookout.worth_a_try() if outcomes else self.lookout.due()):
+            free = ahead = 0
+        if not (outcomes or begun or free or ahead):
+            return
+        lost: set[Key] = set()
+        taken: Taken | None = None
+        self._unsure = True
+        with self.engine.transaction():
+            if outcomes:
+                lost = self.engine.settle([outcome.settlement for outcome in outcomes])
+            if begun:
+                self.engine.begin(begun, self.engine.now())
+            if free or ahead:
+                taken = self.claim(free, ahead)
+        for job in begun:
+            self.ahead.remove(job)
+        self.settled(outcomes, lost)
+        if taken:
+            self.claimed(taken)
+        self._unsure = False
+
+    def keep_up(self) -> None:
+        """Renew what is held, end what has run for too long, and do what comes round once a second."""
+        if self.episode.lasts():
+            self.watch()
+        self.held.resumed_at(self.engine.now(), self.episode.lasts())
+        self.end_overdue()
+        self.pool.maintain()
+        self.held.renew()
+        if (endings := self.chores.do()) is not None:
+            self.lookout.forget()
+            for settlement in endings:
+                if settlement.state == states.FAILED:
+                    self.pool.announce_burial(settlement)
+        if self._unsure:
+            self.held.release_unknown()
+            self._unsure = False
+
+    def claim(self, free: int, ahead: int) -> Taken:
+        """Claim, inside the turn's transaction, what is run at once and what is run next."""
+        now, letter_ttl = self.engine.now(), self.backend.settings.letter_ttl
+        resumed_at = self.held.resumed_at(now, self.episode.lasts())
+        return take(self.engine, self.scopes, free, self.id, now, letter_ttl, resumed_at=resumed_at, ahead=ahead)
+
+    def give_back_waiting(self) -> None:
+        """Give back what was claimed ahead and has not begun; another worker may have room."""
+        self.outcomes += [given_back(job) for job in self.pool.recall()]
+        self.ahead.recalled()
+
+    def settled(self, outcomes: Sequence[Outcome], lost: set[Key]) -> None:
+        """After the commit: forget what has ended, and have it announced."""
+        del self.outcomes[: len(outcomes)]
+        self.concluded([outcome for outcome in outcomes if outcome.job.key not in lost])
+        for outcome in outcomes:
+            if outcome.job.key in lost:
+                self.lost(outcome)
+        if any(outcome.went_back for outcome in outcomes):
+            ring(self.backend.database, self.backend.settings.doorbells)
+
+    def concluded(self, outcomes: Sequence[Outcome]) -> None:
+        """Forget jobs whose settlement was made."""
+        for outcome in outcomes:
+            self.held.remove(outcome.job)
+            self.ahead.remove(outcome.job)
+            if outcome.settlement.state == states.READY:
+                self.lookout.expect(outcome.settlement.visible_at or 0)
+            if outcome.went_back:
+                self.pool.forget(outcome)
+        self.pool.announce([outcome for outcome in outcomes if not outcome.went_back])
+
+    def lost(self, outcome: Outcome) -> None:
+        """Forget a job that somebody else holds now; what came of it is dropped."""
+        self.held.remove(outcome.job)
+        self.ahead.remove(outcome.job)
+        self.report.lost(outcome.job)
+        self.pool.forget(outcome)
+
+    def claimed(self, taken: Taken) -> None:
+        """After the commit: start what was claimed."""
+        for settlement in taken.buried:
+            self.pool.announce_burial(settlement)
+        jobs = collect(self.engine, taken)
+        # Of one that runs the database was put back to before its claim; now it was claimed once more.
+        new = [job for job in jobs if job.key not in self.held]
+        for job in jobs:
+            self.held.add(job, longest_run(job, self.backend))
+            self.ahead.add(job)
+        self.started += len(new)
+        self.pool.run(new)
+        self.lookout.took(taken.all)
+
+    def room(self) -> tuple[int, int]:
+        """Return how many jobs may be claimed now to be run at once, and how many ahead of that.
+
+        Those that have finished make room in the same turn. Fewer than none: a child that has just died or retired
+        takes its slots with it.
+        """
+        if self.stopping:
+            return 0, 0
+        free = self.pool.slots - len(self.held) + len(self.outcomes)
+        if self.plan.max_jobs:
+            return max(min(free, self.plan.max_jobs - self.started), 0), 0
+        depth = self.ahead.depth() if self.pool.may_wait else 0
+        ahead = depth + min(free, 0)
+        return max(free, 0), ahead if ahead > depth // 4 else 0
+
+    def end_overdue(self) -> None:
+        """End what has run for too long; if a thread cannot be ended, drain the others, and leave."""
+        for job in self.held.overdue():
+            logger.warning("%s runs for too long; it is told to end", name(job))
+            self.pool.end(job)
+        if not self.stopping and (hung := self.held.hung()):
+            logger.warning("%s does not end; this worker finishes its other jobs and leaves", name(hung[0]))
+            self.stopping = True
+
+    def endure(self, error: Exception) -> None:
+        """Go on after an error: wait if it is one that passes, else find out which settlement it was."""
+        if self.engine.trouble(error) is None and self.outcomes:
+            logger.warning("a turn failed (%r): its settlements are made one by one", error)
+            try:
+                outcomes = list(self.outcomes)
+                self.settled(outcomes, settle_alone(self.engine, outcomes, self.backend.settings.letter_ttl))
+                return
+            except Exception as again:
+                error = again
+        self.episode.failed(error)
+
+    def watch(self) -> bool:
+        """If another database has taken the place of ours, forget what is known; what runs is settled in that one.
+
+        With DEBUG it may be a copy from elsewhere, whose jobs nobody means to run here. Return whether it was one.
+        """
+        self.held.resumed_at(self.engine.now(), self.episode.lasts())  # a look is no pause
+        if not self.engine.replaced():
+            return False
+        if settings.DEBUG and (home := left_behind(self.engine)):
+            logger.warning("the database was replaced by one from %s; this worker leaves. Start it anew", home)
+            self.stopping = True
+            return True
+        logger.warning("the database was replaced; this worker goes on with the new one")
+        self.held.renew_at = 0.0
+        self.lookout.forget()
+        self.crew.forget()
+        return True
