@@ -62,8 +62,8 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "renew": (sql.RENEW, {"held": HELD, "now": at(0)}, [KEY]),
     "not held": (sql.NOT_HELD, {"held": HELD}, [KEY]),
     "extend": (sql.EXTEND, {"id": "a" + "0" * 31, "claims": 1, "worker_id": "w", "now": 1, "lease_us": 1}, [KEY]),
-    "settle": (sql.SETTLE, {"settlements": SETTLEMENTS}, [KEY]),
-    "not settled": (sql.NOT_SETTLED, {"settlements": SETTLEMENTS}, [KEY]),
+    "settle": (sql.SETTLE, {"settlements": SETTLEMENTS, "result": None}, [KEY]),
+    "not settled": (sql.NOT_SETTLED, {"settlements": SETTLEMENTS, "result": None}, [KEY]),
     "remove expired": (sql.REMOVE_EXPIRED, {"ids": IDS}, [KEY]),
     "bury": (sql.BURY, {"settlements": BURIALS}, [KEY]),
     "remove buried": (sql.REMOVE_BURIED, {"settlements": BURIALS}, [KEY, ROWID]),
@@ -229,6 +229,6 @@ def test_settling_many_jobs_of_one_worker_is_not_quadratic(table: sqlite3.Connec
 
         def settling(count: int) -> int:
             rows = [(f"b{number:031x}", 1, "w", "READY", 1, at(1), None, None, None, None) for number in range(count)]
-            return work(table, sql.SETTLE, {"settlements": json.dumps(rows)})
+            return work(table, sql.SETTLE, {"settlements": json.dumps(rows), "result": None})
 
         assert settling(800) < 2.5 * settling(400)

@@ -6,6 +6,7 @@ lock, and beside computing threads the write lock would be held for as long as i
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from .. import states
 from ..failures import Failure
@@ -48,6 +49,7 @@ from .sqlite_sql import (
 )
 
 SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
+LARGE = 20_000  # characters of a result from which it is an argument of its own: JSON would be parsed for each column
 
 
 def _guard(job: HeldJob) -> tuple[str, int, str]:
@@ -121,11 +123,18 @@ class SQLiteEngine(SQLiteConnection):
             return self._run(EXTEND, values) == 1
 
     def settle(self, settlements: Sequence[Settlement]) -> set[Key]:
-        staying = [item for item in settlements if item.state != states.FAILED]
         dying = [item for item in settlements if item.state == states.FAILED]
-        return (self._settle(staying) if staying else set()) | (self._bury(dying) if dying else set())
+        staying = [item for item in settlements if item.state != states.FAILED]
+        large = [item for item in staying if len(item.result or "") > LARGE]
+        lost = self._bury(dying) if dying else set()
+        if small := [item for item in staying if item not in large] if large else staying:
+            lost |= self._settle(small)
+        for item in large:
+            lost |= self._settle([replace(item, result=None)], item.result)
+        return lost
 
-    def _settle(self, settlements: Sequence[Settlement]) -> set[Key]:
+    def _settle(self, settlements: Sequence[Settlement], result: str | None = None) -> set[Key]:
+        """Carry out settlements that are no deaths; ``result``: that of a single one."""
         rows = json.dumps(
             [
                 (*_guard(s.job), s.state, s.attempts, s.visible_at, s.finished_at, s.expires_at, s.result, s.history)
@@ -134,7 +143,7 @@ class SQLiteEngine(SQLiteConnection):
             ensure_ascii=False,
         )
         lost: set[Key] = set()
-        if self._run(SETTLE, {"settlements": rows}) != len(settlements):
+        if self._run(SETTLE, {"settlements": rows, "result": result}) != len(settlements):
             lost = self._keys(NOT_SETTLED, {"settlements": rows})
         unkept = [s.job.id for s in settlements if s.expires_at is not None and s.expires_at == s.finished_at]
         if unkept:

@@ -148,7 +148,7 @@ SET state = json_extract(mine.value, '$[3]'),
     visible_at = coalesce(json_extract(mine.value, '$[5]'), visible_at),
     finished_at = json_extract(mine.value, '$[6]'),
     expires_at = json_extract(mine.value, '$[7]'),
-    result = json_extract(mine.value, '$[8]'),
+    result = coalesce(:result, json_extract(mine.value, '$[8]')),
     history = coalesce(json_extract(mine.value, '$[9]'), history)
 FROM json_each(:settlements) AS mine WHERE {GUARD}"""
 

@@ -6,7 +6,7 @@ When the pipe to its parent closes it ends at once: nobody renews its leases any
 import gc
 import os
 from multiprocessing.connection import Connection
-from typing import cast
+from typing import Any, cast
 
 from ..backend import VTQueueBackend
 from ..compat import task_backends
@@ -48,24 +48,27 @@ class Child:
 
     def obey(self) -> None:
         """Do what the parent says until it says stop; raise EOFError or OSError when it is gone."""
-        while True:
-            for verb, *values in wire.receive(self.parent):
-                match verb, values:
-                    case "execute", [jobs]:
-                        self.pool.run([wire.unpacked_job(job) for job in jobs])
-                    case "recall", []:
-                        self.outbox.say("returned", [job.key for job in self.pool.recall()])
-                    case "tell", [keys]:
-                        known = [self._unsettled.pop(wire.key_of(key), None) for key in keys]
-                        self.pool.announce([outcome for outcome in known if outcome])
-                    case "forget", [key]:
-                        self._unsettled.pop(wire.key_of(key), None)  # one that was called back is not known here
-                    case "bury", [job, settlement]:
-                        self.pool.announce_burial(wire.unpacked(wire.unpacked_job(job), settlement))
-                    case "stop", [seconds]:
-                        self.pool.stop(seconds)
-                        self.outbox.close()
-                        return
+        while all(self._do(*message) for message in wire.receive(self.parent)):
+            pass
+
+    def _do(self, verb: str, *values: Any) -> bool:
+        """Do one thing that the parent says; return whether to go on."""
+        match verb, values:
+            case "execute", [jobs]:
+                self.pool.run([wire.unpacked_job(job) for job in jobs])
+            case "recall", []:
+                self.outbox.say("returned", [job.key for job in self.pool.recall()])
+            case "tell", [keys]:
+                known = [self._unsettled.pop(wire.key_of(key), None) for key in keys]
+                self.pool.announce([outcome for outcome in known if outcome])
+            case "forget", [key]:
+                self._unsettled.pop(wire.key_of(key), None)  # one that was called back is not known here
+            case "bury", [job, settlement]:
+                self.pool.announce_burial(wire.unpacked(wire.unpacked_job(job), settlement))
+            case "stop", [seconds]:
+                self.pool.stop(seconds)
+                self.outbox.close()
+        return verb != "stop"
 
     def finished(self, outcome: Outcome) -> None:
         """In a thread: send what shall be stored, and keep the rest until it is."""

@@ -135,5 +135,6 @@ class Pool:
                     do(item)
                 except BaseException:  # a mistake of ours: jobs end as outcomes
                     logger.exception("a worker thread met an error and goes on")
+                del item  # it may be large, and the next one may be long in coming
         finally:
             connections.close_all()

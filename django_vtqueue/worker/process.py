@@ -125,15 +125,19 @@ class Process:
 
     def _hear(self) -> None:
         while True:
-            for verb, *values in wire.receive(self.connection):
-                match verb, values:
-                    case "ready", []:
-                        self.slots = self.threads
-                        self._wake()
-                    case "finished", [key, *outcome]:
-                        self._finish(wire.key_of(key), *outcome)
-                    case "returned", [keys]:
-                        self._take_back({wire.key_of(key) for key in keys})
+            for message in wire.receive(self.connection):
+                self._note(*message)
+            del message  # it may be large, and the next one may be long in coming
+
+    def _note(self, verb: str, *values: Any) -> None:
+        match verb, values:
+            case "ready", []:
+                self.slots = self.threads
+                self._wake()
+            case "finished", [key, *outcome]:
+                self._finish(wire.key_of(key), *outcome)
+            case "returned", [keys]:
+                self._take_back({wire.key_of(key) for key in keys})
 
     def _left_behind(self, job: HeldJob) -> Settlement:
         """Return how a job goes on that the child did not finish; its neighbours are not charged for one that hung."""

@@ -190,6 +190,7 @@ class Processes:
                 write()
             except Exception:
                 logger.exception("a line of the log could not be written")
+            del write  # with its outcomes, which may be large
 
 
 def executors(

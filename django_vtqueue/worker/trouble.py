@@ -3,6 +3,7 @@
 import logging
 import random
 import time
+from traceback import clear_frames
 
 from ..engines import Engine, Trouble
 from ..retry import busy_pause, trouble_pause
@@ -55,6 +56,8 @@ class Episode:
                 self._say(kind, f"{kind.value} (%s); waiting.{HELP.get(kind, '')}", error)
                 self.engine.disconnect()  # one that was opened for reading only, say, would stay so
         self.retry_at = now + pause
+        # Django's errors of a database are part of a reference cycle, with all that the failed turn had in hand.
+        clear_frames(error.__traceback__)
 
     def over(self) -> None:
         """Note a success."""

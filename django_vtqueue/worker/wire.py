@@ -60,6 +60,7 @@ class Outbox:
                 self._connection.send_bytes(json.dumps(messages).encode())
                 if ended:
                     return
+                del message, messages  # they may be large, and the next one may be long in coming
         except OSError:
             self._lost()
 

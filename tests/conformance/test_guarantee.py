@@ -259,6 +259,17 @@ def test_settlements_of_one_turn_stand_alone(bench: Bench) -> None:
 # -- a commit whose end is unknown ------------------------------------------------------------------------------------
 
 
+def test_large_results_of_one_turn_are_kept(bench: Bench) -> None:
+    """However large a result is, and whatever else the turn settles: each job has its own, and who is late is told."""
+    results = ['"x"', f'"{"ä" * 100_000}"', '"y"', f'"{"b" * 100_000}"']
+    bench.publish(*"abcd")
+    jobs = bench.claim()
+    late = replace(jobs[3], claims=7)
+    settlements = [succeeded(job, text, at(1), None) for job, text in zip([*jobs[:3], late], results, strict=True)]
+    assert bench.settle(*settlements) == {late.key}
+    assert [bench.found(job.id).result for job in jobs] == [*results[:3], None]
+
+
 @pytest.mark.parametrize("delay", [0, 5, None], ids=["nack", "nack-later", "bury"])
 def test_a_failure_that_was_stored_already_is_not_lost(bench: Bench, delay: float | None) -> None:
     """After a commit whose answer never came, the same settlement is made again: it finds itself done."""
