@@ -50,10 +50,6 @@ class Setting(NamedTuple):
 NORMAL, FULL = Setting("wal", 1), Setting("wal", 2)
 
 
-def nothing() -> None:
-    """Do nothing: before a step that needs no preparation."""
-
-
 @dataclass
 class Measure:
     """One thing, done again and again, and how long it took each time, in seconds.
@@ -64,19 +60,21 @@ class Measure:
     what: str
     step: Callable[[], object]
     jobs: int = 1
-    before: Callable[[], object] = nothing
-    after: Callable[[], object] = nothing
+    before: Callable[[], object] | None = None
+    after: Callable[[], object] | None = None
     times: list[float] = field(default_factory=list)
 
     def run(self, seconds: float) -> None:
         """Do it at least once, and until so many seconds are over."""
         until = time.perf_counter() + seconds
         while not self.times or time.perf_counter() < until:
-            self.before()
+            if self.before:
+                self.before()
             began = time.perf_counter()
             self.step()
             self.times.append(time.perf_counter() - began)
-        self.after()
+        if self.after:
+            self.after()
 
     @property
     def rate(self) -> float:
