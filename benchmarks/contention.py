@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from django_vtqueue import enqueue_many
 
 from . import raw
-from .figures import arguments, heading, percentile, show
+from .figures import arguments, heading, keep_spread, percentile, show
 from .processes import Worker, workers
 from .publisher import Published, let_publish, start_publishers
 from .tools import fresh, rows, tasks, wait_until
@@ -65,6 +65,8 @@ def beside_computing(seconds: float, rounds: int) -> None:
 
 
 def figures(what: str, times: list[float], limits: list[float], goals: Sequence[str]) -> None:
+    keep_spread(what, times, "ms")
+    keep_spread(f"{what}: raw", limits, "ms")
     for percent, goal in zip((50, 99, 99.9, 100), goals, strict=True):
         name = f"p{percent}" if percent < 100 else "maximum"
         show(f"{what}, {name}", percentile(times, percent), "ms", percentile(limits, percent), goal)

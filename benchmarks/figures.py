@@ -1,12 +1,17 @@
-"""How figures are asked for and shown."""
+"""How figures are asked for and shown, and kept with ``--json``."""
 
 import os
 import platform
 import sqlite3
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
 
 import django
+
+from .kept import keep, keep_in, keep_spread, percentile
+
+__all__ = ["arguments", "heading", "keep", "keep_spread", "number", "percentile", "show"]
 
 COLUMNS = "{:<58} {:>14} {:>14} {:>8}  {}"
 
@@ -18,6 +23,7 @@ def arguments(description: str, **numbers: tuple[float, float]) -> Namespace:
     """
     parser = ArgumentParser(description=description)
     parser.add_argument("--short", action="store_true", help="smaller numbers, for a first look")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="append the figures to this file, a JSON line each")
     for name, (long, short) in numbers.items():
         about = f"default: {long:,}, with --short {short:,}"
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(long), metavar="N", help=about)
@@ -25,28 +31,37 @@ def arguments(description: str, **numbers: tuple[float, float]) -> Namespace:
     for name, (long, short) in numbers.items():
         if getattr(given, name) is None:
             setattr(given, name, short if given.short else long)
+    keep_in(given.json)
     return given
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the value below which so many percent of all lie."""
-    ordered = sorted(values)
-    return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]
 
 
 def heading(title: str) -> None:
     """Print what is measured, on what, under which load, and the heads of the columns."""
-    load = os.getloadavg()[0]
+    about = {
+        "python": platform.python_version(),
+        "django": django.get_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+    }
+    keep("run", title=title, date=str(date.today()), cpu=cpu(), **about)
     print(f"\n{title}")
     print(
-        f"Python {platform.python_version()}, Django {django.get_version()}, SQLite {sqlite3.sqlite_version}, "
-        f"{os.cpu_count()} cores, load {load:.1f} at the start\n"
+        "Python {python}, Django {django}, SQLite {sqlite}, {cores} cores, load {load} at the start\n".format(**about)
     )
     print(COLUMNS.format("", "measured", "raw", "ratio", "to be reached"), flush=True)
 
 
+def cpu() -> str:
+    """Return the name of the processor; "" where it is not known."""
+    info = Path("/proc/cpuinfo")
+    text = info.read_text() if info.exists() else ""
+    return text.partition("model name")[2].partition("\n")[0].strip(" :\t")
+
+
 def show(what: str, measured: float, unit: str, raw: float | None = None, goal: str = "") -> None:
-    """Print one figure; ``raw``: the limit it is compared with, in the same unit."""
+    """Print and keep one figure; ``raw``: the limit it is compared with, in the same unit."""
+    keep("figure", what=what, measured=measured, unit=unit, raw=raw)
     limit, ratio = ("", "") if raw is None else (f"{number(raw)} {unit}", f"{measured / raw:.2f}" if raw else "")
     print(COLUMNS.format(what, f"{number(measured)} {unit}", limit, ratio, goal).rstrip(), flush=True)
 

@@ -8,7 +8,7 @@ from contextlib import closing
 from subprocess import PIPE
 from typing import Any
 
-from .figures import arguments, heading, percentile, show
+from .figures import arguments, heading, keep_spread, percentile, show
 from .processes import start, workers
 from .tools import FOLDER, fresh, raw_connection, rows, tasks, wait_until
 
@@ -33,11 +33,13 @@ print(time.process_time())
 
 
 def main() -> None:
-    given = arguments(__doc__, jobs=(300, 100), seconds=(30, 10))
+    given = arguments(__doc__, jobs=(1000, 100), seconds=(30, 10))
     heading(f"3. Latency of {given.jobs} spaced jobs, and {given.seconds} s of idling")
     limits = datagrams(given.jobs)
+    keep_spread("raw", limits, "ms")
     for what, options in (("one worker", ()), ("--processes 2", ("--processes", "2"))):
         latencies = enqueued(given.jobs, *options)
+        keep_spread(what, latencies, "ms")
         for percent, goal in ((50, "2 ms or less"), (99, "10 ms or less")):
             limit = percentile(limits, percent)
             show(f"{what}, p{percent} (raw: a datagram)", percentile(latencies, percent), "ms", limit, goal)

@@ -6,13 +6,14 @@ from subprocess import PIPE
 from django_vtqueue import enqueue_many
 
 from .drain import fill
-from .figures import arguments, heading, show
+from .figures import arguments, heading, keep, show
 from .processes import Worker, memory, start, workers
 from .tools import fresh, rows, tasks, wait_until
 
 BARE = "import django; django.setup(); print(open('/proc/self/status').read())"
 SETTLED = 5_000  # jobs after which a worker has all that it ever needs
 STEP = 50_000  # jobs enqueued at a time
+PARTS = 20  # after each the memory is looked at
 
 
 def main() -> None:
@@ -25,7 +26,7 @@ def main() -> None:
             run_all(10)
             show(f"{what}, idle (raw: a bare django.setup())", worker.memory(), "MB", bare)
             show("  more than that", worker.memory() - bare, "MB", goal="25 MB or less" if not options else "")
-            grow(worker, given.jobs)
+            grow(what, worker, given.jobs, bare)
             load(worker, given.payloads, given.kilobytes * 1000)
 
 
@@ -42,10 +43,14 @@ def run_all(jobs: int) -> None:
         wait_until(lambda: not rows("SELECT 1 FROM vtqueue_job WHERE finished_at IS NULL LIMIT 1"))
 
 
-def grow(worker: Worker, jobs: int) -> None:
+def grow(what: str, worker: Worker, jobs: int, bare: float) -> None:
     run_all(SETTLED)
     before = worker.memory()
-    run_all(jobs)
+    points = [(0, before)]
+    for _ in range(PARTS):
+        run_all(jobs // PARTS)
+        points.append((points[-1][0] + jobs // PARTS, worker.memory()))
+    keep("points", what=what, points=points, bare=bare)
     show(f"  growth over {jobs:,} jobs", worker.memory() - before, "MB", goal="under 5 MB over 500,000")
 
 
