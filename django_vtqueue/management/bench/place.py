@@ -49,6 +49,7 @@ class Copy(SQLiteEngine):
                 self._run(sql, {})
 
     def drop(self) -> None:
+        self.disconnect()  # Ctrl-C may have left a transaction open
         with self.transaction():
             self._run(DROP, {})
 
