@@ -3,6 +3,7 @@
 import os
 import platform
 import sqlite3
+import sys
 from argparse import ArgumentParser, Namespace
 from datetime import date
 from pathlib import Path
@@ -44,7 +45,7 @@ def heading(title: str) -> None:
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 1),
     }
-    keep("run", title=title, date=str(date.today()), cpu=cpu(), **about)
+    keep("run", title=title, short="--short" in sys.argv, date=str(date.today()), cpu=cpu(), **about)
     print(f"\n{title}")
     print(
         "Python {python}, Django {django}, SQLite {sqlite}, {cores} cores, load {load} at the start\n".format(**about)

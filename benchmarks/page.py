@@ -33,8 +33,13 @@ def about(runs: Mapping[str, Run]) -> str:
         "{date}: {cores} cores ({cpu}), Python {python}, Django {django}, SQLite {sqlite}.".format(**run.about)
         for run in runs.values()
     }
+    short = (
+        ["Some of these are short versions (`--short`), for a first look."]
+        if any(run.about["short"] for run in runs.values())
+        else []
+    )
     loads = [run.about["load"] for run in runs.values()]
-    return "\n".join([*sorted(places), f"Load when a benchmark began: {min(loads)} to {max(loads)}."])
+    return "\n".join([*sorted(places), f"Load when a benchmark began: {min(loads)} to {max(loads)}.", *short])
 
 
 def table(run: Run) -> str:

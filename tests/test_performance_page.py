@@ -20,7 +20,15 @@ def test_the_page_has_the_kept_figures() -> None:
 @pytest.fixture
 def runs(tmp_path: Path) -> dict[str, Run]:
     """Return what two files say of one benchmark, which ran twice in the second of them."""
-    about = {"benchmark": "one", "kind": "run", "title": "1. One", "load": 0.1, "date": "2026-01-01", "cpu": "a"}
+    about = {
+        "benchmark": "one",
+        "kind": "run",
+        "title": "1. One",
+        "load": 0.1,
+        "date": "2026-01-01",
+        "cpu": "a",
+        "short": False,
+    }
     about |= {"cores": 2, "python": "3.13", "django": "6.1", "sqlite": "3.40"}
     files = []
     for name, rates in {"a": [1000.0], "b": [2000.0, 3000.0]}.items():
