@@ -9,7 +9,7 @@ from ..repair import Repair
 from .crew import Crew
 
 PERIOD = 1.0  # seconds
-PRUNED_AT_ONCE = 500
+PRUNED_AT_ONCE = 200
 
 
 class Chores:
