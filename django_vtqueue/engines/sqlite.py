@@ -5,23 +5,30 @@ lock, and beside computing threads the write lock would be held for as long as i
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
+from typing import Any, cast
 
 from .. import states
 from ..failures import Failure
 from ..jobs import Due, HeldJob, Key, NewJobs, Place, Scope, Settlement, StoredJob
 from .sqlite_connection import SQLiteConnection
 from .sqlite_damage import MEND
+from .sqlite_due import (
+    BACKLOG_ALL,
+    BACKLOG_NAMED,
+    DUE_ALL,
+    DUE_LOOKED,
+    DUE_NAMED,
+    EARLIEST_ALL,
+    EARLIEST_LOOKED,
+    EARLIEST_NAMED,
+)
 from .sqlite_sql import (
-    BACKLOG,
     BEGIN,
     BURY,
     COUNT,
-    DUE_ALL,
-    DUE_NAMED,
-    EARLIEST_ALL,
-    EARLIEST_NAMED,
     EXTEND,
     FIND,
     HELD_BY,
@@ -50,6 +57,13 @@ from .sqlite_sql import (
 
 SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
 LARGE = 20_000  # characters of a result from which it is an argument of its own: JSON would be parsed for each column
+MANY = 100  # names of queues: with more, a look at the first rows of all queues comes before one at each name
+FRONT = 10  # rows of each priority looked at for a time
+
+
+def _names(scope: Scope) -> list[str]:
+    """Return the names of a scope, each once."""
+    return sorted(set(scope.queues or ()))
 
 
 def _guard(job: HeldJob) -> tuple[str, int, str]:
@@ -82,21 +96,29 @@ class SQLiteEngine(SQLiteConnection):
                 self._run(INSERT_MANY, {"jobs": json.dumps(new.jobs[start : start + SLICE]), **values})
 
     def earliest(self, scopes: Iterable[Scope]) -> int | None:
-        found = [
-            self._value(EARLIEST_ALL, {"raw": scope.raw})
-            if scope.queues is None
-            else self._value(EARLIEST_NAMED, {"raw": scope.raw, "names": json.dumps(scope.queues)})
-            for scope in scopes
-        ]
+        found = [self._earliest(scope) for scope in scopes]
         return min((instant for instant in found if instant is not None), default=None)
 
-    def due(self, scope: Scope, limit: int, now: int, resumed_at: int) -> list[Due]:
-        values = {"raw": scope.raw, "now": now, "resumed_at": resumed_at, "limit": limit}
+    def _earliest(self, scope: Scope) -> int | None:
         if scope.queues is None:
-            rows = self._list(DUE_ALL, values)
+            return cast(int | None, self._value(EARLIEST_ALL, {"raw": scope.raw}))
+        names = _names(scope)
+        values = {"raw": scope.raw, "names": json.dumps(names)}
+        found = self._value(EARLIEST_LOOKED, {**values, "look": FRONT}) if len(names) > MANY else -inf
+        return cast(int | None, self._value(EARLIEST_NAMED, values) if found == -inf else found)
+
+    def due(self, scope: Scope, limit: int, now: int, resumed_at: int) -> list[Due]:
+        values: dict[str, Any] = {"raw": scope.raw, "now": now, "resumed_at": resumed_at, "limit": limit}
+        if scope.queues is None:
+            found = self._value(DUE_ALL, values)
         else:
-            rows = self._list(DUE_NAMED, {**values, "names": json.dumps(sorted(set(scope.queues)))})  # each row once
-        return [Due(*row) for row in rows]
+            names = _names(scope)
+            values["names"] = json.dumps(names)
+            look = len(names) + limit  # no more rows than the other statement seeks
+            found = self._value(DUE_LOOKED, {**values, "look": look}) if len(names) > MANY else None
+            if found is None:
+                found = self._value(DUE_NAMED, values)
+        return [Due(*row) for row in json.loads(found)]
 
     def lease(self, rowids: Sequence[int], worker_id: str, now: int, lease_us: int | None, attempts: int = 1) -> None:
         values = {"worker_id": worker_id, "now": now, "lease_us": lease_us, "attempts": attempts}
@@ -210,7 +232,9 @@ class SQLiteEngine(SQLiteConnection):
         return int(self._value(COUNT, {"queue_name": queue_name}))
 
     def backlog(self, scopes: Iterable[Scope], now: int) -> int:
-        return sum(
-            self._value(BACKLOG, {"raw": scope.raw, "now": now, "names": scope.queues and json.dumps(scope.queues)})
-            for scope in scopes
-        )
+        return sum(self._backlog(scope, {"raw": scope.raw, "now": now}) for scope in scopes)
+
+    def _backlog(self, scope: Scope, values: Mapping[str, Any]) -> int:
+        if scope.queues is None:
+            return int(self._value(BACKLOG_ALL, values))
+        return int(self._value(BACKLOG_NAMED, {**values, "names": json.dumps(_names(scope))}))

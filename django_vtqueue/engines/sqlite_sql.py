@@ -27,85 +27,6 @@ INSERT INTO vtqueue_job (
     'READY', :visible_at, json_extract(value, '$[1]'), '[]'
 FROM json_each(:jobs)"""
 
-# The distinct priorities of the unfinished jobs, highest first, each by one seek in vtqueue_job_due. Walking the rows
-# themselves in claim order instead would visit every scheduled and every leased job of a higher priority.
-LEVELS = """
-WITH RECURSIVE level(priority) AS (
-    SELECT (SELECT priority FROM vtqueue_job INDEXED BY vtqueue_job_due
-            WHERE finished_at IS NULL AND (task_path = '') = :raw
-            ORDER BY priority DESC LIMIT 1)
-    UNION ALL
-    SELECT (SELECT priority FROM vtqueue_job INDEXED BY vtqueue_job_due
-            WHERE finished_at IS NULL AND (task_path = '') = :raw AND priority < level.priority
-            ORDER BY priority DESC LIMIT 1)
-    FROM level WHERE level.priority IS NOT NULL
-)"""
-
-# The same for one queue, in vtqueue_job_queue.
-LEVELS_OF_NAME = """
-WITH RECURSIVE level(priority) AS (
-    SELECT (SELECT priority FROM vtqueue_job INDEXED BY vtqueue_job_queue
-            WHERE queue_name = name.value AND finished_at IS NULL AND (task_path = '') = :raw
-            ORDER BY priority DESC LIMIT 1)
-    UNION ALL
-    SELECT (SELECT priority FROM vtqueue_job INDEXED BY vtqueue_job_queue
-            WHERE queue_name = name.value AND finished_at IS NULL AND (task_path = '') = :raw
-              AND priority < level.priority
-            ORDER BY priority DESC LIMIT 1)
-    FROM level WHERE level.priority IS NOT NULL
-)"""
-
-DUE_ROW = "json_array(due.rowid, due.priority, due.visible_at, due.claims, due.expired, due.sound, due.fresh)"
-DUE_VALUES = f"""job.rowid, CAST(job.priority AS INTEGER) AS priority, CAST(job.visible_at AS INTEGER) AS visible_at,
-        CAST(job.claims AS INTEGER) AS claims, job.state = 'RUNNING' AS expired, {SOUND} AS sound,
-        job.claims = 0 AND job.max_attempts <> 1 AS fresh"""
-TAKEABLE = f"(job.state = 'READY' OR :now >= :resumed_at + job.lease_us / 3 OR NOT {SOUND})"
-
-# The order comes from the loops (CROSS JOIN keeps them as written) and from the index: no ORDER BY, which would sort
-# everything that is due before the LIMIT. Inside a priority it is a range of visible_at.
-DUE_ALL = f"""{LEVELS}
-SELECT json_group_array({DUE_ROW}) FROM (
-    SELECT {DUE_VALUES}
-    FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_due
-    WHERE job.finished_at IS NULL AND (job.task_path = '') = :raw
-      AND job.priority = level.priority AND job.visible_at <= :now AND {TAKEABLE}
-    LIMIT :limit
-) AS due"""
-
-# Each name's best rows by the same walk; only these (names times limit) are sorted.
-DUE_NAMED = f"""
-SELECT json_group_array({DUE_ROW}) FROM (
-    SELECT {DUE_VALUES}
-    FROM json_each(:names) AS name CROSS JOIN vtqueue_job AS job
-    WHERE job.rowid IN (
-        {LEVELS_OF_NAME}
-        SELECT job.rowid
-        FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_queue
-        WHERE job.queue_name = name.value AND job.finished_at IS NULL AND (job.task_path = '') = :raw
-          AND job.priority = level.priority AND job.visible_at <= :now AND {TAKEABLE}
-        LIMIT :limit
-    )
-    ORDER BY job.priority DESC, job.visible_at, job.rowid
-    LIMIT :limit
-) AS due"""
-
-# Every number is below every text: a row whose time is none (somebody damaged it) waits until it is given one.
-EARLIEST_ALL = f"""{LEVELS}
-SELECT min((SELECT visible_at FROM vtqueue_job INDEXED BY vtqueue_job_due
-            WHERE finished_at IS NULL AND (task_path = '') = :raw AND priority = level.priority AND visible_at < ''
-            ORDER BY visible_at LIMIT 1))
-FROM level WHERE level.priority IS NOT NULL"""
-
-EARLIEST_NAMED = f"""
-SELECT min((
-    {LEVELS_OF_NAME}
-    SELECT min((SELECT visible_at FROM vtqueue_job INDEXED BY vtqueue_job_queue
-                WHERE queue_name = name.value AND finished_at IS NULL AND (task_path = '') = :raw
-                  AND priority = level.priority AND visible_at < ''
-                ORDER BY visible_at LIMIT 1))
-    FROM level WHERE level.priority IS NOT NULL
-)) FROM json_each(:names) AS name"""
-
 LEASE = """
 UPDATE vtqueue_job
 SET state = 'RUNNING', claims = claims + 1, attempts = attempts + :attempts, worker_id = :worker_id, started_at = :now,
@@ -118,10 +39,11 @@ SELECT rowid, {COLUMNS} FROM vtqueue_job WHERE rowid IN (SELECT value FROM json_
 HELD_BY = f"""
 SELECT {COLUMNS} FROM vtqueue_job AS job WHERE worker_id = :worker_id AND state = 'RUNNING' AND {SOUND}"""
 
-# Every change to a held row is guarded by these four, whatever else a statement says. The plus keeps the planner off
-# vtqueue_job_worker, which it prefers to the key after ANALYZE: all rows of a worker would be read for each of them.
+# Every change to a held row is guarded by these four, whatever else a statement says. The pluses keep the planner off
+# vtqueue_job_worker, which it prefers to the key after ANALYZE: all rows of a worker would be read for each of them,
+# or, if hardly anything was held then, all that are held now.
 GUARD = """vtqueue_job.id = json_extract(mine.value, '$[0]') AND vtqueue_job.claims = json_extract(mine.value, '$[1]')
-    AND +vtqueue_job.worker_id = json_extract(mine.value, '$[2]') AND vtqueue_job.state = 'RUNNING'"""
+    AND +vtqueue_job.worker_id = json_extract(mine.value, '$[2]') AND +vtqueue_job.state = 'RUNNING'"""
 
 # OR IGNORE: one row that somebody damaged, and that a constraint refuses, must not keep the others from it.
 RENEW = f"""
@@ -281,15 +203,11 @@ LEVEL_BELOW = """
 SELECT max(priority) FROM vtqueue_job INDEXED BY vtqueue_job_due
 WHERE finished_at IS NULL AND (task_path = '') = :raw AND priority < :priority"""
 
-# ``enqueued_at`` too: were this clock still ahead, the row would look like a scheduled one to the next repair.
+# ``enqueued_at`` too: were this clock still ahead, the row would look like a scheduled one to the next repair. The plus
+# keeps the planner off vtqueue_job_due, should ANALYZE have found next to nothing in it.
 SET_RIGHT = f"""
 UPDATE vtqueue_job
 SET visible_at = CASE state WHEN 'RUNNING' THEN :now + lease_us ELSE :now END, enqueued_at = min(enqueued_at, :now)
-WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND finished_at IS NULL AND {IS_AHEAD}"""
+WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND +finished_at IS NULL AND {IS_AHEAD}"""
 
 COUNT = "SELECT count(*) FROM vtqueue_job WHERE queue_name = :queue_name AND finished_at IS NULL"
-
-BACKLOG = """
-SELECT count(*) FROM vtqueue_job
-WHERE finished_at IS NULL AND (task_path = '') = :raw AND visible_at <= :now
-  AND (:names IS NULL OR queue_name IN (SELECT value FROM json_each(:names)))"""

@@ -1,0 +1,139 @@
+"""The statements that find due rows on SQLite: what is due, since when, and how many, of all queues or of named ones.
+
+A walk over the rows in claim order would visit every scheduled and every leased job of a higher priority. So the
+distinct priorities of the unfinished jobs are walked instead, highest first, each found by one seek; inside a priority
+what is due is a range of ``visible_at``. The order comes from the loops (CROSS JOIN keeps them as written) and from the
+indexes: an ORDER BY would sort everything that is due before the LIMIT.
+"""
+
+from .sqlite_damage import SOUND
+
+WAITING = "job.finished_at IS NULL AND (job.task_path = '') = :raw"
+OF_NAME = f"job.queue_name = name.value AND {WAITING}"
+OF_BEST = f"job.queue_name = best.name AND {WAITING}"
+NAMED = "IN (SELECT value FROM json_each(:names))"
+
+
+def levels(index: str, rows: str, first: str = "") -> str:
+    """Return the CTE ``level(priority)`` over these rows; ``first``: the priority to begin with, if not the highest."""
+    highest = f"SELECT job.priority FROM vtqueue_job AS job INDEXED BY {index} WHERE {rows}"
+    order = "ORDER BY job.priority DESC LIMIT 1"
+    return f"""
+    WITH RECURSIVE level(priority) AS (
+        SELECT {first or f"({highest} {order})"}
+        UNION ALL
+        SELECT ({highest} AND job.priority < level.priority {order}) FROM level WHERE level.priority IS NOT NULL
+    )"""
+
+
+LEVELS = levels("vtqueue_job_due", WAITING)
+LEVELS_OF_NAME = levels("vtqueue_job_queue", OF_NAME)
+LEVELS_OF_BEST = levels("vtqueue_job_queue", OF_BEST, first="best.priority")
+
+# True, but said to be improbable, twice, so that the planner of SQLite (3.38 to 3.40) expects no levels to speak of.
+# Else, after ANALYZE, it expects four billion of them, and puts a Bloom filter before the index of the jobs: made anew
+# from all rows for each statement, and, as that index has an expression in it, made wrong: nothing would be due.
+LEVEL = "likelihood(level.priority IS NOT NULL, 1e-9) AND likelihood(level.priority IS NOT NULL, 1e-9)"
+
+TAKEABLE = f"(job.state = 'READY' OR :now >= :resumed_at + job.lease_us / 3 OR NOT {SOUND})"
+DUE = f"job.visible_at <= :now AND {TAKEABLE}"
+DUE_VALUES = f"""job.rowid, CAST(job.priority AS INTEGER) AS priority, CAST(job.visible_at AS INTEGER) AS visible_at,
+    CAST(job.claims AS INTEGER) AS claims, job.state = 'RUNNING' AS expired, {SOUND} AS sound,
+    job.claims = 0 AND job.max_attempts <> 1 AS fresh"""
+DUE_ROW = "json_array(due.rowid, due.priority, due.visible_at, due.claims, due.expired, due.sound, due.fresh)"
+
+DUE_ALL = f"""{LEVELS}
+SELECT json_group_array({DUE_ROW}) FROM (
+    SELECT {DUE_VALUES}
+    FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_due
+    WHERE {LEVEL} AND {WAITING} AND job.priority = level.priority AND {DUE}
+    LIMIT :limit
+) AS due"""
+
+# A merge: ``best`` is a queue in claim order (that is what ORDER BY means in a recursive CTE) and begins with the first
+# due row of each name. A row that leaves it is one of the result, and the next of its name takes its place: a later one
+# of its instant, else of its priority, else the first of a lower priority. Two ranges instead of a row value, for which
+# SQLite would walk over the rows of one instant again and again.
+DUE_NAMED = f"""
+WITH RECURSIVE best(name, rowid, priority, visible_at) AS (
+    SELECT name.value, job.rowid, job.priority, job.visible_at
+    FROM json_each(:names) AS name CROSS JOIN vtqueue_job AS job
+    WHERE job.rowid = (
+        {LEVELS_OF_NAME}
+        SELECT job.rowid FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_queue
+        WHERE {LEVEL} AND {OF_NAME} AND job.priority = level.priority AND {DUE} LIMIT 1
+    )
+    UNION ALL
+    SELECT best.name, job.rowid, job.priority, job.visible_at
+    FROM best CROSS JOIN vtqueue_job AS job
+    WHERE job.rowid = coalesce((
+        SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_queue
+        WHERE {OF_BEST} AND job.priority = best.priority AND job.visible_at = best.visible_at
+          AND job.rowid > best.rowid AND {TAKEABLE} LIMIT 1
+    ), (
+        SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_queue
+        WHERE {OF_BEST} AND job.priority = best.priority AND job.visible_at > best.visible_at AND {DUE} LIMIT 1
+    ), (
+        {LEVELS_OF_BEST}
+        SELECT job.rowid FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_queue
+        WHERE {LEVEL} AND level.priority < best.priority
+          AND {OF_BEST} AND job.priority = level.priority AND {DUE} LIMIT 1
+    ))
+    ORDER BY 3 DESC, 4, 2
+    LIMIT :limit
+)
+SELECT json_group_array({DUE_ROW}) FROM (
+    SELECT {DUE_VALUES} FROM best CROSS JOIN vtqueue_job AS job WHERE job.rowid = best.rowid
+) AS due"""
+
+# For many names, each of which costs DUE_NAMED a few seeks: the first due rows of all queues, as far as :look, and of
+# these the ones of the names. NULL if that does not tell: they are too few, and there is more beyond.
+LOOKED_AT = f"""{LEVELS}
+    SELECT job.rowid, job.queue_name FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_due
+    WHERE {LEVEL} AND {WAITING} AND job.priority = level.priority AND {DUE} LIMIT :look"""
+DUE_LOOKED = f"""
+SELECT CASE WHEN count(*) = :limit OR (SELECT count(*) FROM ({LOOKED_AT})) < :look
+    THEN json_group_array({DUE_ROW}) END
+FROM (
+    SELECT {DUE_VALUES} FROM ({LOOKED_AT}) AS looked CROSS JOIN vtqueue_job AS job
+    WHERE looked.queue_name {NAMED} AND job.rowid = looked.rowid LIMIT :limit
+) AS due"""
+
+# Every number is below every text: a row whose time is none (somebody damaged it) waits until it is given one.
+TIMES = f"{WAITING} AND job.priority = level.priority AND job.visible_at < ''"
+EARLIEST_ALL = f"""{LEVELS}
+SELECT min((
+    SELECT job.visible_at FROM vtqueue_job AS job INDEXED BY vtqueue_job_due
+    WHERE {TIMES} ORDER BY job.visible_at LIMIT 1
+)) FROM level WHERE level.priority IS NOT NULL"""
+
+EARLIEST_NAMED = f"""
+SELECT min((
+    {LEVELS_OF_NAME}
+    SELECT min((
+        SELECT job.visible_at FROM vtqueue_job AS job INDEXED BY vtqueue_job_queue
+        WHERE job.queue_name = name.value AND {TIMES} ORDER BY job.visible_at LIMIT 1
+    )) FROM level WHERE level.priority IS NOT NULL
+)) FROM json_each(:names) AS name"""
+
+# For many names, as DUE_LOOKED: the first :look rows of each priority; minus infinity (-9e999) if those of one do not
+# tell.
+TIMES_LOOKED_AT = f"""
+    SELECT job.visible_at, job.queue_name FROM vtqueue_job AS job INDEXED BY vtqueue_job_due
+    WHERE {TIMES} ORDER BY job.visible_at LIMIT :look"""
+EARLIEST_LOOKED = f"""{LEVELS}
+SELECT min(coalesce(
+    (SELECT visible_at FROM ({TIMES_LOOKED_AT}) WHERE queue_name {NAMED} LIMIT 1),
+    CASE WHEN (SELECT count(*) FROM ({TIMES_LOOKED_AT})) = :look THEN -9e999 END
+)) FROM level WHERE level.priority IS NOT NULL"""
+
+BACKLOG_ALL = f"""{LEVELS}
+SELECT count(*) FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_due
+WHERE {LEVEL} AND {WAITING} AND job.priority = level.priority AND job.visible_at <= :now"""
+
+BACKLOG_NAMED = f"""
+SELECT total((
+    {LEVELS_OF_NAME}
+    SELECT count(*) FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_queue
+    WHERE {LEVEL} AND {OF_NAME} AND job.priority = level.priority AND job.visible_at <= :now
+)) FROM json_each(:names) AS name"""

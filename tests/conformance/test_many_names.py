@@ -1,0 +1,79 @@
+"""Claims from named queues, few and very many, among rows of others: the same contract, however they are found."""
+
+import random
+
+import pytest
+from django.db.models.expressions import RawSQL
+
+from django_vtqueue.jobs import Scope
+from tests.fake_clock import at
+
+from .bench import Bench
+
+NAMES = tuple(f"q{number}" for number in range(150))
+LONG_AGO = -1_000_000
+
+
+def fill(bench: Bench, chance: random.Random, queues: tuple[str, ...], count: int) -> None:
+    """Publish raw jobs at random: due, at the same moments, and scheduled."""
+    for number in range(count):
+        queue, due = chance.choice(queues), chance.choice([-9, -9, -2, -1, 0, 0, 5])
+        bench.publish(number, queue=queue, priority=chance.randrange(-2, 3), due=due)
+
+
+def expected(bench: Bench, names: tuple[str, ...], limit: int) -> list[int]:
+    """Return the rowids that a claim is to find, by sorting all there are."""
+    rows = bench.jobs.filter(queue_name__in=names, visible_at__lte=at(0)).annotate(row=RawSQL("vtqueue_job.rowid", []))
+    ordered = sorted((-row.priority, row.visible_at, row.row) for row in rows)
+    return [rowid for _, _, rowid in ordered[:limit]]
+
+
+@pytest.mark.parametrize("limit", [1, 7, 60, 1000])
+@pytest.mark.parametrize("names", [NAMES[:1], NAMES[:4], NAMES[:90], NAMES[:120], NAMES], ids=len)
+def test_a_claim_finds_the_first_rows_of_its_names(bench: Bench, names: tuple[str, ...], limit: int) -> None:
+    """By priority, time and insertion over all names; a name without rows, and rows of other names, change nothing."""
+    chance = random.Random(limit)
+    fill(bench, chance, NAMES[60:], 250)
+    fill(bench, chance, NAMES[:6], 60)
+    bench.claim(limit=40, now=-8, lease=4, queues=NAMES)  # expired rows are due as well
+    found = bench.engine.due(Scope(names, raw=True), limit, at(0), at(LONG_AGO))
+    assert [row.rowid for row in found] == expected(bench, names, limit)
+
+
+@pytest.mark.parametrize("others", [0, 150, 400])
+def test_many_names_behind_the_rows_of_others(bench: Bench, others: int) -> None:
+    """Whatever is due of queues that are not served, and however much of it, comes neither instead nor first."""
+    bench.publish(*range(others), queue="other", priority=9)
+    bench.publish(*range(others), queue="other", due=-5)
+    for name in NAMES[:20]:
+        bench.publish("mine", queue=name)
+    found = bench.engine.due(Scope(NAMES, raw=True), 10, at(0), at(LONG_AGO))
+    assert [row.rowid for row in found] == expected(bench, NAMES, 10)
+    assert len(found) == 10
+    assert bench.engine.due(Scope(NAMES[20:], raw=True), 10, at(0), at(LONG_AGO)) == []
+
+
+@pytest.mark.parametrize("others", [0, 9, 10, 50])
+@pytest.mark.parametrize("names", [NAMES[:2], NAMES], ids=len)
+def test_the_earliest_of_many_names_behind_the_rows_of_others(
+    bench: Bench, names: tuple[str, ...], others: int
+) -> None:
+    """Also when another queue's rows come first in one priority, or in all of them."""
+    scope = [Scope(names, raw=True)]
+    for priority in (3, 0, -3):
+        bench.publish(*range(others), queue="other", priority=priority, due=-5)
+    assert bench.engine.earliest(scope) is None
+    bench.publish("mine", queue="q1", due=70, priority=-3)
+    assert bench.engine.earliest(scope) == at(70)
+    bench.publish("mine", queue="q0", due=30, priority=3)
+    assert bench.engine.earliest(scope) == at(30)
+    bench.publish("mine", queue="q1", due=-9)
+    assert bench.engine.earliest(scope) == at(-9)
+
+
+def test_the_backlog_of_many_names(bench: Bench) -> None:
+    """The due jobs of these queues, of all priorities, each counted once."""
+    fill(bench, random.Random(1), NAMES[60:], 200)
+    bench.publish("other", queue="other")
+    for names in (NAMES, NAMES[:70], NAMES[:60], NAMES + NAMES):
+        assert bench.engine.backlog([Scope(names, raw=True)], at(0)) == len(expected(bench, names, 1000))
