@@ -203,6 +203,14 @@ def test_a_claim_seeks_each_priority_and_reads_from_the_earliest_on(table: sqlit
     assert [step for step in reads if not re.search(rf"<expr>=\? AND priority=\? AND ({ranges})\)", step)] == []
 
 
+def test_a_claim_of_named_queues_goes_on_where_it_was(table: sqlite3.Connection) -> None:
+    """The next row of a name is sought from the last one on: what was taken before it is not walked over again."""
+    statement, values, _ = STATEMENTS["claim, named queues"]
+    told = "\n".join(plan(table, statement, values))
+    assert "visible_at=? AND rowid>?)" in told
+    assert "visible_at>? AND visible_at<?)" in told
+
+
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_a_claim_sorts_nothing(table: sqlite3.Connection, claim: str) -> None:
     """Its order comes from the loops and the index: whatever sorts, sorts everything that is due before the LIMIT."""

@@ -53,7 +53,7 @@ SELECT json_group_array({DUE_ROW}) FROM (
 # A merge: ``best`` is a queue in claim order (that is what ORDER BY means in a recursive CTE) and begins with the first
 # due row of each name. A row that leaves it is one of the result, and the next of its name takes its place: a later one
 # of its instant, else of its priority, else the first of a lower priority. Two ranges instead of a row value, for which
-# SQLite would walk over the rows of one instant again and again.
+# SQLite would walk over the rows of one instant again and again; the first without DUE, whose range it would prefer.
 DUE_NAMED = f"""
 WITH RECURSIVE best(name, rowid, priority, visible_at) AS (
     SELECT name.value, job.rowid, job.priority, job.visible_at
