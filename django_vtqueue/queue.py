@@ -177,8 +177,8 @@ class Queue:
     def _claim(self, limit: int, resumed_at: Callable[[int], int]) -> list[ClaimedJob]:
         engine, scope = self._engine, Scope((self.name,), raw=True)
         while True:
-            earliest = engine.earliest([scope])
-            if earliest is None or earliest > engine.now():
+            now = engine.now()
+            if not engine.due(scope, 1, now, resumed_at(now)):
                 return []  # found by a read: nobody waits for a lock
             with engine.transaction():
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
