@@ -43,6 +43,7 @@ def together(seconds: float, publishers: int, count: int, limits: list[float]) -
     show("left over", left, "")
     shares("smallest share of a publisher", [len(each.times) for each in done])
     shares("smallest share of a worker", worked + [0] * (count - len(worked)))
+    show("longest write lock of a worker", max(worker.longest_hold() for worker in running), "ms")
     trouble(done, running)
 
 
@@ -58,6 +59,7 @@ def beside_computing(seconds: float, rounds: int) -> None:
         done = let_publish(ready)
         [(ended, left)] = rows(f"SELECT sum(state = 'SUCCESSFUL'), sum(state = 'READY') {COMPUTING}")
     figures("beside 4 computing threads (raw: alone)", times_of(done), limits, ("", "30 ms or less", "", ""))
+    show("longest write lock of the worker", running[0].longest_hold(), "ms", goal="30 ms or less")
     show("computing jobs done", ended / seconds, "/s")
     if not left:
         print("  there were too few computing jobs: the threads had pauses")

@@ -53,6 +53,10 @@ class Worker:
         self.process.send_signal(signal.SIGTERM)
         return self.wait()
 
+    def longest_hold(self) -> float:
+        """Return for how many milliseconds it held the write lock at the most, as it said when it ended."""
+        return float(self.log.rpartition("longest write lock ")[2].partition("ms")[0])
+
     def cpu_seconds(self) -> float:
         """Return the CPU time that its threads have used so far."""
         return (

@@ -182,8 +182,11 @@ class Engine(ABC):
         """Return whether another connection may have committed since the last call; cheap enough for 10 a second."""
 
     @abstractmethod
-    def tidy(self) -> None:
-        """Keep small what the database stores beside the tables; called once a second, outside of transactions."""
+    def tidy(self) -> int:
+        """Keep small what the database stores beside the tables; called after each turn, outside of transactions.
+
+        Return the bytes of it that somebody else keeps from being taken away.
+        """
 
     @abstractmethod
     def trouble(self, error: BaseException) -> Trouble | None:

@@ -13,7 +13,7 @@ PRUNED_AT_ONCE = 200
 
 
 class Chores:
-    """The heartbeat, the leases of dead workers, stamps of a wrong clock, the database's log, and some pruning."""
+    """The heartbeat, the leases of dead workers, stamps of a wrong clock, and some pruning."""
 
     def __init__(self, engine: Engine, backend: VTQueueBackend, crew: Crew) -> None:
         self.engine, self.crew = engine, crew
@@ -28,7 +28,6 @@ class Chores:
         self.at = time.monotonic() + PERIOD
         endings = self.crew.end_leases_of_the_dead()
         repaired = self.repair.go_on()
-        self.engine.tidy()
         now = self.engine.now()
         more = self.engine.prunable(now) and self.engine.prune(now, PRUNED_AT_ONCE) == PRUNED_AT_ONCE
         if more or self.repair.unfinished():

@@ -54,3 +54,20 @@ def test_the_log_of_the_database_is_kept_short(database: Database, start_worker:
             connection.execute("INSERT INTO junk VALUES (zeroblob(1000000))")
         assert log.stat().st_size > 8_000_000
         wait_until(lambda: log.stat().st_size < 4_000_000, PATIENCE)
+
+
+def test_a_log_that_cannot_be_kept_short_is_told_once(database: Database, start_worker: Start) -> None:
+    """While a reader keeps the log from beginning anew, the worker says what is wrong; when it ends, the log is cut."""
+    log = Path(f"{database.path}-wal")
+    worker = start_worker()
+    with closing(sqlite3.connect(database.path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM vtqueue_job").fetchone()
+        with closing(sqlite3.connect(database.path, isolation_level=None)) as writer:
+            writer.execute("CREATE TABLE junk (data)")
+            for _ in range(70):
+                writer.execute("INSERT INTO junk VALUES (zeroblob(1000000))")
+            worker.wait_for("the log beside the database (-wal) has over 64 MB")
+            writer.execute("INSERT INTO junk VALUES (zeroblob(1000000))")
+    wait_until(lambda: log.stat().st_size < 4_000_000, PATIENCE)
+    assert worker.log.count("the log beside the database") == 1
