@@ -183,7 +183,7 @@ class Engine(ABC):
 
     @abstractmethod
     def tidy(self) -> int:
-        """Keep small what the database stores beside the tables; called after each turn, outside of transactions.
+        """Keep small what the database stores beside the tables; called once a second, outside of transactions.
 
         Return the bytes of it that somebody else keeps from being taken away.
         """

@@ -3,7 +3,6 @@
 import json
 import re
 import sqlite3
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -22,8 +21,7 @@ from .sqlite_file import File, FileExchanged
 from .sqlite_lock import BUSY, WriteTransaction, code_of
 from .sqlite_texts import for_django, replacing_bad_bytes
 
-LONG_LOG = 2_000_000  # bytes of the WAL: half of what SQLite lets come together before a commit has to pay for it
-AGAIN_AFTER = 1.0  # seconds
+LONG_LOG = 4_000_000  # bytes of the WAL: that of SQLite's own checkpoints
 CHANGED = "PRAGMA data_version"
 DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -38,7 +36,6 @@ class SQLiteConnection(Engine):
 
     _file: File | None = None  # inside impatient()
     _version: int | None = None
-    _tidy_at = 0.0  # monotonic
 
     def now(self) -> int:
         return clock.now()
@@ -108,17 +105,13 @@ class SQLiteConnection(Engine):
         return bool(version != before)
 
     def tidy(self) -> int:
-        # SQLite's own checkpoints fall on whoever commits, and never come to the end of the log while others append to
-        # it; only then it begins anew. The first one copies nearly all, beside the writers; the second holds them up
-        # for what is left.
-        if not self._file or time.monotonic() < self._tidy_at or self._file.log_size() < LONG_LOG:
+        # SQLite's own checkpoints never come to the end of the log while others append to it, and only then it begins
+        # anew. The first one copies nearly all, beside the writers; the second holds them up for what is left.
+        if not self._file or self._file.log_size() < LONG_LOG:
             return 0
         self._value("PRAGMA wal_checkpoint(PASSIVE)", {})
         busy = self._value("PRAGMA wal_checkpoint(TRUNCATE)", {})
-        if not busy:
-            return 0
-        self._tidy_at = time.monotonic() + AGAIN_AFTER
-        return self._file.log_size()
+        return self._file.log_size() if busy else 0
 
     def trouble(self, error: BaseException) -> Trouble | None:
         code = code_of(error)

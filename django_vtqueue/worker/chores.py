@@ -1,5 +1,6 @@
 """What a worker does once a second, apart from its jobs."""
 
+import logging
 import time
 
 from ..backend import VTQueueBackend
@@ -8,17 +9,21 @@ from ..jobs import Settlement
 from ..repair import Repair
 from .crew import Crew
 
+logger = logging.getLogger("django_vtqueue")
+
 PERIOD = 1.0  # seconds
+HUGE_LOG = 64_000_000  # bytes
 PRUNED_AT_ONCE = 200
 
 
 class Chores:
-    """The heartbeat, the leases of dead workers, stamps of a wrong clock, and some pruning."""
+    """The heartbeat, the leases of dead workers, stamps of a wrong clock, the database's log, and some pruning."""
 
     def __init__(self, engine: Engine, backend: VTQueueBackend, crew: Crew) -> None:
         self.engine, self.crew = engine, crew
         self.repair = Repair(engine, backend.settings.shortest_lease())
         self.at = 0.0  # monotonic: when they are due
+        self._told = False
 
     def do(self) -> list[Settlement] | None:
         """Do them if they are due; return what became of the jobs of the dead, None if nothing has become due by it."""
@@ -28,8 +33,19 @@ class Chores:
         self.at = time.monotonic() + PERIOD
         endings = self.crew.end_leases_of_the_dead()
         repaired = self.repair.go_on()
+        self._tidy()
         now = self.engine.now()
         more = self.engine.prunable(now) and self.engine.prune(now, PRUNED_AT_ONCE) == PRUNED_AT_ONCE
         if more or self.repair.unfinished():
             self.at = 0.0  # go on after the next turn
         return endings if endings or repaired else None
+
+    def _tidy(self) -> None:
+        """Keep the database's log short; say once if somebody lets it grow."""
+        if self.engine.tidy() > HUGE_LOG and not self._told:
+            self._told = True
+            logger.warning(
+                "the log beside the database (-wal) has over %d MB: a transaction that reads has been open for long (a "
+                "shell, a backup, a streamed response), and until it ends the log cannot begin anew",
+                HUGE_LOG // 1_000_000,
+            )

@@ -30,8 +30,6 @@ from .trouble import Episode
 
 logger = logging.getLogger("django_vtqueue")
 
-HUGE_LOG = 64_000_000  # bytes
-
 
 class Turns:
     """What one worker holds and knows of the queue, and what it does about it, turn by turn."""
@@ -57,14 +55,12 @@ class Turns:
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.started = 0
         self.stopping = False  # nothing more is claimed
-        self._said_log = False
         self._unsure = False  # the last turn may or may not have been committed
 
     def try_turn(self) -> None:
         """Take a turn; one that fails is not the end."""
         try:
             self.turn()
-            self.tidy()
             self.episode.over()
         except Exception as error:
             self.endure(error)
@@ -115,16 +111,6 @@ class Turns:
         if self._unsure:
             self.held.release_unknown()
             self._unsure = False
-
-    def tidy(self) -> None:
-        """Keep the database's log short; say once if somebody lets it grow."""
-        if self.engine.tidy() > HUGE_LOG and not self._said_log:
-            self._said_log = True
-            logger.warning(
-                "the log beside the database (-wal) has over %d MB: a transaction that reads has been open for long (a "
-                "shell, a backup, a streamed response), and until it ends the log cannot begin anew",
-                HUGE_LOG // 1_000_000,
-            )
 
     def claim(self, free: int, ahead: int) -> Taken:
         """Claim, inside the turn's transaction, what is run at once and what is run next."""
