@@ -24,6 +24,8 @@ from .report import Report
 from .turns import Turns
 
 NEVER = float("inf")
+WATCHFUL = 60.0  # seconds after a commit of somebody else
+RARE_LOOK = 0.25  # seconds between two looks at a database to which nobody has written lately
 
 
 class Worker:
@@ -50,7 +52,7 @@ class Worker:
         self.left_running = False  # afterwards: whether code of jobs that were given back may still run
         self._stops = 0  # how often it was told to
         self._stop_by = NEVER  # monotonic
-        self._look_at = self._watchdog_at = 0.0
+        self._look_at = self._watchful_until = self._watchdog_at = 0.0
 
     def run(self) -> None:
         """Work until told to stop, or until there is nothing left to do."""
@@ -125,10 +127,11 @@ class Worker:
             systemd.notify(systemd.WATCHDOG)
         if now < self._look_at or self.turns.episode.waiting():
             return False
-        self._look_at = now + LOOK
+        first, self._look_at = not self._look_at, now + (LOOK if now < self._watchful_until else RARE_LOOK)
         try:
             exchanged = self.turns.watch()
             if changed := self.engine.changed():
+                self._watchful_until = 0.0 if first else now + WATCHFUL
                 self.turns.lookout.forget()
                 self.crew.look_again()
             return exchanged or changed
