@@ -7,7 +7,6 @@ from inspect import Parameter, signature
 from typing import Any
 
 from django.template.loader import render_to_string
-from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
@@ -18,6 +17,7 @@ from ..encoding import decode
 from ..failures import shorten, storable
 from ..ids import shown_worker
 from ..models import DeadLetter, Job
+from ..shown import duration, local, time_of, whole
 from ..tasks import find_task
 
 HIDDEN = "••••"
@@ -25,32 +25,14 @@ LONGEST = 50_000  # characters of a value that are shown
 POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def local(value: datetime) -> datetime:
-    """Return a moment in the time zone of the user; one at the end of time, which has none there, as it is."""
-    try:
-        return timezone.localtime(value) if timezone.is_aware(value) else value
-    except OverflowError:
-        return value
-
-
 def moment(value: datetime | None, text: str = "") -> SafeString | str:
     """Return a moment to the second (of today, its time), or ``text`` with the moment behind it."""
     if value is None:
         return text or "-"
-    here, now = local(value), local(clock.from_instant(clock.now()))
-    whole = f"{here:%Y-%m-%d %H:%M:%S}"
-    shown = whole[11:] if here.date() == now.date() else whole
-    return format_html('<time datetime="{}" title="{}">{}</time>', here.isoformat(), whole, text or shown)
-
-
-def duration(microseconds: int) -> str:
-    """Return a duration for people: 41 ms, 3.2 s, 42 s, 2.5 min, 20 h, 3 d."""
-    seconds = microseconds / clock.SECOND
-    for unit, text in ((86400, _("%s d")), (3600, _("%s h")), (60, _("%s min")), (1, _("%s s"))):
-        if seconds >= unit:
-            value = seconds / unit
-            return text % (f"{value:.1f}".removesuffix(".0") if value < 10 else int(value))
-    return _("%s ms") % int(seconds * 1000)
+    here = local(value)
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>', here.isoformat(), whole(here), text or time_of(value)
+    )
 
 
 def task_name(path: str) -> SafeString | str:

@@ -20,6 +20,8 @@ from .. import clock, control, letters
 from ..engines import backend_options
 from ..ids import parse_id, shown_worker
 from ..models import DeadLetter, Job
+from ..shown import duration
+from ..why import why
 from . import display
 from .base import ReadOnlyAdmin
 from .filters import LABELS, StateFilter
@@ -52,6 +54,10 @@ class EntryAdmin(ReadOnlyAdmin):
     def task(self, entry: Entry) -> SafeString | str:
         return display.task_name(entry.task_path)
 
+    @admin.display(description=_("situation"))
+    def situation(self, entry: Entry) -> str:
+        return why(entry, clock.now())
+
     @admin.display(description=_("attempts"))
     def used(self, entry: Entry) -> str:
         return f"{entry.attempts} / {entry.max_attempts or '∞'}"
@@ -66,7 +72,7 @@ class EntryAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("visibility timeout"))
     def visibility_timeout(self, entry: Entry) -> str:
-        return display.duration(entry.lease_us)
+        return duration(entry.lease_us)
 
     @admin.display(description=_("arguments"))
     def arguments(self, entry: Entry) -> SafeString:
@@ -132,7 +138,7 @@ class JobAdmin(EntryAdmin):
     list_filter = (StateFilter, BY_QUEUE, BY_TASK)
     actions = ("run_now", "delete_selected")
     fieldsets = (
-        (None, {"fields": ("task", ("word", "timing"), "arguments", "returned")}),
+        (None, {"fields": ("task", ("word", "timing"), "situation", "arguments", "returned")}),
         (_("Attempts"), {"fields": (("used", "worker"), "timeline")}),
         (_("Details"), {"fields": DETAILS}),
     )
@@ -213,7 +219,7 @@ class DeadLetterAdmin(EntryAdmin):
     )
     actions = ("requeue", "delete_selected")
     fieldsets = (
-        (None, {"fields": ("task", "failure", "died", "arguments")}),
+        (None, {"fields": ("task", "situation", "failure", "died", "arguments")}),
         (_("Attempts"), {"fields": ("used", "timeline")}),
         (_("Details"), {"fields": (*DETAILS, "fingerprint")}),
     )

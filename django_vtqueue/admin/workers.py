@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from .. import clock
 from ..models import WorkerProcess
 from ..presence import SILENCE
+from ..shown import duration
 from . import display
 from .base import ReadOnlyAdmin
 
@@ -48,7 +49,7 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
     @admin.display(description=_("last heartbeat"))
     def heartbeat(self, worker: WorkerProcess) -> SafeString | str:
         silent = clock.now() - clock.to_instant(worker.heartbeat_at)
-        return display.moment(worker.heartbeat_at, gettext("%s ago") % display.duration(max(silent, 0)))
+        return display.moment(worker.heartbeat_at, gettext("%s ago") % duration(max(silent, 0)))
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False

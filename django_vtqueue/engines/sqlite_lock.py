@@ -17,7 +17,7 @@ from django.db.utils import OperationalError
 
 from ..retry import busy_pause
 
-HURRY = 0.0005  # seconds for which a thread keeps the interpreter while a control loop that holds the lock waits for it
+HURRY = 0.00002  # seconds for which a thread keeps the interpreter while a loop that holds the lock waits for it
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
@@ -72,17 +72,17 @@ class WriteTransaction:
 
     def __enter__(self) -> None:
         with self._errors:
-            if not self._held:
+            if self._held:
+                sys.setswitchinterval(min(HURRY, self._switch_interval))
+                self._began = time.monotonic()
+            else:
                 self._milliseconds = self._raw.execute("PRAGMA busy_timeout").fetchone()[0]
                 self._raw.execute("PRAGMA busy_timeout = 0")
             try:
                 self._insist("BEGIN IMMEDIATE")
             except BaseException:
-                self._be_patient()
+                self._restore()
                 raise
-            if self._held:
-                sys.setswitchinterval(min(HURRY, self._switch_interval))
-                self._began = time.monotonic()
 
     def __exit__(self, kind: type[BaseException] | None, *ignored: object) -> None:
         with self._errors:
@@ -92,14 +92,15 @@ class WriteTransaction:
             finally:
                 if self._raw.in_transaction:
                     self._raw.execute("ROLLBACK")
+                self._restore()
                 if self._held:
-                    sys.setswitchinterval(self._switch_interval)
                     self._held(time.monotonic() - self._began)
-                self._be_patient()
 
     def _insist(self, statement: str) -> None:
         insist(lambda: self._raw.execute(statement), self._milliseconds / 1000)
 
-    def _be_patient(self) -> None:
-        if not self._held:
+    def _restore(self) -> None:
+        if self._held:
+            sys.setswitchinterval(self._switch_interval)
+        else:
             self._raw.execute(f"PRAGMA busy_timeout = {self._milliseconds}")

@@ -34,11 +34,19 @@ class Chores:
         endings = self.crew.end_leases_of_the_dead()
         repaired = self.repair.go_on()
         self._tidy()
-        now = self.engine.now()
-        more = self.engine.prunable(now) and self.engine.prune(now, PRUNED_AT_ONCE) == PRUNED_AT_ONCE
-        if more or self.repair.unfinished():
+        if self._prune() or self.repair.unfinished():
             self.at = 0.0  # go on after the next turn
         return endings if endings or repaired else None
+
+    def _prune(self) -> bool:
+        """Delete some of what was kept for long enough; return whether there is more."""
+        now = self.engine.now()
+        if not self.engine.prunable(now):
+            return False
+        usual, self.at = self.at, 0.0  # if a lock prevents it, it is due again in the next turn, not in a second
+        pruned = self.engine.prune(now, PRUNED_AT_ONCE)
+        self.at = usual
+        return pruned == PRUNED_AT_ONCE
 
     def _tidy(self) -> None:
         """Keep the database's log short; say once if somebody lets it grow."""

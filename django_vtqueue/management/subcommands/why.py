@@ -1,0 +1,43 @@
+"""``vtqueue why``: why a job is not running, or what became of it."""
+
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from ...backend import VTQueueBackend
+from ...engines import engine_for
+from ...models import DeadLetter, Job
+from ...why import why
+from ..entries import SHORTEST, digits_of, only, some
+
+HELP = "Says in one sentence why a job is not running, or what became of it."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("ids", nargs="+", metavar="ID", help=f"of a job, or its last {SHORTEST} digits or more")
+
+
+def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
+    """Say it for each id; an unknown one is an error after the others."""
+    missing = []
+    for given in options["ids"]:
+        if entry := entry_of(given, backend.database):
+            name = f"{entry.task_path or entry.queue_name} {entry.pk}"
+            yield f"{name}: {why(entry, engine_for(backend.database).now())}"
+        else:
+            missing.append(given)
+    if missing:
+        raise CommandError(
+            f"There is no job {', '.join(missing)}. Those that are done are kept for result_ttl, dead ones for "
+            "dead_letter_ttl."
+        )
+
+
+def entry_of(given: str, database: str) -> Job | DeadLetter | None:
+    """Return the job or dead letter that is meant, None if there is none; raise CommandError for several."""
+    digits = digits_of(given)
+    jobs, letters = Job.objects.using(database), DeadLetter.objects.using(database)
+    found: list[Job | DeadLetter] = [*some(jobs, digits), *some(letters, digits)]
+    return only(found, given, "jobs")

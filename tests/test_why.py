@@ -1,0 +1,129 @@
+"""One sentence on each job: why it is not running, or what became of it."""
+
+import io
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.urls import reverse
+
+from django_vtqueue import Queue
+from django_vtqueue.clock import from_instant
+from django_vtqueue.models import DeadLetter, Job, WorkerProcess
+from tests.fake_clock import FakeClock
+from tests.project import tasks
+
+pytestmark = pytest.mark.django_db
+
+
+def said(job_id: UUID | str) -> str:
+    """Return what ``vtqueue why`` says, without the name of the job."""
+    out = io.StringIO()
+    call_command("vtqueue", "why", str(job_id), stdout=out)
+    [line] = out.getvalue().splitlines()
+    return line.partition(": ")[2]
+
+
+def worker(time: FakeClock, pid: int = 4711, **values: Any) -> WorkerProcess:
+    now = from_instant(time.instant)
+    values = {"host": "web1", "slots": 1, "started_at": now, "heartbeat_at": now} | values
+    return WorkerProcess.objects.create(worker_id=f"web1:{pid}:abc", pid=pid, **values)
+
+
+def held_by(row: WorkerProcess, job_id: str, **values: Any) -> None:
+    Job.objects.filter(pk=job_id).update(state="RUNNING", worker_id=row.pk, **{"attempts": 1} | values)
+
+
+def test_due_without_a_worker(time: FakeClock) -> None:
+    """A job that nobody takes, because nobody is there: how to start somebody."""
+    result = tasks.add.enqueue(1, 2)
+    time.advance(240)
+    assert said(result.id) == "due for 4 min; no worker is alive; start one: manage.py vtworker"
+
+
+def test_due_in_a_queue_that_nobody_serves(time: FakeClock) -> None:
+    """A job that nobody takes, because all who are there serve others."""
+    result = tasks.add.using(queue_name="emails").enqueue(1, 2)
+    worker(time, queues="default,other")
+    worker(time, 4712, heartbeat_at=from_instant(time.instant - 60_000_000))  # it would, but it is gone
+    assert said(result.id).endswith("; no live worker serves 'emails' (web1:4711 serves default, other)")
+
+
+def test_due_while_all_slots_are_in_use(time: FakeClock) -> None:
+    """A job that waits for a slot, and one that is the next."""
+    result, other = tasks.add.enqueue(1, 2), tasks.add.enqueue(1, 2)
+    row = worker(time)
+    assert said(result.id).endswith("; next for a free slot of web1:4711")
+    held_by(row, other.id, visible_at=from_instant(time.instant + 1))
+    assert said(result.id).endswith("; all slots are in use of web1:4711")
+
+
+def test_due_raw_payload() -> None:
+    """No worker takes a raw payload of a queue without a handler."""
+    job_id = Queue("sensors").publish("x")
+    assert said(job_id).endswith("; a raw payload in a queue without a handler: your own code claims it")
+
+
+def test_held(time: FakeClock) -> None:
+    """Who holds a job and until when; what is known of a holder that has fallen silent, or has not begun."""
+    result = tasks.add.enqueue(1, 2)
+    row = worker(time)
+    held_by(row, result.id, visible_at=from_instant(time.instant + 60_000_000))
+    assert said(result.id) == "held by web1:4711, lease ends in 1 min"
+    time.advance(40)
+    assert said(result.id) == "held by web1:4711, lease ends in 20 s; that worker has been silent for 40 s"
+    held_by(row, result.id, attempts=0)
+    assert said(result.id) == "claimed ahead by web1:4711, which has not begun it; lease ends in 20 s"
+    time.advance(21)
+    assert said(result.id) == "the lease of web1:4711 ended 1 s ago; no worker is alive; start one: manage.py vtworker"
+
+
+def test_scheduled_and_retrying(time: FakeClock) -> None:
+    """When a job that waits for its time runs, and after which error."""
+    queue = Queue("sensors")
+    scheduled = queue.publish("x", delay=timedelta(days=400))
+    assert said(scheduled).startswith("scheduled for 20")
+    retried = queue.publish("y", max_attempts=3)
+    job = queue.claim()
+    assert job
+    job.nack(delay=60, error=ConnectionError("refused\nby the server"))
+    assert " after ConnectionError: refused (attempts: 1/3)" in said(retried)
+    assert said(retried).startswith("retrying at ")
+
+
+def test_done_and_dead(time: FakeClock) -> None:
+    """What became of jobs that do not run any more."""
+    queue = Queue("sensors", max_attempts=1)
+    done, dead = queue.publish("x"), queue.publish("y")
+    for job in queue.claim_many(2):
+        job.ack() if job.payload == "x" else job.nack(error=ValueError("no"))
+    time.advance(7200)
+    assert said(done).startswith("done 2 h ago by ")
+    assert said(dead) == "dead for 2 h: ValueError: no; requeue it to have it run again"
+
+
+@pytest.mark.parametrize("model", [Job, DeadLetter])
+def test_the_page_says_it(admin_client: Client, model: type[Job | DeadLetter]) -> None:
+    """The page of a job and that of a dead letter show the sentence, escaped."""
+    queue = Queue("sensors", max_attempts=2 if model is Job else 1)
+    job_id = queue.publish("x")
+    job = queue.claim()
+    assert job
+    job.nack(delay=60, error=ValueError("<script>"))
+    page = admin_client.get(reverse(f"admin:vtqueue_{model._meta.model_name}_change", args=[job_id])).content.decode()
+    assert "ValueError: &lt;script&gt;" in page
+    assert '<script>"' not in page
+    assert ("retrying at " if model is Job else "requeue it to have it run again") in page
+
+
+def test_ends_of_ids_and_unknown_ones() -> None:
+    """An id may be cut as the log cuts it; one that is unknown is an error, after the others were told."""
+    result = tasks.add.enqueue(1, 2)
+    assert "due for" in said(f"…{result.id[-8:]}")
+    out = io.StringIO()
+    with pytest.raises(CommandError, match="There is no job ffffffff"):
+        call_command("vtqueue", "why", "ffffffff", result.id, stdout=out)
+    assert "due for" in out.getvalue()
