@@ -3,6 +3,7 @@
 import json
 import re
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -22,6 +23,8 @@ from .sqlite_lock import BUSY, WriteTransaction, code_of
 from .sqlite_texts import for_django, replacing_bad_bytes
 
 LONG_LOG = 4_000_000  # bytes of the WAL: that of SQLite's own checkpoints
+VERY_LONG_LOG = 2 * LONG_LOG
+TRIES, PAUSE = 20, 0.001  # seconds
 CHANGED = "PRAGMA data_version"
 DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -106,12 +109,16 @@ class SQLiteConnection(Engine):
 
     def tidy(self) -> int:
         # SQLite's own checkpoints never come to the end of the log while others append to it, and only then it begins
-        # anew. The first one copies nearly all, beside the writers; the second holds them up for what is left.
-        if not self._file or self._file.log_size() < LONG_LOG:
+        # anew. The first one copies nearly all, beside the writers; the second holds them up for what is left, and is
+        # refused while another one writes.
+        if not self._file or (size := self._file.log_size()) < LONG_LOG:
             return 0
-        self._value("PRAGMA wal_checkpoint(PASSIVE)", {})
-        busy = self._value("PRAGMA wal_checkpoint(TRUNCATE)", {})
-        return self._file.log_size() if busy else 0
+        [(_, length, copied)] = self._rows("PRAGMA wal_checkpoint(PASSIVE)", {})
+        for _ in range(TRIES if size > VERY_LONG_LOG else 1):
+            if not self._value("PRAGMA wal_checkpoint(TRUNCATE)", {}):
+                return 0
+            time.sleep(PAUSE)
+        return size if 0 <= copied < length / 2 else 0
 
     def trouble(self, error: BaseException) -> Trouble | None:
         code = code_of(error)
