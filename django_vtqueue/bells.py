@@ -1,7 +1,7 @@
 """Doorbells: a publisher wakes the workers of its machine by a Unix datagram, 0.1 ms after its commit.
 
 A worker's socket lies in a folder of the user's own, named after the database; whoever publishes rings all that lie
-there. A bell that is missed costs at most the worker's next look (100 ms), so every error of ringing is ignored.
+there. A bell that is missed costs at most the worker's next look (0.1 to 0.25 s), so every error of ringing is ignored.
 """
 
 import atexit
@@ -56,7 +56,7 @@ class Doorbell:
             bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             bell.bind(str(path))
         except (OSError, AttributeError) as error:  # AttributeError: a system without Unix sockets
-            logger.warning("no doorbell, publishers are noticed within 0.1 s instead: %s", error)
+            logger.warning("no doorbell, publishers are noticed within 0.25 s instead: %s", error)
             return
         self._socket, self.path = bell, str(path)
 

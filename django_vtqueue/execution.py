@@ -30,7 +30,7 @@ from .compat import (
 from .conf import DEFAULT_BACKOFF, Policy, microseconds_or_none
 from .configuration import cannot_commit_as_one
 from .encoding import decode, encode
-from .engines import engine_for
+from .engines import Trouble, engine_for
 from .exceptions import DamagedPayload, GiveUp, LeaseExpired, Retry, TaskTimeout, UnknownTask, WorkerDied
 from .failures import class_path, describe, summary
 from .hygiene import close_leftovers
@@ -131,8 +131,11 @@ class Execution:
             settlement = settle_with(engine, self.job, seconds, lambda: self.succeeded(call()))
         except Lost:
             return Outcome(self.job, released(self.job, clock.now()), None, None, 0.0, stands=False)
-        except NotBegun:
-            return given_back(self.job)
+        except NotBegun as error:
+            back = given_back(self.job)
+            if engine.trouble(error.__cause__ or error) is not Trouble.BUSY:  # that was waited for
+                back.settlement.shift(clock.SECOND)
+            return back
         outcome = self._outcome(settlement, None)
         outcome.stands = True
         return outcome

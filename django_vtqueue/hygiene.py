@@ -22,9 +22,7 @@ def close_leftovers(*, inline: bool) -> None:
                 connection.close()  # a BEGIN that Django knows nothing of
             else:
                 if not inline and connection.vendor == "sqlite" and connection.settings_dict["CONN_MAX_AGE"] == 0:
-                    connection.close_at = (
-                        None  # "until the end of a request"; opening it anew costs more than most jobs
-                    )
+                    connection.close_at = None  # 0 is "until the end of a request"; opening it anew takes 0.3 ms
                 connection.close_if_unusable_or_obsolete()
                 if connection.connection is not None and outdated(connection):
                     connection.close()

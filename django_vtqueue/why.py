@@ -39,8 +39,9 @@ def why(entry: Job | DeadLetter, now: int) -> str:
         case "expired":
             since = {"worker": shown_worker(entry.worker_id), "age": duration(now - visible_at)}
             return _("the lease of %(worker)s ended %(age)s ago") % since + "; " + takers(entry, now)
-        case _:
+        case "due":
             return _("due for %(age)s") % {"age": duration(now - visible_at)} + "; " + takers(entry, now)
+    return _("its row was damaged: there is no state '%(state)s'") % {"state": entry.state}
 
 
 def retrying(job: Job) -> str:
@@ -102,6 +103,6 @@ def listed(workers: list[WorkerProcess], *, queues: bool = False) -> str:
 
 def failure(exception_class: str = "", message: str = "") -> str:
     """Return an error in one line."""
-    name = exception_class.rpartition(".")[2] or _("an error")
-    first = shorten(message.partition("\n")[0], LONGEST)
+    name = str(exception_class).rpartition(".")[2] or _("an error")
+    first = " ".join(shorten(str(message).partition("\n")[0], LONGEST).split())
     return f"{name}: {first}" if first else name

@@ -56,7 +56,10 @@ class EntryAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("situation"))
     def situation(self, entry: Entry) -> str:
-        return why(entry, clock.now())
+        try:
+            return why(entry, clock.now())
+        except (TypeError, ValueError):  # a damaged row of the job, or of a worker
+            return "-"
 
     @admin.display(description=_("attempts"))
     def used(self, entry: Entry) -> str:

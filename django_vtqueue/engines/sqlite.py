@@ -148,8 +148,9 @@ class SQLiteEngine(SQLiteConnection):
         dying = [item for item in settlements if item.state == states.FAILED]
         staying = [item for item in settlements if item.state != states.FAILED]
         large = [item for item in staying if len(item.result or "") > LARGE]
+        small = [item for item in staying if len(item.result or "") <= LARGE]
         lost = self._bury(dying) if dying else set()
-        if small := [item for item in staying if item not in large] if large else staying:
+        if small:
             lost |= self._settle(small)
         for item in large:
             lost |= self._settle([replace(item, result=None)], item.result)

@@ -47,10 +47,11 @@ class File:
         self._opened = look(self.path).inode
         self._log_path = log_of(self.path)
         self._log: Inode | None = None  # not known: the last connection that is closed takes it away
-        self._seen: Look | None = None
+        self._seen: tuple[Inode | None, int] | None = None
         self._settled_at = 0.0  # monotonic
         self._looks = (Look(), Look())  # at the file and its log
         self._asked_for: tuple[Look, Look] | None = None
+        self._fresh = False  # they had just been written to, so that a further write may bear the same time
 
     def check(self) -> None:
         """Raise FileExchanged if the file that was opened is no longer there."""
@@ -63,8 +64,8 @@ class File:
     def written(self) -> bool:
         """Return whether somebody may have written between the checks before this call and before the last one."""
         before, self._asked_for = self._asked_for, self._looks
-        lately = clock.now() - COARSE  # since then two writes may have the same time
-        return before != self._looks or any(abs(seen.changed_at - lately) <= COARSE for seen in self._looks)
+        were_fresh, self._fresh = self._fresh, any(clock.now() - seen.changed_at < COARSE for seen in self._looks)
+        return before != self._looks or were_fresh
 
     def log_size(self) -> int:
         """Return the bytes of the log; 0 if there is none."""
@@ -73,14 +74,14 @@ class File:
     def open(self) -> None:
         """Note which file is about to be opened; raise FileExchanged until another one than before has settled."""
         self._log = None
-        seen = look(self.path)
-        if seen.inode and seen.inode == self._opened:
+        inode, size, _ = look(self.path)
+        if inode and inode == self._opened:
             return
-        if seen != self._seen:
-            self._seen, self._settled_at = seen, time.monotonic() + SETTLED
-        if not seen.inode or time.monotonic() < self._settled_at:
+        if (inode, size) != self._seen:
+            self._seen, self._settled_at = (inode, size), time.monotonic() + SETTLED
+        if not inode or time.monotonic() < self._settled_at:
             raise FileExchanged(f"its file was exchanged or deleted: {self.path}")
-        self._opened, self.exchanged = seen.inode, True
+        self._opened, self.exchanged = inode, True
         self._log_path = log_of(self.path)
 
 

@@ -90,9 +90,11 @@ class WriteTransaction:
                 if kind is None:
                     self._insist("COMMIT")
             finally:
-                if self._raw.in_transaction:
-                    self._raw.execute("ROLLBACK")
-                self._restore()
+                try:
+                    if self._raw.in_transaction:
+                        self._raw.execute("ROLLBACK")
+                finally:
+                    self._restore()
                 if self._held:
                     self._held(time.monotonic() - self._began)
 

@@ -23,6 +23,7 @@ class Chores:
         self.engine, self.crew = engine, crew
         self.repair = Repair(engine, backend.settings.shortest_lease())
         self.at = 0.0  # monotonic: when they are due
+        self._tidy_at = 0.0  # monotonic
         self._told = False
 
     def do(self) -> list[Settlement] | None:
@@ -46,10 +47,13 @@ class Chores:
         usual, self.at = self.at, 0.0  # if a lock prevents it, it is due again in the next turn, not in a second
         pruned = self.engine.prune(now, PRUNED_AT_ONCE)
         self.at = usual
-        return pruned == PRUNED_AT_ONCE
+        return pruned >= PRUNED_AT_ONCE
 
     def _tidy(self) -> None:
         """Keep the database's log short; say once if somebody lets it grow."""
+        if time.monotonic() < self._tidy_at:
+            return
+        self._tidy_at = time.monotonic() + PERIOD
         if self.engine.tidy() > HUGE_LOG and not self._told:
             self._told = True
             logger.warning(

@@ -55,6 +55,7 @@ class Turns:
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.started = 0
         self.stopping = False  # nothing more is claimed
+        self._none_ahead = False  # when no slot was free nothing was found that may be claimed ahead
         self._unsure = False  # the last turn may or may not have been committed
 
     def try_turn(self) -> None:
@@ -92,6 +93,7 @@ class Turns:
             self.ahead.remove(job)
         self.settled(outcomes, lost)
         if taken:
+            self._none_ahead = not (free or taken.rows)
             self.claimed(taken)
         self._unsure = False
 
@@ -176,7 +178,7 @@ class Turns:
         free = self.pool.slots - len(self.held) + len(self.outcomes)
         if self.plan.max_jobs:
             return max(min(free, self.plan.max_jobs - self.started), 0), 0
-        depth = self.ahead.depth() if self.pool.may_wait else 0
+        depth = self.ahead.depth() if self.pool.may_wait and not self._none_ahead else 0
         ahead = depth + min(free, 0)
         return max(free, 0), ahead if ahead > depth // 4 else 0
 

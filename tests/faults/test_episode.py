@@ -1,16 +1,22 @@
 """What the control loop does with an error of the database."""
 
 import gc
+import os
+import sqlite3
+import sys
 import weakref
+from contextlib import closing
+from pathlib import Path
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, ProgrammingError
 
 from django_vtqueue.engines import new_engine
 from django_vtqueue.worker.trouble import Episode
 
 from ..conftest import ALIAS
 from ..processes.database import Database
+from ..waiting import wait_until
 
 
 class Payload(str):
@@ -39,3 +45,37 @@ def test_a_turn_that_failed_leaves_nothing_in_memory(database: Database) -> None
         assert [reference() for reference in held] == [None]
     finally:
         gc.enable()
+
+
+def test_a_broken_transaction_leaves_the_interpreter_as_it_was(database: Database) -> None:
+    """How long a thread may keep the interpreter is put back also when the connection is gone at the end."""
+    engine = new_engine(ALIAS, traced=False)
+    usual = sys.getswitchinterval()
+    with engine.impatient():
+        with pytest.raises(ProgrammingError, match="closed"), engine.transaction():
+            engine.connection.connection.close()  # type: ignore[attr-defined]
+        assert sys.getswitchinterval() == usual
+        engine.disconnect()
+
+
+def test_a_database_to_which_others_write_is_opened_when_it_took_the_place_of_ours(
+    database: Database, tmp_path: Path
+) -> None:
+    """Another file has settled when it grows no more, whoever writes to it."""
+    other = tmp_path / "other.sqlite3"
+    with closing(sqlite3.connect(database.path)) as connection:
+        connection.execute("VACUUM INTO ?", (str(other),))
+    engine = new_engine(ALIAS, traced=False)
+    with engine.impatient():
+        assert not engine.replaced()
+        os.replace(other, database.path)
+
+        def replaced() -> bool:
+            os.utime(database.path)  # as a write does
+            try:
+                return engine.replaced()
+            except OperationalError:
+                engine.disconnect()
+                return False
+
+        wait_until(replaced)

@@ -1,5 +1,7 @@
 """A worker claims short jobs ahead of its free slots, but keeps none waiting, and charges none that it never began."""
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -63,3 +65,23 @@ def test_a_killed_worker_charges_only_what_it_ran(
     for job_id in long:
         assert database.job(job_id)["attempts"] == 2
         assert [entry["outcome"] for entry in database.history(job_id)] == ["worker died"]
+
+
+def test_a_worker_without_a_free_slot_rests(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """While all slots are in use and what is due may not be claimed ahead, the worker does not try again and again."""
+    database.options["max_attempts"] = 1
+    short = database.enqueue_many(tasks.add, [(1, 2)] * 30)
+    database.enqueue(tasks.hold, str(tmp_path))
+    waiting = database.enqueue_many(tasks.add, [(1, 2)] * 2)
+    worker = start_worker("--threads=1")
+    wait_until(lambda: (tmp_path / "started").exists() and database.succeeded(*short), PATIENCE)
+    before = cpu_seconds(worker.pid)
+    time.sleep(1)  # the time in which it is watched
+    assert cpu_seconds(worker.pid) - before < 0.5
+    (tmp_path / "go").touch()
+    wait_until(lambda: database.succeeded(*waiting), PATIENCE)
+
+
+def cpu_seconds(pid: int) -> float:
+    values = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")

@@ -230,6 +230,11 @@ def hang() -> None:
     time.sleep(LONGEST)
 
 
+@task(hard_timeout=0.5, max_attempts=2, backoff=0.1)
+def hang_again() -> None:
+    time.sleep(LONGEST)
+
+
 @task(backoff=0.2)
 def fork_and_hold(folder: str) -> str:
     """Like ``hold``, after the first attempt has forked a process that outlives its parent with all its files open."""

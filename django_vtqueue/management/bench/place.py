@@ -19,7 +19,8 @@ TABLE = "vtqueue_bench_job"
 DEFINITIONS = """
 SELECT json_group_array(sql) FROM (
     SELECT sql FROM sqlite_master
-    WHERE tbl_name = :original AND type IN ('table', 'index') AND sql IS NOT NULL ORDER BY type = 'index'
+    WHERE tbl_name = :original AND type IN ('table', 'index') AND name GLOB :original || '*' AND sql IS NOT NULL
+    ORDER BY type = 'index'
 )"""
 DROP = f"DROP TABLE IF EXISTS {TABLE}"
 EMPTY = f"DELETE FROM {TABLE}"

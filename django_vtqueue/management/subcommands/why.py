@@ -40,4 +40,5 @@ def entry_of(given: str, database: str) -> Job | DeadLetter | None:
     digits = digits_of(given)
     jobs, letters = Job.objects.using(database), DeadLetter.objects.using(database)
     found: list[Job | DeadLetter] = [*some(jobs, digits), *some(letters, digits)]
-    return only(found, given, "jobs")
+    now = {entry.pk: entry for entry in found}  # one that has died or was requeued just now may be there twice
+    return only(list(now.values()) or some(jobs, digits), given, "jobs")
