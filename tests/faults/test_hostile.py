@@ -20,9 +20,7 @@ NO_RESULT = {"nan", "huge", "int keys", "bytes", "object"}
 
 def call(database: Database, name: str, *args: Any, max_attempts: int = 1) -> str:
     """Enqueue a task of this folder by its path."""
-    job_id = database.publish(f"tests.faults.tasks.{name}", *args)
-    database.write("UPDATE vtqueue_job SET max_attempts = ? WHERE id = ?", max_attempts, job_id)
-    return job_id
+    return database.publish(f"tests.faults.tasks.{name}", *args, max_attempts=max_attempts)
 
 
 def nested(depth: int) -> Any:

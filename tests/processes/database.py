@@ -44,12 +44,12 @@ class Database:
         results = self.backend.enqueue_many(task, [(args, {}) for args in calls])
         return [UUID(result.id).hex for result in results]
 
-    def publish(self, task_path: str, *args: Any) -> str:
+    def publish(self, task_path: str, *args: Any, max_attempts: int = 10) -> str:
         """Enqueue a task that this process does not have, by its path."""
         options = parse({"OPTIONS": self.options})
         now = clock.now()
         call = json.dumps({"args": args, "kwargs": {}})
-        job = NewJobs("default", task_path, 0, 10, 60_000_000, now, now, [(new_id(), call)])
+        job = NewJobs("default", task_path, 0, max_attempts, 60_000_000, now, now, [(new_id(), call)])
         store(job, ALIAS, options)
         return job.jobs[0][0]
 
