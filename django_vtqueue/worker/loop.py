@@ -48,7 +48,7 @@ class Worker:
             finished=lambda outcome: self.mailbox.put(Finished(outcome)),
             wake=lambda: self.mailbox.put(Wake()),
         )
-        self.turns = Turns(self.engine, backend, plan, report, self.pool, self.crew, self.scopes)
+        self.turns = Turns(self.crew, self.pool, plan, report, self.scopes)
         self.left_running = False  # afterwards: whether code of jobs that were given back may still run
         self._stops = 0  # how often it was told to
         self._stop_by = NEVER  # monotonic

@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from django.conf import settings
 
 from .. import states
-from ..backend import VTQueueBackend
 from ..bells import ring
 from ..claims import Taken, collect, take
-from ..engines import Engine
 from ..execution import Outcome, given_back, longest_run
 from ..home import left_behind
 from ..jobs import Key, Scope
@@ -34,24 +32,14 @@ logger = logging.getLogger("django_vtqueue")
 class Turns:
     """What one worker holds and knows of the queue, and what it does about it, turn by turn."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        backend: VTQueueBackend,
-        plan: Plan,
-        report: Report,
-        pool: Pool | Processes,
-        crew: Crew,
-        scopes: Sequence[Scope],
-    ) -> None:
-        self.engine, self.backend, self.plan, self.report = engine, backend, plan, report
-        self.pool, self.crew, self.scopes = pool, crew, scopes
-        self.id = crew.worker.worker_id
-        self.held = Held(engine, self.id, backend)
+    def __init__(self, crew: Crew, pool: Pool | Processes, plan: Plan, report: Report, scopes: Sequence[Scope]) -> None:
+        self.crew, self.pool, self.plan, self.report, self.scopes = crew, pool, plan, report, scopes
+        self.id, self.engine, self.backend = crew.worker.worker_id, crew.engine, crew.backend
+        self.held = Held(self.engine, self.id, self.backend)
         self.ahead = Ahead()
-        self.lookout = Lookout(engine, scopes)
-        self.chores = Chores(engine, backend, crew)
-        self.episode = Episode(engine)
+        self.lookout = Lookout(self.engine, scopes)
+        self.chores = Chores(self.engine, self.backend, crew)
+        self.episode = Episode(self.engine)
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.started = 0
         self.stopping = False  # nothing more is claimed
