@@ -43,6 +43,12 @@ class Job(Entry):
     state = models.CharField(_("state"), max_length=10, default=states.READY)
     visible_at = InstantField(_("visible at"), help_text=_("From this moment on it may be claimed."))
     finished_at = InstantField(_("finished"), null=True, blank=True)
+    cancelled_at = InstantField(
+        _("asked to stop"), null=True, blank=True, help_text=_("From then on it is not started again.")
+    )
+    cancelled_by = models.CharField(_("cancelled by"), max_length=150, null=True, blank=True)
+    progress = models.FloatField(_("progress"), null=True, blank=True, help_text=_("0 to 1, as its task says."))
+    progress_text = models.CharField(_("progress"), max_length=255, null=True, blank=True)
     # Large columns last, so that the short ones are read without them.
     payload = models.TextField(_("payload"))
     history = models.TextField(_("history"), default="[]")
@@ -101,6 +107,9 @@ class DeadLetter(Entry):
     exception_class = models.CharField(_("exception"), max_length=255)
     message = models.CharField(_("message"), max_length=255, blank=True)
     fingerprint = models.CharField(_("fingerprint"), max_length=32)
+    acknowledged_at = InstantField(_("acknowledged"), null=True, blank=True)
+    acknowledged_by = models.CharField(_("acknowledged by"), max_length=150, blank=True, db_default="")
+    note = models.TextField(_("note"), blank=True, db_default="")
     payload = models.TextField(_("payload"))
     history = models.TextField(_("history"), default="[]")
 
@@ -112,10 +121,12 @@ class DeadLetter(Entry):
             ("discard_deadletter", "Can discard a dead letter"),
         ]
         indexes = [
-            models.Index(fields=["exception_class"], name="vtqueue_letter_exception"),
+            models.Index(fields=["died_at", "id"], name="vtqueue_letter_died"),
+            models.Index(fields=["fingerprint", "task_path", "died_at", "id"], name="vtqueue_letter_group"),
+            models.Index(fields=["task_path", "died_at", "id"], name="vtqueue_letter_task"),
+            models.Index(fields=["queue_name", "died_at", "id"], name="vtqueue_letter_queue"),
+            models.Index(fields=["exception_class", "died_at", "id"], name="vtqueue_letter_exception"),
             models.Index(fields=["message"], name="vtqueue_letter_message"),
-            models.Index(fields=["fingerprint"], name="vtqueue_letter_fingerprint"),
-            models.Index(fields=["died_at"], name="vtqueue_letter_died"),
             models.Index(fields=["expires_at"], name="vtqueue_letter_expires", condition=Q(expires_at__isnull=False)),
         ]
 
@@ -134,6 +145,10 @@ class WorkerProcess(models.Model):
     started_at = InstantField(_("started"))
     heartbeat_at = InstantField(_("last heartbeat"))
     doorbell = models.TextField(_("doorbell"), blank=True, help_text=_("Path of the socket that wakes it."))
+    memory = models.BigIntegerField(_("memory"), null=True, blank=True, help_text=_("Bytes, with its children."))
+    asked_to = models.CharField(
+        _("asked to"), max_length=10, blank=True, default="", help_text=_("quiet: claim nothing; stop: end gracefully.")
+    )
 
     class Meta:
         verbose_name = _("worker")
@@ -161,3 +176,72 @@ class Home(models.Model):
 
     def __str__(self) -> str:
         return f"{self.machine.partition(':')[0]}, {self.path}"
+
+
+class QueueState(models.Model):
+    """A pause: nothing of its queue is claimed until it ends, by itself or because somebody resumes the queue."""
+
+    queue_name = models.CharField(_("queue"), max_length=255, primary_key=True)
+    paused_at = InstantField(_("paused"))
+    paused_until = InstantField(_("paused until"), null=True, blank=True)
+    paused_by = models.CharField(_("paused by"), max_length=150, blank=True, default="")
+    reason = models.CharField(_("reason"), max_length=255, blank=True, default="")
+
+    class Meta:
+        verbose_name = _("pause")
+        verbose_name_plural = _("pauses")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.queue_name
+
+
+class Throughput(models.Model):
+    """What one worker did for one queue in one minute, as it wrote it last: a kill takes some seconds of it along."""
+
+    minute = InstantField(_("minute"))
+    queue_name = models.CharField(_("queue"), max_length=255)
+    worker_id = models.CharField(_("worker"), max_length=255)
+    succeeded = models.PositiveIntegerField(_("succeeded"), default=0)
+    failed = models.PositiveIntegerField(_("failed"), default=0, help_text=_("Attempts after which there is another."))
+    dead = models.PositiveIntegerField(_("dead"), default=0)
+    run_times = models.TextField(_("run times"), default="{}", help_text=_("How many attempts took how long."))
+    wait_times = models.TextField(_("wait times"), default="{}", help_text=_("How many attempts began how late."))
+
+    class Meta:
+        verbose_name = _("throughput")
+        verbose_name_plural = _("throughput")
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(fields=["minute", "queue_name", "worker_id"], name="vtqueue_throughput_unique")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.queue_name} {self.minute}"
+
+
+class Requeue(models.Model):
+    """Many dead letters on their way back into their queues, a few at a time; a job of its own carries it out."""
+
+    id = models.UUIDField(primary_key=True, default=new_uuid, editable=False)
+    criteria = models.TextField(_("criteria"), help_text=_("Which dead letters, as JSON."))
+    rate = models.PositiveIntegerField(_("a minute"), null=True, blank=True, help_text=_("Empty: at once."))
+    canary = models.UUIDField(_("canary"), null=True, blank=True, help_text=_("The one that goes first."))
+    matched = models.PositiveIntegerField(_("matched"), default=0)
+    requeued = models.PositiveIntegerField(_("requeued"), default=0)
+    skipped = models.PositiveIntegerField(_("skipped"), default=0)
+    state = models.CharField(_("state"), max_length=10, default="waiting")
+    remark = models.CharField(_("remark"), max_length=255, blank=True, default="")
+    created_at = InstantField(_("created"))
+    created_by = models.CharField(_("created by"), max_length=150, blank=True, default="")
+    last_died_at = InstantField(_("up to"), null=True, blank=True, help_text=_("How far it has come."))
+    last_id = models.UUIDField(null=True, blank=True, editable=False)
+    ended_at = InstantField(_("ended"), null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("requeue")
+        verbose_name_plural = _("requeues")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return str(self.pk)

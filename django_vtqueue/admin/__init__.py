@@ -4,7 +4,8 @@ Rows are shown, never edited: a change to one is an action, by POST, with a perm
 """
 
 from .base import ReadOnlyAdmin
-from .entries import DeadLetterAdmin, JobAdmin
+from .jobs import JobAdmin
+from .letters import DeadLetterAdmin
 from .workers import WorkerProcessAdmin
 
 __all__ = ["DeadLetterAdmin", "JobAdmin", "ReadOnlyAdmin", "WorkerProcessAdmin"]
