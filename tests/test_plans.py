@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from django_vtqueue.engines import sqlite_due as due
+from django_vtqueue.engines import sqlite_situation as situation
 from django_vtqueue.engines import sqlite_sql as sql
 
 from .fake_clock import at
@@ -87,6 +88,11 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "level below": (sql.LEVEL_BELOW, {"raw": True, "priority": 2}, [DUE]),
     "set right": (sql.SET_RIGHT, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),
     "count": (sql.COUNT, {"queue_name": "q0"}, [QUEUE]),
+    "sizes": (situation.QUEUES, {"limit": 100, "most": 100}, [QUEUE]),
+    "letters": (situation.LETTERS, {"limit": 100, "most": 100}, ["vtqueue_letter_queue"]),
+    "backlogs": (situation.BACKLOGS, {"names": NAMES, "now": at(0), "most": 10}, [QUEUE]),
+    "held": (situation.HELD, {"most": 10, "now": at(0)}, [WORKER]),
+    "running": (situation.RUNNING, {"workers": '["w0"]', "each": 10}, [WORKER, ROWID]),
 }
 
 

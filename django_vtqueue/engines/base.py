@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from enum import Enum
 
 from ..jobs import Due, HeldJob, Key, NewJobs, Place, Scope, Settlement, StoredJob
+from ..situation import Backlog, Held, Running
 
 
 class Trouble(Enum):
@@ -176,6 +177,26 @@ class Engine(ABC):
     @abstractmethod
     def backlog(self, scopes: Iterable[Scope], now: int) -> int:
         """Return how many jobs in these scopes are due."""
+
+    @abstractmethod
+    def sizes(self, limit: int, most: int) -> dict[str, int]:
+        """Return the first ``limit`` queues with unfinished jobs, and how many of them, counted up to ``most``."""
+
+    @abstractmethod
+    def letters(self, limit: int, most: int) -> dict[str, int]:
+        """Return the first ``limit`` queues with dead letters, and how many of them, counted up to ``most``."""
+
+    @abstractmethod
+    def backlogs(self, queue_names: Sequence[str], now: int, most: int) -> list[Backlog]:
+        """Return what lies in these queues before and after now, each number counted up to ``most``."""
+
+    @abstractmethod
+    def held(self, most: int, now: int) -> list[Held]:
+        """Return how many jobs each worker holds of each queue; no more than ``most`` rows are looked at."""
+
+    @abstractmethod
+    def running(self, worker_ids: Sequence[str], each: int) -> list[Running]:
+        """Return up to ``each`` of the jobs that each of these workers has begun."""
 
     @abstractmethod
     def changed(self) -> bool:
