@@ -44,6 +44,7 @@ NAMES = json.dumps(["q0", "q1"])
 CLAIM = {"raw": True, "now": at(0), "resumed_at": 0, "limit": 10}
 DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_expires"
 KEY, ROWID = "sqlite_autoindex_vtqueue_job_1", "INTEGER PRIMARY KEY"
+MINUTES = "sqlite_autoindex_vtqueue_throughput_1"
 LETTER, LETTER_EXPIRES = "sqlite_autoindex_vtqueue_deadletter_1", "vtqueue_letter_expires"
 
 STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
@@ -92,6 +93,9 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "letters": (situation.LETTERS, {"limit": 100, "most": 100}, ["vtqueue_letter_queue"]),
     "backlogs": (situation.BACKLOGS, {"names": NAMES, "now": at(0), "most": 10}, [QUEUE]),
     "held": (situation.HELD, {"most": 10, "now": at(0)}, [WORKER]),
+    "active": (situation.ACTIVE, {"first": at(0), "last": at(600), "limit": 100}, [MINUTES]),
+    "flow": (situation.FLOW, {"names": NAMES, "first": at(0), "last": at(600)}, [MINUTES]),
+    "times": (situation.TIMES, {"names": NAMES, "first": at(0), "last": at(600), "each": 10}, [MINUTES, ROWID]),
     "running": (situation.RUNNING, {"workers": '["w0"]', "each": 10}, [WORKER, ROWID]),
 }
 

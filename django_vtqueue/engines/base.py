@@ -199,6 +199,25 @@ class Engine(ABC):
         """Return up to ``each`` of the jobs that each of these workers has begun."""
 
     @abstractmethod
+    def active(self, first: int, last: int, limit: int) -> dict[str, int]:
+        """Return the queues that did something in the minutes from ``first`` to ``last``, and in how many of them.
+
+        No more than ``limit`` minutes of queues are looked at, the latest first.
+        """
+
+    @abstractmethod
+    def flow(self, queue_names: Sequence[str], first: int, last: int) -> list[tuple[str, int, int, int, int]]:
+        """Return what these queues did in the minutes from ``first`` to ``last``: the queue, the minute, how many
+        attempts succeeded, failed, and were the last. Where nothing was done there is no row.
+        """
+
+    @abstractmethod
+    def times(self, queue_names: Sequence[str], first: int, last: int, each: int) -> list[tuple[str, str, str]]:
+        """Return the latest histograms of these minutes as they are stored, up to ``each`` of a queue: the queue, how
+        long attempts ran, and how long they had waited.
+        """
+
+    @abstractmethod
     def changed(self) -> bool:
         """Return whether another connection may have committed since the last call; cheap enough for 10 a second."""
 

@@ -13,8 +13,6 @@ from typing import Any, cast
 from .. import states
 from ..failures import Failure
 from ..jobs import Due, HeldJob, Key, NewJobs, Place, Scope, Settlement, StoredJob
-from ..situation import Backlog, Held, Running
-from .sqlite_connection import SQLiteConnection
 from .sqlite_damage import MEND
 from .sqlite_due import (
     BACKLOG_ALL,
@@ -26,7 +24,7 @@ from .sqlite_due import (
     EARLIEST_LOOKED,
     EARLIEST_NAMED,
 )
-from .sqlite_situation import BACKLOGS, HELD, LETTERS, QUEUES, RUNNING
+from .sqlite_situation import SQLiteSituation
 from .sqlite_sql import (
     BEGIN,
     BURY,
@@ -77,7 +75,7 @@ def _told(failure: Failure | None) -> tuple[str, str, str]:
     return (failure.exception_class, failure.message, failure.fingerprint) if failure else ("", "", "")
 
 
-class SQLiteEngine(SQLiteConnection):
+class SQLiteEngine(SQLiteSituation):
     """See Engine."""
 
     def insert(self, new: NewJobs) -> None:
@@ -241,19 +239,3 @@ class SQLiteEngine(SQLiteConnection):
         if scope.queues is None:
             return int(self._value(BACKLOG_ALL, values))
         return int(self._value(BACKLOG_NAMED, {**values, "names": json.dumps(_names(scope))}))
-
-    def sizes(self, limit: int, most: int) -> dict[str, int]:
-        return dict(self._rows(QUEUES, {"limit": limit, "most": most}))
-
-    def letters(self, limit: int, most: int) -> dict[str, int]:
-        return dict(self._rows(LETTERS, {"limit": limit, "most": most}))
-
-    def backlogs(self, queue_names: Sequence[str], now: int, most: int) -> list[Backlog]:
-        values = {"names": json.dumps(queue_names), "now": now, "most": most}
-        return [Backlog(name, bool(raw), *row) for name, raw, *row in self._rows(BACKLOGS, values)]
-
-    def held(self, most: int, now: int) -> list[Held]:
-        return [Held(*row) for row in self._rows(HELD, {"most": most, "now": now})]
-
-    def running(self, worker_ids: Sequence[str], each: int) -> list[Running]:
-        return [Running(*row) for row in self._rows(RUNNING, {"workers": json.dumps(worker_ids), "each": each})]

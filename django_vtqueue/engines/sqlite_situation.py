@@ -5,6 +5,12 @@ of jobs knows of a row is its queue, whether it is raw, its priority and ``visib
 ones only. So both kinds are counted, before now and after it, and held rows apart; whoever shows them subtracts.
 """
 
+import json
+from collections.abc import Sequence
+from typing import Any, cast
+
+from ..situation import Backlog, Held, Running
+from .sqlite_connection import SQLiteConnection
 from .sqlite_due import LEVEL, levels
 
 UNFINISHED = "job.queue_name = name.value AND job.finished_at IS NULL AND (job.task_path = '') = kind.raw"
@@ -81,3 +87,70 @@ WHERE job.rowid IN (
     SELECT held.rowid FROM vtqueue_job AS held INDEXED BY vtqueue_job_worker
     WHERE held.state = 'RUNNING' AND held.worker_id = worker.value AND held.attempts > 0 LIMIT :each
 )"""
+
+# The counts of minutes, newest first. Their unique index begins with the minute, so each minute is one seek, or one for
+# each name; a row value would make SQLite walk over the rows of one minute again and again.
+MINUTES = """minute(value) AS (
+    SELECT :last UNION ALL SELECT minute.value - 60000000 FROM minute WHERE minute.value > :first
+)"""
+
+ACTIVE = """
+WITH RECURSIVE pair(minute, name) AS (
+    SELECT :last, (SELECT min(done.queue_name) FROM vtqueue_throughput AS done WHERE done.minute = :last)
+    UNION ALL
+    SELECT CASE WHEN pair.name IS NULL THEN pair.minute - 60000000 ELSE pair.minute END, (
+        SELECT min(done.queue_name) FROM vtqueue_throughput AS done
+        WHERE done.minute = CASE WHEN pair.name IS NULL THEN pair.minute - 60000000 ELSE pair.minute END
+          AND done.queue_name > coalesce(pair.name, '')
+    )
+    FROM pair WHERE pair.name IS NOT NULL OR pair.minute > :first
+    LIMIT :limit
+)
+SELECT CAST(pair.name AS TEXT), count(*) FROM pair WHERE pair.name IS NOT NULL GROUP BY 1"""
+
+FLOW = f"""
+WITH RECURSIVE {MINUTES}
+SELECT name.value, minute.value, CAST(sum(done.succeeded) AS INTEGER), CAST(sum(done.failed) AS INTEGER),
+    CAST(sum(done.dead) AS INTEGER)
+FROM json_each(:names) AS name CROSS JOIN minute CROSS JOIN vtqueue_throughput AS done
+WHERE done.minute = minute.value AND done.queue_name = name.value
+GROUP BY 1, 2"""
+
+TIMES = f"""
+SELECT name.value, CAST(done.run_times AS TEXT), CAST(done.wait_times AS TEXT)
+FROM json_each(:names) AS name CROSS JOIN vtqueue_throughput AS done
+WHERE done.rowid IN (
+    WITH RECURSIVE {MINUTES}
+    SELECT latest.rowid FROM minute CROSS JOIN vtqueue_throughput AS latest
+    WHERE latest.minute = minute.value AND latest.queue_name = name.value LIMIT :each
+)"""
+
+
+class SQLiteSituation(SQLiteConnection):
+    """What of an Engine is about the overview."""
+
+    def sizes(self, limit: int, most: int) -> dict[str, int]:
+        return dict(self._rows(QUEUES, {"limit": limit, "most": most}))
+
+    def letters(self, limit: int, most: int) -> dict[str, int]:
+        return dict(self._rows(LETTERS, {"limit": limit, "most": most}))
+
+    def backlogs(self, queue_names: Sequence[str], now: int, most: int) -> list[Backlog]:
+        values = {"names": json.dumps(queue_names), "now": now, "most": most}
+        return [Backlog(name, bool(raw), *row) for name, raw, *row in self._rows(BACKLOGS, values)]
+
+    def held(self, most: int, now: int) -> list[Held]:
+        return [Held(*row) for row in self._rows(HELD, {"most": most, "now": now})]
+
+    def running(self, worker_ids: Sequence[str], each: int) -> list[Running]:
+        return [Running(*row) for row in self._rows(RUNNING, {"workers": json.dumps(worker_ids), "each": each})]
+
+    def active(self, first: int, last: int, limit: int) -> dict[str, int]:
+        return dict(self._rows(ACTIVE, {"first": first, "last": last, "limit": limit}))
+
+    def flow(self, queue_names: Sequence[str], first: int, last: int) -> list[tuple[str, int, int, int, int]]:
+        return cast(Any, self._rows(FLOW, {"names": json.dumps(queue_names), "first": first, "last": last}))
+
+    def times(self, queue_names: Sequence[str], first: int, last: int, each: int) -> list[tuple[str, str, str]]:
+        values = {"names": json.dumps(queue_names), "first": first, "last": last, "each": each}
+        return cast(Any, self._rows(TIMES, values))

@@ -8,11 +8,13 @@ from django_vtqueue import states
 from django_vtqueue.engines import Engine
 from django_vtqueue.fields import FAR
 from django_vtqueue.ids import new_uuid
-from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.models import DeadLetter, Job, Throughput
 from django_vtqueue.situation import Backlog, Held
 
 NOW = 1_800_000_000_000_000
 PAST, FUTURE = NOW - 5, NOW + 5
+MINUTE = 60_000_000
+LAST = NOW - NOW % MINUTE
 
 
 def stored(engine: Engine, queue_name: str, visible_at: int = PAST, **values: Any) -> Job:
@@ -108,6 +110,48 @@ def test_running(engine: Engine) -> None:
     found = engine.running(["w1", "w2", "gone"], 2)
     assert [(each.worker_id, each.queue_name, each.started_at) for each in found[:-1]] == [("w1", "a", PAST)] * 2
     assert found[-1] == (job.pk.hex, "b", "shop.tasks.welcome", "w2", None, PAST, 0.5, "half", 1)
+
+
+def counted(engine: Engine, queue_name: str, ago: int, worker_id: str = "w", **values: Any) -> None:
+    """Store what a worker did in the minute so many minutes before the last one."""
+    Throughput.objects.using(engine.alias).create(
+        minute=LAST - ago * MINUTE, queue_name=queue_name, worker_id=worker_id, **values
+    )
+
+
+def test_active(engine: Engine) -> None:
+    """The queues that did something in a time, and in how many of its minutes; the latest, if not all is looked at."""
+    for queue_name, ago in (("a", 0), ("b", 0), ("a", 1), ("ä", 1), ("a", 4), ("c", 9), ("d", 10), ("e", -1)):
+        counted(engine, queue_name, ago)
+    counted(engine, "a", 0, "other")
+    assert engine.active(LAST - 9 * MINUTE, LAST, 100) == {"a": 3, "b": 1, "c": 1, "ä": 1}
+    assert engine.active(LAST - 9 * MINUTE, LAST, 2) == {"a": 1, "b": 1}
+    assert engine.active(LAST - 20 * MINUTE, LAST - 11 * MINUTE, 100) == {}
+
+
+def test_flow(engine: Engine) -> None:
+    """What some queues did each minute, by all workers; minutes in which they did nothing are left out."""
+    counted(engine, "a", 0, "w1", succeeded=1, failed=2, dead=3)
+    counted(engine, "a", 0, "w2", succeeded=10, failed=20, dead=30)
+    counted(engine, "a", 2, succeeded=7)
+    counted(engine, "b", 1, dead=1)
+    for queue_name, ago in (("a", 3), ("a", -1), ("other", 0)):
+        counted(engine, queue_name, ago, succeeded=1)
+    assert engine.flow(["a", "b", "none"], LAST - 2 * MINUTE, LAST) == [
+        ("a", LAST - 2 * MINUTE, 7, 0, 0),
+        ("a", LAST, 11, 22, 33),
+        ("b", LAST - MINUTE, 0, 0, 1),
+    ]
+
+
+def test_times(engine: Engine) -> None:
+    """The latest histograms of each queue, as many as are asked for, not those of other minutes."""
+    for ago in range(5):
+        counted(engine, "a", ago, run_times=f'{{"{ago}":1}}', wait_times="{}")
+    counted(engine, "b", 1)
+    found = engine.times(["a", "b"], LAST - 3 * MINUTE, LAST, 2)
+    assert sorted(found) == [("a", '{"0":1}', "{}"), ("a", '{"1":1}', "{}"), ("b", "{}", "{}")]
+    assert len(engine.times(["a"], LAST - 3 * MINUTE, LAST, 100)) == 4
 
 
 def test_damaged_rows(engine: Engine) -> None:
