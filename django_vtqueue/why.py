@@ -8,6 +8,7 @@ from .engines import options_for
 from .failures import shorten
 from .ids import shown_worker
 from .models import DeadLetter, Job, WorkerProcess
+from .pauses import paused, sentence
 from .presence import SILENCE, live_workers, serves
 from .shown import duration, time_of
 
@@ -68,8 +69,10 @@ def held(job: Job, left: int, now: int) -> str:
 
 
 def takers(job: Job, now: int) -> str:
-    """Return who could take a job that is due."""
+    """Return who could take a job that is due, or that nobody may."""
     database = str(job._state.db)
+    if pause := paused(database, now).get(job.queue_name):
+        return sentence(pause)
     if not job.task_path and not options_for(job.queue_name, database).policy(job.queue_name).handler:
         return _("a raw payload in a queue without a handler: your own code claims it")
     alive = live_workers(database, now)

@@ -24,7 +24,8 @@ LAYERS = {
     # the SQL that differs from database to database, each statement whole
     "engines": "engines",
     # the primitive, and what else needs nothing but the tables: who is alive, who is woken, what is paused or dead
-    "queue": "bells claims consumer control home letters pauses presence publishing queue repair schema why",
+    "queue": "bells claims consumer control home letters pauses presence publishing queue repair schema standstills "
+    "why",
     # Django's Tasks on top of the primitive
     "tasks": "backend compat configuration results tasks",
     # what runs

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from django_vtqueue.engines import sqlite_due as due
+from django_vtqueue.engines import sqlite_pauses as pauses
 from django_vtqueue.engines import sqlite_situation as situation
 from django_vtqueue.engines import sqlite_sql as sql
 
@@ -45,17 +46,22 @@ CLAIM = {"raw": True, "now": at(0), "resumed_at": 0, "limit": 10}
 DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_expires"
 KEY, ROWID = "sqlite_autoindex_vtqueue_job_1", "INTEGER PRIMARY KEY"
 MINUTES = "sqlite_autoindex_vtqueue_throughput_1"
+PAUSES = {"vtqueue_queuestate", "sqlite_autoindex_vtqueue_queuestate_1"}  # a few rows: any way to them will do
 LETTER, LETTER_EXPIRES = "sqlite_autoindex_vtqueue_deadletter_1", "vtqueue_letter_expires"
 
 STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "claim, all queues": (due.DUE_ALL, CLAIM, [DUE]),
     "claim, named queues": (due.DUE_NAMED, {**CLAIM, "names": NAMES}, [QUEUE, ROWID]),
     "claim, many named queues": (due.DUE_LOOKED, {**CLAIM, "names": NAMES, "look": 100}, [DUE, ROWID]),
+    "claim, all but the paused": (due.DUE_UNPAUSED, CLAIM, [QUEUE, ROWID]),
     "earliest, all queues": (due.EARLIEST_ALL, {"raw": True}, [DUE]),
     "earliest, named queues": (due.EARLIEST_NAMED, {"raw": True, "names": NAMES}, [QUEUE]),
     "earliest, many named queues": (due.EARLIEST_LOOKED, {"raw": True, "names": NAMES, "look": 10}, [DUE]),
+    "earliest, all but the paused": (due.EARLIEST_UNPAUSED, {"raw": True}, [QUEUE]),
     "backlog, all queues": (due.BACKLOG_ALL, {"raw": True, "now": at(0)}, [DUE]),
     "backlog, named queues": (due.BACKLOG_NAMED, {"raw": True, "now": at(0), "names": NAMES}, [QUEUE]),
+    "backlog, all but the paused": (due.BACKLOG_UNPAUSED, {"raw": True, "now": at(0)}, [QUEUE]),
+    "names of queues": (pauses.QUEUE_NAMES, {}, [QUEUE]),
     "lease": (
         sql.LEASE,
         {"rowids": f"[{MANY + 1}, {MANY + 2}]", "worker_id": "w", "now": at(0), "lease_us": None, "attempts": 1},
@@ -160,7 +166,7 @@ def check_plan(table: sqlite3.Connection, name: str) -> None:
     told = "\n".join(steps)
     for index in indexes:
         assert re.search(rf"\bUSING (COVERING )?(INDEX )?{re.escape(index)}\b", told), f"{index} is not used:\n{told}"
-    used = set(re.findall(r"\b(?:vtqueue|sqlite_autoindex)_\w+", told)) - {"vtqueue_job", "vtqueue_deadletter"}
+    used = set(re.findall(r"\b(?:vtqueue|sqlite_autoindex)_\w+", told)) - {"vtqueue_job", "vtqueue_deadletter", *PAUSES}
     assert used <= set(indexes), told
     assert not re.search(r"SCAN (vtqueue_job|vtqueue_deadletter|job)\b", told), told
     assert "BLOOM FILTER ON" not in told, told  # made from all rows, and, of an index with an expression, made wrong
@@ -248,8 +254,39 @@ def test_a_claim_out_of_many_that_are_due_at_one_instant(table: sqlite3.Connecti
     assert taken < 100
 
 
+def pause(table: sqlite3.Connection, *names: str) -> None:
+    """Pause queues for good."""
+    table.executemany(
+        "INSERT INTO vtqueue_queuestate (queue_name, paused_at, paused_by, reason) VALUES (?, 1, '', '')",
+        [(name,) for name in names],
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in STATEMENTS if name.startswith(("claim", "earliest", "backlog"))])
+def test_what_is_due_of_a_paused_queue_is_not_walked_over(table: sqlite3.Connection, name: str) -> None:
+    """With 100,000 due jobs of the highest priority, which nobody may take, what is behind them is found as before."""
+    statement, values, _ = STATEMENTS[name]
+    with undone(table):
+        before = table.execute(statement, values).fetchone(), work(table, statement, values)
+        table.execute(FILL, filled("d", MANY, "READY", at(0), queues=1))
+        table.execute("UPDATE vtqueue_job SET queue_name = 'paused', priority = 100 WHERE id LIKE 'd%'")
+        pause(table, "paused")
+        [after], effort = table.execute(statement, values).fetchone(), work(table, statement, values)
+    if after in (None, float("-inf")):
+        assert name.endswith(", all queues") or "many" in name  # it leaves it to the statement that goes by names
+    else:
+        assert after == before[0][0]
+    assert effort < before[1] + 100
+
+
 @pytest.mark.parametrize(
-    ("claim", "most"), [("claim, all queues", 3), ("claim, named queues", 7), ("claim, many named queues", 4)]
+    ("claim", "most"),
+    [
+        ("claim, all queues", 3),
+        ("claim, named queues", 7),
+        ("claim, many named queues", 4),
+        ("claim, all but the paused", 7),
+    ],
 )
 def test_a_claim_from_a_thousand_queues(table: sqlite3.Connection, claim: str, most: int) -> None:
     """So many hundred instructions for each row that it takes: to name the queues must not make that many times more.

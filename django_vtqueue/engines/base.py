@@ -93,12 +93,16 @@ class Engine(ABC):
 
     @abstractmethod
     def earliest(self, scopes: Iterable[Scope]) -> int | None:
-        """Return the earliest ``visible_at``, past or future, of the unfinished jobs in scope; None without any."""
+        """Return from when on, past or future, the earliest of the unfinished jobs in scope may be claimed.
+
+        That is its ``visible_at``, or the end of its queue's pause if that is later. None if there is no such job.
+        """
 
     @abstractmethod
     def due(self, scope: Scope, limit: int, now: int, resumed_at: int) -> list[Due]:
         """Return the first ``limit`` due rows of a scope, by priority, then by time, then in the order of insertion.
 
+        None of a queue that is paused at ``now``, as this transaction sees it, and none of its rows is looked at.
         Expired rows count only from a third of their lease after ``resumed_at``: a holder that was stopped together
         with us (a long lock, a suspended machine) must be able to renew first.
         """
@@ -156,7 +160,9 @@ class Engine(ABC):
 
     @abstractmethod
     def prune(self, now: int, limit: int) -> int:
-        """Delete up to ``limit`` finished jobs and dead letters that were kept for long enough; return how many."""
+        """Delete up to ``limit`` finished jobs, and dead letters, that were kept for long enough, and the pauses that
+        have ended; return how many rows.
+        """
 
     @abstractmethod
     def stamped_ahead(self, place: Place, now: int, limit: int) -> tuple[list[int], Place | None]:
@@ -176,7 +182,11 @@ class Engine(ABC):
 
     @abstractmethod
     def backlog(self, scopes: Iterable[Scope], now: int) -> int:
-        """Return how many jobs in these scopes are due."""
+        """Return how many jobs in these scopes are due; those of a paused queue are not counted."""
+
+    @abstractmethod
+    def queue_names(self) -> list[str]:
+        """Return the names of the queues that have unfinished jobs, sorted; no walk over the jobs."""
 
     @abstractmethod
     def sizes(self, limit: int, most: int) -> dict[str, int]:

@@ -17,13 +17,17 @@ from .sqlite_damage import MEND
 from .sqlite_due import (
     BACKLOG_ALL,
     BACKLOG_NAMED,
+    BACKLOG_UNPAUSED,
     DUE_ALL,
     DUE_LOOKED,
     DUE_NAMED,
+    DUE_UNPAUSED,
     EARLIEST_ALL,
     EARLIEST_LOOKED,
     EARLIEST_NAMED,
+    EARLIEST_UNPAUSED,
 )
+from .sqlite_pauses import PRUNE_PAUSES, QUEUE_NAMES
 from .sqlite_situation import SQLiteSituation
 from .sqlite_sql import (
     BEGIN,
@@ -100,24 +104,26 @@ class SQLiteEngine(SQLiteSituation):
         return min((instant for instant in found if instant is not None), default=None)
 
     def _earliest(self, scope: Scope) -> int | None:
+        values: dict[str, Any] = {"raw": scope.raw}
         if scope.queues is None:
-            return cast(int | None, self._value(EARLIEST_ALL, {"raw": scope.raw}))
-        names = _names(scope)
-        values = {"raw": scope.raw, "names": json.dumps(names)}
-        found = self._value(EARLIEST_LOOKED, {**values, "look": FRONT}) if len(names) > MANY else -inf
-        return cast(int | None, self._value(EARLIEST_NAMED, values) if found == -inf else found)
+            found, each = self._value(EARLIEST_ALL, values), EARLIEST_UNPAUSED
+        else:
+            names, each = _names(scope), EARLIEST_NAMED
+            values["names"] = json.dumps(names)
+            found = self._value(EARLIEST_LOOKED, {**values, "look": FRONT}) if len(names) > MANY else -inf
+        return cast(int | None, self._value(each, values) if found == -inf else found)
 
     def due(self, scope: Scope, limit: int, now: int, resumed_at: int) -> list[Due]:
         values: dict[str, Any] = {"raw": scope.raw, "now": now, "resumed_at": resumed_at, "limit": limit}
         if scope.queues is None:
-            found = self._value(DUE_ALL, values)
+            found, each = self._value(DUE_ALL, values), DUE_UNPAUSED
         else:
-            names = _names(scope)
+            names, each = _names(scope), DUE_NAMED
             values["names"] = json.dumps(names)
             look = len(names) + limit  # no more rows than the other statement seeks
             found = self._value(DUE_LOOKED, {**values, "look": look}) if len(names) > MANY else None
-            if found is None:
-                found = self._value(DUE_NAMED, values)
+        if found is None:
+            found = self._value(each, values)
         return [Due(*row) for row in json.loads(found)]
 
     def lease(self, rowids: Sequence[int], worker_id: str, now: int, lease_us: int | None, attempts: int = 1) -> None:
@@ -214,7 +220,7 @@ class SQLiteEngine(SQLiteSituation):
     def prune(self, now: int, limit: int) -> int:
         with self.transaction():
             values = {"now": now, "limit": limit}
-            return self._run(PRUNE_JOBS, values) + self._run(PRUNE_LETTERS, values)
+            return sum(self._run(prune, values) for prune in (PRUNE_JOBS, PRUNE_LETTERS, PRUNE_PAUSES))
 
     def stamped_ahead(self, place: Place, now: int, limit: int) -> tuple[list[int], Place | None]:
         rows = self._list(STAMPED_AHEAD, {**place._asdict(), "now": now, "limit": limit})
@@ -237,5 +243,9 @@ class SQLiteEngine(SQLiteSituation):
 
     def _backlog(self, scope: Scope, values: Mapping[str, Any]) -> int:
         if scope.queues is None:
-            return int(self._value(BACKLOG_ALL, values))
+            found = self._value(BACKLOG_ALL, values)
+            return int(self._value(BACKLOG_UNPAUSED, values) if found is None else found)
         return int(self._value(BACKLOG_NAMED, {**values, "names": json.dumps(_names(scope))}))
+
+    def queue_names(self) -> list[str]:
+        return [name for (name,) in self._rows(QUEUE_NAMES, {})]

@@ -154,7 +154,8 @@ DELETE FROM vtqueue_job WHERE rowid IN (
 
 PRUNABLE = """
 SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE expires_at <= :now AND finished_at IS NOT NULL)
-    OR EXISTS (SELECT 1 FROM vtqueue_deadletter WHERE expires_at <= :now)"""
+    OR EXISTS (SELECT 1 FROM vtqueue_deadletter WHERE expires_at <= :now)
+    OR EXISTS (SELECT 1 FROM vtqueue_queuestate WHERE paused_until <= :now)"""
 
 PRUNE_JOBS = """
 DELETE FROM vtqueue_job WHERE rowid IN (

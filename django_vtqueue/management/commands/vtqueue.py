@@ -7,9 +7,16 @@ from django.core.management.base import BaseCommand, CommandError
 
 from ...schema import mismatch
 from ..backends import add_backend, backend_of
-from ..subcommands import bench, purge, requeue, why
+from ..subcommands import bench, pause, purge, requeue, resume, why
 
-SUBCOMMANDS = {"bench": bench, "purge": purge, "requeue": requeue, "why": why}
+SUBCOMMANDS = {
+    "bench": bench,
+    "pause": pause,
+    "purge": purge,
+    "requeue": requeue,
+    "resume": resume,
+    "why": why,
+}
 
 
 class Command(BaseCommand):
