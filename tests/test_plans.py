@@ -95,14 +95,14 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "level below": (sql.LEVEL_BELOW, {"raw": True, "priority": 2}, [DUE]),
     "set right": (sql.SET_RIGHT, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),
     "count": (sql.COUNT, {"queue_name": "q0"}, [QUEUE]),
-    "sizes": (situation.QUEUES, {"limit": 100, "most": 100}, [QUEUE]),
-    "letters": (situation.LETTERS, {"limit": 100, "most": 100}, ["vtqueue_letter_queue"]),
-    "backlogs": (situation.BACKLOGS, {"names": NAMES, "now": at(0), "most": 10}, [QUEUE]),
-    "held": (situation.HELD, {"most": 10, "now": at(0)}, [WORKER]),
-    "active": (situation.ACTIVE, {"first": at(0), "last": at(600), "limit": 100}, [MINUTES]),
-    "flow": (situation.FLOW, {"names": NAMES, "first": at(0), "last": at(600)}, [MINUTES]),
-    "times": (situation.TIMES, {"names": NAMES, "first": at(0), "last": at(600), "each": 10}, [MINUTES, ROWID]),
-    "running": (situation.RUNNING, {"workers": '["w0"]', "each": 10}, [WORKER, ROWID]),
+    "overview, sizes": (situation.QUEUES, {"limit": 100, "most": 100}, [QUEUE]),
+    "overview, letters": (situation.LETTERS, {"limit": 100, "most": 100}, ["vtqueue_letter_queue"]),
+    "overview, backlogs": (situation.BACKLOGS, {"names": NAMES, "now": at(0), "most": 10}, [QUEUE]),
+    "overview, held": (situation.HELD, {"most": 10, "now": at(0)}, [WORKER]),
+    "overview, active": (situation.ACTIVE, {"first": at(0), "last": at(600), "limit": 100}, [MINUTES]),
+    "overview, flow": (situation.FLOW, {"names": NAMES, "first": at(0), "last": at(600)}, [MINUTES]),
+    "overview, times": (situation.TIMES, {"names": NAMES, "first": at(0), "last": at(600), "each": 10}, [MINUTES, ROWID]),
+    "overview, running": (situation.RUNNING, {"workers": '["w0"]', "each": 10}, [WORKER, ROWID]),
 }
 
 
