@@ -7,9 +7,9 @@ from django.core.management.base import BaseCommand, CommandError
 
 from ...schema import mismatch
 from ..backends import add_backend, backend_of
-from ..subcommands import bench, purge, requeue, why
+from ..subcommands import bench, purge, quiet, requeue, stop, why
 
-SUBCOMMANDS = {"bench": bench, "purge": purge, "requeue": requeue, "why": why}
+SUBCOMMANDS = {"bench": bench, "purge": purge, "quiet": quiet, "requeue": requeue, "stop": stop, "why": why}
 
 
 class Command(BaseCommand):
