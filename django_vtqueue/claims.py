@@ -19,15 +19,17 @@ LetterTTL = Callable[[str], int | None]  # queue name -> microseconds for which 
 
 @dataclass(slots=True)
 class Taken:
-    """What a claim took; ``buried``: expired jobs that had no attempt left, moved to the dead letters instead.
-
-    ``all``: there was no more to take.
-    """
+    """What a claim took; ``endings``: what became of the attempts of former holders. ``all``: there was no more."""
 
     worker_id: str
     rows: list[Due] = field(default_factory=list)
-    buried: list[Settlement] = field(default_factory=list)
+    endings: list[Settlement] = field(default_factory=list)
     all: bool = False
+
+    @property
+    def buried(self) -> list[Settlement]:
+        """Jobs that had no attempt left, moved to the dead letters instead."""
+        return [ending for ending in self.endings if ending.state == states.FAILED]
 
 
 def take(
@@ -53,7 +55,7 @@ def take(
     taken = Taken(worker_id, all=len(rows) + len(further) == len(due) < limit + ahead)
     endings = end_former(engine, rows, worker_id, now, letter_ttl)
     dead = {rowid for rowid, ending in endings.items() if ending.state == states.FAILED}
-    taken.buried = [endings[rowid] for rowid in dead]
+    taken.endings = list(endings.values())
     taken.rows = [row for row in rows if row.rowid not in dead]
     if taken.rows:
         engine.lease([row.rowid for row in taken.rows], worker_id, now, lease_us)

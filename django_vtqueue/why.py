@@ -9,7 +9,7 @@ from .failures import shorten
 from .ids import shown_worker
 from .models import DeadLetter, Job, WorkerProcess
 from .pauses import paused, sentence
-from .presence import SILENCE, live_workers, serves
+from .presence import QUIET, SILENCE, STOP, live_workers, serves
 from .shown import duration, time_of
 
 LONGEST = 200  # characters of an error's message
@@ -82,6 +82,11 @@ def takers(job: Job, now: int) -> str:
     if not serving:
         values = {"queue": job.queue_name, "workers": listed(alive, queues=True)}
         return _("no live worker serves '%(queue)s' (%(workers)s)") % values
+    serving = [worker for worker in serving if worker.asked_to not in (QUIET, STOP)]
+    if not serving:
+        return _("every live worker that serves '%(queue)s' was asked to be quiet or to stop") % {
+            "queue": job.queue_name
+        }
     free = [worker for worker in serving if slots_in_use(worker) < worker.slots]
     if free:
         return _("next for a free slot of %(workers)s") % {"workers": listed(free)}

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from django_vtqueue.engines import sqlite_counts as counts
 from django_vtqueue.engines import sqlite_due as due
 from django_vtqueue.engines import sqlite_pauses as pauses
 from django_vtqueue.engines import sqlite_situation as situation
@@ -36,6 +37,11 @@ INSERT INTO vtqueue_job (
     CASE :state WHEN 'SUCCESSFUL' THEN :now + 1000000 END
 FROM n"""
 
+FILL_COUNTS = """
+WITH RECURSIVE n(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < :rows - 1)
+INSERT INTO vtqueue_throughput (minute, queue_name, worker_id, succeeded, failed, dead, run_times, wait_times)
+SELECT :now - (n / 20) * 60000000, 'q' || (n % 5), 'w' || (n / 5 % 4), 1, 0, 0, '{}', '{}' FROM n"""
+
 # What each statement is given, and the indexes that it must use.
 HELD = json.dumps([["a" + "0" * 31, 1, "w0"], ["a" + "0" * 30 + "1", 1, "w1"]])
 IDS = json.dumps(["a" + "0" * 31, "a" + "0" * 30 + "1"])
@@ -44,9 +50,11 @@ BURIALS = json.dumps([["a" + "0" * 31, 1, "w0", 1, None, "[]", "E", "m", "f"]])
 NAMES = json.dumps(["q0", "q1"])
 CLAIM = {"raw": True, "now": at(0), "resumed_at": 0, "limit": 10}
 DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_expires"
+TABLES = {"vtqueue_job", "vtqueue_deadletter", "vtqueue_throughput"}
 KEY, ROWID = "sqlite_autoindex_vtqueue_job_1", "INTEGER PRIMARY KEY"
 MINUTES = "sqlite_autoindex_vtqueue_throughput_1"
 PAUSES = {"vtqueue_queuestate", "sqlite_autoindex_vtqueue_queuestate_1"}  # a few rows: any way to them will do
+COUNTED = "sqlite_autoindex_vtqueue_throughput_1"
 LETTER, LETTER_EXPIRES = "sqlite_autoindex_vtqueue_deadletter_1", "vtqueue_letter_expires"
 
 STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
@@ -87,6 +95,14 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "prunable": (sql.PRUNABLE, {"now": at(0)}, [EXPIRES, LETTER_EXPIRES]),
     "prune jobs": (sql.PRUNE_JOBS, {"now": at(0), "limit": 100}, [EXPIRES, ROWID]),
     "prune letters": (sql.PRUNE_LETTERS, {"now": at(0), "limit": 100}, [LETTER_EXPIRES, ROWID]),
+    "tally": (
+        counts.TALLY,
+        {"worker_id": "w0", "rows": json.dumps([[at(0), "q0", 1, 0, 0, {}, {}]])},
+        [],
+    ),
+    "counts": (counts.COUNTS, {"first": at(-300), "last": at(0)}, [COUNTED]),
+    "prune counts": (counts.PRUNE_COUNTS, {"before": at(-(10**6)), "limit": 100}, [COUNTED]),
+    "arrivals": (counts.ARRIVALS, {"first": "b" * 32, "last": "c" * 32, "limit": 100}, [KEY, LETTER]),
     "ahead": (
         sql.STAMPED_AHEAD,
         {"raw": True, "priority": 0, "visible_at": at(10_000), "rowid": MANY + 9, "now": at(0), "limit": 10},
@@ -101,7 +117,11 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "overview, held": (situation.HELD, {"most": 10, "now": at(0)}, [WORKER]),
     "overview, active": (situation.ACTIVE, {"first": at(0), "last": at(600), "limit": 100}, [MINUTES]),
     "overview, flow": (situation.FLOW, {"names": NAMES, "first": at(0), "last": at(600)}, [MINUTES]),
-    "overview, times": (situation.TIMES, {"names": NAMES, "first": at(0), "last": at(600), "each": 10}, [MINUTES, ROWID]),
+    "overview, times": (
+        situation.TIMES,
+        {"names": NAMES, "first": at(0), "last": at(600), "each": 10},
+        [MINUTES, ROWID],
+    ),
     "overview, running": (situation.RUNNING, {"workers": '["w0"]', "each": 10}, [WORKER, ROWID]),
 }
 
@@ -125,6 +145,7 @@ def full(empty_file: Path) -> Iterator[sqlite3.Connection]:
         table.execute(FILL, filled("f", MANY, "SUCCESSFUL", at(-100)))
         table.execute(FILL, filled("a", MANY, "READY", at(10_000)))
         table.execute(FILL, filled("b", 1000, "RUNNING", at(60)))
+        table.execute(FILL_COUNTS, {"rows": MANY, "now": at(0)})
         yield table
 
 
@@ -166,9 +187,9 @@ def check_plan(table: sqlite3.Connection, name: str) -> None:
     told = "\n".join(steps)
     for index in indexes:
         assert re.search(rf"\bUSING (COVERING )?(INDEX )?{re.escape(index)}\b", told), f"{index} is not used:\n{told}"
-    used = set(re.findall(r"\b(?:vtqueue|sqlite_autoindex)_\w+", told)) - {"vtqueue_job", "vtqueue_deadletter", *PAUSES}
+    used = set(re.findall(r"\b(?:vtqueue|sqlite_autoindex)_\w+", told)) - {*TABLES, *PAUSES}
     assert used <= set(indexes), told
-    assert not re.search(r"SCAN (vtqueue_job|vtqueue_deadletter|job)\b", told), told
+    assert not re.search(rf"SCAN ({'|'.join(TABLES)}|job)\b", told), told
     assert "BLOOM FILTER ON" not in told, told  # made from all rows, and, of an index with an expression, made wrong
 
 

@@ -63,6 +63,16 @@ def test_due_while_all_slots_are_in_use(time: FakeClock) -> None:
     assert said(result.id).endswith("; all slots are in use of web1:4711")
 
 
+def test_due_while_workers_are_quiet(time: FakeClock) -> None:
+    """A worker that was asked to claim nothing is no hope for a job; where there is another, that one is named."""
+    result = tasks.add.enqueue(1, 2)
+    worker(time, asked_to="quiet")
+    worker(time, pid=4712, asked_to="stop")
+    assert said(result.id).endswith("; every live worker that serves 'default' was asked to be quiet or to stop")
+    worker(time, pid=4713)
+    assert said(result.id).endswith("; next for a free slot of web1:4713")
+
+
 def test_due_raw_payload() -> None:
     """No worker takes a raw payload of a queue without a handler."""
     job_id = Queue("sensors").publish("x")

@@ -5,10 +5,11 @@ decides anything: which jobs are due, and what becomes of one, is said by the ca
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 
+from ..counts import Counts
 from ..jobs import Due, HeldJob, Key, NewJobs, Place, Scope, Settlement, StoredJob
 from ..situation import Backlog, Held, Running
 
@@ -163,6 +164,26 @@ class Engine(ABC):
         """Delete up to ``limit`` finished jobs, and dead letters, that were kept for long enough, and the pauses that
         have ended; return how many rows.
         """
+
+    @abstractmethod
+    def tally(self, worker_id: str, counts: Mapping[tuple[int, str], Counts]) -> None:
+        """Store what a worker has counted, by minute and queue, in the place of what it stored of them before."""
+
+    @abstractmethod
+    def counts(self, first: int, last: int) -> list[tuple[int, str, int, int, int, str, str]]:
+        """Return what workers stored of the minutes from ``first`` to ``last``: the minute, the queue, the numbers of
+        Counts, and its histograms as they were stored; without rows whose numbers somebody damaged.
+        """
+
+    @abstractmethod
+    def prune_counts(self, before: int, limit: int) -> int:
+        """Delete counts of minutes before an instant, the oldest first: ``limit`` of them, and what else there is of
+        the last of these minutes; return how many.
+        """
+
+    @abstractmethod
+    def arrivals(self, since: int, until: int, limit: int) -> dict[str, int]:
+        """Return how many jobs and dead letters of each queue have an id made in that time; look at ``limit`` only."""
 
     @abstractmethod
     def stamped_ahead(self, place: Place, now: int, limit: int) -> tuple[list[int], Place | None]:

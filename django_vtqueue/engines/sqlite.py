@@ -11,8 +11,11 @@ from math import inf
 from typing import Any, cast
 
 from .. import states
+from ..counts import Counts
 from ..failures import Failure
+from ..ids import first_id
 from ..jobs import Due, HeldJob, Key, NewJobs, Place, Scope, Settlement, StoredJob
+from .sqlite_counts import ARRIVALS, COUNTS, PRUNE_COUNTS, TALLY
 from .sqlite_damage import MEND
 from .sqlite_due import (
     BACKLOG_ALL,
@@ -221,6 +224,21 @@ class SQLiteEngine(SQLiteSituation):
         with self.transaction():
             values = {"now": now, "limit": limit}
             return sum(self._run(prune, values) for prune in (PRUNE_JOBS, PRUNE_LETTERS, PRUNE_PAUSES))
+
+    def tally(self, worker_id: str, counts: Mapping[tuple[int, str], Counts]) -> None:
+        rows = [
+            (*key, row.succeeded, row.failed, row.dead, row.run_times, row.wait_times) for key, row in counts.items()
+        ]
+        self._run(TALLY, {"worker_id": worker_id, "rows": json.dumps(rows)})
+
+    def counts(self, first: int, last: int) -> list[tuple[int, str, int, int, int, str, str]]:
+        return self._rows(COUNTS, {"first": first, "last": last})
+
+    def prune_counts(self, before: int, limit: int) -> int:
+        return self._run(PRUNE_COUNTS, {"before": before, "limit": limit})
+
+    def arrivals(self, since: int, until: int, limit: int) -> dict[str, int]:
+        return dict(self._rows(ARRIVALS, {"first": first_id(since), "last": first_id(until), "limit": limit}))
 
     def stamped_ahead(self, place: Place, now: int, limit: int) -> tuple[list[int], Place | None]:
         rows = self._list(STAMPED_AHEAD, {**place._asdict(), "now": now, "limit": limit})

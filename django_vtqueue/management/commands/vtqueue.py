@@ -7,15 +7,10 @@ from django.core.management.base import BaseCommand, CommandError
 
 from ...schema import mismatch
 from ..backends import add_backend, backend_of
-from ..subcommands import bench, pause, purge, requeue, resume, why
+from ..subcommands import bench, pause, purge, quiet, requeue, resume, stop, why
 
 SUBCOMMANDS = {
-    "bench": bench,
-    "pause": pause,
-    "purge": purge,
-    "requeue": requeue,
-    "resume": resume,
-    "why": why,
+    module.__name__.rpartition(".")[2]: module for module in (bench, pause, purge, quiet, requeue, resume, stop, why)
 }
 
 
