@@ -53,7 +53,7 @@ def cancelled(database: Database, job_id: str) -> list[str]:
 def test_a_task_that_looks_stops(
     database: Database, start_worker: Start, tmp_path: Path, kind: str, task: Task
 ) -> None:
-    """A task, sync or async, sees that it was asked to stop, and ends as cancelled, once; its progress is in its row."""
+    """A task, sync or async, sees that it was asked to stop and ends as cancelled, once; its progress is in its row."""
     job_id = database.enqueue(task, str(tmp_path), "stop")
     worker = start_worker(*KINDS[kind])
     wait_until(lambda: database.job(job_id)["progress"], PATIENCE)
