@@ -17,7 +17,7 @@ from .conftest import Start
 from .database import Database
 from .running import PATIENCE
 
-KINDS = {"threads": ("--threads", "2"), "processes": ("--processes", "2", "--threads", "1")}
+KINDS = {"threads": ("--threads", "1"), "processes": ("--processes", "2", "--threads", "1")}
 
 
 @pytest.fixture(params=list(KINDS))
@@ -71,13 +71,20 @@ def test_a_task_that_looks_stops(
 def test_what_was_asked_to_stop_is_not_tried_again(
     database: Database, start_worker: Start, tmp_path: Path, kind: str, end: str, outcome: str
 ) -> None:
-    """A job that fails, or kills its process, after it was asked to stop is a dead letter with that in its history."""
+    """A job that fails, or kills its process, after it was asked to stop is a dead letter with that in its history.
+
+    A worker says so, and sends task_finished: with DEBUG Django's logger, a receiver, writes to the console.
+    """
     job_id = database.enqueue(tasks.steered, str(tmp_path), end)
-    start_worker(*KINDS[kind])
+    workers = [start_worker(*KINDS[kind], VTQUEUE_TEST_DEBUG="1")]
     wait_for_start(tmp_path)
-    start_worker(*KINDS["threads"])  # who finds the other one dead
+    workers.append(start_worker(*KINDS["threads"], VTQUEUE_TEST_DEBUG="1"))  # who finds the other one dead
     cancel(job_id)
     assert cancelled(database, job_id) == [outcome, "cancelled"]
+    wait_until(
+        lambda: any("\ndjango_vtqueue.exceptions.Cancelled: Cancelled by anna." in w.log for w in workers), PATIENCE
+    )
+    assert sum(len(worker.lines("dead  tests.project.tasks.steered")) for worker in workers) == 1
     assert len(lines(tmp_path / "started")) == 1
 
 
