@@ -29,6 +29,7 @@ from .ids import new_id, parse_id, process_worker_id
 from .jobs import HeldJob, NewJobs, Scope, Settlement, failed, released, succeeded
 from .pauses import pause, resume
 from .publishing import checked_priority, checked_queue_name, store, visible_from
+from .settlements import settle
 
 
 class ClaimedJob:
@@ -267,7 +268,7 @@ class Queue:
     def _settle(self, settlement: Settlement) -> None:
         engine = self._engine
         with engine.transaction():
-            lost = engine.settle([settlement])
+            lost = settle(engine, [settlement], self.options.letter_ttl)
         if lost:
             held = settlement.job
             raise LeaseLost(

@@ -7,10 +7,11 @@ from django.core.management.base import BaseCommand, CommandError
 
 from ...schema import mismatch
 from ..backends import add_backend, backend_of
-from ..subcommands import bench, pause, purge, quiet, requeue, resume, stop, why
+from ..subcommands import bench, cancel, pause, purge, quiet, requeue, resume, stop, why
 
 SUBCOMMANDS = {
-    module.__name__.rpartition(".")[2]: module for module in (bench, pause, purge, quiet, requeue, resume, stop, why)
+    module.__name__.rpartition(".")[2]: module
+    for module in (bench, cancel, pause, purge, quiet, requeue, resume, stop, why)
 }
 
 
