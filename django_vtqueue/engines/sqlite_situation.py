@@ -7,7 +7,7 @@ ones only. So both kinds are counted, before now and after it, and held rows apa
 
 import json
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 from ..situation import Backlog, Held, Running
 from .sqlite_connection import SQLiteConnection
@@ -149,8 +149,9 @@ class SQLiteSituation(SQLiteConnection):
         return dict(self._rows(ACTIVE, {"first": first, "last": last, "limit": limit}))
 
     def flow(self, queue_names: Sequence[str], first: int, last: int) -> list[tuple[str, int, int, int, int]]:
-        return cast(Any, self._rows(FLOW, {"names": json.dumps(queue_names), "first": first, "last": last}))
+        values = {"names": json.dumps(queue_names), "first": first, "last": last}
+        return cast(list[tuple[str, int, int, int, int]], self._rows(FLOW, values))
 
     def times(self, queue_names: Sequence[str], first: int, last: int, each: int) -> list[tuple[str, str, str]]:
         values = {"names": json.dumps(queue_names), "first": first, "last": last, "each": each}
-        return cast(Any, self._rows(TIMES, values))
+        return cast(list[tuple[str, str, str]], self._rows(TIMES, values))
