@@ -126,7 +126,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "overview, times": (
         situation.TIMES,
         {"names": NAMES, "first": at(0), "last": at(600), "each": 10},
-        [MINUTES, ROWID],
+        [MINUTES],
     ),
     "overview, running": (situation.RUNNING, {"workers": '["w0"]', "each": 10}, [WORKER, ROWID]),
 }

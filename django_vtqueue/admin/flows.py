@@ -1,11 +1,10 @@
 """What the queues on the overview did lately, read for these queues alone, however many there are and were."""
 
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from ..counts import MINUTE, minute_of
 from ..engines import Engine
-from ..histograms import Percentiles, parse, percentiles
+from ..histograms import Percentiles, add, loaded, parse, percentiles
 from ..throughput import Flow
 
 HISTOGRAMS = 1000  # rows that are read for all queues together, some 10 µs each
@@ -25,14 +24,14 @@ def flows(engine: Engine, queue_names: Sequence[str], now: int, minutes: int) ->
             series[(minute - first) // MINUTE] = number
     each = max(FEWEST, HISTOGRAMS // max(len(found), 1))
     for queue_name, (ran, waited) in measured(engine.times(list(found), first, last, each)).items():
-        found[queue_name].run, found[queue_name].wait = percentiles(ran), percentiles(waited)
+        found[queue_name].run, found[queue_name].wait = percentiles(loaded(ran)), percentiles(loaded(waited))
     return found
 
 
-def measured(rows: Sequence[tuple[str, str, str]]) -> dict[str, tuple[Counter[int], Counter[int]]]:
-    """Return the histograms of each queue summed up, without those that somebody damaged."""
-    found: defaultdict[str, tuple[Counter[int], Counter[int]]] = defaultdict(lambda: (Counter(), Counter()))
+def measured(rows: Sequence[tuple[str, str, str]]) -> dict[str, tuple[dict[str, int], dict[str, int]]]:
+    """Return the histograms of each queue added up, without those that somebody damaged."""
+    found: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
     for queue_name, *texts in rows:
-        for total, text in zip(found[queue_name], texts, strict=True):
-            total.update(parse(text) or {})
+        for text, total in zip(texts, found.setdefault(queue_name, ({}, {})), strict=True):
+            add(parse(text) or {}, total)
     return found

@@ -11,6 +11,7 @@ from typing import cast
 
 from ..situation import Backlog, Held, Running
 from .sqlite_connection import SQLiteConnection
+from .sqlite_counts import BY_MINUTE
 from .sqlite_due import LEVEL, levels
 
 UNFINISHED = "job.queue_name = name.value AND job.finished_at IS NULL AND (job.task_path = '') = kind.raw"
@@ -94,12 +95,15 @@ MINUTES = """minute(value) AS (
     SELECT :last UNION ALL SELECT minute.value - 60000000 FROM minute WHERE minute.value > :first
 )"""
 
-ACTIVE = """
+# Said to be improbable, for the reason that is given for LEVEL: no Bloom filter shall be made from all counts.
+MINUTE = "likelihood(minute.value > 0, 1e-9) AND likelihood(minute.value > 0, 1e-9)"
+
+ACTIVE = f"""
 WITH RECURSIVE pair(minute, name) AS (
-    SELECT :last, (SELECT min(done.queue_name) FROM vtqueue_throughput AS done WHERE done.minute = :last)
+    SELECT :last, (SELECT min(done.queue_name) FROM vtqueue_throughput AS done {BY_MINUTE} WHERE done.minute = :last)
     UNION ALL
     SELECT CASE WHEN pair.name IS NULL THEN pair.minute - 60000000 ELSE pair.minute END, (
-        SELECT min(done.queue_name) FROM vtqueue_throughput AS done
+        SELECT min(done.queue_name) FROM vtqueue_throughput AS done {BY_MINUTE}
         WHERE done.minute = CASE WHEN pair.name IS NULL THEN pair.minute - 60000000 ELSE pair.minute END
           AND done.queue_name > coalesce(pair.name, '')
     )
@@ -110,20 +114,22 @@ SELECT CAST(pair.name AS TEXT), count(*) FROM pair WHERE pair.name IS NOT NULL G
 
 FLOW = f"""
 WITH RECURSIVE {MINUTES}
-SELECT name.value, minute.value, CAST(sum(done.succeeded) AS INTEGER), CAST(sum(done.failed) AS INTEGER),
-    CAST(sum(done.dead) AS INTEGER)
-FROM json_each(:names) AS name CROSS JOIN minute CROSS JOIN vtqueue_throughput AS done
-WHERE done.minute = minute.value AND done.queue_name = name.value
+SELECT name.value, minute.value, CAST(total(done.succeeded) AS INTEGER), CAST(total(done.failed) AS INTEGER),
+    CAST(total(done.dead) AS INTEGER)
+FROM json_each(:names) AS name CROSS JOIN minute CROSS JOIN vtqueue_throughput AS done {BY_MINUTE}
+WHERE {MINUTE} AND done.minute = minute.value AND done.queue_name = name.value
 GROUP BY 1, 2"""
 
 TIMES = f"""
-SELECT name.value, CAST(done.run_times AS TEXT), CAST(done.wait_times AS TEXT)
-FROM json_each(:names) AS name CROSS JOIN vtqueue_throughput AS done
-WHERE done.rowid IN (
+SELECT name.value, (
     WITH RECURSIVE {MINUTES}
-    SELECT latest.rowid FROM minute CROSS JOIN vtqueue_throughput AS latest
-    WHERE latest.minute = minute.value AND latest.queue_name = name.value LIMIT :each
-)"""
+    SELECT json_group_array(json_array(latest.run_times, latest.wait_times)) FROM (
+        SELECT CAST(done.run_times AS TEXT) AS run_times, CAST(done.wait_times AS TEXT) AS wait_times
+        FROM minute CROSS JOIN vtqueue_throughput AS done {BY_MINUTE}
+        WHERE {MINUTE} AND done.minute = minute.value AND done.queue_name = name.value LIMIT :each
+    ) AS latest
+)
+FROM json_each(:names) AS name"""
 
 
 class SQLiteSituation(SQLiteConnection):
@@ -154,4 +160,4 @@ class SQLiteSituation(SQLiteConnection):
 
     def times(self, queue_names: Sequence[str], first: int, last: int, each: int) -> list[tuple[str, str, str]]:
         values = {"names": json.dumps(queue_names), "first": first, "last": last, "each": each}
-        return cast(list[tuple[str, str, str]], self._rows(TIMES, values))
+        return [(name, *texts) for name, found in self._rows(TIMES, values) for texts in json.loads(found)]

@@ -9,6 +9,7 @@ from django.http import HttpResponse
 from django.test import Client
 
 from django_vtqueue.models import WorkerProcess
+from tests.fake_clock import FakeClock
 
 from .rows import OVERVIEW, WORKER, ago, html, job, part, row_of, worker
 
@@ -97,7 +98,7 @@ def test_permission(staff: Callable[..., Client]) -> None:
     assert WorkerProcess.objects.get().asked_to == ""
 
 
-def test_page_of_a_worker(admin_client: Client) -> None:
+def test_page_of_a_worker(admin_client: Client, time: FakeClock) -> None:
     """It shows what the overview shows, and all jobs that the worker runs, not only a few, and not those of others."""
     worker(memory=50_000_000)
     for number in range(9):

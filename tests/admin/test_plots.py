@@ -47,7 +47,7 @@ def test_a_straight_line_needs_no_points() -> None:
 @pytest.mark.parametrize("numbers", [[], [0], [5]])
 def test_few_numbers(numbers: list[int]) -> None:
     """A plot of one number, or none, is a plot."""
-    ElementTree.fromstring(sparkline(numbers, "Few."))
+    assert ElementTree.fromstring(sparkline(numbers, "Few.")).findtext("title") == "Few."
 
 
 def test_words() -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from django.db import connections
 
 from django_vtqueue import states
 from django_vtqueue.engines import Engine
@@ -163,3 +164,15 @@ def test_damaged_rows(engine: Engine) -> None:
     assert engine.backlogs(["a"], NOW, 10)[0].future == 1
     assert engine.held(10, NOW) == [Held("a", "w1", running=1, expired=0, begun=1)]
     assert len(engine.running(["w1"], 10)) == 1
+
+
+def test_damaged_counts(engine: Engine) -> None:
+    """Numbers and histograms that are none of that kind keep nothing else from being read."""
+    counted(engine, "a", 0, succeeded=3)
+    counted(engine, "a", 1, run_times="{oops")
+    rows = Throughput.objects.using(engine.alias)
+    rows.filter(minute=LAST).update(failed=2**62)
+    with connections[engine.alias].cursor() as cursor:
+        cursor.execute("UPDATE vtqueue_throughput SET dead = 'many' WHERE minute = %s", [LAST - MINUTE])
+    assert [numbers[2] for numbers in engine.flow(["a"], LAST - MINUTE, LAST)] == [0, 3]
+    assert ("a", "{oops", "{}") in engine.times(["a"], LAST - MINUTE, LAST, 10)
