@@ -1,5 +1,7 @@
 """A job's history: one entry for each ended attempt that did not succeed, kept as a JSON list in its row.
 
+Between them stands each requeue, with who did it: an entry that is no attempt, and counts as none.
+
 The first and the last entries are kept and those between are counted, so that a job which is retried for ever stays
 small: ``[e1 … e5, {"omitted": 17}, e23 … e67]``.
 """
@@ -22,6 +24,7 @@ RETRY = "retry"
 GAVE_UP = "gave up"
 RELEASED = "released"
 TIMED_OUT = "timed out"
+REQUEUED = "requeued"
 
 
 class Entry(TypedDict, total=False):
@@ -48,6 +51,11 @@ def entry(number: int, worker: str, started: int | None, ended: int, outcome: st
     return ended_attempt
 
 
+def requeued(by: str, now: int) -> Entry:
+    """Return the entry of a requeue: who sent the job round again, and when."""
+    return Entry(worker=by, ended=now, outcome=REQUEUED)
+
+
 def read(text: str) -> list[Entry]:
     """Return the entries of stored ``text``; what somebody damaged becomes one entry that shows it."""
     try:
@@ -64,10 +72,9 @@ def append(text: str, ended_attempt: Entry) -> str:
     entries: list[Any] = [ended_attempt] if text == EMPTY else [*read(text), ended_attempt]
     omitted = sum(count(item) for item in entries if OMITTED in item)
     entries = [item for item in entries if OMITTED not in item]
-    surplus = len(entries) - FIRST - LAST
-    if surplus > 0:
-        omitted += surplus
-        del entries[FIRST : FIRST + surplus]
+    surplus = entries[FIRST : max(len(entries) - LAST, FIRST)]
+    omitted += sum(count(item) for item in surplus)
+    del entries[FIRST : FIRST + len(surplus)]
     if omitted:
         entries.insert(FIRST, Entry(omitted=omitted))
     return dumps(entries)
@@ -75,6 +82,8 @@ def append(text: str, ended_attempt: Entry) -> str:
 
 def count(item: Entry) -> int:
     """Return how many attempts an item of the list stands for."""
+    if item.get("outcome") == REQUEUED:
+        return 0
     omitted = item.get(OMITTED, 1)
     return min(omitted, MOST) if isinstance(omitted, int) and omitted > 0 else 1
 
@@ -83,7 +92,7 @@ def workers(entries: list[Entry]) -> list[str]:
     """Return the worker of each ended attempt, "" for those that the caps left out: its length counts the attempts."""
     names: list[str] = []
     for item in entries:
-        names += [""] * count(item) if OMITTED in item else [str(item.get("worker", ""))]
+        names += ["" if OMITTED in item else str(item.get("worker", ""))] * count(item)
     return names
 
 

@@ -62,7 +62,7 @@ class DeadLetterAdmin(EntryAdmin):
         self.carry_out(
             request,
             queryset,
-            letters.requeue,
+            lambda ids, database: letters.requeue(ids, database, by=request.user.get_username()),
             CHANGE,
             note=gettext("Requeued."),
             done=ngettext_lazy("%d dead letter is a job again.", "%d dead letters are jobs again."),

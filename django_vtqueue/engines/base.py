@@ -142,8 +142,18 @@ class Engine(ABC):
         """Return the rows that a worker holds."""
 
     @abstractmethod
-    def requeue(self, letter_ids: Sequence[str], now: int) -> set[str]:
-        """Move dead letters back into their queue with a fresh budget; return the ids that could be moved."""
+    def requeue(
+        self,
+        letter_ids: Sequence[str],
+        now: int,
+        by: str = "",
+        *,
+        queue_name: str | None = None,
+        priority: int | None = None,
+    ) -> set[str]:
+        """Move dead letters back into their queue (or into ``queue_name``) with a fresh budget, and write into their
+        histories who did it; return the ids that could be moved.
+        """
 
     @abstractmethod
     def purge(self, queue_name: str, now: int) -> int:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any, cast
 
-from .. import states
+from .. import history, states
 from ..failures import Failure
 from ..jobs import Due, HeldJob, Key, NewJobs, Place, Scope, Settlement, StoredJob
 from .sqlite_connection import SQLiteConnection
@@ -191,10 +191,19 @@ class SQLiteEngine(SQLiteConnection):
     def held_by(self, worker_id: str) -> list[HeldJob]:
         return [HeldJob(*row) for row in self._rows(HELD_BY, {"worker_id": worker_id})]
 
-    def requeue(self, letter_ids: Sequence[str], now: int) -> set[str]:
+    def requeue(
+        self,
+        letter_ids: Sequence[str],
+        now: int,
+        by: str = "",
+        *,
+        queue_name: str | None = None,
+        priority: int | None = None,
+    ) -> set[str]:
         ids = {"ids": json.dumps(letter_ids)}
+        entry = json.dumps(history.requeued(by, now))
         with self.transaction():
-            self._run(REQUEUE, {**ids, "now": now})
+            self._run(REQUEUE, {**ids, "now": now, "entry": entry, "queue_name": queue_name, "priority": priority})
             moved = set(self._list(REQUEUED, ids))
             self._run(REMOVE_REQUEUED, ids)
         return moved

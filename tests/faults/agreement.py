@@ -115,5 +115,6 @@ class Agreement(RuleBasedStateMachine):
 def kept(text: str) -> list[Any]:
     """Return what a history says of each attempt, in the words of the model."""
     return [
-        item if "omitted" in item else (item["number"], item["outcome"], item["worker"]) for item in history.read(text)
+        item if "omitted" in item else (item.get("number"), item["outcome"], item["worker"])
+        for item in history.read(text)
     ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django_vtqueue import states
-from django_vtqueue.history import FIRST, LAST, LEASE_EXPIRED
+from django_vtqueue.history import FIRST, LAST, LEASE_EXPIRED, REQUEUED
 from django_vtqueue.jobs import HeldJob
 
 # Every step that a job may take. None: not there (yet, or any more).
@@ -26,7 +26,9 @@ DIAGRAM = {
 
 @dataclass
 class ModelJob:
-    """A job. ``number``: its place in the order of insertion; ``ended``: outcome and worker of each ended attempt."""
+    """A job. ``number``: its place in the order of insertion; ``ended``: outcome and worker of each ended attempt,
+    and the requeues between them.
+    """
 
     id: str
     queue: str
@@ -49,9 +51,15 @@ class ModelJob:
 
     def history(self) -> list[Any]:
         """Return number, outcome and worker of what is kept of each attempt, and how many are left out."""
-        entries = [(number, *ended) for number, ended in enumerate(self.ended, 1)]
-        surplus = len(entries) - FIRST - LAST
-        return entries if surplus <= 0 else [*entries[:FIRST], {"omitted": surplus}, *entries[FIRST + surplus :]]
+        number = 0
+        entries: list[tuple[int | None, str, str]] = []
+        for outcome, worker in self.ended:
+            number += outcome != REQUEUED
+            entries.append((None if outcome == REQUEUED else number, outcome, worker))
+        surplus = len(entries) - FIRST - LAST - (self.ended[-1:] == [(REQUEUED, "")])
+        left_out = sum(outcome != REQUEUED for _, outcome, _ in entries[FIRST : FIRST + surplus])
+        gap = [{"omitted": left_out}] if left_out else []
+        return entries if surplus <= 0 else [*entries[:FIRST], *gap, *entries[FIRST + surplus :]]
 
     def row(self) -> tuple[Any, ...]:
         """Return what the tables must say about it."""
@@ -131,6 +139,7 @@ class Model:
         self.inserted += 1
         job.number = self.inserted
         job.state, job.worker, job.visible_at, job.attempts = states.READY, "", now, 0
+        job.ended.append((REQUEUED, ""))
         job.finished_at = job.expires_at = None
 
     def forget(self, ids: Iterable[str]) -> None:
