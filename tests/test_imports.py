@@ -24,9 +24,9 @@ LAYERS = {
     # the SQL that differs from database to database, each statement whole
     "engines": "engines",
     # the primitive, and what else needs nothing but the tables: who is alive, who is woken, what is paused or dead
-    "queue": "bells claims consumer control home letters pauses presence publishing queue repair schema why",
+    "queue": "bells claims consumer control criteria home letters pauses presence publishing queue repair schema why",
     # Django's Tasks on top of the primitive
-    "tasks": "backend compat configuration results tasks",
+    "tasks": "backend compat configuration requeueing results tasks",
     # what runs
     "worker": "execution hygiene transactional worker",
     # what a user touches
