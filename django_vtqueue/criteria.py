@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from .models import DeadLetter
 
-MOST_COUNTED = 100_000
+MOST_COUNTED, MOST_READ = 100_000, 10_000  # letters: by an index, and where each has to be read
 Position = tuple[int, UUID]  # a letter's place in the order in which they died
 TEXTS = ("queue_name", "task_path", "exception_class", "fingerprint")
 
@@ -54,19 +54,28 @@ class Criteria:
 
         from .models import DeadLetter  # this module is imported before the apps are ready
 
-        texts = {name: value for name, value in self.given().items() if name in TEXTS}
-        found = DeadLetter.objects.using(database).filter(**texts).order_by("died_at", "pk")
+        found = self.among(DeadLetter.objects.using(database)).order_by("died_at", "pk")
+        if after:
+            died_at, last = after
+            found = found.filter(Q(died_at__gt=died_at) | Q(pk__gt=last), died_at__gte=died_at)
+        return found
+
+    def among(self, letters: "QuerySet[DeadLetter]") -> "QuerySet[DeadLetter]":
+        """Return those of ``letters`` that are meant."""
+        found = letters.filter(**{name: value for name, value in self.given().items() if name in TEXTS})
         if self.acknowledged is not None:
             found = found.filter(acknowledged_at__isnull=not self.acknowledged)
         if self.died_from is not None:
             found = found.filter(died_at__gte=self.died_from)
         if self.died_to is not None:
             found = found.filter(died_at__lte=self.died_to)
-        if after:
-            died_at, last = after
-            found = found.filter(Q(died_at__gt=died_at) | Q(pk__gt=last), died_at__gte=died_at)
         return found
 
+    @property
+    def most_counted(self) -> int:
+        """How many are counted: no index knows what is acknowledged."""
+        return MOST_COUNTED if self.acknowledged is None else MOST_READ
+
     def count(self, database: str) -> int:
-        """Return how many are meant; MOST_COUNTED stands for that many or more."""
-        return self.letters(database)[:MOST_COUNTED].count()
+        """Return how many are meant; ``most_counted`` stands for that many or more."""
+        return self.letters(database)[: self.most_counted].count()

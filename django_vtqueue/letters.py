@@ -21,17 +21,24 @@ class NotMoved(Exception):
     """A letter that was to be changed and requeued is as it was; its text says why."""
 
 
-def requeue(letters: "Letter | Iterable[Letter]", using: str | None = None, *, by: str = "") -> list[UUID]:
+def requeue(
+    letters: "Letter | Iterable[Letter]",
+    using: str | None = None,
+    *,
+    by: str = "",
+    queue_name: str | None = None,
+    priority: int | None = None,
+) -> list[UUID]:
     """Send dead letters round again: the same id, a fresh budget of attempts, the history kept.
 
     ``letters``: a letter or its id, or several; ``using``: a database alias (default: the one of your settings);
-    ``by``: who does it, for the history. Returns the ids of those that were moved; one that is no dead letter (any
-    more), or whose unique key is taken, is left out.
+    ``by``: who does it, for the history; ``queue_name``, ``priority``: instead of their own. Returns the ids of those
+    that were moved; one that is no dead letter (any more), or whose unique key is taken, is left out.
     """
     options = backend_options(using)
     database = using or database_of(options)
     ids, engine = _ids(letters), engine_for(database)
-    moved = engine.requeue([job_id.hex for job_id in ids], engine.now(), by)
+    moved = engine.requeue([job_id.hex for job_id in ids], engine.now(), by, queue_name=queue_name, priority=priority)
     ring_after_commit(database, options.doorbells)
     return [job_id for job_id in ids if job_id.hex in moved]
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from .. import history, states
 from ..failures import Failure
-from ..jobs import Due, HeldJob, Key, NewJobs, Place, Scope, Settlement, StoredJob
+from ..jobs import Due, HeldJob, Key, LetterGroup, NewJobs, Place, Scope, Settlement, StoredJob
 from .sqlite_connection import SQLiteConnection
 from .sqlite_damage import MEND
 from .sqlite_due import (
@@ -25,6 +25,7 @@ from .sqlite_due import (
     EARLIEST_LOOKED,
     EARLIEST_NAMED,
 )
+from .sqlite_letters import LETTER_DEATHS, LETTER_GROUPS, LETTER_QUEUES, LETTER_TRACEBACKS
 from .sqlite_sql import (
     BEGIN,
     BURY,
@@ -207,6 +208,41 @@ class SQLiteEngine(SQLiteConnection):
             moved = set(self._list(REQUEUED, ids))
             self._run(REMOVE_REQUEUED, ids)
         return moved
+
+    def letter_groups(
+        self,
+        *,
+        queue_name: str | None = None,
+        task_path: str | None = None,
+        exception_class: str | None = None,
+        since: int,
+        until: int,
+        limit: int,
+        count: int,
+    ) -> list[LetterGroup]:
+        which = {"queue_name": queue_name, "task_path": task_path, "exception_class": exception_class}
+        caps = {"limit": limit, "count": count}
+        return [
+            LetterGroup(*row) for row in self._list(LETTER_GROUPS, {**which, "since": since, "until": until, **caps})
+        ]
+
+    def letter_deaths(
+        self, groups: Sequence[LetterGroup], slots: int, *, queue_name: str | None, since: int, until: int
+    ) -> list[list[int]]:
+        width = max((until - since) // slots + 1, 1)
+        values = {"queue_name": queue_name, "since": since, "until": until, "width": width}
+        deaths = [[0] * slots for _ in groups]
+        for place, slot, number in self._list(
+            LETTER_DEATHS, {"groups": json.dumps([group[:2] for group in groups]), **values}
+        ):
+            deaths[place][slot] = number
+        return deaths
+
+    def letter_tracebacks(self, letter_ids: Sequence[str]) -> dict[str, str]:
+        return dict(self._list(LETTER_TRACEBACKS, {"ids": json.dumps(letter_ids)}))
+
+    def letter_queues(self, limit: int) -> list[str]:
+        return self._list(LETTER_QUEUES, {"limit": limit})
 
     def purge(self, queue_name: str, now: int) -> int:
         total = 0
