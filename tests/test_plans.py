@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from django_vtqueue.engines import sqlite_due as due
+from django_vtqueue.engines import sqlite_letters as letters
 from django_vtqueue.engines import sqlite_sql as sql
 
 from .fake_clock import at
@@ -43,6 +44,9 @@ NAMES = json.dumps(["q0", "q1"])
 CLAIM = {"raw": True, "now": at(0), "resumed_at": 0, "limit": 10}
 DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_expires"
 KEY, ROWID = "sqlite_autoindex_vtqueue_job_1", "INTEGER PRIMARY KEY"
+MEANT = {"queue_name": "q0", "since": at(-100), "until": at(0)}
+ANY = {"task_path": None, "exception_class": None}
+GROUP = "vtqueue_letter_group"
 LETTER, LETTER_EXPIRES = "sqlite_autoindex_vtqueue_deadletter_1", "vtqueue_letter_expires"
 
 STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
@@ -72,7 +76,11 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "not buried": (sql.NOT_BURIED, {"settlements": BURIALS}, [LETTER]),
     "find": (sql.FIND, {"id": "a" + "0" * 31}, [KEY, LETTER]),
     "held by": (sql.HELD_BY, {"worker_id": "w1"}, [WORKER]),
-    "requeue": (sql.REQUEUE, {"ids": IDS, "now": at(0)}, [LETTER]),
+    "requeue": (
+        sql.REQUEUE,
+        {"ids": IDS, "now": at(0), "entry": "{}", "queue_name": None, "priority": None},
+        [LETTER],
+    ),
     "requeued": (sql.REQUEUED, {"ids": IDS}, [LETTER, KEY]),
     "remove requeued": (sql.REMOVE_REQUEUED, {"ids": IDS}, [LETTER, KEY]),
     "purge": (sql.PURGE, {"queue_name": "q0", "now": at(0), "limit": 100}, [QUEUE, ROWID]),
@@ -87,6 +95,10 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "level below": (sql.LEVEL_BELOW, {"raw": True, "priority": 2}, [DUE]),
     "set right": (sql.SET_RIGHT, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),
     "count": (sql.COUNT, {"queue_name": "q0"}, [QUEUE]),
+    "groups": (letters.LETTER_GROUPS, {**MEANT, "limit": 9, "count": 9, **ANY}, [GROUP, ROWID]),
+    "deaths": (letters.LETTER_DEATHS, {**MEANT, "width": 9, "groups": '[["f", "t"]]'}, [GROUP]),
+    "tracebacks": (letters.LETTER_TRACEBACKS, {"ids": IDS}, [LETTER]),
+    "queues of letters": (letters.LETTER_QUEUES, {"limit": 9}, ["vtqueue_letter_queue"]),
 }
 
 

@@ -246,3 +246,22 @@ def test_criteria() -> None:
     criteria = Criteria(**values, acknowledged=True, died_from=now - 60, died_to=now - 40)
     assert [row.pk for row in Criteria.from_json(criteria.to_json()).letters("default")] == [wanted.pk]
     assert criteria.count("default") == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "index"),
+    [
+        ({}, "died"),
+        ({"died_from": 1}, "died"),
+        ({"queue_name": "q"}, "queue"),
+        ({"task_path": "t"}, "task"),
+        ({"exception_class": "E", "died_from": 1}, "exception"),
+        ({"fingerprint": "f", "task_path": "t"}, "group"),
+    ],
+)
+def test_a_step_finds_its_letters_by_an_index(values: dict[str, Any], index: str) -> None:
+    """The next letters of a run are the next entries of an index, in its order: none is sorted, none is passed over."""
+    plan = Criteria(**values, died_to=9).letters("default", (1, letter().pk))[:100].explain()
+    assert f"vtqueue_letter_{index} (" in plan
+    assert "died_at>" in plan
+    assert "TEMP B-TREE" not in plan

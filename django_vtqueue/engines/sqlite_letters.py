@@ -14,8 +14,8 @@ WHERE letter.fingerprint = this.fingerprint AND letter.task_path = this.task_pat
 LETTER_GROUPS = f"""
 WITH RECURSIVE first(letter) AS (
     SELECT (
-        SELECT rowid FROM vtqueue_deadletter INDEXED BY vtqueue_letter_group
-        ORDER BY fingerprint, task_path, died_at, id LIMIT 1
+        SELECT next.rowid FROM vtqueue_deadletter AS next INDEXED BY vtqueue_letter_group
+        ORDER BY next.fingerprint, next.task_path, next.died_at, next.id LIMIT 1
     )
     UNION ALL
     SELECT coalesce(
