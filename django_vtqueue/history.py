@@ -24,7 +24,10 @@ RETRY = "retry"
 GAVE_UP = "gave up"
 RELEASED = "released"
 TIMED_OUT = "timed out"
+CANCELLED = "cancelled"
 REQUEUED = "requeued"
+
+NO_ATTEMPT = 0  # the number of an entry on what people did with a job that nobody ran
 
 
 class Entry(TypedDict, total=False):
@@ -53,7 +56,7 @@ def entry(number: int, worker: str, started: int | None, ended: int, outcome: st
 
 def requeued(by: str, now: int) -> Entry:
     """Return the entry of a requeue: who sent the job round again, and when."""
-    return Entry(worker=by, ended=now, outcome=REQUEUED)
+    return Entry(number=NO_ATTEMPT, worker=by, ended=now, outcome=REQUEUED)
 
 
 def read(text: str) -> list[Entry]:
@@ -72,9 +75,10 @@ def append(text: str, ended_attempt: Entry) -> str:
     entries: list[Any] = [ended_attempt] if text == EMPTY else [*read(text), ended_attempt]
     omitted = sum(count(item) for item in entries if OMITTED in item)
     entries = [item for item in entries if OMITTED not in item]
-    surplus = entries[FIRST : max(len(entries) - LAST, FIRST)]
-    omitted += sum(count(item) for item in surplus)
-    del entries[FIRST : FIRST + len(surplus)]
+    surplus = len(entries) - FIRST - LAST
+    if surplus > 0:
+        omitted += sum(map(count, entries[FIRST : FIRST + surplus]))
+        del entries[FIRST : FIRST + surplus]
     if omitted:
         entries.insert(FIRST, Entry(omitted=omitted))
     return dumps(entries)
@@ -82,7 +86,7 @@ def append(text: str, ended_attempt: Entry) -> str:
 
 def count(item: Entry) -> int:
     """Return how many attempts an item of the list stands for."""
-    if item.get("outcome") == REQUEUED:
+    if item.get("number") == NO_ATTEMPT:
         return 0
     omitted = item.get(OMITTED, 1)
     return min(omitted, MOST) if isinstance(omitted, int) and omitted > 0 else 1

@@ -19,6 +19,7 @@ from .compat import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskContext, task_backends
 from .criteria import Criteria
 from .encoding import dumps
 from .engines import Engine, backend_options, database_of, engine_for, options_for
+from .failures import storable
 from .ids import new_id
 from .jobs import NewJobs
 from .models import DeadLetter, Job, Requeue
@@ -77,7 +78,7 @@ def start(
         matched=criteria.count(database),
         state=CANARY if canary else RUNNING,
         created_at=clock.from_instant(now),
-        created_by=by,
+        created_by=storable(by)[: control.LONGEST_NAME],
     )
     with transaction.atomic(using=database):
         run.save(using=database, force_insert=True)

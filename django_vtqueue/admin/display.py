@@ -156,11 +156,11 @@ def row_of(item: history.Entry) -> dict[str, Any]:
     """Return an entry of the history for the template; nothing in it is sure to have the right type."""
     if history.OMITTED in item:
         return {"omitted": history.count(item)}
-    requeued = item.get("outcome") == history.REQUEUED
+    by = str(item.get("worker", ""))
     started, ended = instant(item.get("started")), instant(item.get("ended"))
     return {
-        "number": cut(item.get("number", "")),
-        "worker": cut(item.get("worker", "") if requeued else shown_worker(str(item.get("worker", "")))),
+        "number": cut(item.get("number") or ""),
+        "worker": cut(by if item.get("number") == history.NO_ATTEMPT else shown_worker(by)),
         "started": "-" if started is None else moment(clock.from_instant(started)),
         "ended": "-" if ended is None else moment(clock.from_instant(ended)),
         "duration": "-" if started is None or ended is None else duration(max(ended - started, 0)),

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from ..conf import configured
 from ..encoding import decode, encode
 from ..engines import backend_options, database_of
-from ..queue import LONGEST_NAME
+from ..publishing import LONGEST_NAME
 from .display import HIDDEN
 
 

@@ -3,6 +3,14 @@
 They read vtqueue_letter_group alone, but for one letter of each group: of 100,000 letters only index entries are met.
 """
 
+import json
+from collections.abc import Sequence
+
+from .. import history
+from ..jobs import LetterGroup
+from .sqlite_connection import SQLiteConnection
+from .sqlite_sql import REMOVE_REQUEUED, REQUEUE, REQUEUED
+
 # A letter of the group that is looked at, in some time and queue.
 MEANT = """vtqueue_deadletter AS letter INDEXED BY vtqueue_letter_group
 WHERE letter.fingerprint = this.fingerprint AND letter.task_path = this.task_path
@@ -70,3 +78,59 @@ WITH RECURSIVE queue(name) AS (
     LIMIT :limit
 )
 SELECT json_group_array(name) FROM queue WHERE name IS NOT NULL"""
+
+
+class SQLiteLetters(SQLiteConnection):
+    """What of an Engine is about dead letters: sending them round again, and groups of them."""
+
+    def requeue(
+        self,
+        letter_ids: Sequence[str],
+        now: int,
+        by: str = "",
+        *,
+        queue_name: str | None = None,
+        priority: int | None = None,
+    ) -> set[str]:
+        ids = {"ids": json.dumps(letter_ids)}
+        entry = json.dumps(history.requeued(by, now))
+        with self.transaction():
+            self._run(REQUEUE, {**ids, "now": now, "entry": entry, "queue_name": queue_name, "priority": priority})
+            moved = set(self._list(REQUEUED, ids))
+            self._run(REMOVE_REQUEUED, ids)
+        return moved
+
+    def letter_groups(
+        self,
+        *,
+        queue_name: str | None = None,
+        task_path: str | None = None,
+        exception_class: str | None = None,
+        since: int,
+        until: int,
+        limit: int,
+        count: int,
+    ) -> list[LetterGroup]:
+        which = {"queue_name": queue_name, "task_path": task_path, "exception_class": exception_class}
+        caps = {"limit": limit, "count": count}
+        return [
+            LetterGroup(*row) for row in self._list(LETTER_GROUPS, {**which, "since": since, "until": until, **caps})
+        ]
+
+    def letter_deaths(
+        self, groups: Sequence[LetterGroup], slots: int, *, queue_name: str | None, since: int, until: int
+    ) -> list[list[int]]:
+        width = max((until - since) // slots + 1, 1)
+        values = {"queue_name": queue_name, "since": since, "until": until, "width": width}
+        deaths = [[0] * slots for _ in groups]
+        for place, slot, number in self._list(
+            LETTER_DEATHS, {"groups": json.dumps([group[:2] for group in groups]), **values}
+        ):
+            deaths[place][slot] = number
+        return deaths
+
+    def letter_tracebacks(self, letter_ids: Sequence[str]) -> dict[str, str]:
+        return dict(self._list(LETTER_TRACEBACKS, {"ids": json.dumps(letter_ids)}))
+
+    def letter_queues(self, limit: int) -> list[str]:
+        return self._list(LETTER_QUEUES, {"limit": limit})

@@ -88,8 +88,8 @@ def test_history_goes_on_after_a_requeue(bench: Bench) -> None:
             bench.nack(bench.one(now=10 * life + attempt), now=10 * life + attempt)
         assert bench.engine.requeue([job_id], at(10 * life + 5), "anna") == {job_id}
     entries = history.read(bench.found(job_id).history)
-    assert [entry.get("number") for entry in entries] == [1, 2, None, 3, 4, None, 5, 6, None]
-    assert entries[2] == {"worker": "anna", "ended": at(5), "outcome": "requeued"}
+    assert [entry.get("number") for entry in entries] == [1, 2, 0, 3, 4, 0, 5, 6, 0]
+    assert entries[2] == {"number": 0, "worker": "anna", "ended": at(5), "outcome": "requeued"}
     assert history.workers(entries) == ["w1"] * 6
 
 
