@@ -7,6 +7,7 @@ from .base import ReadOnlyAdmin
 from .jobs import JobAdmin
 from .letters import DeadLetterAdmin
 from .queues import QueueStateAdmin
+from .requeues import RequeueAdmin
 from .workers import WorkerProcessAdmin
 
-__all__ = ["DeadLetterAdmin", "JobAdmin", "QueueStateAdmin", "ReadOnlyAdmin", "WorkerProcessAdmin"]
+__all__ = ["DeadLetterAdmin", "JobAdmin", "QueueStateAdmin", "ReadOnlyAdmin", "RequeueAdmin", "WorkerProcessAdmin"]

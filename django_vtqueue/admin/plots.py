@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 HEIGHT = 32
 LINE = 1.5  # room above the highest point, so that its line is not cut; the least that is seen
+BAR, BAR_HEIGHT = 4, 24  # units of the drawing
 
 
 def sparkline(numbers: Sequence[int], label: str, bars: Sequence[int] = ()) -> SafeString:
@@ -49,3 +50,23 @@ def height(value: int, highest: int) -> str:
     if not value:
         return str(HEIGHT)
     return f"{min(HEIGHT - (HEIGHT - LINE) * value / highest, HEIGHT - LINE):.1f}"
+
+
+def histogram(values: Sequence[int], label: str) -> SafeString:
+    """Return a row of bars, one for each value; ``label`` says what they are to who cannot see them."""
+    highest = max(values, default=0) or 1
+    sizes = [max(round(BAR_HEIGHT * value / highest), 1 if value else 0) for value in values]
+    bars = format_html_join(
+        "",
+        '<rect x="{}" y="{}" width="{}" height="{}"></rect>',
+        ((place * BAR, BAR_HEIGHT - size, BAR - 1, size) for place, size in enumerate(sizes) if size),
+    )
+    return format_html(
+        '<svg class="vtq-histogram" role="img" viewBox="0 0 {} {}" width="{}" height="{}"><title>{}</title>{}</svg>',
+        len(values) * BAR,
+        BAR_HEIGHT,
+        len(values) * BAR,
+        BAR_HEIGHT,
+        label,
+        bars,
+    )
