@@ -104,7 +104,7 @@ def test_page_of_a_worker(admin_client: Client, time: FakeClock) -> None:
     for number in range(9):
         job("a", 60, worker_id=WORKER, started_at=ago(12), progress=0.1, progress_text=f"page {number}")
     job("a", 60, worker_id="web1:4712:abcd")
-    shown = part(html(admin_client, PAGE), '<div id="content-main"', "</form>")
+    shown = part(html(admin_client, PAGE), '<div id="content-main"', "<footer")
     assert all(f"in a, for 12 s 10 % page {number}" in shown for number in range(9))
     assert shown.count("shop.tasks.welcome") == 9
     assert "50 MB" in shown
