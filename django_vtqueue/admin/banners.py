@@ -46,7 +46,10 @@ def banners(database: str, rows: Sequence[QueueRow], workers: Sequence[Busy]) ->
 
 
 def listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:MOST]) + (", …" if len(names) > MOST else "")
+    shown = ", ".join(names[:MOST])
+    if (left := len(names) - MOST) <= 0:
+        return shown
+    return ngettext("%(names)s and %(n)d more", "%(names)s and %(n)d more", left) % {"names": shown, "n": left}
 
 
 def nobody(database: str, queue_names: Sequence[str], workers: Sequence[Busy]) -> Banner:
