@@ -65,7 +65,7 @@ class GroupFilter(ChoiceFilter):
 class DeadLetterAdmin(EntryAdmin):
     """Jobs that failed for good, until somebody requeues or discards them."""
 
-    list_display = ("task", "failure", "died", "queue_name", "used", "seen")
+    list_display = ("task", "failure", "died", "seen", "queue_name", "used")
     list_filter = (
         BY_QUEUE,
         BY_TASK,
