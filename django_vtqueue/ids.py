@@ -19,6 +19,17 @@ def new_uuid() -> UUID:
     return UUID(new_id())
 
 
+def first_id(instant: int) -> str:
+    """Return the lowest id that is made from an instant (microseconds) on."""
+    milliseconds, rest = divmod(max(instant, 0), 1000)
+    return f"{milliseconds:012x}7{(rest * 1000 << 12) // 1_000_000:03x}{0:016x}"
+
+
+def instant_of(job_id: str) -> int:
+    """Return when an id was made, to the millisecond, in microseconds."""
+    return int(job_id[:12], 16) * 1000
+
+
 def parse_id(value: object) -> UUID | None:
     """Return what people pass as a job id (UUID or its text) as a UUID; None if it is none."""
     if isinstance(value, UUID):

@@ -502,10 +502,10 @@ def test_what_is_gone_meanwhile(admin_client: Client) -> None:
     assert said(act(admin_client, "requeue", row)) == ["What you selected is not here any more."]
 
 
-def test_actions_on_many_rows(admin_client: Client) -> None:
-    """An action on everything that is listed, over all pages, does all of it."""
+def test_actions_are_for_one_page(admin_client: Client) -> None:
+    """An action is for what was selected on a page, whatever else a form says: nobody has seen the other pages."""
     rows = [job("scheduled") for _ in range(60)]
-    assert said(act(admin_client, "run_now", rows[0], select_across="1", index="0")) == ["60 jobs are due now."]
+    assert said(act(admin_client, "run_now", rows[0], select_across="1", index="0")) == ["1 job is due now."]
 
 
 # -- who may ----------------------------------------------------------------------------------------------------------

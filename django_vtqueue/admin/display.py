@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from .. import clock, history, states
 from ..conf import Options
-from ..encoding import decode
+from ..encoding import decode, dumps
 from ..failures import shorten, storable
 from ..ids import shown_worker
 from ..models import DeadLetter, Job
@@ -78,11 +78,32 @@ def stored_json(
             value = named(value, task_path, task_modules)
         shown = json.dumps(masked(value, words), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
-        shown = HIDDEN if any(word.lower() in text.lower() for word in words) else text
+        shown = HIDDEN if is_secret(text, words) else text
         return format_html(
             '<p class="vtq-damaged">{}</p><pre class="vtq-text">{}</pre>', _("Not readable as JSON:"), cut(shown)
         )
     return format_html('<pre class="vtq-text">{}</pre>', cut(shown))
+
+
+def searchable(payload: str, options: Options, task_path: str) -> str:
+    """Return a stored payload with what is secret hidden, otherwise as it was stored: what a search may find."""
+    try:
+        value = masked(decode(payload), options.mask)
+        match value:
+            case {"args": list(args)} if task_path:
+                names = parameters(task_path, options.task_modules)
+                value["args"] = [
+                    HIDDEN if number < len(names) and is_secret(names[number], options.mask) else item
+                    for number, item in enumerate(args)
+                ]
+        return dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return "" if is_secret(payload, options.mask) else payload
+
+
+def is_secret(name: str, words: Sequence[str]) -> bool:
+    """Return whether what has this name is hidden."""
+    return any(word.lower() in name.lower() for word in words)
 
 
 def cut(value: object) -> str:
@@ -93,10 +114,7 @@ def cut(value: object) -> str:
 def masked(value: Any, words: Sequence[str]) -> Any:
     """Return a JSON value with ``HIDDEN`` for all that stands under a key which contains one of ``words``."""
     if isinstance(value, dict):
-        return {
-            key: HIDDEN if any(word.lower() in key.lower() for word in words) else masked(item, words)
-            for key, item in value.items()
-        }
+        return {key: HIDDEN if is_secret(key, words) else masked(item, words) for key, item in value.items()}
     return [masked(item, words) for item in value] if isinstance(value, list) else value
 
 

@@ -8,13 +8,12 @@ from django.contrib import admin, messages
 from django.contrib.admin.models import DELETION, LogEntry
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from .. import clock
 from ..engines import backend_options
-from ..ids import parse_id
 from ..models import DeadLetter, Job
 from ..shown import duration
 from ..why import why
@@ -22,8 +21,6 @@ from . import display
 from .base import ReadOnlyAdmin
 
 BATCH = 500  # rows that one transaction of an action changes
-BY_QUEUE = ("queue_name", admin.AllValuesFieldListFilter)
-BY_TASK = ("task_path", admin.AllValuesFieldListFilter)
 DETAILS: tuple[str | tuple[str, ...], ...] = (
     "id",
     "unique_key",
@@ -42,8 +39,11 @@ Change = Callable[[list[UUID], str], list[UUID]]  # ids and database alias -> th
 class EntryAdmin(ReadOnlyAdmin):
     """What the pages of jobs and of dead letters share."""
 
-    search_fields = ["id", "task_path"]
-    search_help_text = _("A task, or an id; its last digits, as the log shows them, will do.")
+    search_fields = ["id"]
+    search_help_text = _(
+        "Part of a task's name or of the arguments, or an id; its last digits, as the log shows them, will do."
+    )
+    show_facets = admin.ShowFacets.NEVER
 
     @admin.display(description=_("task"))
     def task(self, entry: Entry) -> SafeString | str:
@@ -80,14 +80,12 @@ class EntryAdmin(ReadOnlyAdmin):
     def timeline(self, entry: Entry) -> SafeString | str:
         return display.attempts(entry)
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        """A whole id is found by the primary key; the "…" before one from the log is no part of it."""
-        term = search_term.strip(" …")
-        if job_id := parse_id(term):
-            return queryset.filter(pk=job_id), False
-        return super().get_search_results(request, queryset, term)
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """An action is for the rows that were selected on a page: nobody has counted all, nor seen them."""
+        posted = request.POST.copy()
+        posted.pop("select_across", None)
+        request.POST = posted  # type: ignore[assignment]
+        return super().changelist_view(request, extra_context)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """Nothing hangs on a job, so Django need not look for it before it asks."""

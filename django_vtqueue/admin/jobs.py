@@ -18,8 +18,9 @@ from ..engines import backend_options
 from ..ids import shown_worker
 from ..models import Job
 from . import display
-from .entries import BY_QUEUE, BY_TASK, DETAILS, EntryAdmin
-from .filters import LABELS, StateFilter
+from .entries import DETAILS, EntryAdmin
+from .filters import LABELS, JobTaskFilter, PeriodFilter, QueueFilter, StateFilter, WorkerFilter
+from .lists import JobList
 
 
 @admin.register(Job)
@@ -27,13 +28,16 @@ class JobAdmin(EntryAdmin):
     """Jobs that wait, run, or are done."""
 
     list_display = ("task", "word", "timing", "place", "used", "enqueued")
-    list_filter = (StateFilter, BY_QUEUE, BY_TASK)
+    list_filter = (StateFilter, QueueFilter, JobTaskFilter, PeriodFilter, WorkerFilter)
     actions = ("run_now", "delete_selected")
     fieldsets = (
         (None, {"fields": ("task", ("word", "timing"), "situation", "arguments", "returned")}),
         (_("Attempts"), {"fields": (("used", "worker"), "timeline")}),
         (_("Details"), {"fields": DETAILS}),
     )
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:
+        return JobList
 
     @admin.display(description=_("state"))
     def word(self, job: Job) -> SafeString:

@@ -15,7 +15,9 @@ from django.utils.translation import gettext_lazy as _
 from .. import letters
 from ..models import DeadLetter
 from . import display
-from .entries import BY_QUEUE, BY_TASK, DETAILS, EntryAdmin
+from .entries import DETAILS, EntryAdmin
+from .filters import ExceptionFilter, FingerprintFilter, PeriodFilter, QueueFilter, TaskFilter, WorkerFilter
+from .lists import LetterList
 
 
 @admin.register(DeadLetter)
@@ -23,10 +25,10 @@ class DeadLetterAdmin(EntryAdmin):
     """Jobs that failed for good, until somebody requeues or discards them."""
 
     list_display = ("task", "failure", "died", "queue_name", "used")
-    list_filter = (BY_QUEUE, BY_TASK, ("exception_class", admin.AllValuesFieldListFilter))
-    search_fields = ["id", "task_path", "exception_class", "message"]
+    list_filter = (QueueFilter, TaskFilter, ExceptionFilter, PeriodFilter, WorkerFilter, FingerprintFilter)
     search_help_text = _(
-        "A task, an exception or its words, or an id; its last digits, as the log shows them, will do."
+        "Part of a task's name, of the arguments or of the error, or an id; its last digits, as the log shows them, "
+        "will do."
     )
     actions = ("requeue", "delete_selected")
     fieldsets = (
@@ -34,6 +36,9 @@ class DeadLetterAdmin(EntryAdmin):
         (_("Attempts"), {"fields": ("used", "timeline")}),
         (_("Details"), {"fields": (*DETAILS, "fingerprint")}),
     )
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LetterList]:
+        return LetterList
 
     @admin.display(description=_("failure"))
     def failure(self, letter: DeadLetter) -> SafeString:

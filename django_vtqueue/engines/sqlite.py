@@ -13,7 +13,6 @@ from typing import Any, cast
 from .. import states
 from ..failures import Failure
 from ..jobs import Due, HeldJob, Key, NewJobs, Place, Scope, Settlement, StoredJob
-from .sqlite_connection import SQLiteConnection
 from .sqlite_damage import MEND
 from .sqlite_due import (
     BACKLOG_ALL,
@@ -25,6 +24,7 @@ from .sqlite_due import (
     EARLIEST_LOOKED,
     EARLIEST_NAMED,
 )
+from .sqlite_lists import SQLiteLists
 from .sqlite_sql import (
     BEGIN,
     BURY,
@@ -75,7 +75,7 @@ def _told(failure: Failure | None) -> tuple[str, str, str]:
     return (failure.exception_class, failure.message, failure.fingerprint) if failure else ("", "", "")
 
 
-class SQLiteEngine(SQLiteConnection):
+class SQLiteEngine(SQLiteLists):
     """See Engine."""
 
     def insert(self, new: NewJobs) -> None:
