@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-Key = list[int | str]  # where a row stands in the order of its list
+Key = list[int | str]  # where a row stands in the order of its list; addresses bring it back, or anything else
 
 
 @dataclass(frozen=True)
@@ -49,3 +49,9 @@ class Count(NamedTuple):
 def in_json(text: str) -> str:
     """Return a text as it stands within a stored payload."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def key_of(key: Key | None, *kinds: type) -> Key | None:
+    """Return a key if it has what these kinds say; None, which is the beginning of a list, if it has not."""
+    fits = key and len(key) == len(kinds) and all(map(isinstance, key, kinds))
+    return key if fits else None

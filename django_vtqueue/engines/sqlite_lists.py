@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..ids import first_id
-from ..listing import Count, Fits, Found, Key, Sought, in_json
+from ..listing import Count, Fits, Found, Key, Sought, in_json, key_of
 from .sqlite_connection import SQLiteConnection
 
 Walk = Callable[[str], str]  # columns -> a SELECT of them
@@ -113,6 +113,7 @@ KEYS = {
     "held": "json_array(CAST(job.worker_id AS TEXT), job.rowid)",
     "waiting": "json_array(job.priority, job.task_path = '', job.visible_at, job.rowid)",
 }
+PARTS: dict[str, tuple[type, ...]] = {"newest": (str,), "held": (str, int), "waiting": (int, int, int, int)}
 WALKS: dict[str, Walk] = {
     "newest": lambda columns: walk(columns, NEWEST),
     "held": lambda columns: walk(columns, HELD),
@@ -193,6 +194,7 @@ class SQLiteLists(SQLiteConnection):
 
     def list_jobs(self, sought: Sought, after: Key | None, size: int, limit: int, now: int, fits: Fits) -> list[Found]:
         name = walk_of(sought)
+        after = key_of(after, *PARTS[name.split()[0]])
         values = {**_of_jobs(sought, now), **_place(name, after, sought), "slice": size}
         if name.startswith("waiting"):
             values |= self._levels(name, sought.word, after, now, sought.queue_name)
@@ -211,7 +213,10 @@ class SQLiteLists(SQLiteConnection):
         return counted
 
     def list_letters(self, sought: Sought, after: Key | None, size: int, limit: int, fits: Fits) -> list[Found]:
-        died_at, last_id = after or (b"" if sought.until is None else sought.until, "" if sought.until else LAST_ID)
+        died_at, last_id = key_of(after, object, str) or (
+            b"" if sought.until is None else sought.until,
+            "" if sought.until else LAST_ID,
+        )
         values = {
             **_asked(sought),
             "exception_class": sought.exception_class,
