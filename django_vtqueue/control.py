@@ -1,4 +1,4 @@
-"""What people do with jobs that nobody holds: run them now, delete them."""
+"""What people do with jobs: run them now, delete them, cancel them."""
 
 from collections.abc import Iterable
 from uuid import UUID
@@ -9,8 +9,12 @@ from django.db.models import Q
 from . import states
 from .bells import ring_after_commit
 from .engines import backend_options, database_of, engine_for
+from .failures import storable
 from .ids import parse_id
+from .jobs import cancelled
 from .models import Job
+
+LONGEST_NAME = 150  # characters of who cancels a job
 
 
 def run_now(job_ids: Iterable[UUID | str], using: str | None = None) -> list[UUID]:
@@ -41,3 +45,22 @@ def delete(job_ids: Iterable[UUID | str], using: str | None = None) -> list[UUID
         jobs.exclude(held).delete()
         left = set(jobs.values_list("pk", flat=True))
     return [job_id for job_id in ids if job_id not in left]
+
+
+def cancel(job_ids: Iterable[UUID | str], using: str | None = None, by: str = "") -> list[UUID]:
+    """Have jobs run no more: one that waits becomes a dead letter at once, one that runs is asked to stop.
+
+    What was asked to stop is not started again, whatever becomes of this attempt; if that succeeds, the job has.
+    ``by``: who wants it, for those who read the history; ``using``: see run_now. Returns the ids of those that were
+    cancelled or asked; one that is done, or was asked before, is left out.
+    """
+    options = backend_options(using)
+    database = using or database_of(options)
+    engine, by = engine_for(database), storable(by)[:LONGEST_NAME]
+    ids = dict.fromkeys(job_id for given in job_ids if (job_id := parse_id(given)))
+    with engine.transaction():
+        now = engine.now()
+        asked, waiting = engine.ask([job_id.hex for job_id in ids], now, by)
+        engine.bury_waiting([cancelled(job, by, now, options.letter_ttl(job.queue_name)) for job in waiting])
+    ring_after_commit(database, options.doorbells)
+    return [job_id for job_id in ids if job_id.hex in asked]

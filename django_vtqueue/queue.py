@@ -28,6 +28,7 @@ from .failures import MAX_MESSAGE, Failure, describe, shorten, storable
 from .ids import new_id, parse_id, process_worker_id
 from .jobs import HeldJob, NewJobs, Scope, Settlement, failed, released, succeeded
 from .publishing import checked_priority, store, visible_from
+from .settlements import settle
 
 LONGEST_NAME = 255
 
@@ -257,7 +258,7 @@ class Queue:
     def _settle(self, settlement: Settlement) -> None:
         engine = self._engine
         with engine.transaction():
-            lost = engine.settle([settlement])
+            lost = settle(engine, [settlement], self.options.letter_ttl)
         if lost:
             held = settlement.job
             raise LeaseLost(

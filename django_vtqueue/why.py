@@ -35,10 +35,11 @@ def why(entry: Job | DeadLetter, now: int) -> str:
         case "retrying":
             return retrying(entry)
         case "running":
-            return held(entry, visible_at - now, now)
+            return asked(entry, now) + held(entry, visible_at - now, now)
         case "expired":
             since = {"worker": shown_worker(entry.worker_id), "age": duration(now - visible_at)}
-            return _("the lease of %(worker)s ended %(age)s ago") % since + "; " + takers(entry, now)
+            expired = _("the lease of %(worker)s ended %(age)s ago") % since
+            return asked(entry, now) + expired + "; " + takers(entry, now)
         case "due":
             return _("due for %(age)s") % {"age": duration(now - visible_at)} + "; " + takers(entry, now)
     return _("its row was damaged: there is no state '%(state)s'") % {"state": entry.state}
@@ -53,6 +54,16 @@ def retrying(job: Job) -> str:
         "attempts": f"{job.attempts}/{job.max_attempts}" if job.max_attempts else job.attempts,
     }
     return _("retrying at %(time)s after %(failure)s (attempts: %(attempts)s)") % values
+
+
+def asked(job: Job, now: int) -> str:
+    """Return who has asked a job to stop, if somebody has, and what follows from that."""
+    if job.cancelled_at is None:
+        return ""
+    values = {"by": job.cancelled_by, "age": duration(max(now - to_instant(job.cancelled_at), 0))}
+    if job.cancelled_by:
+        return _("asked to stop by %(by)s %(age)s ago, so that it is not started again") % values + "; "
+    return _("asked to stop %(age)s ago, so that it is not started again") % values + "; "
 
 
 def held(job: Job, left: int, now: int) -> str:
@@ -104,5 +115,5 @@ def listed(workers: list[WorkerProcess], *, queues: bool = False) -> str:
 def failure(exception_class: str = "", message: str = "") -> str:
     """Return an error in one line."""
     name = str(exception_class).rpartition(".")[2] or _("an error")
-    first = " ".join(shorten(str(message).partition("\n")[0], LONGEST).split())
+    first = " ".join(shorten(str(message).partition("\n")[0], LONGEST).split()).removesuffix(".")
     return f"{name}: {first}" if first else name

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 
-from ..jobs import Due, HeldJob, Key, NewJobs, Place, Scope, Settlement, StoredJob
+from ..jobs import Due, HeldJob, Key, NewJobs, Place, Progress, Scope, Settlement, StoredJob
 from ..listing import Count, Fits, Found, Sought
 from ..listing import Key as ListKey
 
@@ -106,7 +106,7 @@ class Engine(ABC):
 
     @abstractmethod
     def lease(self, rowids: Sequence[int], worker_id: str, now: int, lease_us: int | None, attempts: int = 1) -> None:
-        """Hand due rows to a worker: one more claim, hidden for their lease (or ``lease_us``).
+        """Hand due rows to a worker: one more claim, hidden for their lease (or ``lease_us``), without progress.
 
         ``attempts``: 1, or 0 for what is claimed ahead; that begins with ``begin``.
         """
@@ -133,7 +133,30 @@ class Engine(ABC):
 
     @abstractmethod
     def settle(self, settlements: Sequence[Settlement]) -> set[Key]:
-        """Carry out settlements, each only for its holder; return the keys of those that were no longer held."""
+        """Carry out settlements, each only for its holder; return the keys of those that were not carried out.
+
+        They were no longer held; or they would give a job back that was asked to stop (see ``asked``).
+        """
+
+    @abstractmethod
+    def ask(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
+        """Write into unfinished jobs that they shall stop, unless that was done before.
+
+        Return the ids of those in which it was written, and which of these nobody runs; what becomes of them must be
+        said in the same transaction, by ``bury_waiting``.
+        """
+
+    @abstractmethod
+    def bury_waiting(self, settlements: Sequence[Settlement]) -> None:
+        """Move jobs that wait to the dead letters."""
+
+    @abstractmethod
+    def asked(self, jobs: Sequence[HeldJob]) -> dict[Key, str]:
+        """Return which held rows are asked to stop, and by whom ("": not known)."""
+
+    @abstractmethod
+    def note_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
+        """Write into held rows how far their jobs are, each only for its holder."""
 
     @abstractmethod
     def find(self, job_id: str) -> StoredJob | None:

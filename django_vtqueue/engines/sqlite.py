@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from .. import states
 from ..failures import Failure
-from ..jobs import Due, HeldJob, Key, NewJobs, Place, Scope, Settlement, StoredJob
+from ..jobs import Due, HeldJob, Key, NewJobs, Place, Progress, Scope, Settlement, StoredJob
 from .sqlite_damage import MEND
 from .sqlite_due import (
     BACKLOG_ALL,
@@ -26,8 +26,12 @@ from .sqlite_due import (
 )
 from .sqlite_lists import SQLiteLists
 from .sqlite_sql import (
+    ASK,
+    ASKED,
+    ASKED_NOW,
     BEGIN,
     BURY,
+    BURY_WAITING,
     COUNT,
     EXTEND,
     FIND,
@@ -39,6 +43,7 @@ from .sqlite_sql import (
     NOT_BURIED,
     NOT_HELD,
     NOT_SETTLED,
+    NOTE_PROGRESS,
     PRUNABLE,
     PRUNE_JOBS,
     PRUNE_LETTERS,
@@ -47,6 +52,7 @@ from .sqlite_sql import (
     REMOVE_BURIED,
     REMOVE_EXPIRED,
     REMOVE_REQUEUED,
+    REMOVE_WAITING,
     RENEW,
     REQUEUE,
     REQUEUED,
@@ -73,6 +79,14 @@ def _guard(job: HeldJob) -> tuple[str, int, str]:
 
 def _told(failure: Failure | None) -> tuple[str, str, str]:
     return (failure.exception_class, failure.message, failure.fingerprint) if failure else ("", "", "")
+
+
+def _burials(settlements: Sequence[Settlement]) -> str:
+    """Return what the statements of a burial are given."""
+    return json.dumps(
+        [(*_guard(s.job), s.finished_at, s.expires_at, s.history, *_told(s.failure)) for s in settlements],
+        ensure_ascii=False,
+    )
 
 
 class SQLiteEngine(SQLiteLists):
@@ -174,15 +188,31 @@ class SQLiteEngine(SQLiteLists):
         return lost
 
     def _bury(self, settlements: Sequence[Settlement]) -> set[Key]:
-        rows = json.dumps(
-            [(*_guard(s.job), s.finished_at, s.expires_at, s.history, *_told(s.failure)) for s in settlements],
-            ensure_ascii=False,
-        )
+        rows = _burials(settlements)
         buried = self._run(BURY, {"settlements": rows})
         self._run(REMOVE_BURIED, {"settlements": rows})
         if buried == len(settlements):
             return set()
         return self._keys(NOT_BURIED, {"settlements": rows})
+
+    def ask(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
+        values = {"ids": json.dumps(job_ids), "now": now}
+        self._run(ASK, {**values, "by": by})
+        asked = self._list(ASKED_NOW, values)
+        waiting = [rowid for _, rowid, state in asked if state == states.READY]
+        return {job_id for job_id, _, _ in asked}, list(self.read(waiting).values()) if waiting else []
+
+    def bury_waiting(self, settlements: Sequence[Settlement]) -> None:
+        rows = _burials(settlements)
+        self._run(BURY_WAITING, {"settlements": rows})
+        self._run(REMOVE_WAITING, {"settlements": rows})
+
+    def asked(self, jobs: Sequence[HeldJob]) -> dict[Key, str]:
+        found = self._list(ASKED, {"held": json.dumps([_guard(job) for job in jobs])})
+        return {(job_id, claims): by for job_id, claims, by in found}
+
+    def note_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
+        self._run(NOTE_PROGRESS, {"said": json.dumps([(*_guard(job), *progress) for job, progress in said])})
 
     def find(self, job_id: str) -> StoredJob | None:
         rows = self._rows(FIND, {"id": job_id})

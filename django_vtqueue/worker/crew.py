@@ -16,6 +16,7 @@ from ..ids import shown_worker
 from ..jobs import Settlement
 from ..models import WorkerProcess
 from ..presence import HEARTBEAT, SILENCE
+from ..settlements import settle
 from .deaths import after_death
 
 logger = logging.getLogger("django_vtqueue")
@@ -121,7 +122,7 @@ class Crew:
             ours = [job for job in held if self.backend.settings.serves(job.queue_name)]
             endings = [after_death(self.backend, job, f"Its worker, {job.worker_id},", now) for job in ours]
             if endings:
-                self.engine.settle(endings)
+                settle(self.engine, endings, self.backend.settings.letter_ttl)
             if len(ours) == len(held):
                 self._remove(dead.pk)
         if len(ours) == len(held):

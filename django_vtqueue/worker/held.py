@@ -9,6 +9,7 @@ from ..clock import SECOND
 from ..engines import Engine
 from ..jobs import HeldJob, Key, Settlement, released
 from ..pauses import Pauses
+from ..settlements import settle
 from .deaths import timed_out
 
 GIVEN_BACK_FOR = SECOND  # until a job whose code may still be running is visible again
@@ -107,7 +108,7 @@ class Held:
         if unknown:
             now = self.engine.now()
             with self.engine.transaction():
-                self.engine.settle([released(job, now) for job in unknown])
+                settle(self.engine, [released(job, now) for job in unknown], self.backend.settings.letter_ttl)
 
     def given_back(self, finished: Sequence[HeldJob]) -> list[Settlement]:
         """Return the settlements that give back what has not finished: a second later, the attempt not counted.

@@ -46,5 +46,6 @@ def give_back(worker: "Worker") -> None:
     settlements = [outcome.settlement for outcome in turns.outcomes]
     unfinished = turns.held.given_back([outcome.job for outcome in turns.outcomes])
     deadline = time.monotonic() + turns.held.shortest_lease(0) / 3
-    if settle_before(deadline, worker.engine, settlements + unfinished, turns.episode):
+    letter_ttl = turns.backend.settings.letter_ttl
+    if settle_before(deadline, worker.engine, settlements + unfinished, letter_ttl, turns.episode):
         worker.report.given_back(unfinished)

@@ -134,6 +134,7 @@ class Worker:
                 self._watchful_until = 0.0 if first else now + WATCHFUL
                 self.turns.lookout.forget()
                 self.crew.look_again()
+                self.turns.contact.look_again()
             return exchanged or changed
         except Exception as error:
             self.turns.endure(error)

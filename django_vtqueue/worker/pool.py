@@ -72,6 +72,9 @@ class Pool:
     def forget(self, outcome: Outcome) -> None:
         """Drop an outcome whose lease was lost, or that gave the job back: nothing is left of it here."""
 
+    def contact(self, asked: Sequence[HeldJob]) -> None:
+        """Threads share the jobs with who asks."""
+
     def maintain(self) -> None:
         """Threads need no care."""
 

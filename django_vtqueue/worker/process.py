@@ -52,6 +52,7 @@ class Process:
             self.process = subprocess.Popen(spawn.command(backend.alias, threads, descriptor), pass_fds=inherited)
         self.outbox = wire.Outbox(self.connection, lambda: 0.0, lambda: None)  # who listens notices that it is gone
         self._recalled: deque[set[Key]] = deque()  # what it had each time that it was asked
+        self._answers = True  # it has said how far its jobs are when it was asked last
         self._told_to_stop = False
         threading.Thread(target=self._listen, name=f"child {self.process.pid}", daemon=True).start()
 
@@ -72,6 +73,12 @@ class Process:
             if any(not job.begun for job in list(self.jobs.values())):
                 self._recalled.append(set(self.jobs))
                 self.outbox.say("recall")
+
+    def contact(self, asked: Sequence[HeldJob]) -> None:
+        """Tell it which of its jobs are asked to stop, and ask how far its jobs are."""
+        if asked or (self.jobs and self._answers):
+            self._answers = False
+            self.outbox.say("contact", [(job.key, job.asked_by) for job in asked])
 
     def stop(self, seconds: float) -> None:
         """Ask the child, once, to end when its announcements are made, for which it has some ``seconds``."""
@@ -136,6 +143,11 @@ class Process:
                 self._wake()
             case "finished", [key, *outcome]:
                 self._finish(wire.key_of(key), *outcome)
+            case "progress", [said]:
+                self._answers = True
+                for key, progress in said:
+                    if job := self.jobs.get(wire.key_of(key)):
+                        job.progress = wire.progress_of(progress)
             case "returned", [keys]:
                 self._take_back({wire.key_of(key) for key in keys})
 
@@ -148,8 +160,11 @@ class Process:
             return released(job, now)
         return after_death(self.backend, job, f"Process {self.process.pid} of its worker", now)
 
-    def _finish(self, key: Key, settlement: list[Any], seconds: float, stands: bool | None) -> None:
+    def _finish(
+        self, key: Key, settlement: list[Any], seconds: float, stands: bool | None, progress: list[Any] | None
+    ) -> None:
         job = begun(self.jobs.pop(key))
+        job.progress = wire.progress_of(progress)
         self._finished(Outcome(job, wire.unpacked(job, settlement), None, None, seconds, stands))
 
     def _take_back(self, keys: set[Key]) -> None:

@@ -108,6 +108,11 @@ class Processes:
             process.recall()
         return []
 
+    def contact(self, asked: Sequence[HeldJob]) -> None:
+        """Tell the children which of their jobs are asked to stop, and ask how far their jobs are."""
+        for process in self._children:
+            process.contact([job for job in asked if job.key in process.jobs])
+
     def end(self, job: HeldJob) -> None:
         """End a job whose time is up, by killing its child."""
         if home := self._homes.get(job.key):

@@ -14,8 +14,10 @@ from ..claims import Taken, collect, take
 from ..execution import Outcome, given_back, longest_run
 from ..home import left_behind
 from ..jobs import Key, Scope
+from ..settlements import settle
 from .ahead import Ahead
 from .chores import Chores
+from .contact import Contact
 from .crew import Crew
 from .held import Held
 from .lookout import Lookout
@@ -39,6 +41,7 @@ class Turns:
         self.ahead = Ahead()
         self.lookout = Lookout(self.engine, scopes)
         self.chores = Chores(self.engine, self.backend, crew)
+        self.contact = Contact(self.engine, self.held, pool)
         self.episode = Episode(self.engine)
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.started = 0
@@ -72,7 +75,8 @@ class Turns:
         self._unsure = True
         with self.engine.transaction():
             if outcomes:
-                lost = self.engine.settle([outcome.settlement for outcome in outcomes])
+                settlements = [outcome.settlement for outcome in outcomes]
+                lost = settle(self.engine, settlements, self.backend.settings.letter_ttl)
             if begun:
                 self.engine.begin(begun, self.engine.now())
             if free or ahead:
@@ -101,6 +105,7 @@ class Turns:
         if self._unsure:
             self.held.release_unknown()
             self._unsure = False
+        self.contact.keep()
 
     def claim(self, free: int, ahead: int) -> Taken:
         """Claim, inside the turn's transaction, what is run at once and what is run next."""
@@ -130,9 +135,12 @@ class Turns:
             self.ahead.remove(outcome.job)
             if outcome.settlement.state == states.READY:
                 self.lookout.expect(outcome.settlement.visible_at or 0)
-            if outcome.went_back:
+            if outcome.went_back or outcome.settlement.stopped:
                 self.pool.forget(outcome)
-        self.pool.announce([outcome for outcome in outcomes if not outcome.went_back])
+            if outcome.settlement.stopped:
+                self.pool.announce_burial(outcome.settlement)
+        ended = [outcome for outcome in outcomes if not (outcome.went_back or outcome.settlement.stopped)]
+        self.pool.announce(ended)
 
     def lost(self, outcome: Outcome) -> None:
         """Forget a job that somebody else holds now; what came of it is dropped."""

@@ -7,9 +7,9 @@ from django.core.management.base import BaseCommand, CommandError
 
 from ...schema import mismatch
 from ..backends import add_backend, backend_of
-from ..subcommands import bench, purge, requeue, why
+from ..subcommands import bench, cancel, purge, requeue, why
 
-SUBCOMMANDS = {"bench": bench, "purge": purge, "requeue": requeue, "why": why}
+SUBCOMMANDS = {"bench": bench, "cancel": cancel, "purge": purge, "requeue": requeue, "why": why}
 
 
 class Command(BaseCommand):
