@@ -33,6 +33,13 @@ from .settlements import settle
 LONGEST_NAME = 255
 
 
+def checked_name(name: str) -> str:
+    """Return the name of a queue; raise ValueError for what is none."""
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        raise ValueError(f"A queue's name is a text of 1 to {LONGEST_NAME} characters, not {name!r}.")
+    return name
+
+
 class ClaimedJob:
     """A job that was claimed, and the right to settle it: once, and only while nobody else has claimed it since."""
 
@@ -81,11 +88,9 @@ class Queue:
         visibility_timeout: float | timedelta | None = None,
         max_attempts: int | None = None,
     ) -> None:
-        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
-            raise ValueError(f"A queue's name is a text of 1 to {LONGEST_NAME} characters, not {name!r}.")
         given = {"visibility_timeout": visibility_timeout, "max_attempts": max_attempts}
         own = checked({key: value for key, value in given.items() if value is not None}, POLICY, f"Queue({name!r})")
-        self.name = name
+        self.name = checked_name(name)
         self.options = options_for(name, using)
         self.database = using or database_of(self.options)
         self._policy = self.options.policy(name)

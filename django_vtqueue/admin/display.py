@@ -6,16 +6,15 @@ from datetime import datetime
 from inspect import Parameter, signature
 from typing import Any
 
-from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from .. import clock, history, states
+from .. import clock, states
 from ..conf import Options
 from ..encoding import decode, dumps
+from ..engines import backend_options, database_of
 from ..failures import shorten, storable
-from ..ids import shown_worker
 from ..models import DeadLetter, Job
 from ..shown import duration, local, time_of, whole
 from ..tasks import find_task
@@ -33,6 +32,11 @@ def moment(value: datetime | None, text: str = "") -> SafeString | str:
     return format_html(
         '<time datetime="{}" title="{}">{}</time>', here.isoformat(), whole(here), text or time_of(value)
     )
+
+
+def database() -> str:
+    """Return the alias of which the pages show what is in it."""
+    return database_of(backend_options())
 
 
 def task_name(path: str) -> SafeString | str:
@@ -141,47 +145,3 @@ def parameters(task_path: str, task_modules: Sequence[str]) -> list[str]:
         return []
     names = [parameter.name for parameter in found if parameter.kind in POSITIONAL]
     return names[1:] if task.takes_context else names
-
-
-def attempts(entry: Job | DeadLetter) -> SafeString | str:
-    """Return the attempts of a job, the one that runs or succeeded too, as a table."""
-    rows = [row_of(item) for item in history.read(entry.history)]
-    if isinstance(entry, Job) and entry.state != states.READY:
-        rows.append(last_attempt(entry))
-    return render_to_string("vtqueue/attempts.html", {"rows": rows}) if rows else "-"
-
-
-def last_attempt(job: Job) -> dict[str, Any]:
-    """Return the attempt that the history does not have: the one that goes on, or that succeeded."""
-    outcome = _("succeeded") if job.state == states.SUCCESSFUL else word_of(job, clock.now())
-    current = history.Entry(
-        number=history.number(job.history),
-        worker=job.worker_id,
-        started=None if job.started_at is None else clock.to_instant(job.started_at),
-        outcome=outcome,
-    )
-    if job.finished_at is not None:
-        current["ended"] = clock.to_instant(job.finished_at)
-    return row_of(current)
-
-
-def row_of(item: history.Entry) -> dict[str, Any]:
-    """Return an entry of the history for the template; nothing in it is sure to have the right type."""
-    if history.OMITTED in item:
-        return {"omitted": history.count(item)}
-    started, ended = instant(item.get("started")), instant(item.get("ended"))
-    return {
-        "number": cut(item.get("number") or ""),
-        "worker": cut(shown_worker(str(item.get("worker", "")))),
-        "started": "-" if started is None else moment(clock.from_instant(started)),
-        "ended": "-" if ended is None else moment(clock.from_instant(ended)),
-        "duration": "-" if started is None or ended is None else duration(max(ended - started, 0)),
-        "outcome": cut(item.get("outcome", "")),
-        "exception_class": cut(item.get("exception_class", "")),
-        "message": cut(item.get("message", "")),
-        "traceback": cut(item.get("traceback", "")),
-    }
-
-
-def instant(value: object) -> int | None:
-    return value if isinstance(value, int) else None

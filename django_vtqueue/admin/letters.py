@@ -32,7 +32,7 @@ class DeadLetterAdmin(EntryAdmin):
     )
     actions = ("requeue", "delete_selected")
     fieldsets = (
-        (None, {"fields": ("task", "situation", "failure", "died", "arguments")}),
+        (None, {"fields": ("task_link", "situation", "failure", "died", "arguments")}),
         (_("Attempts"), {"fields": ("used", "timeline")}),
         (_("Details"), {"fields": (*DETAILS, "fingerprint")}),
     )
