@@ -1,7 +1,7 @@
 """How stored values are shown: escaped, with what is secret hidden, and whole even where a row was damaged."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from inspect import Parameter, signature
 from typing import Any
@@ -89,20 +89,24 @@ def stored_json(
     return format_html('<pre class="vtq-text">{}</pre>', cut(shown))
 
 
-def searchable(payload: str, options: Options, task_path: str) -> str:
-    """Return a stored payload with what is secret hidden, otherwise as it was stored: what a search may find."""
+def searchable(payload: str, words: Sequence[str], positions: Collection[int]) -> str:
+    """Return a stored payload with what is secret hidden, otherwise as it was stored: what a search may find.
+
+    ``positions``: of the arguments that are secret by the names of the task's parameters.
+    """
     try:
-        value = masked(decode(payload), options.mask)
-        match value:
-            case {"args": list(args)} if task_path:
-                names = parameters(task_path, options.task_modules)
-                value["args"] = [
-                    HIDDEN if number < len(names) and is_secret(names[number], options.mask) else item
-                    for number, item in enumerate(args)
-                ]
+        value = masked(decode(payload), words)
+        if positions and isinstance(value, dict) and isinstance(args := value.get("args"), list):
+            value["args"] = [HIDDEN if number in positions else item for number, item in enumerate(args)]
         return dumps(value)
     except (TypeError, ValueError, RecursionError):
-        return "" if is_secret(payload, options.mask) else payload
+        return "" if is_secret(payload, words) else payload
+
+
+def secret_positions(task_path: str, options: Options) -> set[int]:
+    """Return at which positions a task takes arguments whose names are masked."""
+    names = parameters(task_path, options.task_modules) if task_path else []
+    return {number for number, name in enumerate(names) if is_secret(name, options.mask)}
 
 
 def is_secret(name: str, words: Sequence[str]) -> bool:

@@ -1,6 +1,7 @@
 """Lists of any length: a page is read by key, looks at so many rows at the most, and says how far it has looked."""
 
 import json
+import re
 from functools import cached_property
 from typing import Any
 from uuid import UUID
@@ -22,6 +23,7 @@ from .filters import Filter
 LOOKED_AT = 20_000  # rows for one page
 LOOKED_INTO = 10_000  # rows for one page if their payloads are searched
 COUNTED = 10_000  # rows for a count
+DIGITS, DIGITS_LOOKED_AT = "[0-9a-fA-F]{8,31}", 200_000  # the end of an id, and the ids that are looked at for it
 LONGEST_TEXT = 200  # characters that are searched for
 BACK = 10  # pages to which one can go back, one by one
 AFTER, TRAIL = "after", "back"  # of an address: the key behind which the page begins, and those of the pages before it
@@ -59,6 +61,10 @@ class KeyedList(LeanChangeList):
         self.looked_to: Key | None = None
         if job_id := parse_id(self.sought.text):
             return [Found(job_id.hex, [])]
+        if re.fullmatch(DIGITS, self.sought.text) and not self.after:
+            name = str(self.opts.model_name)
+            if ids := self.engine.ids_ending(name, self.sought.text.lower(), DIGITS_LOOKED_AT, self.list_per_page):
+                return [Found(row_id, []) for row_id in ids]
         found = self.look(self.after, self.size, self.list_per_page + 1)
         if found and found[-1].id is None:
             self.next_key = self.looked_to = found.pop().key
@@ -75,6 +81,11 @@ class KeyedList(LeanChangeList):
     def size(self) -> int:
         """How many rows are looked at for a page."""
         return LOOKED_INTO if self.sought.text else LOOKED_AT
+
+    @cached_property
+    def secrets(self) -> dict[str, set[int]]:
+        """Which arguments of a task are secret; asked for once for each, for many rows are of the same task."""
+        return {}
 
     @cached_property
     def sought(self) -> Sought:
@@ -95,8 +106,10 @@ class KeyedList(LeanChangeList):
 
     def fits(self, found: Found) -> bool:
         """Return whether the text sought is in a payload as it is shown: a search must not find what is hidden."""
-        options = backend_options(self.root_queryset.db)
-        shown = display.searchable(found.payload or "", options, found.task_path or "")
+        options, path = backend_options(self.root_queryset.db), found.task_path or ""
+        if path not in self.secrets:
+            self.secrets[path] = display.secret_positions(path, options)
+        shown = display.searchable(found.payload or "", options.mask, self.secrets[path])
         return in_json(self.sought.text).lower() in shown.lower()
 
     # -- what the template asks for ------------------------------------------------------------------------------------

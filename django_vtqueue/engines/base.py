@@ -225,6 +225,10 @@ class Engine(ABC):
         """Look at the next ``size`` dead letters, the newest death first; see list_jobs."""
 
     @abstractmethod
+    def ids_ending(self, table: str, digits: str, size: int, limit: int) -> list[str]:
+        """Return the newest ids that end with ``digits``, out of ``size``."""
+
+    @abstractmethod
     def names(self, table: str, column: str, limit: int) -> list[str]:
         """Return the first distinct values of a column that has an index: of all dead letters, of unfinished jobs."""
 

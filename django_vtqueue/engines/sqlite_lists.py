@@ -189,6 +189,17 @@ NAMES = {
 }
 
 
+# The ids alone are in the index.
+IDS_ENDING = {
+    table: f"""
+SELECT json_group_array(id) FROM (
+    SELECT id FROM (SELECT id FROM vtqueue_{table} ORDER BY id DESC LIMIT :slice)
+    WHERE substr(id, -:length) = :digits LIMIT :limit
+)"""
+    for table in ("job", "deadletter")
+}
+
+
 class SQLiteLists(SQLiteConnection):
     """What of an Engine is about lists."""
 
@@ -228,6 +239,10 @@ class SQLiteLists(SQLiteConnection):
             "slice": size,
         }
         return self._found(LETTERS[group_of(sought), bool(sought.text)], values, limit, fits)
+
+    def ids_ending(self, table: str, digits: str, size: int, limit: int) -> list[str]:
+        values = {"digits": digits, "length": len(digits), "slice": size, "limit": limit}
+        return self._list(IDS_ENDING[table], values)
 
     def names(self, table: str, column: str, limit: int) -> list[str]:
         return self._list(NAMES[table, column], {"limit": limit})

@@ -16,7 +16,7 @@ __all__ = ["full", "table"]
 SLICE = 500
 VALUES: dict[str, Any] = {
     **dict.fromkeys(("queue_name", "task_path", "worker_id", "exception_class", "fingerprint", "acknowledged")),
-    **{"text": "%none%", "in_payload": "%none%", "digits": "", "word": "none", "now": at(0), "slice": SLICE},
+    **{"text": "%none%", "in_payload": "%none%", "digits": "123456", "word": "none", "now": at(0), "slice": SLICE},
     **{
         "first_id": "",
         "end_id": "g",
@@ -29,6 +29,7 @@ VALUES: dict[str, Any] = {
     **dict.fromkeys(("raw", "priority", "visible_at")),
     "levels": json.dumps([[priority, raw, lists.EARLIEST] for priority in range(3, -4, -1) for raw in (0, 1)]),
     "end": "",
+    "length": 6,
 }
 HELD = {"holder": "", "after": 0}
 QUEUE = {"queue_name": "q0"}
@@ -45,6 +46,7 @@ STATEMENTS = {
     **{f"count {name}": (sql, OF_WALK[name], INDEXES[name]) for name, sql in lists.COUNTS.items()},
     **{f"levels {name}": (sql, OF_WALK[name], INDEXES[name]) for name, sql in lists.LEVELS.items()},
     **{f"letters {name} {text}": (sql, {}, lists.GROUPS[name][0]) for (name, text), sql in lists.LETTERS.items()},
+    **{f"ids {table}": (sql, {}, "sqlite_autoindex") for table, sql in lists.IDS_ENDING.items()},
     **{f"names {table} {column}": (sql, {}, "vtqueue") for (table, column), sql in lists.NAMES.items()},
 }
 

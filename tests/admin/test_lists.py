@@ -161,6 +161,17 @@ def test_search_in_arguments(admin_client: Client) -> None:
         assert listed(admin_client, "deadletter", q=term) == {dead.pk}
 
 
+def test_the_end_of_an_id_is_found_far_back(admin_client: Client) -> None:
+    """The digits that the log shows are sought further back than any other text; then in the arguments too."""
+    old, dead = job(), letter()
+    for _ in range(20):
+        job(), letter()
+    assert listed(admin_client, q=f"…{old.pk.hex[-8:]}") == {old.pk}
+    assert listed(admin_client, "deadletter", q=dead.pk.hex[-8:].upper()) == {dead.pk}
+    named = job(payload='{"args":["deadbeef01"],"kwargs":{}}')
+    assert listed(admin_client, q="deadbeef01") == {named.pk}
+
+
 SECRETS = {
     "by name": ({"args": [], "kwargs": {"card_token": "s3cret-1", "amount": 7}}, "amount"),
     "by position": ({"args": ["s3cret-1", 4242], "kwargs": {}}, "4242"),
