@@ -13,8 +13,7 @@ from .failures import storable
 from .ids import parse_id
 from .jobs import cancelled
 from .models import UNFINISHED, Job
-from .publishing import checked_priority
-from .queue import checked_name
+from .publishing import checked_priority, checked_queue_name
 
 LONGEST_NAME = 150  # characters of who cancels a job
 
@@ -59,7 +58,7 @@ def move(job_ids: Iterable[UUID | str], queue_name: str, using: str | None = Non
     were moved; one that is there already, or whose unique key an unfinished job of that queue has, is left out. Raises
     ValueError for what is no name of a queue.
     """
-    queue_name, options = checked_name(queue_name), backend_options(using)
+    queue_name, options = checked_queue_name(queue_name), backend_options(using)
     database = using or database_of(options)
     ids = [job_id for given in job_ids if (job_id := parse_id(given))]
     taken = Job.objects.using(database).filter(UNFINISHED, queue_name=queue_name, unique_key=OuterRef("unique_key"))

@@ -13,6 +13,7 @@ from .exceptions import PayloadTooLarge
 from .jobs import NewJobs
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
+LONGEST_NAME = 255
 
 
 def store(new: NewJobs, database: str, options: Options) -> None:
@@ -44,6 +45,13 @@ def visible_from(now: int, publish_at: datetime | timedelta | None, delay: float
             raise ValueError("publish_at is a naive datetime while USE_TZ is on; use timezone.make_aware() on it.")
         return max(clock.to_instant(publish_at), now)
     return now + max(clock.microseconds(delay), 0) if delay is not None else now
+
+
+def checked_queue_name(name: str) -> str:
+    """Return ``name``; raise ValueError if no queue can be called so."""
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        raise ValueError(f"A queue's name is a text of 1 to {LONGEST_NAME} characters, not {name!r}.")
+    return name
 
 
 def checked_priority(priority: int) -> int:

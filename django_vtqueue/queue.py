@@ -27,17 +27,8 @@ from .exceptions import LeaseLost
 from .failures import MAX_MESSAGE, Failure, describe, shorten, storable
 from .ids import new_id, parse_id, process_worker_id
 from .jobs import HeldJob, NewJobs, Scope, Settlement, failed, released, succeeded
-from .publishing import checked_priority, store, visible_from
+from .publishing import checked_priority, checked_queue_name, store, visible_from
 from .settlements import settle
-
-LONGEST_NAME = 255
-
-
-def checked_name(name: str) -> str:
-    """Return the name of a queue; raise ValueError for what is none."""
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
-        raise ValueError(f"A queue's name is a text of 1 to {LONGEST_NAME} characters, not {name!r}.")
-    return name
 
 
 class ClaimedJob:
@@ -88,9 +79,9 @@ class Queue:
         visibility_timeout: float | timedelta | None = None,
         max_attempts: int | None = None,
     ) -> None:
+        self.name = checked_queue_name(name)
         given = {"visibility_timeout": visibility_timeout, "max_attempts": max_attempts}
         own = checked({key: value for key, value in given.items() if value is not None}, POLICY, f"Queue({name!r})")
-        self.name = checked_name(name)
         self.options = options_for(name, using)
         self.database = using or database_of(self.options)
         self._policy = self.options.policy(name)

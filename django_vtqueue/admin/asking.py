@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import django
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -14,10 +15,10 @@ from django.utils.translation import gettext_lazy
 
 from ..engines import backend_options, engine_for
 from ..models import Job
-from ..publishing import MAX_PRIORITY, MIN_PRIORITY
-from ..queue import LONGEST_NAME
+from ..publishing import LONGEST_NAME, MAX_PRIORITY, MIN_PRIORITY
 
 CHOICES = 100  # names that are offered
+CRUMBS = "vtqueue/crumbs_as_list.html" if django.VERSION >= (6, 1) else "vtqueue/crumbs.html"
 PRIORITY_HELP = gettext_lazy("A whole number from -100 to 100; higher ones run first.")
 
 
@@ -99,15 +100,20 @@ def ask(
     model_admin: "admin.ModelAdmin[Job]", request: HttpRequest, queryset: QuerySet[Job], form: forms.Form
 ) -> TemplateResponse:
     """Return the page that shows the form, and the rows that it is about."""
-    context = {
+    about = {"rows": queryset, "action": request.POST["action"], "page": "page" in request.POST}
+    return form_page(model_admin, request, form, checkbox=ACTION_CHECKBOX_NAME, **about)
+
+
+def form_page(
+    model_admin: "admin.ModelAdmin[Job]", request: HttpRequest, form: forms.Form, **context: Any
+) -> TemplateResponse:
+    """Return the page of a form, with what else is in its context."""
+    own = {
         **model_admin.admin_site.each_context(request),
         "title": form.title,  # type: ignore[attr-defined]
         "opts": model_admin.opts,
+        "crumbs": CRUMBS,
         "form": form,
-        "rows": queryset,
-        "action": request.POST["action"],
-        "page": "page" in request.POST,
-        "checkbox": ACTION_CHECKBOX_NAME,
         "media": model_admin.media + form.media,
     }
-    return TemplateResponse(request, "vtqueue/ask.html", context)
+    return TemplateResponse(request, "vtqueue/ask.html", {**own, **context})

@@ -13,7 +13,6 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -27,7 +26,7 @@ from ..models import Job
 from ..publishing import MAX_PRIORITY, MIN_PRIORITY
 from ..tasks import find_task, loaded_tasks
 from . import display
-from .asking import PRIORITY_HELP, QueueField, Suggestions
+from .asking import PRIORITY_HELP, QueueField, Suggestions, form_page
 
 ROWS = 8  # of the field for the arguments
 
@@ -177,14 +176,7 @@ def enqueue_view(model_admin: "admin.ModelAdmin[Job]", request: HttpRequest) -> 
     if form.is_valid() and (job_id := enqueued(request, form)):
         model_admin.message_user(request, _("The job was enqueued."))
         return HttpResponseRedirect(page_of(model_admin, request, job_id))
-    context = {
-        **model_admin.admin_site.each_context(request),
-        "title": form.title,
-        "opts": model_admin.opts,
-        "form": form,
-        "media": model_admin.media + form.media,
-    }
-    return TemplateResponse(request, "vtqueue/ask.html", context)
+    return form_page(model_admin, request, form)
 
 
 def beginning(model_admin: "admin.ModelAdmin[Job]", request: HttpRequest) -> dict[str, Any]:

@@ -136,7 +136,7 @@ class StateFilter(Filter):
         first, *others = super().choices(changelist)
         yield first
         for (word, label), choice in zip(self.lookup_choices, others, strict=True):
-            if word in changelist.counts:
-                rows, more = changelist.counts[word]
+            rows, more = changelist.counts.get(word, (0, True))
+            if rows or not more:
                 choice["display"] = f"{label} ({rows:,}{'+' if more else ''})"
             yield choice

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from .. import clock
 from ..engines import Engine, backend_options, engine_for
@@ -33,6 +33,9 @@ LARGEST = 2**63  # of a number in a key
 class KeyedList(LeanChangeList):
     """A list whose pages begin behind a key; its filters say what is sought, and select nothing themselves."""
 
+    looked: Any
+    looked_back: Any
+
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[Any]:
         """Return all rows: an action is for those selected by id, whatever they have become meanwhile."""
         for name in (AFTER, TRAIL):
@@ -51,7 +54,7 @@ class KeyedList(LeanChangeList):
         rows = self.queryset.in_bulk([UUID(item.id) for item in found])
         self.result_list = [rows[pk] for item in found if (pk := UUID(item.id)) in rows]
         self.result_count = len(self.result_list)
-        self.show_full_result_count, self.full_result_count = False, None
+        self.show_full_result_count, self.full_result_count = False, self.result_count
         self.show_admin_actions = bool(self.result_list)
         self.can_show_all = self.multi_page = False
 
@@ -131,12 +134,10 @@ class KeyedList(LeanChangeList):
         """How far the page has looked, if there is more behind it that it did not look at."""
         if not self.looked_to:
             return ""
-        number = f"{self.size:,}"
-        instant = self.time_of_key(self.looked_to)
+        number, instant = f"{self.size:,}", self.time_of_key(self.looked_to)
         if instant is None:
-            return _("Looked at %(number)s rows.") % {"number": number}
-        time = time_of(clock.from_instant(instant))
-        return _("Looked at %(number)s rows, back to %(time)s.") % {"number": number, "time": time}
+            return str(self.looked % {"number": number})
+        return str(self.looked_back % {"number": number, "time": time_of(clock.from_instant(instant))})
 
     def _link(self, after: Key | None, trail: list[Key | None]) -> str:
         parameters = {AFTER: json.dumps(after) if after else None, TRAIL: json.dumps(trail) if trail else None}
@@ -145,6 +146,9 @@ class KeyedList(LeanChangeList):
 
 class JobList(KeyedList):
     """Jobs, the newest first; those that wait in the order of the claim."""
+
+    looked = gettext_lazy("Looked at %(number)s jobs.")
+    looked_back = gettext_lazy("Looked at %(number)s jobs, back to %(time)s.")
 
     def look(self, after: Key | None, size: int, limit: int) -> list[Found]:
         return self.engine.list_jobs(self.sought, after, size, limit, self.engine.now(), self.fits)
@@ -162,6 +166,9 @@ class JobList(KeyedList):
 
 class LetterList(KeyedList):
     """Dead letters, the newest death first."""
+
+    looked = gettext_lazy("Looked at %(number)s dead letters.")
+    looked_back = gettext_lazy("Looked at %(number)s dead letters, back to %(time)s.")
 
     def look(self, after: Key | None, size: int, limit: int) -> list[Found]:
         return self.engine.list_letters(self.sought, after, size, limit, self.fits)

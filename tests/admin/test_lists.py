@@ -107,7 +107,7 @@ def test_a_page_looks_at_so_many_rows_and_says_so(admin_client: Client) -> None:
     for _ in range(17):
         job()
     response = admin_client.get(JOBS + "?queue_name=rare")
-    assert "Looked at 8 rows, back to" in text(response.content.decode())
+    assert "Looked at 8 jobs, back to" in text(response.content.decode())
     assert "Look further" in response.content.decode()
     assert walked(admin_client, JOBS, "?queue_name=rare") == [[], [], rare[::-1]]
 
