@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from django_vtqueue.engines import sqlite_lists as lists
+from django_vtqueue.engines import sqlite_walks as lists
+from django_vtqueue.engines.sqlite_lists import EARLIEST
 
 from ..fake_clock import at
 from ..test_plans import full, plan, table, work
@@ -22,12 +23,12 @@ VALUES: dict[str, Any] = {
         "end_id": "g",
         "holder": "",
         "after": "g",
-        "since": lists.EARLIEST,
+        "since": EARLIEST,
         "died_at": b"",
         "limit": 100,
     },
     **dict.fromkeys(("raw", "priority", "visible_at")),
-    "levels": json.dumps([[priority, raw, lists.EARLIEST] for priority in range(3, -4, -1) for raw in (0, 1)]),
+    "levels": json.dumps([[priority, raw, EARLIEST] for priority in range(3, -4, -1) for raw in (0, 1)]),
     "end": "",
     "length": 6,
 }
