@@ -525,14 +525,15 @@ def snapshot() -> Any:
 
 @pytest.mark.parametrize("allowed", [None, *ACTIONS.values()])
 def test_each_action_has_its_permission(client_with: Callable[..., Client], allowed: str | None) -> None:
-    """Who may only look is offered no action; a permission offers its own. A forged POST of another changes nothing."""
+    """Who may only look is offered no action; a permission offers its own. A forged POST of another is refused."""
     client = client_with(*([allowed] if allowed else []))
     rows = {"job": job("scheduled"), "deadletter": letter()}
     for (model, action), permission in ACTIONS.items():
         listing = client.get(reverse(f"admin:vtqueue_{model}_changelist")).content.decode()
         assert (f'<option value="{action}">' in listing) == (permission == allowed)
         before = snapshot()
-        act(client, action, rows[model], post="yes")
+        answer = act(client, action, rows[model], post="yes")
+        assert (answer.status_code == 403) == (permission != allowed)
         assert (snapshot() == before) == (permission != allowed)
         rows = {"job": job("scheduled"), "deadletter": letter()}
 

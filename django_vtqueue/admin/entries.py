@@ -7,6 +7,7 @@ from uuid import UUID
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import DELETION, LogEntry
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -96,7 +97,12 @@ class EntryAdmin(ReadOnlyAdmin):
         return timeline(entry)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """An action is for the rows that were selected on a page: nobody has counted all, nor seen them."""
+        """An action is for the rows that were selected on a page: nobody has counted all, nor seen them.
+
+        Raise PermissionDenied for one that was not offered.
+        """
+        if request.POST.get("action") in set(self.actions or ()) - self.get_actions(request).keys():
+            raise PermissionDenied
         posted = request.POST.copy()
         posted.pop("select_across", None)
         request.POST = posted  # type: ignore[assignment]

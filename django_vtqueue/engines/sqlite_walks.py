@@ -1,4 +1,4 @@
-"""The statements of the lists that people look at, on SQLite: jobs and dead letters in the order of an index, a slice at a time.
+"""The statements of lists on SQLite: jobs and dead letters in the order of an index, a slice at a time.
 
 A walk is the FROM of a statement: rows in the order of an index, from a key on. The LIMIT stands inside, around the
 walk, and what is sought outside: so a slice of rows is looked at and no more, whatever matches, and no more of it than

@@ -179,5 +179,6 @@ def test_each_has_its_permission(client_with: Callable[..., Client], allowed: st
         assert (f'<option value="{action}">' in listing) == (permission == allowed)
         assert (button in page(client, row)) == (permission == allowed)
         before = snapshot()
-        act(client, action, row, post="yes", priority="9", queue_name="mail")
+        answer = act(client, action, row, post="yes", priority="9", queue_name="mail")
+        assert (answer.status_code == 403) == (permission != allowed)
         assert (snapshot() == before) == (permission != allowed)
