@@ -18,15 +18,17 @@ from .settlements import LetterTTL, settle
 
 @dataclass(slots=True)
 class Taken:
-    """What a claim took; ``buried``: expired jobs without an attempt left, or asked to stop, now dead letters.
-
-    ``all``: there was no more to take.
-    """
+    """What a claim took; ``endings``: what became of the attempts of former holders. ``all``: there was no more."""
 
     worker_id: str
     rows: list[Due] = field(default_factory=list)
-    buried: list[Settlement] = field(default_factory=list)
+    endings: list[Settlement] = field(default_factory=list)
     all: bool = False
+
+    @property
+    def buried(self) -> list[Settlement]:
+        """Jobs without an attempt left, or asked to stop: they are dead letters now."""
+        return [ending for ending in self.endings if ending.state == states.FAILED]
 
 
 def take(
@@ -52,7 +54,7 @@ def take(
     taken = Taken(worker_id, all=len(rows) + len(further) == len(due) < limit + ahead)
     endings = end_former(engine, rows, worker_id, now, letter_ttl)
     dead = {rowid for rowid, ending in endings.items() if ending.state == states.FAILED}
-    taken.buried = [endings[rowid] for rowid in dead]
+    taken.endings = list(endings.values())
     taken.rows = [row for row in rows if row.rowid not in dead]
     if taken.rows:
         engine.lease([row.rowid for row in taken.rows], worker_id, now, lease_us)

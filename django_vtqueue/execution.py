@@ -176,7 +176,7 @@ class Execution:
 
     def failed(self, error: BaseException) -> Outcome:
         """Return the outcome of a call that raised ``error``: another attempt, or the end."""
-        if isinstance(error, Cancelled) and not error.args:
+        if type(error) is Cancelled and not error.args:
             error.args = (cancellation(self.job.asked_by),)
         try:
             delay = self.delay_after(error)

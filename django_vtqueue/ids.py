@@ -14,15 +14,14 @@ def new_id() -> str:
     return f"{milliseconds:012x}7{fraction:03x}{tail:016x}"
 
 
+def first_id(instant: int) -> str:
+    """Return what no id made before the millisecond of an instant reaches, and every one made from it on exceeds."""
+    return f"{max(instant, 0) // 1000:012x}".ljust(32, "0")
+
+
 def new_uuid() -> UUID:
     """Return a new id as the models have it."""
     return UUID(new_id())
-
-
-def first_id(instant: int) -> str:
-    """Return the lowest id that is made from an instant (microseconds) on."""
-    milliseconds, rest = divmod(max(instant, 0), 1000)
-    return f"{milliseconds:012x}7{(rest * 1000 << 12) // 1_000_000:03x}{0:016x}"
 
 
 def instant_of(job_id: str) -> int:

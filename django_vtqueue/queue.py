@@ -27,6 +27,7 @@ from .exceptions import LeaseLost
 from .failures import MAX_MESSAGE, Failure, describe, shorten, storable
 from .ids import new_id, parse_id, process_worker_id
 from .jobs import HeldJob, NewJobs, Scope, Settlement, failed, released, succeeded
+from .pauses import pause, resume
 from .publishing import checked_priority, checked_queue_name, store, visible_from
 from .settlements import settle
 
@@ -239,6 +240,19 @@ class Queue:
     def purge(self) -> int:
         """Delete every job of the queue that nobody holds, scheduled ones too; return how many."""
         return self._engine.purge(self.name, self._engine.now())
+
+    def pause(self, reason: str = "", until: datetime | timedelta | float | None = None, *, by: str = "") -> None:
+        """Have nobody claim a job of this name, payload or task, until it is resumed; what is held goes on to its end.
+
+        ``until``: a moment, or a duration (seconds or a timedelta) from now, at which the pause ends by itself.
+        ``reason``, and ``by`` whom: for people. Pausing a paused queue replaces all of that. Raises ValueError for
+        values that are not allowed, as a moment that is over.
+        """
+        pause(self.name, reason=reason, until=until, by=by, using=self.database)
+
+    def resume(self) -> bool:
+        """End the pause and wake the workers; return whether the queue was paused."""
+        return resume(self.name, using=self.database)
 
     def run(self, handler: Callable[[ClaimedJob], Any], *, stop: Event | None = None) -> None:
         """Claim jobs for ever and call ``handler`` with each; its lease is kept up while it is being handled.

@@ -8,7 +8,8 @@ from .engines import options_for
 from .failures import shorten
 from .ids import shown_worker
 from .models import DeadLetter, Job, WorkerProcess
-from .presence import SILENCE, live_workers, serves
+from .pauses import paused, sentence
+from .presence import QUIET, SILENCE, STOP, live_workers, serves
 from .shown import duration, time_of
 
 LONGEST = 200  # characters of an error's message
@@ -79,8 +80,10 @@ def held(job: Job, left: int, now: int) -> str:
 
 
 def takers(job: Job, now: int) -> str:
-    """Return who could take a job that is due."""
+    """Return who could take a job that is due, or that nobody may."""
     database = str(job._state.db)
+    if pause := paused(database, now).get(job.queue_name):
+        return sentence(pause)
     if not job.task_path and not options_for(job.queue_name, database).policy(job.queue_name).handler:
         return _("a raw payload in a queue without a handler: your own code claims it")
     alive = live_workers(database, now)
@@ -90,6 +93,11 @@ def takers(job: Job, now: int) -> str:
     if not serving:
         values = {"queue": job.queue_name, "workers": listed(alive, queues=True)}
         return _("no live worker serves '%(queue)s' (%(workers)s)") % values
+    serving = [worker for worker in serving if worker.asked_to not in (QUIET, STOP)]
+    if not serving:
+        return _("every live worker that serves '%(queue)s' was asked to be quiet or to stop") % {
+            "queue": job.queue_name
+        }
     free = [worker for worker in serving if slots_in_use(worker) < worker.slots]
     if free:
         return _("next for a free slot of %(workers)s") % {"workers": listed(free)}

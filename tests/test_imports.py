@@ -18,17 +18,17 @@ PACKAGE = ROOT / "django_vtqueue"
 # From the bottom to the top: a module imports its own layer and those below it. ``__init__`` is the door, in no layer.
 LAYERS = {
     # plain values and arithmetic; the wall clock is read in one place, so that all else can be given a time
-    "pure": "clock conf encoding exceptions failures history ids jobs limits listing retry shown states",
+    "pure": "clock conf counts encoding exceptions failures histograms history ids jobs limits listing retry shown "
+    "states",
     # what is stored, for the ORM, the admin and migrations
     "tables": "fields migrations models",
     # the SQL that differs from database to database, each statement whole
     "engines": "engines",
     # the primitive, and what else needs nothing but the tables: who is alive, who is woken, what is paused or dead
-    "queue": (
-        "bells claims consumer control home letters pauses presence publishing queue repair schema settlements why"
-    ),
+    "queue": "bells claims consumer control criteria home letters pauses presence publishing queue repair schema "
+    "settlements standstills throughput why",
     # Django's Tasks on top of the primitive
-    "tasks": "backend compat configuration context results tasks",
+    "tasks": "backend compat configuration context requeueing results tasks",
     # what runs
     "worker": "execution hygiene transactional worker",
     # what a user touches

@@ -9,10 +9,11 @@ from uuid import UUID
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.utils import timezone
 from pytest_django import Settings
 
 from django_vtqueue import Queue
-from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.models import DeadLetter, Job, Requeue, WorkerProcess
 from tests.project import tasks
 
 pytestmark = pytest.mark.django_db
@@ -207,6 +208,34 @@ def test_requeue_where_the_unique_key_is_taken() -> None:
 # -- both -----------------------------------------------------------------------------------------------------------
 
 
+def test_requeue_of_many() -> None:
+    """All of a queue, a task, an exception go in the background, as slowly as asked for; a dry run says how many."""
+    dead(), dead(), dead("other")
+    assert vtqueue("requeue", "--all", "--dry-run") == "3 dead letters would be requeued.\n"
+    assert vtqueue("requeue", "--queue", "other", "--exception", "nack", "--dry-run").startswith("1 dead letter would")
+    assert not Requeue.objects.exists()
+    said = vtqueue("requeue", "--queue", "letters", "--rate", "50", "--canary")
+    run = Requeue.objects.get()
+    assert said == f"2 dead letters will be requeued by the workers of queue 'letters': {run.pk}\n"
+    assert (run.rate, run.state, run.criteria.partition(",")[0]) == (50, "canary", '{"queue_name": "letters"')
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--all", ID], "Give the IDs"),
+        ([ID, "--rate", "5"], "--rate, --canary"),
+        (["--all", "--rate", "0"], "rate is 0"),
+        (["--task", "shop.tasks.gone"], "There is no such dead letter"),
+    ],
+)
+def test_requeue_of_many_that_makes_no_sense(arguments: list[str], why: str) -> None:
+    """Ids and a description, a rate for single ones, a rate below one, or nothing that matches: the command says so."""
+    dead()
+    assert why in refusal("requeue", *arguments)
+    assert DeadLetter.objects.count() == 1
+
+
 @pytest.mark.parametrize("arguments", [[], ["nothing"], ["requeue"]])
 def test_a_command_line_that_is_none(arguments: list[str]) -> None:
     """A missing or unknown subcommand, and a missing id, are errors of the command line."""
@@ -224,3 +253,31 @@ def test_without_tables(sqlite_file: str, settings: Settings) -> None:
     settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {"database": sqlite_file}}}
     call_command("migrate", "vtqueue", "zero", database=sqlite_file, verbosity=0)
     assert "run: python manage.py migrate vtqueue --database file" in refusal("purge", "--all")
+
+
+def worker(name: str) -> WorkerProcess:
+    """Make the row of a worker."""
+    now = timezone.now()
+    return WorkerProcess.objects.create(worker_id=name, host="h", pid=1, slots=4, started_at=now, heartbeat_at=now)
+
+
+def test_workers_are_asked_by_the_names_of_the_log() -> None:
+    """Workers are named by host and pid, or by their whole id; the others are left alone."""
+    workers = [worker(name) for name in ("web1:1:aa", "web1:2:bb", "web2:1:cc")]
+
+    def words() -> list[str]:
+        return [WorkerProcess.objects.get(pk=row.pk).asked_to for row in workers]
+
+    assert vtqueue("quiet", "web1:1", "web2:1:cc") == "asked web1:1 to be quiet\nasked web2:1 to be quiet\n"
+    assert words() == ["quiet", "", "quiet"]
+    assert vtqueue("quiet", "--end", "web2:1") == "asked web2:1 to work\n"
+    assert vtqueue("stop", "web1:2") == "asked web1:2 to stop\n"
+    assert words() == ["quiet", "stop", ""]
+
+
+def test_all_workers_are_there_or_none_is_asked() -> None:
+    """A name that no worker has is an error that says which there are, and then nobody is asked."""
+    assert refusal("stop", "web1:1") == "There is no worker web1:1. Workers: none."
+    worker("web1:1:aa")
+    assert refusal("stop", "web1:1", "web9:9") == "There is no worker web9:9. Workers: web1:1."
+    assert WorkerProcess.objects.get().asked_to == ""

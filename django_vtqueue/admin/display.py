@@ -82,9 +82,9 @@ def stored_json(
             value = named(value, task_path, task_modules)
         shown = json.dumps(masked(value, words), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
-        shown = HIDDEN if is_secret(text, words) else text
+        shown = unreadable(text, words)
         return format_html(
-            '<p class="vtq-damaged">{}</p><pre class="vtq-text">{}</pre>', _("Not readable as JSON:"), cut(shown)
+            '<p class="vtq-damaged">{}</p><pre class="vtq-text">{}</pre>', _("Not readable as JSON:"), shown
         )
     return format_html('<pre class="vtq-text">{}</pre>', cut(shown))
 
@@ -112,6 +112,11 @@ def secret_positions(task_path: str, options: Options) -> set[int]:
 def is_secret(name: str, words: Sequence[str]) -> bool:
     """Return whether what has this name is hidden."""
     return any(word.lower() in name.lower() for word in words)
+
+
+def unreadable(text: str, words: Sequence[str]) -> str:
+    """Return stored text that is no JSON, unless it names what is masked."""
+    return HIDDEN if is_secret(text, words) else cut(text)
 
 
 def cut(value: object) -> str:

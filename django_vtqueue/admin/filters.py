@@ -6,6 +6,7 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from .. import clock, states
@@ -40,7 +41,10 @@ class Filter(admin.SimpleListFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         names = self.names(database_of(backend_options()), model_admin.opts.model_name)
-        return [(name, self.label(name)) for name in sorted({*names, self.value() or ""} - {""})]
+        chosen = self.value()
+        return [
+            (name, self.label(name)) for name in sorted({*names} - {""} | ({chosen} if chosen is not None else set()))
+        ]
 
     def names(self, database: str, model_name: str) -> list[str]:
         """Return the values that one can choose."""
@@ -54,7 +58,7 @@ class Filter(admin.SimpleListFilter):
 
     def asked(self, now: int) -> dict[str, Any]:
         """Return what is sought, by the names of listing.Sought."""
-        return {str(self.parameter_name): value} if (value := self.value()) else {}
+        return {} if (value := self.value()) is None else {str(self.parameter_name): value}
 
 
 class QueueFilter(Filter):
@@ -68,9 +72,12 @@ class QueueFilter(Filter):
 
 
 class TaskFilter(Filter):
-    """Dead letters by task."""
+    """Dead letters by task; an empty one is that of raw payloads."""
 
     title, parameter_name = _("task"), "task_path"
+
+    def label(self, name: str) -> str:
+        return name or gettext("(raw payload)")
 
 
 class JobTaskFilter(TaskFilter):
@@ -96,15 +103,6 @@ class WorkerFilter(Filter):
 
     def label(self, name: str) -> str:
         return shown_worker(name)
-
-
-class FingerprintFilter(Filter):
-    """Dead letters by the fingerprint of their error: nothing to choose, links bring one along."""
-
-    title, parameter_name = _("fingerprint"), "fingerprint"
-
-    def names(self, database: str, model_name: str) -> list[str]:
-        return []
 
 
 class PeriodFilter(Filter):

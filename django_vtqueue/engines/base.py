@@ -5,11 +5,12 @@ decides anything: which jobs are due, and what becomes of one, is said by the ca
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 
-from ..jobs import Due, HeldJob, Key, NewJobs, Place, Progress, Scope, Settlement, StoredJob
+from ..counts import Counts
+from ..jobs import Due, HeldJob, Key, LetterGroup, NewJobs, Place, Progress, Scope, Settlement, StoredJob
 from ..listing import Count, Fits, Found, Sought
 from ..listing import Key as ListKey
 
@@ -94,12 +95,16 @@ class Engine(ABC):
 
     @abstractmethod
     def earliest(self, scopes: Iterable[Scope]) -> int | None:
-        """Return the earliest ``visible_at``, past or future, of the unfinished jobs in scope; None without any."""
+        """Return from when on, past or future, the earliest of the unfinished jobs in scope may be claimed.
+
+        That is its ``visible_at``, or the end of its queue's pause if that is later. None if there is no such job.
+        """
 
     @abstractmethod
     def due(self, scope: Scope, limit: int, now: int, resumed_at: int) -> list[Due]:
         """Return the first ``limit`` due rows of a scope, by priority, then by time, then in the order of insertion.
 
+        None of a queue that is paused at ``now``, as this transaction sees it, and none of its rows is looked at.
         Expired rows count only from a third of their lease after ``resumed_at``: a holder that was stopped together
         with us (a long lock, a suspended machine) must be able to renew first.
         """
@@ -167,8 +172,49 @@ class Engine(ABC):
         """Return the rows that a worker holds."""
 
     @abstractmethod
-    def requeue(self, letter_ids: Sequence[str], now: int) -> set[str]:
-        """Move dead letters back into their queue with a fresh budget; return the ids that could be moved."""
+    def requeue(
+        self,
+        letter_ids: Sequence[str],
+        now: int,
+        by: str = "",
+        *,
+        queue_name: str | None = None,
+        priority: int | None = None,
+    ) -> set[str]:
+        """Move dead letters back into their queue (or into ``queue_name``) with a fresh budget, and write into their
+        histories who did it; return the ids that could be moved.
+        """
+
+    @abstractmethod
+    def letter_groups(
+        self,
+        *,
+        queue_name: str | None = None,
+        task_path: str | None = None,
+        exception_class: str | None = None,
+        since: int,
+        until: int,
+        limit: int,
+        count: int,
+    ) -> list[LetterGroup]:
+        """Return the groups of the dead letters that are meant, of the first ``limit`` groups of all.
+
+        No more than ``count`` letters of each are counted.
+        """
+
+    @abstractmethod
+    def letter_deaths(
+        self, groups: Sequence[LetterGroup], slots: int, *, queue_name: str | None, since: int, until: int
+    ) -> list[list[int]]:
+        """Return, for each group, how many of its letters died in each of ``slots`` equal parts of a time."""
+
+    @abstractmethod
+    def letter_tracebacks(self, letter_ids: Sequence[str]) -> dict[str, str]:
+        """Return the traceback of each letter's last attempt, as far as there is one."""
+
+    @abstractmethod
+    def letter_queues(self, limit: int) -> list[str]:
+        """Return the names of up to ``limit`` queues that have dead letters."""
 
     @abstractmethod
     def purge(self, queue_name: str, now: int) -> int:
@@ -180,7 +226,29 @@ class Engine(ABC):
 
     @abstractmethod
     def prune(self, now: int, limit: int) -> int:
-        """Delete up to ``limit`` finished jobs and dead letters that were kept for long enough; return how many."""
+        """Delete up to ``limit`` finished jobs, and dead letters, that were kept for long enough, and the pauses that
+        have ended; return how many rows.
+        """
+
+    @abstractmethod
+    def tally(self, worker_id: str, counts: Mapping[tuple[int, str], Counts]) -> None:
+        """Store what a worker has counted, by minute and queue, in the place of what it stored of them before."""
+
+    @abstractmethod
+    def counts(self, first: int, last: int) -> list[tuple[int, str, int, int, int, str, str]]:
+        """Return what workers stored of the minutes from ``first`` to ``last``: the minute, the queue, the numbers of
+        Counts, and its histograms as they were stored; without rows whose numbers somebody damaged.
+        """
+
+    @abstractmethod
+    def prune_counts(self, before: int, limit: int) -> int:
+        """Delete counts of minutes before an instant, the oldest first: ``limit`` of them, and what else there is of
+        the last of these minutes; return how many.
+        """
+
+    @abstractmethod
+    def arrivals(self, since: int, until: int, limit: int) -> dict[str, int]:
+        """Return how many jobs and dead letters of each queue have an id made in that time; look at ``limit`` only."""
 
     @abstractmethod
     def stamped_ahead(self, place: Place, now: int, limit: int) -> tuple[list[int], Place | None]:
@@ -200,7 +268,11 @@ class Engine(ABC):
 
     @abstractmethod
     def backlog(self, scopes: Iterable[Scope], now: int) -> int:
-        """Return how many jobs in these scopes are due."""
+        """Return how many jobs in these scopes are due; those of a paused queue are not counted."""
+
+    @abstractmethod
+    def queue_names(self) -> list[str]:
+        """Return the names of the queues that have unfinished jobs, sorted; no walk over the jobs."""
 
     @abstractmethod
     def list_jobs(

@@ -11,20 +11,28 @@ from math import inf
 from typing import Any, cast
 
 from .. import states
+from ..counts import Counts
 from ..failures import Failure
+from ..ids import first_id
 from ..jobs import Due, HeldJob, Key, NewJobs, Place, Progress, Scope, Settlement, StoredJob
+from .sqlite_counts import ARRIVALS, COUNTS, PRUNE_COUNTS, TALLY
 from .sqlite_damage import MEND
 from .sqlite_due import (
     BACKLOG_ALL,
     BACKLOG_NAMED,
+    BACKLOG_UNPAUSED,
     DUE_ALL,
     DUE_LOOKED,
     DUE_NAMED,
+    DUE_UNPAUSED,
     EARLIEST_ALL,
     EARLIEST_LOOKED,
     EARLIEST_NAMED,
+    EARLIEST_UNPAUSED,
 )
+from .sqlite_letters import SQLiteLetters
 from .sqlite_lists import SQLiteLists
+from .sqlite_pauses import PRUNE_PAUSES, QUEUE_NAMES
 from .sqlite_sql import (
     ASK,
     ASKED,
@@ -51,11 +59,8 @@ from .sqlite_sql import (
     READ,
     REMOVE_BURIED,
     REMOVE_EXPIRED,
-    REMOVE_REQUEUED,
     REMOVE_WAITING,
     RENEW,
-    REQUEUE,
-    REQUEUED,
     SET_RIGHT,
     SETTLE,
     STAMPED_AHEAD,
@@ -89,7 +94,7 @@ def _burials(settlements: Sequence[Settlement]) -> str:
     )
 
 
-class SQLiteEngine(SQLiteLists):
+class SQLiteEngine(SQLiteLists, SQLiteLetters):
     """See Engine."""
 
     def insert(self, new: NewJobs) -> None:
@@ -114,24 +119,26 @@ class SQLiteEngine(SQLiteLists):
         return min((instant for instant in found if instant is not None), default=None)
 
     def _earliest(self, scope: Scope) -> int | None:
+        values: dict[str, Any] = {"raw": scope.raw}
         if scope.queues is None:
-            return cast(int | None, self._value(EARLIEST_ALL, {"raw": scope.raw}))
-        names = _names(scope)
-        values = {"raw": scope.raw, "names": json.dumps(names)}
-        found = self._value(EARLIEST_LOOKED, {**values, "look": FRONT}) if len(names) > MANY else -inf
-        return cast(int | None, self._value(EARLIEST_NAMED, values) if found == -inf else found)
+            found, each = self._value(EARLIEST_ALL, values), EARLIEST_UNPAUSED
+        else:
+            names, each = _names(scope), EARLIEST_NAMED
+            values["names"] = json.dumps(names)
+            found = self._value(EARLIEST_LOOKED, {**values, "look": FRONT}) if len(names) > MANY else -inf
+        return cast(int | None, self._value(each, values) if found == -inf else found)
 
     def due(self, scope: Scope, limit: int, now: int, resumed_at: int) -> list[Due]:
         values: dict[str, Any] = {"raw": scope.raw, "now": now, "resumed_at": resumed_at, "limit": limit}
         if scope.queues is None:
-            found = self._value(DUE_ALL, values)
+            found, each = self._value(DUE_ALL, values), DUE_UNPAUSED
         else:
-            names = _names(scope)
+            names, each = _names(scope), DUE_NAMED
             values["names"] = json.dumps(names)
             look = len(names) + limit  # no more rows than the other statement seeks
             found = self._value(DUE_LOOKED, {**values, "look": look}) if len(names) > MANY else None
-            if found is None:
-                found = self._value(DUE_NAMED, values)
+        if found is None:
+            found = self._value(each, values)
         return [Due(*row) for row in json.loads(found)]
 
     def lease(self, rowids: Sequence[int], worker_id: str, now: int, lease_us: int | None, attempts: int = 1) -> None:
@@ -221,14 +228,6 @@ class SQLiteEngine(SQLiteLists):
     def held_by(self, worker_id: str) -> list[HeldJob]:
         return [HeldJob(*row) for row in self._rows(HELD_BY, {"worker_id": worker_id})]
 
-    def requeue(self, letter_ids: Sequence[str], now: int) -> set[str]:
-        ids = {"ids": json.dumps(letter_ids)}
-        with self.transaction():
-            self._run(REQUEUE, {**ids, "now": now})
-            moved = set(self._list(REQUEUED, ids))
-            self._run(REMOVE_REQUEUED, ids)
-        return moved
-
     def purge(self, queue_name: str, now: int) -> int:
         total = 0
         while True:
@@ -244,7 +243,22 @@ class SQLiteEngine(SQLiteLists):
     def prune(self, now: int, limit: int) -> int:
         with self.transaction():
             values = {"now": now, "limit": limit}
-            return self._run(PRUNE_JOBS, values) + self._run(PRUNE_LETTERS, values)
+            return sum(self._run(prune, values) for prune in (PRUNE_JOBS, PRUNE_LETTERS, PRUNE_PAUSES))
+
+    def tally(self, worker_id: str, counts: Mapping[tuple[int, str], Counts]) -> None:
+        rows = [
+            (*key, row.succeeded, row.failed, row.dead, row.run_times, row.wait_times) for key, row in counts.items()
+        ]
+        self._run(TALLY, {"worker_id": worker_id, "rows": json.dumps(rows)})
+
+    def counts(self, first: int, last: int) -> list[tuple[int, str, int, int, int, str, str]]:
+        return self._rows(COUNTS, {"first": first, "last": last})
+
+    def prune_counts(self, before: int, limit: int) -> int:
+        return self._run(PRUNE_COUNTS, {"before": before, "limit": limit})
+
+    def arrivals(self, since: int, until: int, limit: int) -> dict[str, int]:
+        return dict(self._rows(ARRIVALS, {"first": first_id(since), "last": first_id(until), "limit": limit}))
 
     def stamped_ahead(self, place: Place, now: int, limit: int) -> tuple[list[int], Place | None]:
         rows = self._list(STAMPED_AHEAD, {**place._asdict(), "now": now, "limit": limit})
@@ -267,5 +281,9 @@ class SQLiteEngine(SQLiteLists):
 
     def _backlog(self, scope: Scope, values: Mapping[str, Any]) -> int:
         if scope.queues is None:
-            return int(self._value(BACKLOG_ALL, values))
+            found = self._value(BACKLOG_ALL, values)
+            return int(self._value(BACKLOG_UNPAUSED, values) if found is None else found)
         return int(self._value(BACKLOG_NAMED, {**values, "names": json.dumps(_names(scope))}))
+
+    def queue_names(self) -> list[str]:
+        return [name for (name,) in self._rows(QUEUE_NAMES, {})]

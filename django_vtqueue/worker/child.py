@@ -83,7 +83,7 @@ class Child:
         """In a thread: send what shall be stored, and keep the rest until it is."""
         key = outcome.job.key
         self._unsettled[key] = outcome
-        del self._jobs[key]
+        self._jobs.pop(key, None)
         values = wire.packed(outcome.settlement), outcome.seconds, outcome.stands, outcome.job.progress
         self.outbox.say("finished", key, *values)
 

@@ -17,6 +17,7 @@ from ..execution import Execution, Outcome, announce, build_backends, burial, ex
 from ..hygiene import close_leftovers
 from ..jobs import HeldJob, Key, Settlement
 from ..limits import raise_in
+from .memory import resident
 from .report import Report
 
 logger = logging.getLogger("django_vtqueue")
@@ -56,6 +57,10 @@ class Pool:
             if thread := self._running.get(job.key):
                 self._told.add(job.key)
                 raise_in(thread, TaskTimeout)
+
+    def memory(self) -> int:
+        """Return the resident bytes of this process; 0 where the system does not tell."""
+        return resident("self")
 
     def waiting(self) -> int:
         """Return how many jobs no thread has taken yet."""

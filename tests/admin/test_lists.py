@@ -135,8 +135,9 @@ def test_time(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     names = list(ages)
     for number, name in enumerate(names):
         expected = ["older"] if name == "older" else names[: number + 1]
-        for model, rows in {"job": jobs, "deadletter": letters}.items():
-            assert listed(admin_client, model, time=name) == {rows[each] for each in expected}
+        assert listed(admin_client, time=name) == {jobs[each] for each in expected}
+    for number, died in enumerate(("1h", "1d", "7d"), start=1):
+        assert listed(admin_client, "deadletter", died=died) == {letters[each] for each in names[: number + 1]}
 
 
 def test_choices_of_filters(admin_client: Client) -> None:

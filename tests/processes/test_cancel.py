@@ -17,13 +17,7 @@ from .conftest import Start
 from .database import Database
 from .running import PATIENCE
 
-KINDS = {"threads": ("--threads", "2"), "processes": ("--processes", "2", "--threads", "1")}
-
-
-@pytest.fixture(params=list(KINDS))
-def kind(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    """Return the options of a worker with threads, and of one with child processes."""
-    return KINDS[request.param]
+KINDS = {"threads": ("--threads", "1"), "processes": ("--processes", "2", "--threads", "1")}
 
 
 def cancel(*job_ids: str) -> list[str]:
@@ -53,7 +47,11 @@ def cancelled(database: Database, job_id: str) -> list[str]:
 def test_a_task_that_looks_stops(
     database: Database, start_worker: Start, tmp_path: Path, kind: str, task: Task
 ) -> None:
-    """A task, sync or async, sees that it was asked to stop, and ends as cancelled, once; its progress is in its row."""
+    """A task, sync or async, sees that it was asked to stop and ends as cancelled, once; its progress is in its row.
+
+    Also in a queue whose leases nobody renews.
+    """
+    database.options["heartbeat"] = kind == "processes"
     job_id = database.enqueue(task, str(tmp_path), "stop")
     worker = start_worker(*KINDS[kind])
     wait_until(lambda: database.job(job_id)["progress"], PATIENCE)
@@ -71,22 +69,27 @@ def test_a_task_that_looks_stops(
 def test_what_was_asked_to_stop_is_not_tried_again(
     database: Database, start_worker: Start, tmp_path: Path, kind: str, end: str, outcome: str
 ) -> None:
-    """A job that fails, or kills its process, after it was asked to stop is a dead letter with that in its history."""
+    """A job that fails, or kills its process, after it was asked to stop is a dead letter with that in its history.
+
+    A worker says so, and sends task_finished: with DEBUG Django's logger, a receiver, writes to the console.
+    """
     job_id = database.enqueue(tasks.steered, str(tmp_path), end)
-    start_worker(*KINDS[kind])
+    workers = [start_worker(*KINDS[kind], VTQUEUE_TEST_DEBUG="1")]
     wait_for_start(tmp_path)
-    start_worker(*KINDS["threads"])  # who finds the other one dead
+    workers.append(start_worker(*KINDS["threads"], VTQUEUE_TEST_DEBUG="1"))  # who finds the other one dead
     cancel(job_id)
     assert cancelled(database, job_id) == [outcome, "cancelled"]
+    wait_until(
+        lambda: any("\ndjango_vtqueue.exceptions.Cancelled: Cancelled by anna." in w.log for w in workers), PATIENCE
+    )
+    wait_until(lambda: sum(len(worker.lines("dead  tests.project.tasks.steered")) for worker in workers) == 1, PATIENCE)
     assert len(lines(tmp_path / "started")) == 1
 
 
-def test_a_job_that_returns_has_succeeded(
-    database: Database, start_worker: Start, tmp_path: Path, kind: tuple[str, ...]
-) -> None:
+def test_a_job_that_returns_has_succeeded(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """A task that returns after it was asked to stop is done; what it said last of its progress is kept."""
     job_id = database.enqueue(tasks.steered, str(tmp_path), "return")
-    start_worker(*kind)
+    start_worker(*KINDS["processes"])
     wait_for_start(tmp_path)
     cancel(job_id)
     wait_until(lambda: database.succeeded(job_id), PATIENCE)
@@ -94,22 +97,12 @@ def test_a_job_that_returns_has_succeeded(
     assert (row["progress"], row["progress_text"], row["cancelled_by"]) == (1, "", "anna")
 
 
-def test_without_a_heartbeat(database: Database, start_worker: Start, tmp_path: Path) -> None:
-    """A task of a queue whose leases nobody renews is told as well."""
-    database.options["heartbeat"] = False
-    job_id = database.enqueue(tasks.steered, str(tmp_path), "stop")
-    start_worker()
-    wait_for_start(tmp_path)
-    cancel(job_id)
-    assert cancelled(database, job_id) == ["cancelled"]
-
-
 def test_a_worker_that_leaves_gives_nothing_back_that_was_asked_to_stop(
-    database: Database, start_worker: Start, tmp_path: Path, kind: tuple[str, ...]
+    database: Database, start_worker: Start, tmp_path: Path
 ) -> None:
     """What still runs when its worker is stopped by force would be given back; asked to stop, it ends."""
     job_id = database.enqueue(tasks.hold, str(tmp_path))
-    worker = start_worker(*kind)
+    worker = start_worker(*KINDS["threads"])
     wait_for_start(tmp_path)
     cancel(job_id)
     worker.signal(signal.SIGTERM, signal.SIGINT)
@@ -117,16 +110,15 @@ def test_a_worker_that_leaves_gives_nothing_back_that_was_asked_to_stop(
     assert cancelled(database, job_id) == ["released", "cancelled"]
 
 
-def test_each_job_runs_or_is_cancelled(
-    database: Database, start_worker: Start, tmp_path: Path, kind: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_job_runs_or_is_cancelled(database: Database, start_worker: Start, tmp_path: Path, kind: str) -> None:
     """Hundreds of jobs are cancelled while a worker takes them: each has run or is a dead letter, none both or neither.
 
     Those that are returned as cancelled are the dead letters, and those that ran on to their end.
     """
     chance = random.Random(5)
     job_ids = database.enqueue_many(tasks.sign, [(str(tmp_path),)] * 600)
-    start_worker(*kind)
+    start_worker(*KINDS[kind])
     wait_until(lambda: any(path.name.isdigit() for path in tmp_path.iterdir()), PATIENCE)
     told = []
     for _ in range(60):
