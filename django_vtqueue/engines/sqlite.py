@@ -31,6 +31,7 @@ from .sqlite_due import (
     EARLIEST_UNPAUSED,
 )
 from .sqlite_letters import SQLiteLetters
+from .sqlite_lists import SQLiteLists
 from .sqlite_pauses import PRUNE_PAUSES, QUEUE_NAMES
 from .sqlite_situation import SQLiteSituation
 from .sqlite_sql import (
@@ -94,7 +95,7 @@ def _burials(settlements: Sequence[Settlement]) -> str:
     )
 
 
-class SQLiteEngine(SQLiteLetters, SQLiteSituation):
+class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSituation):
     """See Engine."""
 
     def insert(self, new: NewJobs) -> None:
