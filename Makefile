@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN = .venv/bin
 
-.PHONY: test faults demo bench lint format types messages wheel test-oldest test-newest matrix clean
+.PHONY: test faults demo bench lint format types messages screenshots wheel test-oldest test-newest matrix clean
 .SECONDARY:
 
 test: .venv/.installed
@@ -40,6 +40,10 @@ types: .venv/.installed
 messages: .venv/.installed
 	cd django_vtqueue && ../$(BIN)/python -P -m django makemessages --all --no-location --no-obsolete
 	cd django_vtqueue && ../$(BIN)/python -P -m django compilemessages
+
+# The pictures of the admin in the documentation; needs chromium.
+screenshots: .venv/.installed
+	$(BIN)/python -m screenshots
 
 wheel: .venv/.installed
 	rm -rf dist

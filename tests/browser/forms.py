@@ -5,16 +5,21 @@ from typing import Any
 
 from playwright.sync_api import Page
 
-CHANGING = "#content form[method=post]:is(:not(#changelist-form), :has(select[name=action]))"
+from .pages import Found
 
-# Each form with all that can be ticked, the actions that a list offers, and the buttons that have a name. (A field
-# called "action" hides the form's own address, so that is read from the attribute.)
-FORMS = """forms => forms.map(form => ({
-    url: new URL(form.getAttribute('action') ?? '', location).href,
-    fields: [...new FormData(form), ...[...form.querySelectorAll('[type=checkbox]')].map(box => [box.name, box.value])],
-    actions: [...form.querySelectorAll('select[name=action] option')].map(option => option.value).filter(Boolean),
-    buttons: [...form.querySelectorAll('[type=submit][name]')].map(button => [button.name, button.value]),
-}))"""
+# Each form that can be sent, with all that can be ticked, the actions that a list offers, and its named buttons. (A
+# field called "action" hides the form's own address, so that is read from the attribute.)
+FORMS = """([html, address]) => {
+    const page = new DOMParser().parseFromString(html, 'text/html');
+    const forms = [...page.querySelectorAll('#content form[method=post]')];
+    const boxes = form => [...form.querySelectorAll('[type=checkbox]')].map(box => [box.name, box.value]);
+    return forms.filter(form => form.querySelector('button:not([type=button]), [type=submit]')).map(form => ({
+        url: new URL(form.getAttribute('action') ?? '', address).href,
+        fields: [...new FormData(form), ...boxes(form)],
+        actions: [...form.querySelectorAll('select[name=action] option')].map(option => option.value).filter(Boolean),
+        buttons: [...form.querySelectorAll('[type=submit][name]')].map(button => [button.name, button.value]),
+    }));
+}"""
 
 
 @dataclass(frozen=True)
@@ -30,9 +35,9 @@ class Post:
         return page.context.request.post(self.url, form=self.fields, headers={"X-CSRFToken": str(token)}).status
 
 
-def posts(page: Page) -> list[Post]:
-    """Return what can be sent from a page."""
-    return [post for form in page.locator(CHANGING).evaluate_all(FORMS) for post in posts_of(form)]
+def posts(page: Page, found: Found) -> list[Post]:
+    """Return what can be sent from a page; ``page``: any window, whose parser is used."""
+    return [post for form in page.evaluate(FORMS, [found.html, found.url]) for post in posts_of(form)]
 
 
 def posts_of(form: dict[str, Any]) -> list[Post]:

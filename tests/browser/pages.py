@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from html import unescape
-from urllib.parse import parse_qs, urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from django.urls import resolve
 from playwright.sync_api import Page
@@ -11,35 +12,40 @@ from playwright.sync_api import Page
 HREF = re.compile(r'<a\b[^>]*?href="([^"]*)"')
 
 
-def every_page(page: Page, start: str) -> dict[str, str]:
-    """Return the addresses of all kinds of pages below an address, by their kinds; see ``kind_of``."""
-    found: dict[str, str] = {}
-    views: set[str] = set()
+@dataclass(frozen=True)
+class Found:
+    """A page as a request has brought it, before any browser has seen it."""
+
+    url: str
+    html: str
+
+
+def every_page(page: Page, start: str) -> dict[str, Found]:
+    """Return a page of each kind below an address, as the user of a window gets them; see ``kind_of``."""
+    found: dict[str, Found] = {}
     waiting = [start]
     while waiting:
         url = waiting.pop(0)
-        view, parameters = kind_of(url)
-        kind = "?".join([view, *parameters])
-        if kind in found or (view in views and (len(parameters) > 1 or kind.partition("?")[2].startswith("_"))):
+        kind = kind_of(url)
+        if kind in found or "?_" in url:  # a list remembered, or its counts
             continue
         answer = page.context.request.get(url)
         assert answer.ok, f"{answer.status}: {url}"
         if answer.headers["content-type"].startswith("text/html"):
-            views.add(view)
-            found[kind] = url
-            waiting += links(answer.text(), url, start)
+            found[kind] = Found(url, answer.text())
+            waiting += links(found[kind])
     return found
 
 
-def kind_of(url: str) -> tuple[str, list[str]]:
-    """Return the name of a page's view, and of its parameters; of several parameters one combination is enough."""
+def kind_of(url: str) -> str:
+    """Return the name of a page's view, and whether it has parameters: one choice of them stands for all."""
     parts = urlsplit(url)
-    return resolve(parts.path).url_name or parts.path, sorted(parse_qs(parts.query, keep_blank_values=True))
+    return (resolve(parts.path).url_name or parts.path) + ("?" if parts.query else "")
 
 
-def links(html: str, url: str, start: str) -> Iterator[str]:
-    """Yield where the links of a page lead, as far as that is below an address."""
-    for href in HREF.findall(html):
-        target = urljoin(url, unescape(href)).partition("#")[0]
-        if target.startswith(start):
+def links(found: Found) -> Iterator[str]:
+    """Yield where the links of a page lead, as far as that is a page of the app."""
+    for href in HREF.findall(found.html):
+        target = urljoin(found.url, unescape(href)).partition("#")[0]
+        if "/vtqueue/" in urlsplit(target).path:
             yield target
