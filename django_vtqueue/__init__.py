@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported when it is first used
     from .compat import TaskContext, TaskResult, TaskResultStatus
-    from .exceptions import GiveUp, LeaseLost, PayloadTooLarge, Retry, UnknownTask, VTQueueError
+    from .context import JobContext
+    from .exceptions import Cancelled, GiveUp, LeaseLost, PayloadTooLarge, Retry, UnknownTask, VTQueueError
     from .letters import requeue
     from .queue import ClaimedJob, Queue
     from .tasks import enqueue_many, task
@@ -13,8 +14,10 @@ if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported wh
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cancelled",
     "ClaimedJob",
     "GiveUp",
+    "JobContext",
     "LeaseLost",
     "PayloadTooLarge",
     "Queue",
@@ -31,7 +34,8 @@ __all__ = [
 
 _HOMES = {
     "compat": ("TaskContext", "TaskResult", "TaskResultStatus"),
-    "exceptions": ("GiveUp", "LeaseLost", "PayloadTooLarge", "Retry", "UnknownTask", "VTQueueError"),
+    "context": ("JobContext",),
+    "exceptions": ("Cancelled", "GiveUp", "LeaseLost", "PayloadTooLarge", "Retry", "UnknownTask", "VTQueueError"),
     "letters": ("requeue",),
     "queue": ("ClaimedJob", "Queue"),
     "tasks": ("enqueue_many", "task"),

@@ -23,6 +23,7 @@ from django.db import connections, transaction
 logger = logging.getLogger("django_vtqueue")
 
 CACHED_FOR = 1.0  # seconds for which a publisher believes in the bells it found
+ASKED = b"asked"  # rung at one worker: somebody has asked something of it
 UNPROVEN = "q"  # begins the token of a bell that nobody looks for: that of Queue.run
 LONGEST_PATH = 107  # bytes of an AF_UNIX address, less its end
 
@@ -64,26 +65,30 @@ class Doorbell:
         """Return the file descriptor of the socket; None if there is none."""
         return self._socket.fileno() if self._socket else None
 
-    def listen(self, rung: Callable[[], None]) -> None:
-        """Call ``rung`` each time somebody rings, from a small thread, until the bell is closed."""
+    def listen(self, rung: Callable[[bool], None]) -> None:
+        """Call ``rung`` each time somebody rings, from a small thread, until the bell is closed.
+
+        It is told whether something was asked of this very worker.
+        """
 
         def wait() -> None:
-            while self._wait():
-                rung()
+            while (messages := self._wait()) and b"close" not in messages:
+                rung(ASKED in messages)
 
         if self._socket:
             threading.Thread(target=wait, name="doorbell", daemon=True).start()
 
-    def _wait(self) -> bool:
+    def _wait(self) -> set[bytes]:
+        """Return what was rung, a burst as one; nothing if the bell was closed."""
         assert self._socket
         try:
-            message = self._socket.recv(16)
+            messages = {self._socket.recv(16)}
             with suppress(BlockingIOError):
-                while self._socket.recv(16, socket.MSG_DONTWAIT):
-                    pass  # a burst of rings is one
+                while message := self._socket.recv(16, socket.MSG_DONTWAIT):
+                    messages.add(message)
         except OSError:
-            return False
-        return message != b"close"
+            return set()
+        return messages
 
     def wait_for(self, seconds: float) -> None:
         """Block until somebody rings, for ``seconds`` at the most."""
@@ -120,6 +125,12 @@ def proves_death(path: str) -> bool:
     except (OSError, AttributeError, ValueError):  # ValueError: a NUL in a path that somebody damaged
         return False
     return False
+
+
+def ask(path: str) -> None:
+    """Ring one worker's bell so that it reads what was asked of it; never waits, never raises."""
+    with suppress(OSError, AttributeError, ValueError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ringer:
+        ringer.sendto(ASKED, socket.MSG_DONTWAIT, path)
 
 
 def remove(path: str) -> None:

@@ -4,7 +4,7 @@ Two steps, so that the write lock is held for as short as possible: ``take`` ins
 commit (nobody else may change a row that is leased to us).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -13,21 +13,22 @@ from .engines.base import Engine
 from .exceptions import DamagedJob, LeaseExpired
 from .failures import recorded
 from .jobs import Due, HeldJob, Scope, Settlement, exhausted, failed, released
-
-LetterTTL = Callable[[str], int | None]  # queue name -> microseconds for which its dead letters are kept
+from .settlements import LetterTTL, settle
 
 
 @dataclass(slots=True)
 class Taken:
-    """What a claim took; ``buried``: expired jobs that had no attempt left, moved to the dead letters instead.
-
-    ``all``: there was no more to take.
-    """
+    """What a claim took; ``endings``: what became of the attempts of former holders. ``all``: there was no more."""
 
     worker_id: str
     rows: list[Due] = field(default_factory=list)
-    buried: list[Settlement] = field(default_factory=list)
+    endings: list[Settlement] = field(default_factory=list)
     all: bool = False
+
+    @property
+    def buried(self) -> list[Settlement]:
+        """Jobs without an attempt left, or asked to stop: they are dead letters now."""
+        return [ending for ending in self.endings if ending.state == states.FAILED]
 
 
 def take(
@@ -53,7 +54,7 @@ def take(
     taken = Taken(worker_id, all=len(rows) + len(further) == len(due) < limit + ahead)
     endings = end_former(engine, rows, worker_id, now, letter_ttl)
     dead = {rowid for rowid, ending in endings.items() if ending.state == states.FAILED}
-    taken.buried = [endings[rowid] for rowid in dead]
+    taken.endings = list(endings.values())
     taken.rows = [row for row in rows if row.rowid not in dead]
     if taken.rows:
         engine.lease([row.rowid for row in taken.rows], worker_id, now, lease_us)
@@ -73,7 +74,7 @@ def end_former(
     endings = {}
     if expired := [row.rowid for row in rows if row.expired and row.sound]:
         endings = {rowid: end_lease(job, now, letter_ttl) for rowid, job in engine.read(expired).items()}
-        lost = engine.settle(list(endings.values()))
+        lost = settle(engine, list(endings.values()), letter_ttl)
         endings = {rowid: ending for rowid, ending in endings.items() if ending.job.key not in lost}
     if damaged := [row.rowid for row in rows if not row.sound or (row.expired and row.rowid not in endings)]:
         engine.mend(damaged, worker_id)

@@ -18,9 +18,9 @@ from .engines import Trouble, engine_for
 from .exceptions import LeaseLost
 from .ids import new_id
 from .jobs import Scope
-from .pauses import Pauses
 from .repair import Repair
 from .retry import backoff_delay, trouble_pause
+from .standstills import Standstills
 
 if TYPE_CHECKING:
     from .queue import ClaimedJob, Queue
@@ -29,18 +29,18 @@ logger = logging.getLogger("django_vtqueue")
 
 T = TypeVar("T")
 LOOK = 0.1  # seconds after which a bell that was missed is made good
-LOOK_AT_CLOCKS = 1.0  # seconds after which a pause or a step is noticed while a handler runs
+LOOK_AT_CLOCKS = 1.0  # seconds after which a standstill or a step is noticed while a handler runs
 
 
 def consume(queue: "Queue", handler: Callable[["ClaimedJob"], Any], stop: threading.Event) -> None:
     """See Queue.run."""
     bell = Doorbell(queue.database, folder_of(queue.options.doorbells), f"{UNPROVEN}{new_id()[-8:]}")
     engine, lease = engine_for(queue.database), queue._lease / SECOND
-    pauses, repair = Pauses(), Repair(engine, lease)
+    standstills, repair = Standstills(), Repair(engine, lease)
 
     def resumed_at(now: int) -> int:
-        pauses.look(now, lease / 2)
-        return pauses.resumed_at
+        standstills.look(now, lease / 2)
+        return standstills.resumed_at
 
     try:
         while not stop.is_set():
@@ -52,7 +52,7 @@ def consume(queue: "Queue", handler: Callable[["ClaimedJob"], Any], stop: thread
             for job in jobs:
                 began = time.monotonic()
                 handle(queue, job, handler)
-                pauses.worked(time.monotonic() - began)
+                standstills.worked(time.monotonic() - began)
     finally:
         bell.close()
 
@@ -127,20 +127,20 @@ def renew(job: "ClaimedJob") -> None:
 def kept_up(job: "ClaimedJob") -> Iterator[None]:
     """Renew a job's lease every third of its time, from a thread and a connection of its own, while the block runs.
 
-    After a pause of the machine or a step of the clock it is renewed at once: others wait for that.
+    After a standstill of the machine or a step of the clock it is renewed at once: others wait for that.
     """
     done = threading.Event()
 
     def keep_up() -> None:
         engine, held = engine_for(job._queue.database), job._held
         third = held.lease_us / 3 / SECOND
-        pauses = Pauses()
-        pauses.look(engine.now(), 0)
+        standstills = Standstills()
+        standstills.look(engine.now(), 0)
         left = (held.visible_at - engine.now()) / SECOND
         renew_at = time.monotonic() + min(left - 2 * third, third)
         while not done.wait(min(max(renew_at - time.monotonic(), 0), LOOK_AT_CLOCKS)):
-            paused = pauses.look(engine.now(), 0) > 1.5 * third
-            if time.monotonic() < renew_at and not paused:
+            stood_still = standstills.look(engine.now(), 0) > 1.5 * third
+            if time.monotonic() < renew_at and not stood_still:
                 continue
             renew_at = time.monotonic() + third
             try:

@@ -1,16 +1,22 @@
-"""What people do with jobs that nobody holds: run them now, delete them."""
+"""What people do with jobs (run them now, delete, cancel them), and with workers (have them quiet, stop)."""
 
 from collections.abc import Iterable
+from functools import partial
 from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Q
 
-from . import states
+from . import bells, states
 from .bells import ring_after_commit
 from .engines import backend_options, database_of, engine_for
+from .failures import storable
 from .ids import parse_id
-from .models import Job
+from .jobs import cancelled
+from .models import Job, WorkerProcess
+from .presence import QUIET, STOP, WORK
+
+LONGEST_NAME = 150  # characters of who cancels a job
 
 
 def run_now(job_ids: Iterable[UUID | str], using: str | None = None) -> list[UUID]:
@@ -41,3 +47,41 @@ def delete(job_ids: Iterable[UUID | str], using: str | None = None) -> list[UUID
         jobs.exclude(held).delete()
         left = set(jobs.values_list("pk", flat=True))
     return [job_id for job_id in ids if job_id not in left]
+
+
+def cancel(job_ids: Iterable[UUID | str], using: str | None = None, by: str = "") -> list[UUID]:
+    """Have jobs run no more: one that waits becomes a dead letter at once, one that runs is asked to stop.
+
+    What was asked to stop is not started again, whatever becomes of this attempt; if that succeeds, the job has.
+    ``by``: who wants it, for those who read the history; ``using``: see run_now. Returns the ids of those that were
+    cancelled or asked; one that is done, or was asked before, is left out.
+    """
+    options = backend_options(using)
+    database = using or database_of(options)
+    engine, by = engine_for(database), storable(by)[:LONGEST_NAME]
+    ids = dict.fromkeys(job_id for given in job_ids if (job_id := parse_id(given)))
+    with engine.transaction():
+        now = engine.now()
+        asked, waiting = engine.ask([job_id.hex for job_id in ids], now, by)
+        engine.bury_waiting([cancelled(job, by, now, options.letter_ttl(job.queue_name)) for job in waiting])
+    ring_after_commit(database, options.doorbells)
+    return [job_id for job_id in ids if job_id.hex in asked]
+
+
+def ask(worker_ids: Iterable[str], to: str, using: str | None = None) -> list[str]:
+    """Ask workers to be ``"quiet"`` (finish what runs, claim nothing), to work again (``""``), or to ``"stop"``.
+
+    They obey within a second; a stop is as graceful as after SIGTERM, and cannot be taken back. Returns the ids of
+    those that were asked; workers that are gone are left out. See run_now for ``using``.
+    """
+    if to not in (QUIET, STOP, WORK):
+        raise ValueError(f'A worker can be asked to be "quiet", to "stop", or ("") to work again; not {to!r}.')
+    database = using or database_of(backend_options())
+    ids = list(worker_ids)
+    workers = WorkerProcess.objects.using(database).filter(pk__in=ids)
+    with transaction.atomic(using=database):
+        workers.update(asked_to=to)
+        bell_of = dict(workers.values_list("pk", "doorbell"))
+        for bell in bell_of.values():
+            transaction.on_commit(partial(bells.ask, bell), using=database, robust=True)
+    return [worker_id for worker_id in ids if worker_id in bell_of]

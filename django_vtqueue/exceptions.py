@@ -10,8 +10,8 @@
     ├── WorkerDied         how an attempt ended: its worker was found dead  (recorded, never raised)
     └── OutcomeNotStored   how an attempt ended: what came of it was refused by the database   (recorded, never raised)
 
-TaskTimeout is raised *in* a task, when its time is up. Retry and GiveUp are raised *by* a task, to say how its attempt
-ended; they are not errors of the queue.
+TaskTimeout is raised *in* a task, when its time is up. Retry, GiveUp and Cancelled are raised *by* a task, to say how
+its attempt ended; they are not errors of the queue. Cancelled is also recorded for a job that somebody cancelled.
 """
 
 from datetime import timedelta
@@ -73,3 +73,7 @@ class Retry(Exception):
 
 class GiveUp(Exception):
     """Raised inside a task: no further attempt makes sense; the job becomes a dead letter at once."""
+
+
+class Cancelled(Exception):
+    """Raised inside a task: it stops because it shall; the job becomes a dead letter at once."""

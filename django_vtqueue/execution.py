@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
 from typing import Any
 
@@ -19,7 +19,6 @@ from . import clock, history, states
 from .backend import VTQueueBackend
 from .compat import (
     Task,
-    TaskContext,
     TaskError,
     TaskResult,
     TaskResultStatus,
@@ -29,20 +28,36 @@ from .compat import (
 )
 from .conf import DEFAULT_BACKOFF, Policy, microseconds_or_none
 from .configuration import cannot_commit_as_one
+from .context import JobContext
 from .encoding import decode, encode
 from .engines import Trouble, engine_for
-from .exceptions import DamagedPayload, GiveUp, LeaseExpired, Retry, TaskTimeout, UnknownTask, WorkerDied
+from .exceptions import (
+    Cancelled,
+    DamagedPayload,
+    GiveUp,
+    LeaseExpired,
+    Retry,
+    TaskTimeout,
+    UnknownTask,
+    WorkerDied,
+)
 from .failures import class_path, describe, summary
 from .hygiene import close_leftovers
-from .jobs import HeldJob, Settlement, exhausted, failed, released, succeeded
+from .jobs import HeldJob, Settlement, cancellation, exhausted, failed, released, succeeded
 from .limits import limited, timekeeper
 from .queue import ClaimedJob, Queue
-from .results import call_of, change, running, task_of, with_changes
+from .results import call_of, change, error_of, running, task_of, with_changes
 from .retry import backoff_delay
 from .tasks import find_task, options_of
 from .transactional import LIMIT, Lost, NotBegun, settle_with
 
-WORDS = {Retry: history.RETRY, GiveUp: history.GAVE_UP, TaskTimeout: history.TIMED_OUT}
+WORDS = {
+    Retry: history.RETRY,
+    GiveUp: history.GAVE_UP,
+    TaskTimeout: history.TIMED_OUT,
+    Cancelled: history.CANCELLED,
+}
+LAST_WORDS = (GiveUp, Cancelled, DamagedPayload)  # exceptions after which there is no further attempt
 UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
 
 
@@ -117,7 +132,9 @@ class Execution:
         self.result = running(job, task, args, kwargs)
         task_started.send_robust(type(backend), task_result=self.result)
         if task.takes_context:
-            args = [TaskContext(task_result=self.result), *args]
+            # While a transactional task runs nobody else writes: neither that it shall stop, nor how far it is.
+            told = replace(job) if self.options.get("transactional") else job
+            args = [JobContext(task_result=self.result, _job=told), *args]
         return lambda: self.within_limit(task, args, kwargs)
 
     def together(self, call: Callable[[], Any]) -> Outcome:
@@ -159,6 +176,8 @@ class Execution:
 
     def failed(self, error: BaseException) -> Outcome:
         """Return the outcome of a call that raised ``error``: another attempt, or the end."""
+        if type(error) is Cancelled and not error.args:
+            error.args = (cancellation(self.job.asked_by),)
         try:
             delay = self.delay_after(error)
         except BaseException:  # an exception whose class or notes are not what they should be
@@ -174,7 +193,7 @@ class Execution:
 
     def delay_after(self, error: BaseException) -> float | None:
         """Return the seconds until the next attempt; None if there shall be none."""
-        if exhausted(self.job) or isinstance(error, (GiveUp, DamagedPayload, *self.options.get("no_retry_for", ()))):
+        if exhausted(self.job) or isinstance(error, (*LAST_WORDS, *self.options.get("no_retry_for", ()))):
             return None
         backoff = self.options.get("backoff", self.policy.backoff)
         try:
@@ -217,9 +236,12 @@ def announce(outcome: Outcome, backend: VTQueueBackend) -> None:
 
 
 def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:
-    """Return the outcome of a job that became a dead letter without anybody to execute it: its last holder died."""
+    """Return the outcome of a job that became a dead letter without anybody to execute it to its end.
+
+    Its last holder died, or it was asked to stop and not started again.
+    """
     job, failure = settlement.job, settlement.failure
-    kinds = {class_path(kind): kind for kind in (LeaseExpired, TaskTimeout, WorkerDied)}
+    kinds = {class_path(kind): kind for kind in (Cancelled, LeaseExpired, TaskTimeout, WorkerDied)}
     kind = kinds.get(failure.exception_class, WorkerDied) if failure else WorkerDied
     error = kind(failure.message if failure else "")
     if not job.task_path:
@@ -230,8 +252,14 @@ def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:
     except DamagedPayload:
         args, kwargs = [], {}
     result = running(job, task, args, kwargs)
-    result.errors.append(TaskError(exception_class_path=class_path(kind), traceback=f"{class_path(kind)}: {error}\n"))
-    change(result, status=TaskResultStatus.FAILED, finished_at=clock.from_instant(settlement.finished_at or 0))
+    entries = history.read(settlement.history or job.history)
+    errors = [error_of(entry) for entry in entries if entry.get("exception_class")]
+    change(
+        result,
+        errors=errors,
+        status=TaskResultStatus.FAILED,
+        finished_at=clock.from_instant(settlement.finished_at or 0),
+    )
     return Outcome(job, settlement, result, error, 0.0)
 
 

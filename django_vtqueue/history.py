@@ -22,6 +22,9 @@ RETRY = "retry"
 GAVE_UP = "gave up"
 RELEASED = "released"
 TIMED_OUT = "timed out"
+CANCELLED = "cancelled"
+
+NO_ATTEMPT = 0  # the number of an entry on what people did with a job that nobody ran
 
 
 class Entry(TypedDict, total=False):
@@ -66,7 +69,7 @@ def append(text: str, ended_attempt: Entry) -> str:
     entries = [item for item in entries if OMITTED not in item]
     surplus = len(entries) - FIRST - LAST
     if surplus > 0:
-        omitted += surplus
+        omitted += sum(map(count, entries[FIRST : FIRST + surplus]))
         del entries[FIRST : FIRST + surplus]
     if omitted:
         entries.insert(FIRST, Entry(omitted=omitted))
@@ -75,6 +78,8 @@ def append(text: str, ended_attempt: Entry) -> str:
 
 def count(item: Entry) -> int:
     """Return how many attempts an item of the list stands for."""
+    if item.get("number") == NO_ATTEMPT:
+        return 0
     omitted = item.get(OMITTED, 1)
     return min(omitted, MOST) if isinstance(omitted, int) and omitted > 0 else 1
 
@@ -83,7 +88,7 @@ def workers(entries: list[Entry]) -> list[str]:
     """Return the worker of each ended attempt, "" for those that the caps left out: its length counts the attempts."""
     names: list[str] = []
     for item in entries:
-        names += [""] * count(item) if OMITTED in item else [str(item.get("worker", ""))]
+        names += ["" if OMITTED in item else str(item.get("worker", ""))] * count(item)
     return names
 
 

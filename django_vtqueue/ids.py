@@ -14,6 +14,11 @@ def new_id() -> str:
     return f"{milliseconds:012x}7{fraction:03x}{tail:016x}"
 
 
+def first_id(instant: int) -> str:
+    """Return what no id made before the millisecond of an instant reaches, and every one made from it on exceeds."""
+    return f"{max(instant, 0) // 1000:012x}".ljust(32, "0")
+
+
 def new_uuid() -> UUID:
     """Return a new id as the models have it."""
     return UUID(new_id())

@@ -1,12 +1,14 @@
 """A job on its way through the code: new, held, settled. Plain values; no database, no clock."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from . import history, states
-from .failures import MAX_MESSAGE, Failure, shorten
+from .exceptions import Cancelled
+from .failures import MAX_MESSAGE, Failure, recorded, shorten
 
 Key = tuple[str, int]  # id and claim number: the same job may be lost and claimed again by the same worker
+Progress = tuple[float, str]  # 0 to 1, and a text
 SHORT = 255  # characters of an indexed text column
 ABOVE_ALL = 101  # a priority that no job has
 
@@ -27,7 +29,11 @@ class NewJobs:
 
 @dataclass(slots=True)
 class HeldJob:
-    """A claimed row as its holder knows it: ``id``, ``claims``, ``worker_id`` together are the right to change it."""
+    """A claimed row as its holder knows it: ``id``, ``claims``, ``worker_id`` together are the right to change it.
+
+    ``asked_by``: who asked it to stop ("": somebody), None as long as nobody has. ``progress``: what its code has said
+    last; ``stored``: what of that is in the row.
+    """
 
     id: str
     queue_name: str
@@ -44,6 +50,9 @@ class HeldJob:
     payload: str
     history: str
     due_at: int = 0  # the visible_at that it was claimed for
+    asked_by: str | None = field(default=None, kw_only=True)
+    progress: Progress | None = field(default=None, kw_only=True)
+    stored: Progress | None = field(default=None, kw_only=True)
 
     @property
     def key(self) -> Key:
@@ -100,7 +109,10 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Settlement:
-    """How a held job goes on: the one change its holder asks for. FAILED: it moves to the dead letters."""
+    """How a held job goes on: the one change its holder asks for. FAILED: it moves to the dead letters.
+
+    ``stopped``: it was to be given back, but its job was asked to stop.
+    """
 
     job: HeldJob
     state: str
@@ -111,6 +123,7 @@ class Settlement:
     result: str | None = None
     history: str | None = None
     failure: Failure | None = None
+    stopped: bool = field(default=False, kw_only=True)
 
     def shift(self, later: int) -> None:
         """Move the next attempt to ``later`` microseconds after its time, for a caller whose time is not now's."""
@@ -155,6 +168,28 @@ def failed(
             failure.fingerprint,
         ),
     )
+
+
+def cancelled(job: HeldJob, by: str, now: int, letter_ttl: int | None) -> Settlement:
+    """Return the end of a job that waits, and that ``by`` cancels."""
+    settlement = Settlement(job, states.READY, job.attempts)
+    stop(settlement, by, now, letter_ttl)
+    return settlement
+
+
+def stop(settlement: Settlement, by: str, now: int, letter_ttl: int | None) -> None:
+    """Make a settlement that would give its job back the end of it: ``by`` has asked it to stop."""
+    failure = recorded(Cancelled, cancellation(by))
+    entry = history.entry(history.NO_ATTEMPT, "", None, now, history.CANCELLED, failure)
+    settlement.history = history.append(settlement.history or settlement.job.history, entry)
+    settlement.state, settlement.failure, settlement.stopped = states.FAILED, failure, True
+    settlement.visible_at, settlement.finished_at = None, now
+    settlement.expires_at = None if letter_ttl is None else now + letter_ttl
+
+
+def cancellation(by: str | None) -> str:
+    """Return who cancelled a job, in a sentence."""
+    return f"Cancelled by {by}." if by else "Cancelled."
 
 
 def exhausted(job: HeldJob) -> bool:

@@ -1,33 +1,119 @@
-"""After a pause of the machine or a clock's step every lease looks expired, also those of living holders."""
+"""Pauses: nothing of a queue is claimed until somebody resumes it, or until the pause ends by itself."""
 
-from . import clock
-from .clock import SECOND
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils.translation import gettext as _
+
+from .bells import ring_after_commit
+from .clock import from_instant
+from .engines import database_of, engine_for, options_for
+from .publishing import checked_queue_name, instant_of
+from .shown import time_of
+
+if TYPE_CHECKING:
+    from .models import QueueState
+
+LONGEST_REASON, LONGEST_BY = 255, 150
 
 
-class Pauses:
-    """Notices that this process was stopped for so long that the leases of others, stopped with it, may have run out.
+def pause(
+    queue_name: str,
+    *,
+    reason: str = "",
+    until: datetime | timedelta | float | None = None,
+    by: str = "",
+    using: str | None = None,
+) -> None:
+    """Pause a queue: from the commit on nobody claims a job of it, neither tasks nor payloads; what runs goes on.
 
-    They are given a third of their lease to renew before what is theirs is taken (``resumed_at`` of a claim). A lease
-    is renewed each third of its time, so a pause of less than half of it cannot have ended one.
+    ``until``: a moment, or a duration (seconds or a timedelta) from now; None: until somebody resumes it. ``reason``,
+    and ``by`` whom: for people. ``using``: a database alias (default: the one of your settings). Pausing a paused queue
+    replaces all of that. Raises ValueError for values that are not allowed, TypeError for those of another kind.
     """
+    from .models import QueueState  # this module is imported before the apps are ready
 
-    def __init__(self) -> None:
-        self.resumed_at = 0  # the instant at which the last pause ended; a start counts as one
-        self._boot = self._wall = 0.0
+    name = checked_queue_name(queue_name)
+    database = using or database_of(options_for(name, using))
+    now = engine_for(database).now()
+    state = QueueState(
+        queue_name=name,
+        paused_at=from_instant(now),
+        paused_until=None if until is None else from_instant(_end(until, now)),
+        paused_by=_text(by, LONGEST_BY, "by"),
+        reason=_text(reason, LONGEST_REASON, "reason"),
+    )
+    # One statement: on SQLite a transaction that has read is refused the lock instead of waiting for it.
+    QueueState.objects.using(database).bulk_create(
+        [state],
+        update_conflicts=True,
+        unique_fields=["queue_name"],
+        update_fields=["paused_at", "paused_until", "paused_by", "reason"],
+    )
 
-    def look(self, now: int, bearable: float) -> float:
-        """Return the seconds since the last look, by the clock that went further; more than ``bearable`` is a pause.
 
-        ``now`` must be the instant of the claim that relies on it: the clock may be stepped between two readings.
-        """
-        boot, wall = clock.since_boot(), now / SECOND
-        passed = max(boot - self._boot, abs(wall - self._wall))
-        if passed > bearable:
-            self.resumed_at = now
-        self._boot, self._wall = boot, wall
-        return passed
+def resume(queue_name: str, using: str | None = None) -> bool:
+    """End the pause of a queue and, after the commit, wake the workers; return whether it was paused."""
+    from .models import QueueState
 
-    def worked(self, seconds: float) -> None:
-        """Take ``seconds`` of work (by the monotonic clock) out of account: they were no pause."""
-        self._boot += seconds
-        self._wall += seconds
+    options = options_for(checked_queue_name(queue_name), using)
+    database = using or database_of(options)
+    ended = Q(paused_until__lte=engine_for(database).now())
+    with transaction.atomic(using=database):
+        resumed, _ = QueueState.objects.using(database).exclude(ended).filter(pk=queue_name).delete()
+        ring_after_commit(database, options.doorbells)
+    return resumed > 0
+
+
+def paused(database: str, now: int) -> "dict[str, QueueState]":
+    """Return the pauses that are in effect at an instant, by the names of their queues; ``database``: an alias."""
+    from .models import QueueState
+
+    found = QueueState.objects.using(database).exclude(paused_until__lte=now)
+    return {state.queue_name: state for state in found.order_by("queue_name")}
+
+
+def sentence(state: "QueueState") -> str:
+    """Return a pause as people are told of it: who made it, why, and until when, as far as that is known."""
+    values = {
+        "by": state.paused_by,
+        "reason": " ".join(state.reason.split()),
+        "time": time_of(state.paused_until) if state.paused_until else "",
+    }
+    match bool(state.paused_by), bool(state.reason), bool(state.paused_until):
+        case True, True, True:
+            return _("paused by %(by)s: %(reason)s, until %(time)s") % values
+        case True, True, False:
+            return _("paused by %(by)s: %(reason)s") % values
+        case True, False, True:
+            return _("paused by %(by)s until %(time)s") % values
+        case True, False, False:
+            return _("paused by %(by)s") % values
+        case False, True, True:
+            return _("paused: %(reason)s, until %(time)s") % values
+        case False, True, False:
+            return _("paused: %(reason)s") % values
+        case False, False, True:
+            return _("paused until %(time)s") % values
+    return _("paused")
+
+
+def _end(until: datetime | timedelta | float, now: int) -> int:
+    """Return the instant at which a pause ends; raise ValueError for one that is over."""
+    end = instant_of(until, now, "until")
+    if end <= now:
+        raise ValueError(
+            f"until is {until!r}, which is over: it is {time_of(from_instant(now))}. Give a later moment, a duration "
+            "above 0, or none: until somebody resumes the queue."
+        )
+    return end
+
+
+def _text(value: str, longest: int, name: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}, but must be a text.")
+    if len(value) > longest:
+        raise ValueError(f"{name} has {len(value)} characters, but {longest} at the most are kept; shorten it.")
+    return value

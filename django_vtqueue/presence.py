@@ -16,6 +16,7 @@ logger = logging.getLogger("django_vtqueue")
 HEARTBEAT = 10.0  # seconds between two heartbeats of a worker
 SILENCE = 3 * HEARTBEAT  # a worker that was silent for longer counts as gone
 LOOK_AGAIN = 10.0
+QUIET, STOP, WORK = "quiet", "stop", ""  # what a worker may be asked to do (WorkerProcess.asked_to)
 
 _hinted: set[tuple[str, str]] = set()
 _seen: dict[tuple[str, str], float] = {}

@@ -13,6 +13,7 @@ from .exceptions import PayloadTooLarge
 from .jobs import NewJobs
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
+LONGEST_NAME = 255
 
 
 def store(new: NewJobs, database: str, options: Options) -> None:
@@ -40,10 +41,27 @@ def visible_from(now: int, publish_at: datetime | timedelta | None, delay: float
             raise ValueError("Give publish_at or delay, not both.")
         if not isinstance(publish_at, datetime):
             raise TypeError(f"publish_at (run_after of a task) is {publish_at!r}, but must be a datetime.")
-        if settings.USE_TZ and timezone.is_naive(publish_at):
-            raise ValueError("publish_at is a naive datetime while USE_TZ is on; use timezone.make_aware() on it.")
-        return max(clock.to_instant(publish_at), now)
+        return max(instant_of(publish_at, now, "publish_at"), now)
     return now + max(clock.microseconds(delay), 0) if delay is not None else now
+
+
+def instant_of(given: datetime | timedelta | float, now: int, name: str) -> int:
+    """Return the instant of a moment, or of a duration from ``now``; ``name``: that of the argument, for errors.
+
+    Raise ValueError for a naive datetime where USE_TZ is on.
+    """
+    if not isinstance(given, datetime):
+        return now + clock.microseconds(given)
+    if settings.USE_TZ and timezone.is_naive(given):
+        raise ValueError(f"{name} is a naive datetime while USE_TZ is on; use timezone.make_aware() on it.")
+    return clock.to_instant(given)
+
+
+def checked_queue_name(name: str) -> str:
+    """Return ``name``; raise ValueError if no queue can be called so."""
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        raise ValueError(f"A queue's name is a text of 1 to {LONGEST_NAME} characters, not {name!r}.")
+    return name
 
 
 def checked_priority(priority: int) -> int:

@@ -27,9 +27,9 @@ from .exceptions import LeaseLost
 from .failures import MAX_MESSAGE, Failure, describe, shorten, storable
 from .ids import new_id, parse_id, process_worker_id
 from .jobs import HeldJob, NewJobs, Scope, Settlement, failed, released, succeeded
-from .publishing import checked_priority, store, visible_from
-
-LONGEST_NAME = 255
+from .pauses import pause, resume
+from .publishing import checked_priority, checked_queue_name, store, visible_from
+from .settlements import settle
 
 
 class ClaimedJob:
@@ -80,11 +80,9 @@ class Queue:
         visibility_timeout: float | timedelta | None = None,
         max_attempts: int | None = None,
     ) -> None:
-        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
-            raise ValueError(f"A queue's name is a text of 1 to {LONGEST_NAME} characters, not {name!r}.")
+        self.name = checked_queue_name(name)
         given = {"visibility_timeout": visibility_timeout, "max_attempts": max_attempts}
         own = checked({key: value for key, value in given.items() if value is not None}, POLICY, f"Queue({name!r})")
-        self.name = name
         self.options = options_for(name, using)
         self.database = using or database_of(self.options)
         self._policy = self.options.policy(name)
@@ -243,6 +241,19 @@ class Queue:
         """Delete every job of the queue that nobody holds, scheduled ones too; return how many."""
         return self._engine.purge(self.name, self._engine.now())
 
+    def pause(self, reason: str = "", until: datetime | timedelta | float | None = None, *, by: str = "") -> None:
+        """Have nobody claim a job of this name, payload or task, until it is resumed; what is held goes on to its end.
+
+        ``until``: a moment, or a duration (seconds or a timedelta) from now, at which the pause ends by itself.
+        ``reason``, and ``by`` whom: for people. Pausing a paused queue replaces all of that. Raises ValueError for
+        values that are not allowed, as a moment that is over.
+        """
+        pause(self.name, reason=reason, until=until, by=by, using=self.database)
+
+    def resume(self) -> bool:
+        """End the pause and wake the workers; return whether the queue was paused."""
+        return resume(self.name, using=self.database)
+
     def run(self, handler: Callable[[ClaimedJob], Any], *, stop: Event | None = None) -> None:
         """Claim jobs for ever and call ``handler`` with each; its lease is kept up while it is being handled.
 
@@ -257,7 +268,7 @@ class Queue:
     def _settle(self, settlement: Settlement) -> None:
         engine = self._engine
         with engine.transaction():
-            lost = engine.settle([settlement])
+            lost = settle(engine, [settlement], self.options.letter_ttl)
         if lost:
             held = settlement.job
             raise LeaseLost(

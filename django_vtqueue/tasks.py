@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS
 
-from .compat import Task, TaskContext, TaskResult, framework_task
+from .compat import Task, TaskResult, framework_task
 from .conf import POLICY, Invalid, checked, nearest
+from .context import JobContext
 from .exceptions import UnknownTask
 
 P = ParamSpec("P")
@@ -94,10 +95,10 @@ class ContextDecorator(Protocol):
 
     @overload
     def __call__(
-        self, function: "Callable[Concatenate[TaskContext[Any, Any], P], Coroutine[Any, Any, R]]", /
+        self, function: "Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]]", /
     ) -> "DeferrableTask[P, R]": ...
     @overload
-    def __call__(self, function: "Callable[Concatenate[TaskContext[Any, Any], P], R]", /) -> "DeferrableTask[P, R]": ...
+    def __call__(self, function: "Callable[Concatenate[JobContext, P], R]", /) -> "DeferrableTask[P, R]": ...
 
 
 @overload

@@ -8,7 +8,8 @@ from .engines import options_for
 from .failures import shorten
 from .ids import shown_worker
 from .models import DeadLetter, Job, WorkerProcess
-from .presence import SILENCE, live_workers, serves
+from .pauses import paused, sentence
+from .presence import QUIET, SILENCE, STOP, live_workers, serves
 from .shown import duration, time_of
 
 LONGEST = 200  # characters of an error's message
@@ -35,10 +36,11 @@ def why(entry: Job | DeadLetter, now: int) -> str:
         case "retrying":
             return retrying(entry)
         case "running":
-            return held(entry, visible_at - now, now)
+            return asked(entry, now) + held(entry, visible_at - now, now)
         case "expired":
             since = {"worker": shown_worker(entry.worker_id), "age": duration(now - visible_at)}
-            return _("the lease of %(worker)s ended %(age)s ago") % since + "; " + takers(entry, now)
+            expired = _("the lease of %(worker)s ended %(age)s ago") % since
+            return asked(entry, now) + expired + "; " + takers(entry, now)
         case "due":
             return _("due for %(age)s") % {"age": duration(now - visible_at)} + "; " + takers(entry, now)
     return _("its row was damaged: there is no state '%(state)s'") % {"state": entry.state}
@@ -55,6 +57,16 @@ def retrying(job: Job) -> str:
     return _("retrying at %(time)s after %(failure)s (attempts: %(attempts)s)") % values
 
 
+def asked(job: Job, now: int) -> str:
+    """Return who has asked a job to stop, if somebody has, and what follows from that."""
+    if job.cancelled_at is None:
+        return ""
+    values = {"by": job.cancelled_by, "age": duration(max(now - to_instant(job.cancelled_at), 0))}
+    if job.cancelled_by:
+        return _("asked to stop by %(by)s %(age)s ago, so that it is not started again") % values + "; "
+    return _("asked to stop %(age)s ago, so that it is not started again") % values + "; "
+
+
 def held(job: Job, left: int, now: int) -> str:
     """Return who holds a job; ``left``: microseconds until the lease ends."""
     values = {"worker": shown_worker(job.worker_id), "left": duration(left)}
@@ -68,8 +80,10 @@ def held(job: Job, left: int, now: int) -> str:
 
 
 def takers(job: Job, now: int) -> str:
-    """Return who could take a job that is due."""
+    """Return who could take a job that is due, or that nobody may."""
     database = str(job._state.db)
+    if pause := paused(database, now).get(job.queue_name):
+        return sentence(pause)
     if not job.task_path and not options_for(job.queue_name, database).policy(job.queue_name).handler:
         return _("a raw payload in a queue without a handler: your own code claims it")
     alive = live_workers(database, now)
@@ -79,6 +93,11 @@ def takers(job: Job, now: int) -> str:
     if not serving:
         values = {"queue": job.queue_name, "workers": listed(alive, queues=True)}
         return _("no live worker serves '%(queue)s' (%(workers)s)") % values
+    serving = [worker for worker in serving if worker.asked_to not in (QUIET, STOP)]
+    if not serving:
+        return _("every live worker that serves '%(queue)s' was asked to be quiet or to stop") % {
+            "queue": job.queue_name
+        }
     free = [worker for worker in serving if slots_in_use(worker) < worker.slots]
     if free:
         return _("next for a free slot of %(workers)s") % {"workers": listed(free)}
@@ -104,5 +123,5 @@ def listed(workers: list[WorkerProcess], *, queues: bool = False) -> str:
 def failure(exception_class: str = "", message: str = "") -> str:
     """Return an error in one line."""
     name = str(exception_class).rpartition(".")[2] or _("an error")
-    first = " ".join(shorten(str(message).partition("\n")[0], LONGEST).split())
+    first = " ".join(shorten(str(message).partition("\n")[0], LONGEST).split()).removesuffix(".")
     return f"{name}: {first}" if first else name

@@ -18,15 +18,16 @@ PACKAGE = ROOT / "django_vtqueue"
 # From the bottom to the top: a module imports its own layer and those below it. ``__init__`` is the door, in no layer.
 LAYERS = {
     # plain values and arithmetic; the wall clock is read in one place, so that all else can be given a time
-    "pure": "clock conf encoding exceptions failures history ids jobs limits retry shown states",
+    "pure": "clock conf counts encoding exceptions failures histograms history ids jobs limits retry shown states",
     # what is stored, for the ORM, the admin and migrations
     "tables": "fields migrations models",
     # the SQL that differs from database to database, each statement whole
     "engines": "engines",
     # the primitive, and what else needs nothing but the tables: who is alive, who is woken, what is paused or dead
-    "queue": "bells claims consumer control home letters pauses presence publishing queue repair schema why",
+    "queue": "bells claims consumer control home letters pauses presence publishing queue repair schema settlements "
+    "standstills throughput why",
     # Django's Tasks on top of the primitive
-    "tasks": "backend compat configuration results tasks",
+    "tasks": "backend compat configuration context results tasks",
     # what runs
     "worker": "execution hygiene transactional worker",
     # what a user touches
@@ -115,8 +116,10 @@ def test_one_place_reads_the_clock() -> None:
 def test_public_names() -> None:
     """These names are the package's promise: one that goes, or comes, is a decision."""
     assert django_vtqueue.__all__ == [
+        "Cancelled",
         "ClaimedJob",
         "GiveUp",
+        "JobContext",
         "LeaseLost",
         "PayloadTooLarge",
         "Queue",

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from django_vtqueue.engines import sqlite_counts as counts
 from django_vtqueue.engines import sqlite_due as due
+from django_vtqueue.engines import sqlite_pauses as pauses
 from django_vtqueue.engines import sqlite_sql as sql
 
 from .fake_clock import at
@@ -34,6 +36,11 @@ INSERT INTO vtqueue_job (
     CASE :state WHEN 'SUCCESSFUL' THEN :now + 1000000 END
 FROM n"""
 
+FILL_COUNTS = """
+WITH RECURSIVE n(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < :rows - 1)
+INSERT INTO vtqueue_throughput (minute, queue_name, worker_id, succeeded, failed, dead, run_times, wait_times)
+SELECT :now - (n / 20) * 60000000, 'q' || (n % 5), 'w' || (n / 5 % 4), 1, 0, 0, '{}', '{}' FROM n"""
+
 # What each statement is given, and the indexes that it must use.
 HELD = json.dumps([["a" + "0" * 31, 1, "w0"], ["a" + "0" * 30 + "1", 1, "w1"]])
 IDS = json.dumps(["a" + "0" * 31, "a" + "0" * 30 + "1"])
@@ -42,18 +49,25 @@ BURIALS = json.dumps([["a" + "0" * 31, 1, "w0", 1, None, "[]", "E", "m", "f"]])
 NAMES = json.dumps(["q0", "q1"])
 CLAIM = {"raw": True, "now": at(0), "resumed_at": 0, "limit": 10}
 DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_expires"
+TABLES = {"vtqueue_job", "vtqueue_deadletter", "vtqueue_throughput"}
 KEY, ROWID = "sqlite_autoindex_vtqueue_job_1", "INTEGER PRIMARY KEY"
+PAUSES = {"vtqueue_queuestate", "sqlite_autoindex_vtqueue_queuestate_1"}  # a few rows: any way to them will do
+COUNTED = "sqlite_autoindex_vtqueue_throughput_1"
 LETTER, LETTER_EXPIRES = "sqlite_autoindex_vtqueue_deadletter_1", "vtqueue_letter_expires"
 
 STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "claim, all queues": (due.DUE_ALL, CLAIM, [DUE]),
     "claim, named queues": (due.DUE_NAMED, {**CLAIM, "names": NAMES}, [QUEUE, ROWID]),
     "claim, many named queues": (due.DUE_LOOKED, {**CLAIM, "names": NAMES, "look": 100}, [DUE, ROWID]),
+    "claim, all but the paused": (due.DUE_UNPAUSED, CLAIM, [QUEUE, ROWID]),
     "earliest, all queues": (due.EARLIEST_ALL, {"raw": True}, [DUE]),
     "earliest, named queues": (due.EARLIEST_NAMED, {"raw": True, "names": NAMES}, [QUEUE]),
     "earliest, many named queues": (due.EARLIEST_LOOKED, {"raw": True, "names": NAMES, "look": 10}, [DUE]),
+    "earliest, all but the paused": (due.EARLIEST_UNPAUSED, {"raw": True}, [QUEUE]),
     "backlog, all queues": (due.BACKLOG_ALL, {"raw": True, "now": at(0)}, [DUE]),
     "backlog, named queues": (due.BACKLOG_NAMED, {"raw": True, "now": at(0), "names": NAMES}, [QUEUE]),
+    "backlog, all but the paused": (due.BACKLOG_UNPAUSED, {"raw": True, "now": at(0)}, [QUEUE]),
+    "names of queues": (pauses.QUEUE_NAMES, {}, [QUEUE]),
     "lease": (
         sql.LEASE,
         {"rowids": f"[{MANY + 1}, {MANY + 2}]", "worker_id": "w", "now": at(0), "lease_us": None, "attempts": 1},
@@ -70,6 +84,12 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "bury": (sql.BURY, {"settlements": BURIALS}, [KEY]),
     "remove buried": (sql.REMOVE_BURIED, {"settlements": BURIALS}, [KEY, ROWID]),
     "not buried": (sql.NOT_BURIED, {"settlements": BURIALS}, [LETTER]),
+    "bury waiting": (sql.BURY_WAITING, {"settlements": BURIALS}, [KEY]),
+    "remove waiting": (sql.REMOVE_WAITING, {"settlements": BURIALS}, [KEY, ROWID]),
+    "ask": (sql.ASK, {"ids": IDS, "now": at(0), "by": "anna"}, [KEY]),
+    "asked now": (sql.ASKED_NOW, {"ids": IDS, "now": at(0)}, [KEY]),
+    "asked": (sql.ASKED, {"held": HELD}, [KEY]),
+    "note progress": (sql.NOTE_PROGRESS, {"said": HELD}, [KEY]),
     "find": (sql.FIND, {"id": "a" + "0" * 31}, [KEY, LETTER]),
     "held by": (sql.HELD_BY, {"worker_id": "w1"}, [WORKER]),
     "requeue": (sql.REQUEUE, {"ids": IDS, "now": at(0)}, [LETTER]),
@@ -79,6 +99,14 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "prunable": (sql.PRUNABLE, {"now": at(0)}, [EXPIRES, LETTER_EXPIRES]),
     "prune jobs": (sql.PRUNE_JOBS, {"now": at(0), "limit": 100}, [EXPIRES, ROWID]),
     "prune letters": (sql.PRUNE_LETTERS, {"now": at(0), "limit": 100}, [LETTER_EXPIRES, ROWID]),
+    "tally": (
+        counts.TALLY,
+        {"worker_id": "w0", "rows": json.dumps([[at(0), "q0", 1, 0, 0, {}, {}]])},
+        [],
+    ),
+    "counts": (counts.COUNTS, {"first": at(-300), "last": at(0)}, [COUNTED]),
+    "prune counts": (counts.PRUNE_COUNTS, {"before": at(-(10**6)), "limit": 100}, [COUNTED]),
+    "arrivals": (counts.ARRIVALS, {"first": "b" * 32, "last": "c" * 32, "limit": 100}, [KEY, LETTER]),
     "ahead": (
         sql.STAMPED_AHEAD,
         {"raw": True, "priority": 0, "visible_at": at(10_000), "rowid": MANY + 9, "now": at(0), "limit": 10},
@@ -109,6 +137,7 @@ def full(empty_file: Path) -> Iterator[sqlite3.Connection]:
         table.execute(FILL, filled("f", MANY, "SUCCESSFUL", at(-100)))
         table.execute(FILL, filled("a", MANY, "READY", at(10_000)))
         table.execute(FILL, filled("b", 1000, "RUNNING", at(60)))
+        table.execute(FILL_COUNTS, {"rows": MANY, "now": at(0)})
         yield table
 
 
@@ -150,9 +179,9 @@ def check_plan(table: sqlite3.Connection, name: str) -> None:
     told = "\n".join(steps)
     for index in indexes:
         assert re.search(rf"\bUSING (COVERING )?(INDEX )?{re.escape(index)}\b", told), f"{index} is not used:\n{told}"
-    used = set(re.findall(r"\b(?:vtqueue|sqlite_autoindex)_\w+", told)) - {"vtqueue_job", "vtqueue_deadletter"}
+    used = set(re.findall(r"\b(?:vtqueue|sqlite_autoindex)_\w+", told)) - {*TABLES, *PAUSES}
     assert used <= set(indexes), told
-    assert not re.search(r"SCAN (vtqueue_job|vtqueue_deadletter|job)\b", told), told
+    assert not re.search(rf"SCAN ({'|'.join(TABLES)}|job)\b", told), told
     assert "BLOOM FILTER ON" not in told, told  # made from all rows, and, of an index with an expression, made wrong
 
 
@@ -238,8 +267,39 @@ def test_a_claim_out_of_many_that_are_due_at_one_instant(table: sqlite3.Connecti
     assert taken < 100
 
 
+def pause(table: sqlite3.Connection, *names: str) -> None:
+    """Pause queues for good."""
+    table.executemany(
+        "INSERT INTO vtqueue_queuestate (queue_name, paused_at, paused_by, reason) VALUES (?, 1, '', '')",
+        [(name,) for name in names],
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in STATEMENTS if name.startswith(("claim", "earliest", "backlog"))])
+def test_what_is_due_of_a_paused_queue_is_not_walked_over(table: sqlite3.Connection, name: str) -> None:
+    """With 100,000 due jobs of the highest priority, which nobody may take, what is behind them is found as before."""
+    statement, values, _ = STATEMENTS[name]
+    with undone(table):
+        before = table.execute(statement, values).fetchone(), work(table, statement, values)
+        table.execute(FILL, filled("d", MANY, "READY", at(0), queues=1))
+        table.execute("UPDATE vtqueue_job SET queue_name = 'paused', priority = 100 WHERE id LIKE 'd%'")
+        pause(table, "paused")
+        [after], effort = table.execute(statement, values).fetchone(), work(table, statement, values)
+    if after in (None, float("-inf")):
+        assert name.endswith(", all queues") or "many" in name  # it leaves it to the statement that goes by names
+    else:
+        assert after == before[0][0]
+    assert effort < before[1] + 100
+
+
 @pytest.mark.parametrize(
-    ("claim", "most"), [("claim, all queues", 3), ("claim, named queues", 7), ("claim, many named queues", 4)]
+    ("claim", "most"),
+    [
+        ("claim, all queues", 3),
+        ("claim, named queues", 7),
+        ("claim, many named queues", 4),
+        ("claim, all but the paused", 7),
+    ],
 )
 def test_a_claim_from_a_thousand_queues(table: sqlite3.Connection, claim: str, most: int) -> None:
     """So many hundred instructions for each row that it takes: to name the queues must not make that many times more.

@@ -9,10 +9,11 @@ from uuid import UUID
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.utils import timezone
 from pytest_django import Settings
 
 from django_vtqueue import Queue
-from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.models import DeadLetter, Job, WorkerProcess
 from tests.project import tasks
 
 pytestmark = pytest.mark.django_db
@@ -224,3 +225,31 @@ def test_without_tables(sqlite_file: str, settings: Settings) -> None:
     settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {"database": sqlite_file}}}
     call_command("migrate", "vtqueue", "zero", database=sqlite_file, verbosity=0)
     assert "run: python manage.py migrate vtqueue --database file" in refusal("purge", "--all")
+
+
+def worker(name: str) -> WorkerProcess:
+    """Make the row of a worker."""
+    now = timezone.now()
+    return WorkerProcess.objects.create(worker_id=name, host="h", pid=1, slots=4, started_at=now, heartbeat_at=now)
+
+
+def test_workers_are_asked_by_the_names_of_the_log() -> None:
+    """Workers are named by host and pid, or by their whole id; the others are left alone."""
+    workers = [worker(name) for name in ("web1:1:aa", "web1:2:bb", "web2:1:cc")]
+
+    def words() -> list[str]:
+        return [WorkerProcess.objects.get(pk=row.pk).asked_to for row in workers]
+
+    assert vtqueue("quiet", "web1:1", "web2:1:cc") == "asked web1:1 to be quiet\nasked web2:1 to be quiet\n"
+    assert words() == ["quiet", "", "quiet"]
+    assert vtqueue("quiet", "--end", "web2:1") == "asked web2:1 to work\n"
+    assert vtqueue("stop", "web1:2") == "asked web1:2 to stop\n"
+    assert words() == ["quiet", "stop", ""]
+
+
+def test_all_workers_are_there_or_none_is_asked() -> None:
+    """A name that no worker has is an error that says which there are, and then nobody is asked."""
+    assert refusal("stop", "web1:1") == "There is no worker web1:1. Workers: none."
+    worker("web1:1:aa")
+    assert refusal("stop", "web1:1", "web9:9") == "There is no worker web9:9. Workers: web1:1."
+    assert WorkerProcess.objects.get().asked_to == ""

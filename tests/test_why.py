@@ -14,6 +14,7 @@ from django.urls import reverse
 from django_vtqueue import Queue
 from django_vtqueue.clock import from_instant
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
+from django_vtqueue.pauses import pause
 from tests.fake_clock import FakeClock
 from tests.project import tasks
 
@@ -60,6 +61,16 @@ def test_due_while_all_slots_are_in_use(time: FakeClock) -> None:
     assert said(result.id).endswith("; next for a free slot of web1:4711")
     held_by(row, other.id, visible_at=from_instant(time.instant + 1))
     assert said(result.id).endswith("; all slots are in use of web1:4711")
+
+
+def test_due_while_workers_are_quiet(time: FakeClock) -> None:
+    """A worker that was asked to claim nothing is no hope for a job; where there is another, that one is named."""
+    result = tasks.add.enqueue(1, 2)
+    worker(time, asked_to="quiet")
+    worker(time, pid=4712, asked_to="stop")
+    assert said(result.id).endswith("; every live worker that serves 'default' was asked to be quiet or to stop")
+    worker(time, pid=4713)
+    assert said(result.id).endswith("; next for a free slot of web1:4713")
 
 
 def test_due_raw_payload() -> None:
@@ -145,3 +156,17 @@ def test_damaged_rows_are_shown(admin_client: Client, time: FakeClock, table: st
         cursor.execute(f"UPDATE {table} SET {column} = x'00ff'")
     for model, pk in (("deadletter", letter), ("job", due.id)):
         assert admin_client.get(reverse(f"admin:vtqueue_{model}_change", args=[pk])).status_code == 200
+
+
+def test_due_in_a_paused_queue(time: FakeClock) -> None:
+    """Who paused it, why, until when: for tasks and payloads, and for one whose holder has died; not for others."""
+    ids = [tasks.add.enqueue(1, 2).id, Queue("default").publish("x"), tasks.add.enqueue(1, 2).id]
+    other = tasks.add.using(queue_name="other").enqueue(1, 2).id
+    held_by(worker(time), str(ids[2]), visible_at=from_instant(time.instant))
+    pause("default", by="anna", reason="SMTP down", until=3600)
+    time.advance(240)
+    told = "; paused by anna: SMTP down, until "
+    assert [told in said(job_id) for job_id in (*ids, other)] == [True, True, True, False]
+    assert said(ids[0]).startswith("due for 4 min; paused by anna")
+    time.advance(3600)
+    assert told not in said(ids[0])

@@ -153,7 +153,7 @@ def row_of(item: history.Entry) -> dict[str, Any]:
         return {"omitted": history.count(item)}
     started, ended = instant(item.get("started")), instant(item.get("ended"))
     return {
-        "number": cut(item.get("number", "")),
+        "number": cut(item.get("number") or ""),
         "worker": cut(shown_worker(str(item.get("worker", "")))),
         "started": "-" if started is None else moment(clock.from_instant(started)),
         "ended": "-" if ended is None else moment(clock.from_instant(ended)),

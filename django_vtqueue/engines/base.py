@@ -5,11 +5,12 @@ decides anything: which jobs are due, and what becomes of one, is said by the ca
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 
-from ..jobs import Due, HeldJob, Key, NewJobs, Place, Scope, Settlement, StoredJob
+from ..counts import Counts
+from ..jobs import Due, HeldJob, Key, NewJobs, Place, Progress, Scope, Settlement, StoredJob
 
 
 class Trouble(Enum):
@@ -92,19 +93,23 @@ class Engine(ABC):
 
     @abstractmethod
     def earliest(self, scopes: Iterable[Scope]) -> int | None:
-        """Return the earliest ``visible_at``, past or future, of the unfinished jobs in scope; None without any."""
+        """Return from when on, past or future, the earliest of the unfinished jobs in scope may be claimed.
+
+        That is its ``visible_at``, or the end of its queue's pause if that is later. None if there is no such job.
+        """
 
     @abstractmethod
     def due(self, scope: Scope, limit: int, now: int, resumed_at: int) -> list[Due]:
         """Return the first ``limit`` due rows of a scope, by priority, then by time, then in the order of insertion.
 
+        None of a queue that is paused at ``now``, as this transaction sees it, and none of its rows is looked at.
         Expired rows count only from a third of their lease after ``resumed_at``: a holder that was stopped together
         with us (a long lock, a suspended machine) must be able to renew first.
         """
 
     @abstractmethod
     def lease(self, rowids: Sequence[int], worker_id: str, now: int, lease_us: int | None, attempts: int = 1) -> None:
-        """Hand due rows to a worker: one more claim, hidden for their lease (or ``lease_us``).
+        """Hand due rows to a worker: one more claim, hidden for their lease (or ``lease_us``), without progress.
 
         ``attempts``: 1, or 0 for what is claimed ahead; that begins with ``begin``.
         """
@@ -131,7 +136,30 @@ class Engine(ABC):
 
     @abstractmethod
     def settle(self, settlements: Sequence[Settlement]) -> set[Key]:
-        """Carry out settlements, each only for its holder; return the keys of those that were no longer held."""
+        """Carry out settlements, each only for its holder; return the keys of those that were not carried out.
+
+        They were no longer held; or they would give a job back that was asked to stop (see ``asked``).
+        """
+
+    @abstractmethod
+    def ask(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
+        """Write into unfinished jobs that they shall stop, unless that was done before.
+
+        Return the ids of those in which it was written, and which of these nobody runs; what becomes of them must be
+        said in the same transaction, by ``bury_waiting``.
+        """
+
+    @abstractmethod
+    def bury_waiting(self, settlements: Sequence[Settlement]) -> None:
+        """Move jobs that wait to the dead letters."""
+
+    @abstractmethod
+    def asked(self, jobs: Sequence[HeldJob]) -> dict[Key, str]:
+        """Return which held rows are asked to stop, and by whom ("": not known)."""
+
+    @abstractmethod
+    def note_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
+        """Write into held rows how far their jobs are, each only for its holder."""
 
     @abstractmethod
     def find(self, job_id: str) -> StoredJob | None:
@@ -155,7 +183,29 @@ class Engine(ABC):
 
     @abstractmethod
     def prune(self, now: int, limit: int) -> int:
-        """Delete up to ``limit`` finished jobs and dead letters that were kept for long enough; return how many."""
+        """Delete up to ``limit`` finished jobs, and dead letters, that were kept for long enough, and the pauses that
+        have ended; return how many rows.
+        """
+
+    @abstractmethod
+    def tally(self, worker_id: str, counts: Mapping[tuple[int, str], Counts]) -> None:
+        """Store what a worker has counted, by minute and queue, in the place of what it stored of them before."""
+
+    @abstractmethod
+    def counts(self, first: int, last: int) -> list[tuple[int, str, int, int, int, str, str]]:
+        """Return what workers stored of the minutes from ``first`` to ``last``: the minute, the queue, the numbers of
+        Counts, and its histograms as they were stored; without rows whose numbers somebody damaged.
+        """
+
+    @abstractmethod
+    def prune_counts(self, before: int, limit: int) -> int:
+        """Delete counts of minutes before an instant, the oldest first: ``limit`` of them, and what else there is of
+        the last of these minutes; return how many.
+        """
+
+    @abstractmethod
+    def arrivals(self, since: int, until: int, limit: int) -> dict[str, int]:
+        """Return how many jobs and dead letters of each queue have an id made in that time; look at ``limit`` only."""
 
     @abstractmethod
     def stamped_ahead(self, place: Place, now: int, limit: int) -> tuple[list[int], Place | None]:
@@ -175,7 +225,11 @@ class Engine(ABC):
 
     @abstractmethod
     def backlog(self, scopes: Iterable[Scope], now: int) -> int:
-        """Return how many jobs in these scopes are due."""
+        """Return how many jobs in these scopes are due; those of a paused queue are not counted."""
+
+    @abstractmethod
+    def queue_names(self) -> list[str]:
+        """Return the names of the queues that have unfinished jobs, sorted; no walk over the jobs."""
 
     @abstractmethod
     def changed(self) -> bool:

@@ -11,23 +11,34 @@ from math import inf
 from typing import Any, cast
 
 from .. import states
+from ..counts import Counts
 from ..failures import Failure
-from ..jobs import Due, HeldJob, Key, NewJobs, Place, Scope, Settlement, StoredJob
+from ..ids import first_id
+from ..jobs import Due, HeldJob, Key, NewJobs, Place, Progress, Scope, Settlement, StoredJob
 from .sqlite_connection import SQLiteConnection
+from .sqlite_counts import ARRIVALS, COUNTS, PRUNE_COUNTS, TALLY
 from .sqlite_damage import MEND
 from .sqlite_due import (
     BACKLOG_ALL,
     BACKLOG_NAMED,
+    BACKLOG_UNPAUSED,
     DUE_ALL,
     DUE_LOOKED,
     DUE_NAMED,
+    DUE_UNPAUSED,
     EARLIEST_ALL,
     EARLIEST_LOOKED,
     EARLIEST_NAMED,
+    EARLIEST_UNPAUSED,
 )
+from .sqlite_pauses import PRUNE_PAUSES, QUEUE_NAMES
 from .sqlite_sql import (
+    ASK,
+    ASKED,
+    ASKED_NOW,
     BEGIN,
     BURY,
+    BURY_WAITING,
     COUNT,
     EXTEND,
     FIND,
@@ -39,6 +50,7 @@ from .sqlite_sql import (
     NOT_BURIED,
     NOT_HELD,
     NOT_SETTLED,
+    NOTE_PROGRESS,
     PRUNABLE,
     PRUNE_JOBS,
     PRUNE_LETTERS,
@@ -47,6 +59,7 @@ from .sqlite_sql import (
     REMOVE_BURIED,
     REMOVE_EXPIRED,
     REMOVE_REQUEUED,
+    REMOVE_WAITING,
     RENEW,
     REQUEUE,
     REQUEUED,
@@ -75,6 +88,14 @@ def _told(failure: Failure | None) -> tuple[str, str, str]:
     return (failure.exception_class, failure.message, failure.fingerprint) if failure else ("", "", "")
 
 
+def _burials(settlements: Sequence[Settlement]) -> str:
+    """Return what the statements of a burial are given."""
+    return json.dumps(
+        [(*_guard(s.job), s.finished_at, s.expires_at, s.history, *_told(s.failure)) for s in settlements],
+        ensure_ascii=False,
+    )
+
+
 class SQLiteEngine(SQLiteConnection):
     """See Engine."""
 
@@ -100,24 +121,26 @@ class SQLiteEngine(SQLiteConnection):
         return min((instant for instant in found if instant is not None), default=None)
 
     def _earliest(self, scope: Scope) -> int | None:
+        values: dict[str, Any] = {"raw": scope.raw}
         if scope.queues is None:
-            return cast(int | None, self._value(EARLIEST_ALL, {"raw": scope.raw}))
-        names = _names(scope)
-        values = {"raw": scope.raw, "names": json.dumps(names)}
-        found = self._value(EARLIEST_LOOKED, {**values, "look": FRONT}) if len(names) > MANY else -inf
-        return cast(int | None, self._value(EARLIEST_NAMED, values) if found == -inf else found)
+            found, each = self._value(EARLIEST_ALL, values), EARLIEST_UNPAUSED
+        else:
+            names, each = _names(scope), EARLIEST_NAMED
+            values["names"] = json.dumps(names)
+            found = self._value(EARLIEST_LOOKED, {**values, "look": FRONT}) if len(names) > MANY else -inf
+        return cast(int | None, self._value(each, values) if found == -inf else found)
 
     def due(self, scope: Scope, limit: int, now: int, resumed_at: int) -> list[Due]:
         values: dict[str, Any] = {"raw": scope.raw, "now": now, "resumed_at": resumed_at, "limit": limit}
         if scope.queues is None:
-            found = self._value(DUE_ALL, values)
+            found, each = self._value(DUE_ALL, values), DUE_UNPAUSED
         else:
-            names = _names(scope)
+            names, each = _names(scope), DUE_NAMED
             values["names"] = json.dumps(names)
             look = len(names) + limit  # no more rows than the other statement seeks
             found = self._value(DUE_LOOKED, {**values, "look": look}) if len(names) > MANY else None
-            if found is None:
-                found = self._value(DUE_NAMED, values)
+        if found is None:
+            found = self._value(each, values)
         return [Due(*row) for row in json.loads(found)]
 
     def lease(self, rowids: Sequence[int], worker_id: str, now: int, lease_us: int | None, attempts: int = 1) -> None:
@@ -174,15 +197,31 @@ class SQLiteEngine(SQLiteConnection):
         return lost
 
     def _bury(self, settlements: Sequence[Settlement]) -> set[Key]:
-        rows = json.dumps(
-            [(*_guard(s.job), s.finished_at, s.expires_at, s.history, *_told(s.failure)) for s in settlements],
-            ensure_ascii=False,
-        )
+        rows = _burials(settlements)
         buried = self._run(BURY, {"settlements": rows})
         self._run(REMOVE_BURIED, {"settlements": rows})
         if buried == len(settlements):
             return set()
         return self._keys(NOT_BURIED, {"settlements": rows})
+
+    def ask(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
+        values = {"ids": json.dumps(job_ids), "now": now}
+        self._run(ASK, {**values, "by": by})
+        asked = self._list(ASKED_NOW, values)
+        waiting = [rowid for _, rowid, state in asked if state == states.READY]
+        return {job_id for job_id, _, _ in asked}, list(self.read(waiting).values()) if waiting else []
+
+    def bury_waiting(self, settlements: Sequence[Settlement]) -> None:
+        rows = _burials(settlements)
+        self._run(BURY_WAITING, {"settlements": rows})
+        self._run(REMOVE_WAITING, {"settlements": rows})
+
+    def asked(self, jobs: Sequence[HeldJob]) -> dict[Key, str]:
+        found = self._list(ASKED, {"held": json.dumps([_guard(job) for job in jobs])})
+        return {(job_id, claims): by for job_id, claims, by in found}
+
+    def note_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
+        self._run(NOTE_PROGRESS, {"said": json.dumps([(*_guard(job), *progress) for job, progress in said])})
 
     def find(self, job_id: str) -> StoredJob | None:
         rows = self._rows(FIND, {"id": job_id})
@@ -214,7 +253,22 @@ class SQLiteEngine(SQLiteConnection):
     def prune(self, now: int, limit: int) -> int:
         with self.transaction():
             values = {"now": now, "limit": limit}
-            return self._run(PRUNE_JOBS, values) + self._run(PRUNE_LETTERS, values)
+            return sum(self._run(prune, values) for prune in (PRUNE_JOBS, PRUNE_LETTERS, PRUNE_PAUSES))
+
+    def tally(self, worker_id: str, counts: Mapping[tuple[int, str], Counts]) -> None:
+        rows = [
+            (*key, row.succeeded, row.failed, row.dead, row.run_times, row.wait_times) for key, row in counts.items()
+        ]
+        self._run(TALLY, {"worker_id": worker_id, "rows": json.dumps(rows)})
+
+    def counts(self, first: int, last: int) -> list[tuple[int, str, int, int, int, str, str]]:
+        return self._rows(COUNTS, {"first": first, "last": last})
+
+    def prune_counts(self, before: int, limit: int) -> int:
+        return self._run(PRUNE_COUNTS, {"before": before, "limit": limit})
+
+    def arrivals(self, since: int, until: int, limit: int) -> dict[str, int]:
+        return dict(self._rows(ARRIVALS, {"first": first_id(since), "last": first_id(until), "limit": limit}))
 
     def stamped_ahead(self, place: Place, now: int, limit: int) -> tuple[list[int], Place | None]:
         rows = self._list(STAMPED_AHEAD, {**place._asdict(), "now": now, "limit": limit})
@@ -237,5 +291,9 @@ class SQLiteEngine(SQLiteConnection):
 
     def _backlog(self, scope: Scope, values: Mapping[str, Any]) -> int:
         if scope.queues is None:
-            return int(self._value(BACKLOG_ALL, values))
+            found = self._value(BACKLOG_ALL, values)
+            return int(self._value(BACKLOG_UNPAUSED, values) if found is None else found)
         return int(self._value(BACKLOG_NAMED, {**values, "names": json.dumps(_names(scope))}))
+
+    def queue_names(self) -> list[str]:
+        return [name for (name,) in self._rows(QUEUE_NAMES, {})]

@@ -4,14 +4,21 @@ A walk over the rows in claim order would visit every scheduled and every leased
 distinct priorities of the unfinished jobs are walked instead, highest first, each found by one seek; inside a priority
 what is due is a range of ``visible_at``. The order comes from the loops (CROSS JOIN keeps them as written) and from the
 indexes: an ORDER BY would sort everything that is due before the LIMIT.
+
+Those for all queues tell nothing (NULL; minus infinity, -9e999, where NULL is an answer) while one of them is paused.
+Then the names that are there, less the paused ones, are to be gone through as named ones are: no row of a paused queue
+is looked at.
 """
 
 from .sqlite_damage import SOUND
+from .sqlite_pauses import FOUND, IN_EFFECT, OPENS, PAUSED
 
 WAITING = "job.finished_at IS NULL AND (job.task_path = '') = :raw"
 OF_NAME = f"job.queue_name = name.value AND {WAITING}"
 OF_BEST = f"job.queue_name = best.name AND {WAITING}"
-NAMED = "IN (SELECT value FROM json_each(:names))"
+GIVEN = "json_each(:names)"
+NAMED = f"IN (SELECT value FROM {GIVEN} WHERE value NOT IN {PAUSED})"
+UNLESS_PAUSED = f"CASE WHEN NOT EXISTS (SELECT 1 FROM {IN_EFFECT}) THEN"
 
 
 def levels(index: str, rows: str, first: str = "") -> str:
@@ -42,13 +49,15 @@ DUE_VALUES = f"""job.rowid, CAST(job.priority AS INTEGER) AS priority, CAST(job.
     job.claims = 0 AND job.max_attempts <> 1 AS fresh"""
 DUE_ROW = "json_array(due.rowid, due.priority, due.visible_at, due.claims, due.expired, due.sound, due.fresh)"
 
-DUE_ALL = f"""{LEVELS}
-SELECT json_group_array({DUE_ROW}) FROM (
-    SELECT {DUE_VALUES}
-    FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_due
-    WHERE {LEVEL} AND {WAITING} AND job.priority = level.priority AND {DUE}
-    LIMIT :limit
-) AS due"""
+DUE_ALL = f"""
+SELECT {UNLESS_PAUSED} ({LEVELS}
+    SELECT json_group_array({DUE_ROW}) FROM (
+        SELECT {DUE_VALUES}
+        FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_due
+        WHERE {LEVEL} AND {WAITING} AND job.priority = level.priority AND {DUE}
+        LIMIT :limit
+    ) AS due
+) END"""
 
 # A merge: ``best`` is a queue in claim order (that is what ORDER BY means in a recursive CTE) and begins with the first
 # due row of each name. A row that leaves it is one of the result, and the next of its name takes its place: a later one
@@ -57,8 +66,8 @@ SELECT json_group_array({DUE_ROW}) FROM (
 DUE_NAMED = f"""
 WITH RECURSIVE best(name, rowid, priority, visible_at) AS (
     SELECT name.value, job.rowid, job.priority, job.visible_at
-    FROM json_each(:names) AS name CROSS JOIN vtqueue_job AS job
-    WHERE job.rowid = (
+    FROM {GIVEN} AS name CROSS JOIN vtqueue_job AS job
+    WHERE name.value NOT IN {PAUSED} AND job.rowid = (
         {LEVELS_OF_NAME}
         SELECT job.rowid FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_queue
         WHERE {LEVEL} AND {OF_NAME} AND job.priority = level.priority AND {DUE} LIMIT 1
@@ -85,6 +94,7 @@ WITH RECURSIVE best(name, rowid, priority, visible_at) AS (
 SELECT json_group_array({DUE_ROW}) FROM (
     SELECT {DUE_VALUES} FROM best CROSS JOIN vtqueue_job AS job WHERE job.rowid = best.rowid
 ) AS due"""
+DUE_UNPAUSED = DUE_NAMED.replace(GIVEN, FOUND)
 
 # For many names, each of which costs DUE_NAMED a few seeks: the first due rows of all queues, as far as :look, and of
 # these the ones of the names. NULL if that does not tell: they are too few, and there is more beyond.
@@ -101,39 +111,47 @@ FROM (
 
 # Every number is below every text: a row whose time is none (somebody damaged it) waits until it is given one.
 TIMES = f"{WAITING} AND job.priority = level.priority AND job.visible_at < ''"
-EARLIEST_ALL = f"""{LEVELS}
-SELECT min((
-    SELECT job.visible_at FROM vtqueue_job AS job INDEXED BY vtqueue_job_due
-    WHERE {TIMES} ORDER BY job.visible_at LIMIT 1
-)) FROM level WHERE level.priority IS NOT NULL"""
+NEVER_PAUSED = "CASE WHEN EXISTS (SELECT 1 FROM vtqueue_queuestate) THEN -9e999 ELSE"
+EARLIEST_ALL = f"""
+SELECT {NEVER_PAUSED} ({LEVELS}
+    SELECT min((
+        SELECT job.visible_at FROM vtqueue_job AS job INDEXED BY vtqueue_job_due
+        WHERE {TIMES} ORDER BY job.visible_at LIMIT 1
+    )) FROM level WHERE level.priority IS NOT NULL
+) END"""
 
 EARLIEST_NAMED = f"""
-SELECT min((
+SELECT nullif(min(max({OPENS}, (
     {LEVELS_OF_NAME}
     SELECT min((
         SELECT job.visible_at FROM vtqueue_job AS job INDEXED BY vtqueue_job_queue
         WHERE job.queue_name = name.value AND {TIMES} ORDER BY job.visible_at LIMIT 1
     )) FROM level WHERE level.priority IS NOT NULL
-)) FROM json_each(:names) AS name"""
+))), 9e999) FROM {GIVEN} AS name"""
+EARLIEST_UNPAUSED = EARLIEST_NAMED.replace(GIVEN, FOUND)
 
-# For many names, as DUE_LOOKED: the first :look rows of each priority; minus infinity (-9e999) if those of one do not
-# tell.
+# For many names, as DUE_LOOKED: the first :look rows of each priority; minus infinity if those of one do not tell.
 TIMES_LOOKED_AT = f"""
     SELECT job.visible_at, job.queue_name FROM vtqueue_job AS job INDEXED BY vtqueue_job_due
     WHERE {TIMES} ORDER BY job.visible_at LIMIT :look"""
-EARLIEST_LOOKED = f"""{LEVELS}
-SELECT min(coalesce(
-    (SELECT visible_at FROM ({TIMES_LOOKED_AT}) WHERE queue_name {NAMED} LIMIT 1),
-    CASE WHEN (SELECT count(*) FROM ({TIMES_LOOKED_AT})) = :look THEN -9e999 END
-)) FROM level WHERE level.priority IS NOT NULL"""
+EARLIEST_LOOKED = f"""
+SELECT {NEVER_PAUSED} ({LEVELS}
+    SELECT min(coalesce(
+        (SELECT visible_at FROM ({TIMES_LOOKED_AT}) WHERE queue_name IN (SELECT value FROM {GIVEN}) LIMIT 1),
+        CASE WHEN (SELECT count(*) FROM ({TIMES_LOOKED_AT})) = :look THEN -9e999 END
+    )) FROM level WHERE level.priority IS NOT NULL
+) END"""
 
-BACKLOG_ALL = f"""{LEVELS}
-SELECT count(*) FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_due
-WHERE {LEVEL} AND {WAITING} AND job.priority = level.priority AND job.visible_at <= :now"""
+BACKLOG_ALL = f"""
+SELECT {UNLESS_PAUSED} ({LEVELS}
+    SELECT count(*) FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_due
+    WHERE {LEVEL} AND {WAITING} AND job.priority = level.priority AND job.visible_at <= :now
+) END"""
 
 BACKLOG_NAMED = f"""
 SELECT total((
     {LEVELS_OF_NAME}
     SELECT count(*) FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_queue
     WHERE {LEVEL} AND {OF_NAME} AND job.priority = level.priority AND job.visible_at <= :now
-)) FROM json_each(:names) AS name"""
+)) FROM {GIVEN} AS name WHERE name.value NOT IN {PAUSED}"""
+BACKLOG_UNPAUSED = BACKLOG_NAMED.replace(GIVEN, FOUND)

@@ -30,7 +30,8 @@ FROM json_each(:jobs)"""
 LEASE = """
 UPDATE vtqueue_job
 SET state = 'RUNNING', claims = claims + 1, attempts = attempts + :attempts, worker_id = :worker_id, started_at = :now,
-    lease_us = coalesce(:lease_us, lease_us), visible_at = :now + coalesce(:lease_us, lease_us)
+    lease_us = coalesce(:lease_us, lease_us), visible_at = :now + coalesce(:lease_us, lease_us), progress = NULL,
+    progress_text = NULL
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
 READ = f"""
@@ -42,8 +43,11 @@ SELECT {COLUMNS} FROM vtqueue_job AS job WHERE worker_id = :worker_id AND state 
 # Every change to a held row is guarded by these four, whatever else a statement says. The pluses keep the planner off
 # vtqueue_job_worker, which it prefers to the key after ANALYZE: all rows of a worker would be read for each of them,
 # or, if hardly anything was held then, all that are held now.
-GUARD = """vtqueue_job.id = json_extract(mine.value, '$[0]') AND vtqueue_job.claims = json_extract(mine.value, '$[1]')
-    AND +vtqueue_job.worker_id = json_extract(mine.value, '$[2]') AND +vtqueue_job.state = 'RUNNING'"""
+IN_STATE = """
+    vtqueue_job.id = json_extract(mine.value, '$[0]') AND vtqueue_job.claims = json_extract(mine.value, '$[1]')
+    AND +vtqueue_job.worker_id = json_extract(mine.value, '$[2]') AND +vtqueue_job.state = """
+GUARD = IN_STATE + "'RUNNING'"
+WAITS = IN_STATE + "'READY'"
 
 # OR IGNORE: one row that somebody damaged, and that a constraint refuses, must not keep the others from it.
 RENEW = f"""
@@ -72,7 +76,8 @@ SET state = json_extract(mine.value, '$[3]'),
     expires_at = json_extract(mine.value, '$[7]'),
     result = coalesce(:result, json_extract(mine.value, '$[8]')),
     history = coalesce(json_extract(mine.value, '$[9]'), history)
-FROM json_each(:settlements) AS mine WHERE {GUARD}"""
+FROM json_each(:settlements) AS mine
+WHERE {GUARD} AND (cancelled_at IS NULL OR json_extract(mine.value, '$[3]') <> 'READY')"""
 
 # Run after SETTLE changed fewer rows than it was given. A row that is just as the settlement leaves it was settled by
 # it, now or by a commit whose answer never came. The claim number alone would not do: a row that somebody else gave
@@ -93,7 +98,7 @@ DELETE FROM vtqueue_job
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'SUCCESSFUL' AND expires_at = finished_at"""
 
 # OR REPLACE: a letter of that id is there already only if somebody has copied it into the queue by hand.
-BURY = f"""
+BURIAL = """
 INSERT OR REPLACE INTO vtqueue_deadletter (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, enqueued_at,
     started_at, expires_at, died_at, exception_class, message, fingerprint, payload, history
@@ -102,12 +107,13 @@ INSERT OR REPLACE INTO vtqueue_deadletter (
     enqueued_at, started_at, json_extract(mine.value, '$[4]'), json_extract(mine.value, '$[3]'),
     json_extract(mine.value, '$[6]'), json_extract(mine.value, '$[7]'), json_extract(mine.value, '$[8]'), payload,
     json_extract(mine.value, '$[5]')
-FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE {GUARD}"""
-
-REMOVE_BURIED = f"""
+FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE """
+REMOVAL = """
 DELETE FROM vtqueue_job WHERE rowid IN (
-    SELECT vtqueue_job.rowid FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE {GUARD}
+    SELECT vtqueue_job.rowid FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE {}
 )"""
+BURY, REMOVE_BURIED = BURIAL + GUARD, REMOVAL.format(GUARD)
+BURY_WAITING, REMOVE_WAITING = BURIAL + WAITS, REMOVAL.format(WAITS)
 
 NOT_BURIED = """
 SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
@@ -117,6 +123,26 @@ WHERE NOT EXISTS (
     WHERE id = json_extract(mine.value, '$[0]') AND claims = json_extract(mine.value, '$[1]')
       AND died_at = json_extract(mine.value, '$[3]')
 )"""
+
+# The plus keeps the planner off the indexes of unfinished jobs. OR IGNORE and SOUND: a row that somebody damaged keeps
+# the others from nothing; a claim buries it.
+ASK = f"""
+UPDATE OR IGNORE vtqueue_job AS job SET cancelled_at = :now, cancelled_by = :by
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at IS NULL AND {SOUND}"""
+
+ASKED_NOW = """
+SELECT json_group_array(json_array(id, rowid, state)) FROM vtqueue_job
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at = :now"""
+
+ASKED = f"""
+SELECT json_group_array(json_array(vtqueue_job.id, claims, coalesce(cancelled_by, '')))
+FROM json_each(:held) AS mine CROSS JOIN vtqueue_job WHERE {GUARD} AND cancelled_at IS NOT NULL"""
+
+# OR IGNORE: as in RENEW.
+NOTE_PROGRESS = f"""
+UPDATE OR IGNORE vtqueue_job
+SET progress = json_extract(mine.value, '$[3]'), progress_text = json_extract(mine.value, '$[4]')
+FROM json_each(:said) AS mine WHERE {GUARD}"""
 
 # One statement over both tables: between two of them a job could be on its way from one to the other.
 FIND = f"""
@@ -154,7 +180,8 @@ DELETE FROM vtqueue_job WHERE rowid IN (
 
 PRUNABLE = """
 SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE expires_at <= :now AND finished_at IS NOT NULL)
-    OR EXISTS (SELECT 1 FROM vtqueue_deadletter WHERE expires_at <= :now)"""
+    OR EXISTS (SELECT 1 FROM vtqueue_deadletter WHERE expires_at <= :now)
+    OR EXISTS (SELECT 1 FROM vtqueue_queuestate WHERE paused_until <= :now)"""
 
 PRUNE_JOBS = """
 DELETE FROM vtqueue_job WHERE rowid IN (

@@ -11,7 +11,7 @@ from typing import Any, cast
 from ..backend import VTQueueBackend
 from ..compat import task_backends
 from ..execution import Outcome
-from ..jobs import Key
+from ..jobs import HeldJob, Key
 from ..tasks import import_task_modules
 from . import wire
 from .pool import Pool
@@ -35,6 +35,7 @@ class Child:
         self.parent = parent
         self.pool = Pool(threads, backend, Silence(), self.finished)
         self.outbox = wire.Outbox(parent, self.linger, lambda: os._exit(1))  # whoever notices that the parent is gone
+        self._jobs: dict[Key, HeldJob] = {}  # not finished
         self._unsettled: dict[Key, Outcome] = {}  # finished, and not yet known to be stored
 
     def run(self) -> None:
@@ -55,9 +56,17 @@ class Child:
         """Do one thing that the parent says; return whether to go on."""
         match verb, values:
             case "execute", [jobs]:
-                self.pool.run([wire.unpacked_job(job) for job in jobs])
+                unpacked = [wire.unpacked_job(job) for job in jobs]
+                self._jobs.update((job.key, job) for job in unpacked)
+                self.pool.run(unpacked)
             case "recall", []:
-                self.outbox.say("returned", [job.key for job in self.pool.recall()])
+                recalled = [job.key for job in self.pool.recall()]
+                for key in recalled:
+                    del self._jobs[key]
+                self.outbox.say("returned", recalled)
+            case "contact", [asked]:
+                self._ask({wire.key_of(key): by for key, by in asked})
+                self._tell_progress()
             case "tell", [keys]:
                 known = [self._unsettled.pop(wire.key_of(key), None) for key in keys]
                 self.pool.announce([outcome for outcome in known if outcome])
@@ -74,7 +83,22 @@ class Child:
         """In a thread: send what shall be stored, and keep the rest until it is."""
         key = outcome.job.key
         self._unsettled[key] = outcome
-        self.outbox.say("finished", key, wire.packed(outcome.settlement), outcome.seconds, outcome.stands)
+        self._jobs.pop(key, None)
+        values = wire.packed(outcome.settlement), outcome.seconds, outcome.stands, outcome.job.progress
+        self.outbox.say("finished", key, *values)
+
+    def _ask(self, asked: dict[Key, str]) -> None:
+        """Let jobs know that they shall stop; one that has just finished is not here any more."""
+        for key, by in asked.items():
+            if job := self._jobs.get(key):
+                job.asked_by = by
+
+    def _tell_progress(self) -> None:
+        """Say how far jobs are, as far as that is news."""
+        said = [(job, job.progress) for job in list(self._jobs.values()) if job.progress != job.stored]
+        for job, progress in said:
+            job.stored = progress
+        self.outbox.say("progress", [(job.key, progress) for job, progress in said])
 
     def linger(self) -> float:
         """Return the seconds to wait for more outcomes before they are sent: some, while the threads have work."""

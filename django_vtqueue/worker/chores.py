@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 
 from ..backend import VTQueueBackend
 from ..engines import Engine
@@ -19,8 +20,8 @@ PRUNED_AT_ONCE = 200
 class Chores:
     """The heartbeat, the leases of dead workers, stamps of a wrong clock, the database's log, and some pruning."""
 
-    def __init__(self, engine: Engine, backend: VTQueueBackend, crew: Crew) -> None:
-        self.engine, self.crew = engine, crew
+    def __init__(self, engine: Engine, backend: VTQueueBackend, crew: Crew, memory: Callable[[], int]) -> None:
+        self.engine, self.crew, self.memory = engine, crew, memory
         self.repair = Repair(engine, backend.settings.shortest_lease())
         self.at = 0.0  # monotonic: when they are due
         self._tidy_at = 0.0  # monotonic
@@ -30,7 +31,8 @@ class Chores:
         """Do them if they are due; return what became of the jobs of the dead, None if nothing has become due by it."""
         if time.monotonic() < self.at:
             return None
-        self.crew.beat()  # if a lock prevents it, the next turn begins with it: no job is held before we are known
+        # If a lock prevents it, the next turn begins with it: no job is held before we are known.
+        self.crew.beat(self.memory)
         self.at = time.monotonic() + PERIOD
         endings = self.crew.end_leases_of_the_dead()
         repaired = self.repair.go_on()

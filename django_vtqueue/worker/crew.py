@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .. import states
 from ..backend import VTQueueBackend
@@ -16,6 +16,7 @@ from ..ids import shown_worker
 from ..jobs import Settlement
 from ..models import WorkerProcess
 from ..presence import HEARTBEAT, SILENCE
+from ..settlements import settle
 from .deaths import after_death
 
 logger = logging.getLogger("django_vtqueue")
@@ -62,14 +63,14 @@ class Crew:
         """Read the others' rows anew, when they are needed: somebody has written."""
         self._known = None
 
-    def beat(self) -> None:
-        """Write that this worker is alive, once a heartbeat."""
+    def beat(self, memory: Callable[[], int]) -> None:
+        """Write that this worker is alive, and what ``memory`` it takes (bytes, 0: unknown), once a heartbeat."""
         now = self.engine.now()
         if time.monotonic() < self._beat_at and abs(now - self._beaten) < microseconds(SILENCE):
             return
-        self.worker.heartbeat_at = from_instant(now)
+        self.worker.heartbeat_at, self.worker.memory = from_instant(now), memory() or None
         with self.engine.transaction():
-            if not self._rows.filter(pk=self.worker.pk).update(heartbeat_at=now):
+            if not self._rows.filter(pk=self.worker.pk).update(heartbeat_at=now, memory=self.worker.memory):
                 self.worker.started_at = from_instant(now)
                 self.worker.save(using=self.engine.alias, force_insert=True)
                 self.look_again()
@@ -91,6 +92,11 @@ class Crew:
                 logger.debug("could not sign off: %s", error)
                 time.sleep(0.01)
 
+    @property
+    def asked_to(self) -> str:
+        """What people have asked this worker to do, as it was read last; it outlives its row."""
+        return self.worker.asked_to
+
     def end_leases_of_the_dead(self) -> list[Settlement]:
         """Settle what workers held that are proven dead, and forget those long silent; return the settlements."""
         now = self.engine.now()
@@ -98,7 +104,9 @@ class Crew:
         if self._known is None:
             self._known = list(self._rows.all())
         rows = {row.pk: row for row in self._known}
-        if rows.pop(self.worker.pk, None) is None:  # the database was put back to before we came
+        if own := rows.pop(self.worker.pk, None):
+            self.worker.asked_to = own.asked_to
+        else:  # the database was put back to before we came
             self.forget()
         for row in rows.values():
             if proves_death(row.doorbell):
@@ -121,7 +129,7 @@ class Crew:
             ours = [job for job in held if self.backend.settings.serves(job.queue_name)]
             endings = [after_death(self.backend, job, f"Its worker, {job.worker_id},", now) for job in ours]
             if endings:
-                self.engine.settle(endings)
+                settle(self.engine, endings, self.backend.settings.letter_ttl)
             if len(ours) == len(held):
                 self._remove(dead.pk)
         if len(ours) == len(held):

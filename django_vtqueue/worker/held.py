@@ -8,7 +8,8 @@ from ..backend import VTQueueBackend
 from ..clock import SECOND
 from ..engines import Engine
 from ..jobs import HeldJob, Key, Settlement, released
-from ..pauses import Pauses
+from ..settlements import settle
+from ..standstills import Standstills
 from .deaths import timed_out
 
 GIVEN_BACK_FOR = SECOND  # until a job whose code may still be running is visible again
@@ -24,7 +25,7 @@ class Held:
         self.engine, self.worker_id, self.backend = engine, worker_id, backend
         self.renew_at = NEVER  # monotonic: a wall clock that steps must not delay it
         self._shortest = backend.settings.shortest_lease()
-        self._pauses = Pauses()
+        self._standstills = Standstills()
         self._jobs: dict[Key, HeldJob] = {}
         self._ends: dict[Key, float] = {}  # monotonic: when its time is up; none: it has been told
         self._told: dict[Key, float] = {}  # monotonic: when it was told
@@ -72,16 +73,16 @@ class Held:
         return min((job.lease_us / SECOND for job in self), default=otherwise)
 
     def resumed_at(self, now: int, failing_for: float) -> int:
-        """Return when the last pause ended, for a claim at ``now``; after one, what is held is renewed at once.
+        """Return when the last standstill ended, for a claim at ``now``; after one, what is held is renewed at once.
 
         ``failing_for``: the seconds for which no turn has succeeded. A lock that kept this worker waiting for leases to
         be taken has kept their holders from renewing them, and may have begun long before.
         """
         lease = self.shortest_lease(self._shortest)
         bearable = min(lease, self._shortest) / 2 if failing_for <= CONTENTION else -1.0
-        if self._pauses.look(now, bearable) > lease / 2:
+        if self._standstills.look(now, bearable) > lease / 2:
             self.renew_at = 0.0
-        return self._pauses.resumed_at
+        return self._standstills.resumed_at
 
     def renew(self) -> None:
         """Hide what is held for one lease more, from now; what turns out to be lost is renewed no longer.
@@ -107,7 +108,7 @@ class Held:
         if unknown:
             now = self.engine.now()
             with self.engine.transaction():
-                self.engine.settle([released(job, now) for job in unknown])
+                settle(self.engine, [released(job, now) for job in unknown], self.backend.settings.letter_ttl)
 
     def given_back(self, finished: Sequence[HeldJob]) -> list[Settlement]:
         """Return the settlements that give back what has not finished: a second later, the attempt not counted.

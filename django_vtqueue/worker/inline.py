@@ -8,6 +8,7 @@ from ..engines import engine_for
 from ..execution import Outcome, announce, burial, execute
 from ..ids import new_worker_id
 from ..jobs import Scope, released
+from ..settlements import settle
 
 
 def run_due(
@@ -18,7 +19,7 @@ def run_due(
     ``until``: an instant in the future up to which scheduled jobs and retries run as well, each as if its time had
     come. ``limit``: the most jobs to run. KeyboardInterrupt gives the job back and goes through.
     """
-    engine, worker_id = engine_for(backend.database), new_worker_id()
+    engine, worker_id, letter_ttl = engine_for(backend.database), new_worker_id(), backend.settings.letter_ttl
     done = 0
     while limit is None or done < limit:
         earliest = engine.earliest(scopes)
@@ -27,7 +28,7 @@ def run_due(
             return
         at = max(now, earliest)  # the time that it is for this job
         with engine.transaction():
-            taken = take(engine, scopes, 1, worker_id, at, backend.settings.letter_ttl)
+            taken = take(engine, scopes, 1, worker_id, at, letter_ttl)
         for settlement in taken.buried:
             announce(burial(settlement, backend), backend)
         for job in collect(engine, taken):
@@ -35,13 +36,16 @@ def run_due(
                 outcome = execute(job, backend, inline=True)
             except KeyboardInterrupt:
                 with engine.transaction():
-                    engine.settle([released(job, engine.now())])
+                    settle(engine, [released(job, engine.now())], letter_ttl)
                 raise
             done += 1
             if outcome.stands is None:
                 outcome.settlement.shift(at - now)
                 with engine.transaction():
-                    outcome.stands = not engine.settle([outcome.settlement])
+                    lost = settle(engine, [outcome.settlement], letter_ttl)
+                if outcome.settlement.stopped:
+                    outcome = burial(outcome.settlement, backend)
+                outcome.stands = not lost
             if outcome.stands:
                 announce(outcome, backend)
                 yield outcome

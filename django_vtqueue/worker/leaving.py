@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .loop import Worker
 
 LAST_ANNOUNCEMENTS = 5.0  # seconds for the receivers of signals when everything has ended
+LAST_COUNTS = 1.0  # seconds for the statistics, should the database be locked
 
 
 def leave(worker: "Worker") -> None:
@@ -29,10 +30,12 @@ def leave(worker: "Worker") -> None:
         for job in held:
             if not job.begun and job.key not in recalled:
                 job.attempts = 1  # a thread has just taken it
+        worker.turns.tally.flush()  # not later: once they are given back nothing may keep this process
         give_back(worker)
         worker.report.close()
         return
     worker.report.close()
+    worker.turns.tally.flush(LAST_COUNTS)
     worker.bell.close()
     worker.crew.sign_off()
 
@@ -46,5 +49,8 @@ def give_back(worker: "Worker") -> None:
     settlements = [outcome.settlement for outcome in turns.outcomes]
     unfinished = turns.held.given_back([outcome.job for outcome in turns.outcomes])
     deadline = time.monotonic() + turns.held.shortest_lease(0) / 3
-    if settle_before(deadline, worker.engine, settlements + unfinished, turns.episode):
+    letter_ttl = turns.backend.settings.letter_ttl
+    if settle_before(deadline, worker.engine, settlements + unfinished, letter_ttl, turns.episode):
         worker.report.given_back(unfinished)
+        turns.tally.count(turns.outcomes)
+        turns.tally.count_endings(unfinished)

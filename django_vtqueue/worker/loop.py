@@ -3,6 +3,7 @@
 All input reaches it through one mailbox. It takes a turn whenever there is something to do, and sleeps in between.
 """
 
+import logging
 import time
 from queue import Empty, SimpleQueue
 
@@ -11,7 +12,8 @@ from ..bells import Doorbell, folder_of
 from ..clock import microseconds
 from ..engines import new_engine
 from ..execution import Outcome
-from ..ids import new_worker_id
+from ..ids import new_worker_id, shown_worker
+from ..presence import QUIET, STOP, WORK
 from . import systemd
 from .chores import PERIOD
 from .crew import Crew
@@ -23,6 +25,13 @@ from .processes import executors
 from .report import Report
 from .turns import Turns
 
+logger = logging.getLogger("django_vtqueue")
+
+ANSWERS = {
+    QUIET: "is quiet: it finishes what runs, and claims nothing until it is asked to work",
+    STOP: "stops, as it was asked to",
+    WORK: "works again",
+}
 NEVER = float("inf")
 WATCHFUL = 60.0  # seconds after a commit of somebody else
 RARE_LOOK = 0.25  # seconds between two looks at a database to which nobody has written lately
@@ -50,6 +59,7 @@ class Worker:
         )
         self.turns = Turns(self.crew, self.pool, plan, report, self.scopes)
         self.left_running = False  # afterwards: whether code of jobs that were given back may still run
+        self._obeyed = WORK  # what it was asked to do last
         self._stops = 0  # how often it was told to
         self._stop_by = NEVER  # monotonic
         self._look_at = self._watchful_until = self._watchdog_at = 0.0
@@ -57,12 +67,13 @@ class Worker:
     def run(self) -> None:
         """Work until told to stop, or until there is nothing left to do."""
         self.pool.start()
-        self.bell.listen(lambda: self.mailbox.put(Wake()))
+        self.bell.listen(lambda asked: self.mailbox.put(Wake(asked)))
         with self.engine.impatient():
             try:
                 while not self.done():
                     if not self.turns.episode.waiting():
                         self.turns.try_turn()
+                        self.obey()
                     self.rest()
             finally:
                 leave(self)
@@ -80,6 +91,8 @@ class Worker:
             return False
         if turns.stopping or (self.plan.max_jobs and turns.started >= self.plan.max_jobs):
             return True
+        if turns.quiet and self.plan.drain:  # it has been told to leave the rest
+            return True
         return self.plan.drain and self.drained()
 
     def drained(self) -> bool:
@@ -92,6 +105,16 @@ class Worker:
         except Exception as error:
             self.turns.endure(error)
             return False
+
+    def obey(self) -> None:
+        """Do what people have asked of this worker, if that has changed."""
+        if self.crew.asked_to == self._obeyed:
+            return
+        self._obeyed = self.crew.asked_to
+        logger.info("vtworker %s %s", shown_worker(self.id), ANSWERS.get(self._obeyed, ANSWERS[WORK]))
+        if self._obeyed == STOP and not self._stops:
+            self.read(Stop())
+        self.turns.lookout.forget()
 
     # Between turns
 
@@ -110,8 +133,8 @@ class Worker:
             return turns.episode.retry_at - now
         if turns.outcomes or self.done():
             return 0.0
-        ends = (turns.held.renew_at, turns.held.next_end(), turns.chores.at, self._stop_by, turns.ahead.give_back_at)
-        seconds = min(ends) - now
+        at = (turns.held.renew_at, turns.held.next_end(), turns.chores.at, turns.tally.at, turns.ahead.give_back_at)
+        seconds = min(*at, self._stop_by) - now
         return max(min(seconds, turns.lookout.seconds_to_sleep()) if any(turns.room()) else seconds, 0.0)
 
     def next_look(self) -> float:
@@ -134,6 +157,7 @@ class Worker:
                 self._watchful_until = 0.0 if first else now + WATCHFUL
                 self.turns.lookout.forget()
                 self.crew.look_again()
+                self.turns.contact.look_again()
             return exchanged or changed
         except Exception as error:
             self.turns.endure(error)
@@ -158,8 +182,11 @@ class Worker:
                 self.turns.outcomes.append(outcome)
             case Finished(outcome):
                 self.turns.concluded([outcome]) if outcome.stands else self.turns.lost(outcome)
-            case Wake():
+            case Wake(asked):
                 self.turns.lookout.forget()
+                if asked:
+                    self.crew.look_again()
+                    self.turns.chores.at = 0.0
             case Stop():
                 self._stops += 1
                 self.turns.stopping = True

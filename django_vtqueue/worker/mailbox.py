@@ -14,7 +14,9 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Somebody has rung."""
+    """Somebody has rung; ``asked``: for something that this worker shall do."""
+
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

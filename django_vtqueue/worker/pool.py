@@ -17,6 +17,7 @@ from ..execution import Execution, Outcome, announce, build_backends, burial, ex
 from ..hygiene import close_leftovers
 from ..jobs import HeldJob, Key, Settlement
 from ..limits import raise_in
+from .memory import resident
 from .report import Report
 
 logger = logging.getLogger("django_vtqueue")
@@ -57,6 +58,10 @@ class Pool:
                 self._told.add(job.key)
                 raise_in(thread, TaskTimeout)
 
+    def memory(self) -> int:
+        """Return the resident bytes of this process; 0 where the system does not tell."""
+        return resident("self")
+
     def waiting(self) -> int:
         """Return how many jobs no thread has taken yet."""
         return self._jobs.qsize()
@@ -71,6 +76,9 @@ class Pool:
 
     def forget(self, outcome: Outcome) -> None:
         """Drop an outcome whose lease was lost, or that gave the job back: nothing is left of it here."""
+
+    def contact(self, asked: Sequence[HeldJob]) -> None:
+        """Threads share the jobs with who asks."""
 
     def maintain(self) -> None:
         """Threads need no care."""

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import resource
 import socket
 import subprocess
 import threading
@@ -11,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from .. import clock
@@ -20,6 +18,7 @@ from ..execution import Outcome, given_back
 from ..jobs import HeldJob, Key, Settlement, released
 from . import spawn, wire
 from .deaths import after_death, timed_out
+from .memory import resident
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -52,6 +51,7 @@ class Process:
             self.process = subprocess.Popen(spawn.command(backend.alias, threads, descriptor), pass_fds=inherited)
         self.outbox = wire.Outbox(self.connection, lambda: 0.0, lambda: None)  # who listens notices that it is gone
         self._recalled: deque[set[Key]] = deque()  # what it had each time that it was asked
+        self._answers = True  # it has said how far its jobs are when it was asked last
         self._told_to_stop = False
         threading.Thread(target=self._listen, name=f"child {self.process.pid}", daemon=True).start()
 
@@ -73,6 +73,12 @@ class Process:
                 self._recalled.append(set(self.jobs))
                 self.outbox.say("recall")
 
+    def contact(self, asked: Sequence[HeldJob]) -> None:
+        """Tell it which of its jobs are asked to stop, and ask how far its jobs are."""
+        if asked or (self.jobs and self._answers):
+            self._answers = False
+            self.outbox.say("contact", [(job.key, job.asked_by) for job in asked])
+
     def stop(self, seconds: float) -> None:
         """Ask the child, once, to end when its announcements are made, for which it has some ``seconds``."""
         if not self._told_to_stop:
@@ -84,11 +90,8 @@ class Process:
         self.retired, self.slots = True, 0
 
     def memory(self) -> int:
-        """Return the resident memory in MiB; 0 where the system does not tell."""
-        with suppress(OSError, IndexError, ValueError):
-            pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-            return pages * resource.getpagesize() // 2**20
-        return 0
+        """Return the resident memory in bytes; 0 where the system does not tell."""
+        return resident(self.process.pid)
 
     def look(self) -> None:
         """Notice its end also where something that a task has forked keeps the pipe open."""
@@ -120,7 +123,8 @@ class Process:
         with self._lock:
             self.ended, self.slots = True, 0
         for job in self.jobs.values():
-            self._finished(Outcome(job, self._left_behind(job), None, None, 0.0))
+            ran = (clock.now() - (job.started_at or clock.now())) / clock.SECOND
+            self._finished(Outcome(job, self._left_behind(job), None, None, ran))
         self._wake()
 
     def _hear(self) -> None:
@@ -136,6 +140,11 @@ class Process:
                 self._wake()
             case "finished", [key, *outcome]:
                 self._finish(wire.key_of(key), *outcome)
+            case "progress", [said]:
+                self._answers = True
+                for key, progress in said:
+                    if job := self.jobs.get(wire.key_of(key)):
+                        job.progress = wire.progress_of(progress)
             case "returned", [keys]:
                 self._take_back({wire.key_of(key) for key in keys})
 
@@ -148,8 +157,11 @@ class Process:
             return released(job, now)
         return after_death(self.backend, job, f"Process {self.process.pid} of its worker", now)
 
-    def _finish(self, key: Key, settlement: list[Any], seconds: float, stands: bool | None) -> None:
-        job = begun(self.jobs.pop(key))
+    def _finish(
+        self, key: Key, settlement: list[Any], seconds: float, stands: bool | None, progress: list[Any] | None
+    ) -> None:
+        job = begun(self.jobs.pop(key), seconds)
+        job.progress = wire.progress_of(progress)
         self._finished(Outcome(job, wire.unpacked(job, settlement), None, None, seconds, stands))
 
     def _take_back(self, keys: set[Key]) -> None:
@@ -161,8 +173,8 @@ class Process:
                 begun(self.jobs[key])
 
 
-def begun(job: HeldJob) -> HeldJob:
-    """Note that a thread of a child has taken a job that was claimed ahead."""
+def begun(job: HeldJob, ago: float = 0.0) -> HeldJob:
+    """Note that a thread of a child has taken a job that was claimed ahead, some seconds ``ago``."""
     if not job.begun:
-        job.attempts, job.started_at = 1, clock.now()
+        job.attempts, job.started_at = 1, clock.now() - clock.microseconds(ago)
     return job

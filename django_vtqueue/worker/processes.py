@@ -15,6 +15,7 @@ from ..execution import Outcome, given_back
 from ..jobs import HeldJob, Key, Settlement
 from ..retry import trouble_pause
 from . import wire
+from .memory import resident
 from .plan import Plan
 from .pool import Pool
 from .process import Finished, Process
@@ -98,6 +99,10 @@ class Processes:
             if share:
                 process.run(share)
 
+    def memory(self) -> int:
+        """Return the resident bytes of this process and its children; 0 where the system does not tell."""
+        return resident("self") + sum(process.memory() for process in self._children)
+
     def waiting(self) -> int:
         """Return how many jobs wait for a free slot."""
         return sum(max(len(process.jobs) - process.slots, 0) for process in self._children)
@@ -107,6 +112,11 @@ class Processes:
         for process in self._children:
             process.recall()
         return []
+
+    def contact(self, asked: Sequence[HeldJob]) -> None:
+        """Tell the children which of their jobs are asked to stop, and ask how far their jobs are."""
+        for process in self._children:
+            process.contact([job for job in asked if job.key in process.jobs])
 
     def end(self, job: HeldJob) -> None:
         """End a job whose time is up, by killing its child."""
@@ -156,7 +166,7 @@ class Processes:
     def _worn_out(self, process: Process) -> bool:
         if self.plan.max_jobs_per_process and process.given >= self.plan.max_jobs_per_process:
             return True
-        return bool(self.plan.max_memory) and process.memory() >= (self.plan.max_memory or 0)
+        return bool(self.plan.max_memory) and process.memory() >= (self.plan.max_memory or 0) * 2**20
 
     def _bury_child(self, process: Process) -> None:
         self._children.remove(process)

@@ -5,11 +5,11 @@ import time
 from collections.abc import Sequence
 
 from .. import history
-from ..claims import LetterTTL
 from ..engines import Engine
 from ..execution import Outcome
 from ..failures import Failure
 from ..jobs import Key, Settlement, failed
+from ..settlements import LetterTTL, settle
 from .trouble import Episode
 
 logger = logging.getLogger("django_vtqueue")
@@ -27,7 +27,7 @@ def settle_alone(engine: Engine, outcomes: Sequence[Outcome], letter_ttl: Letter
     for outcome in outcomes:
         try:
             with engine.transaction():
-                lost |= engine.settle([outcome.settlement])
+                lost |= settle(engine, [outcome.settlement], letter_ttl)
         except Exception as error:
             if engine.trouble(error):
                 raise
@@ -36,15 +36,15 @@ def settle_alone(engine: Engine, outcomes: Sequence[Outcome], letter_ttl: Letter
             wait = job.lease_us
             outcome.settlement = failed(job, history.FAILED, NOT_STORED, engine.now(), wait, letter_ttl(job.queue_name))
             outcome.result = None
-            lost |= _settle_at_last(engine, outcome)
+            lost |= _settle_at_last(engine, outcome, letter_ttl)
     return lost
 
 
-def _settle_at_last(engine: Engine, outcome: Outcome) -> set[Key]:
+def _settle_at_last(engine: Engine, outcome: Outcome, letter_ttl: LetterTTL) -> set[Key]:
     """Settle an outcome that is our own text only; if even that is refused (by the row itself) its lease shall end."""
     try:
         with engine.transaction():
-            return engine.settle([outcome.settlement])
+            return settle(engine, [outcome.settlement], letter_ttl)
     except Exception as error:
         if engine.trouble(error):
             raise
@@ -52,12 +52,14 @@ def _settle_at_last(engine: Engine, outcome: Outcome) -> set[Key]:
         return {outcome.job.key}
 
 
-def settle_before(deadline: float, engine: Engine, settlements: Sequence[Settlement], episode: Episode) -> bool:
+def settle_before(
+    deadline: float, engine: Engine, settlements: Sequence[Settlement], letter_ttl: LetterTTL, episode: Episode
+) -> bool:
     """Settle in one transaction, again and again until ``deadline`` (monotonic); return whether it was done."""
     while True:
         try:
             with engine.transaction():
-                engine.settle(settlements)
+                settle(engine, settlements, letter_ttl)
             return True
         except Exception as error:
             episode.failed(error)

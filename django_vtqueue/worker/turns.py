@@ -14,8 +14,11 @@ from ..claims import Taken, collect, take
 from ..execution import Outcome, given_back, longest_run
 from ..home import left_behind
 from ..jobs import Key, Scope
+from ..presence import QUIET, STOP
+from ..settlements import settle
 from .ahead import Ahead
 from .chores import Chores
+from .contact import Contact
 from .crew import Crew
 from .held import Held
 from .lookout import Lookout
@@ -24,6 +27,7 @@ from .pool import Pool
 from .processes import Processes
 from .report import Report, name
 from .settling import settle_alone
+from .tally import Tally
 from .trouble import Episode
 
 logger = logging.getLogger("django_vtqueue")
@@ -38,13 +42,20 @@ class Turns:
         self.held = Held(self.engine, self.id, self.backend)
         self.ahead = Ahead()
         self.lookout = Lookout(self.engine, scopes)
-        self.chores = Chores(self.engine, self.backend, crew)
+        self.chores = Chores(self.engine, self.backend, crew, pool.memory)
+        self.contact = Contact(self.engine, self.held, pool)
+        self.tally = Tally(self.engine, self.id)
         self.episode = Episode(self.engine)
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.started = 0
         self.stopping = False  # nothing more is claimed
         self._none_ahead = False  # when no slot was free nothing was found that may be claimed ahead
         self._unsure = False  # the last turn may or may not have been committed
+
+    @property
+    def quiet(self) -> bool:
+        """Whether people want nothing more to be claimed, for now."""
+        return self.crew.asked_to in (QUIET, STOP)
 
     def try_turn(self) -> None:
         """Take a turn; one that fails is not the end."""
@@ -58,7 +69,7 @@ class Turns:
         """Keep up what is held; settle and claim, in one transaction; then start and announce."""
         self.keep_up()
         self.ahead.finished(sum(not outcome.went_back for outcome in self.outcomes))
-        if self.stopping or self.ahead.overdue():
+        if self.stopping or self.quiet or self.ahead.overdue():
             self.give_back_waiting()
         outcomes = list(self.outcomes)
         begun = self.ahead.begun({outcome.job.key for outcome in outcomes})
@@ -72,7 +83,8 @@ class Turns:
         self._unsure = True
         with self.engine.transaction():
             if outcomes:
-                lost = self.engine.settle([outcome.settlement for outcome in outcomes])
+                settlements = [outcome.settlement for outcome in outcomes]
+                lost = settle(self.engine, settlements, self.backend.settings.letter_ttl)
             if begun:
                 self.engine.begin(begun, self.engine.now())
             if free or ahead:
@@ -95,12 +107,15 @@ class Turns:
         self.held.renew()
         if (endings := self.chores.do()) is not None:
             self.lookout.forget()
+            self.tally.count_endings(endings)
             for settlement in endings:
                 if settlement.state == states.FAILED:
                     self.pool.announce_burial(settlement)
+        self.tally.write()
         if self._unsure:
             self.held.release_unknown()
             self._unsure = False
+        self.contact.keep()
 
     def claim(self, free: int, ahead: int) -> Taken:
         """Claim, inside the turn's transaction, what is run at once and what is run next."""
@@ -124,15 +139,19 @@ class Turns:
             ring(self.backend.database, self.backend.settings.doorbells)
 
     def concluded(self, outcomes: Sequence[Outcome]) -> None:
-        """Forget jobs whose settlement was made."""
+        """Count and forget jobs whose settlement was made."""
+        self.tally.count(outcomes)
         for outcome in outcomes:
             self.held.remove(outcome.job)
             self.ahead.remove(outcome.job)
             if outcome.settlement.state == states.READY:
                 self.lookout.expect(outcome.settlement.visible_at or 0)
-            if outcome.went_back:
+            if outcome.went_back or outcome.settlement.stopped:
                 self.pool.forget(outcome)
-        self.pool.announce([outcome for outcome in outcomes if not outcome.went_back])
+            if outcome.settlement.stopped:
+                self.pool.announce_burial(outcome.settlement)
+        ended = [outcome for outcome in outcomes if not (outcome.went_back or outcome.settlement.stopped)]
+        self.pool.announce(ended)
 
     def lost(self, outcome: Outcome) -> None:
         """Forget a job that somebody else holds now; what came of it is dropped."""
@@ -143,6 +162,7 @@ class Turns:
 
     def claimed(self, taken: Taken) -> None:
         """After the commit: start what was claimed."""
+        self.tally.count_endings(taken.endings)
         for settlement in taken.buried:
             self.pool.announce_burial(settlement)
         jobs = collect(self.engine, taken)
@@ -161,7 +181,7 @@ class Turns:
         Those that have finished make room in the same turn. Fewer than none: a child that has just died or retired
         takes its slots with it.
         """
-        if self.stopping:
+        if self.stopping or self.quiet:
             return 0, 0
         free = self.pool.slots - len(self.held) + len(self.outcomes)
         if self.plan.max_jobs:

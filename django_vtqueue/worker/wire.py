@@ -1,8 +1,10 @@
 """What a worker and its child processes say to each other: JSON over a socket pair, several messages in one piece.
 
-To a child: ``execute`` jobs; ``recall`` the jobs that no thread has taken; ``tell`` the world outcomes, which are
+To a child: ``execute`` jobs; ``recall`` the jobs that no thread has taken; ``contact``, with those that are asked to
+stop; ``tell`` the world outcomes, which are
 stored; ``forget`` an outcome, which was lost; ``bury`` a job that died elsewhere; ``stop``. From a child: ``ready``;
-``finished``, with what shall be stored or, for a transactional task, is; ``returned``, the jobs that were recalled.
+``finished``, with what shall be stored or, for a transactional task, is; ``returned``, the jobs that were recalled;
+``progress``, how far jobs are, the answer to ``contact``.
 """
 
 import json
@@ -16,12 +18,14 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from ..failures import Failure
-from ..jobs import HeldJob, Key, Settlement
+from ..jobs import HeldJob, Key, Progress, Settlement
 
 Message = list[Any]  # the verb, then its values
 
-_job = attrgetter(*(field.name for field in fields(HeldJob)))
-_settlement = attrgetter(*(field.name for field in fields(Settlement) if field.name not in ("job", "failure")))
+_job = attrgetter(*(field.name for field in fields(HeldJob) if not field.kw_only))
+_settlement = attrgetter(
+    *(field.name for field in fields(Settlement) if field.name not in ("job", "failure") and not field.kw_only)
+)
 _failure = attrgetter(*(field.name for field in fields(Failure)))
 
 
@@ -102,6 +106,11 @@ def unpacked(job: HeldJob, values: list[Any]) -> Settlement:
     settlement = Settlement(job, *others)
     settlement.failure = Failure(*failure) if failure else None
     return settlement
+
+
+def progress_of(values: list[Any] | None) -> Progress | None:
+    """Return the progress of a job that came as a list, if there is one."""
+    return (values[0], values[1]) if values else None
 
 
 def key_of(values: list[Any]) -> Key:

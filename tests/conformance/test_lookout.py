@@ -2,6 +2,7 @@
 
 from django_vtqueue.clock import now
 from django_vtqueue.jobs import Scope
+from django_vtqueue.pauses import pause, resume
 from django_vtqueue.worker.lookout import Lookout
 
 from .bench import DAY, Bench
@@ -33,3 +34,19 @@ def test_a_drain_asks_before_it_ends(bench: Bench) -> None:
     assert not lookout.due()
     bench.publish("x", now=-PAST)
     assert not lookout.nothing_before(now())
+
+
+def test_due_jobs_of_a_paused_queue_are_not_asked_for_again_and_again(bench: Bench) -> None:
+    """The worker sleeps until the earliest pause ends, and a drain ends beside them."""
+    lookout = Lookout(bench.engine, [Scope(None, raw=True)])
+    bench.publish("x", now=-PAST)
+    bench.publish("x", now=-PAST, queue="for good")
+    pause("for good", using=bench.engine.alias)
+    pause("q", until=1000, using=bench.engine.alias)
+    assert not lookout.due()
+    assert 900 < lookout.seconds_to_sleep() <= 1000
+    assert lookout.nothing_before(now())
+    resume("q", using=bench.engine.alias)
+    assert not lookout.nothing_before(now())
+    lookout.forget()
+    assert lookout.due()

@@ -11,6 +11,7 @@ from django_vtqueue.claims import collect, take
 from django_vtqueue.engines import new_engine
 from django_vtqueue.jobs import HeldJob, Key, Scope, Settlement
 from django_vtqueue.queue import ClaimedJob
+from django_vtqueue.settlements import settle
 from tests.fake_clock import FakeClock
 
 from .model import DIAGRAM, Model, ModelJob
@@ -21,10 +22,10 @@ RUNNING = states.RUNNING
 
 TABLES = """
 SELECT id, queue_name, task_path = '', priority, max_attempts, lease_us, state, claims, attempts, worker_id, visible_at,
-    finished_at, expires_at, history FROM vtqueue_job
+    finished_at, expires_at, cancelled_at IS NOT NULL, history FROM vtqueue_job
 UNION ALL
 SELECT id, queue_name, task_path = '', priority, max_attempts, lease_us, 'FAILED', claims, attempts, worker_id, died_at,
-    died_at, expires_at, history FROM vtqueue_deadletter"""
+    died_at, expires_at, 0, history FROM vtqueue_deadletter"""
 
 
 class Agreement(RuleBasedStateMachine):
@@ -85,7 +86,7 @@ class Agreement(RuleBasedStateMachine):
 
     def settle(self, held: HeldJob, settlement: Settlement) -> bool:
         with self.engine.transaction():
-            return held.key not in self.engine.settle([settlement])
+            return held.key not in settle(self.engine, [settlement], lambda name: None)
 
     def told(self, verb: Callable[[], None]) -> bool:
         """Return whether a verb of the primitive was accepted."""

@@ -11,6 +11,7 @@ from django_vtqueue.exceptions import WorkerDied
 from django_vtqueue.failures import recorded
 from django_vtqueue.ids import new_id, process_worker_id
 from django_vtqueue.jobs import NewJobs, Scope, failed, released, succeeded
+from django_vtqueue.settlements import settle
 
 from .agreement import BUDGETS, LEASES, NAMES, Agreement
 from .model import ModelJob
@@ -148,7 +149,8 @@ class QueueAgainstModel(Agreement):
         held = self.engine.held_by(self.workers[holder])
         died = recorded(WorkerDied, "It died.")
         with self.engine.transaction():
-            assert not self.engine.settle([failed(job, history.WORKER_DIED, died, now, wait, None) for job in held])
+            endings = [failed(job, history.WORKER_DIED, died, now, wait, None) for job in held]
+            assert not settle(self.engine, endings, lambda name: None)
         rows = [row for job in held if (row := self.model.held(job))]
         assert len(rows) == len(held)
         for row in rows:
@@ -194,6 +196,13 @@ class QueueAgainstModel(Agreement):
             waits = row.state == states.READY and row.visible_at >= self.clock.instant
             assert [job_id.hex for job_id in control.run_now([row.id], self.alias)] == [row.id] * waits
             row.visible_at = self.clock.instant if waits else row.visible_at
+
+    @rule(which=pick)
+    def cancel(self, which: int) -> None:
+        """What waits is dead, what runs is asked; the rest is left alone."""
+        for row in self.some_job(which):
+            told = [job_id.hex for job_id in control.cancel([row.id], self.alias)]
+            assert told == [row.id] * self.model.cancel(row, self.clock.instant)
 
     @precondition(many)
     @rule(which=pick)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django_vtqueue import states
-from django_vtqueue.history import FIRST, LAST, LEASE_EXPIRED
+from django_vtqueue.history import CANCELLED, FIRST, LAST, LEASE_EXPIRED
 from django_vtqueue.jobs import HeldJob
 
 # Every step that a job may take. None: not there (yet, or any more).
@@ -15,8 +15,9 @@ DIAGRAM = {
     (states.RUNNING, states.RUNNING): "extend, or a claim of an expired job",
     (states.RUNNING, states.READY): "nack, release",
     (states.RUNNING, states.SUCCESSFUL): "ack",
-    (states.RUNNING, states.FAILED): "no attempts left",
+    (states.RUNNING, states.FAILED): "no attempts left, or asked to stop",
     (states.FAILED, states.READY): "requeue",
+    (states.READY, states.FAILED): "cancel",
     (states.READY, None): "purge, delete",
     (states.RUNNING, None): "purge or delete of an expired job; ack of a result that is not kept",
     (states.SUCCESSFUL, None): "prune, delete",
@@ -26,7 +27,10 @@ DIAGRAM = {
 
 @dataclass
 class ModelJob:
-    """A job. ``number``: its place in the order of insertion; ``ended``: outcome and worker of each ended attempt."""
+    """A job. ``number``: its place in the order of insertion; ``ended``: outcome and worker of each ended attempt.
+
+    A cancellation is there too, and no attempt.
+    """
 
     id: str
     queue: str
@@ -42,6 +46,7 @@ class ModelJob:
     worker: str = ""
     finished_at: int | None = None
     expires_at: int | None = None
+    asked: bool = False
     ended: list[tuple[str, str]] = field(default_factory=list)
 
     def exhausted(self) -> bool:
@@ -49,16 +54,22 @@ class ModelJob:
 
     def history(self) -> list[Any]:
         """Return number, outcome and worker of what is kept of each attempt, and how many are left out."""
-        entries = [(number, *ended) for number, ended in enumerate(self.ended, 1)]
+        entries, number = [], 0
+        for outcome, worker in self.ended:
+            number += outcome != CANCELLED
+            entries.append((0 if outcome == CANCELLED else number, outcome, worker))
         surplus = len(entries) - FIRST - LAST
-        return entries if surplus <= 0 else [*entries[:FIRST], {"omitted": surplus}, *entries[FIRST + surplus :]]
+        if surplus <= 0:
+            return entries
+        omitted = sum(entry[0] > 0 for entry in entries[FIRST : FIRST + surplus])
+        return [*entries[:FIRST], {"omitted": omitted}, *entries[FIRST + surplus :]]
 
     def row(self) -> tuple[Any, ...]:
         """Return what the tables must say about it."""
         moment = self.finished_at if self.state == states.FAILED else self.visible_at
         settings = (self.queue, self.raw, self.priority, self.max_attempts, self.lease)
         position = (self.state, self.claims, self.attempts, self.worker, moment, self.finished_at, self.expires_at)
-        return *settings, *position, self.history()
+        return *settings, *position, self.asked and self.state != states.FAILED, self.history()
 
 
 class Model:
@@ -117,11 +128,30 @@ class Model:
         if delay is None or job.exhausted():
             job.state, job.finished_at = states.FAILED, now
             job.expires_at = None if letter_ttl is None else now + letter_ttl
+        elif job.asked:
+            self.bury(job, now)
         else:
             job.state, job.worker, job.visible_at = states.READY, "", now + delay
 
     def release(self, job: ModelJob, now: int) -> None:
+        if job.asked:
+            self.bury(job, now)
+            return
         job.state, job.worker, job.visible_at, job.attempts = states.READY, "", now, max(job.attempts - 1, 0)
+
+    def cancel(self, job: ModelJob, now: int) -> bool:
+        """Return whether it was cancelled, or asked to stop."""
+        if job.asked or job.state not in (states.READY, states.RUNNING):
+            return False
+        job.asked = True
+        if job.state == states.READY:
+            self.bury(job, now)
+        return True
+
+    def bury(self, job: ModelJob, now: int) -> None:
+        """End a job that was cancelled."""
+        job.ended.append((CANCELLED, ""))
+        job.state, job.finished_at, job.expires_at = states.FAILED, now, None
 
     def extend(self, job: ModelJob, now: int, lease: int | None = None) -> None:
         job.lease = lease or job.lease
@@ -132,6 +162,7 @@ class Model:
         job.number = self.inserted
         job.state, job.worker, job.visible_at, job.attempts = states.READY, "", now, 0
         job.finished_at = job.expires_at = None
+        job.asked = False
 
     def forget(self, ids: Iterable[str]) -> None:
         for job_id in ids:

@@ -21,7 +21,7 @@ def test_what_a_lock_prevents_is_done_in_the_next_turn(database: Database) -> No
     database.enqueue_many(tasks.add, [(1, 2)] * (PRUNED_AT_ONCE + 1))
     database.write(EXPIRED)
     engine = new_engine(ALIAS, traced=False)
-    chores = Chores(engine, database.backend, Crew(engine, database.backend, "w:1:a", [], 1, ""))
+    chores = Chores(engine, database.backend, Crew(engine, database.backend, "w:1:a", [], 1, ""), lambda: 0)
     with engine.impatient():
         chores.do()
         assert chores.at == 0.0  # there is one left

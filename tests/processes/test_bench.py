@@ -10,7 +10,9 @@ import pytest
 from django.db import connections
 
 from django_vtqueue import Queue
-from django_vtqueue.management.bench.place import TABLE, folder_of
+from django_vtqueue.jobs import Scope
+from django_vtqueue.management.bench.measures import new_jobs
+from django_vtqueue.management.bench.place import TABLES, copied, folder_of
 from tests.project import tasks
 
 from ..conftest import ALIAS
@@ -57,12 +59,12 @@ def contents(database: Database) -> dict[str, list[tuple[object, ...]]]:
 
 
 def copies(database: Database) -> int:
-    return len(database.rows("SELECT 1 FROM sqlite_master WHERE name = ?", TABLE))
+    return sum(len(database.rows("SELECT 1 FROM sqlite_master WHERE name = ?", copy)) for copy in TABLES.values())
 
 
 def measuring(database: Database) -> bool:
     """Return whether a benchmark has begun to write."""
-    return bool(copies(database) and database.rows(f"SELECT 1 FROM {TABLE} LIMIT 1"))
+    return bool(copies(database) and database.rows(f"SELECT 1 FROM {TABLES['vtqueue_job']} LIMIT 1"))
 
 
 def nothing_is_left(database: Database) -> bool:
@@ -89,6 +91,15 @@ def test_it_measures_beside_real_jobs(unharmed: Database, bench: Bench) -> None:
     assert "db.sqlite3 (wal, normal)" in running.log
     assert "Nothing to change." in running.log
     assert "alive" not in running.log
+
+
+def test_pauses_do_not_count(database: Database) -> None:
+    """What is measured is the claim of jobs also while a queue of the same name is paused."""
+    Queue("default", using=ALIAS).pause()
+    with copied(ALIAS) as copy:
+        copy.insert(new_jobs(3))
+        assert len(copy.due(Scope(None, raw=False), 10, copy.now(), 0)) == 3
+    assert nothing_is_left(database)
 
 
 def test_after_a_kill_the_next_run_leaves_nothing(unharmed: Database, bench: Bench) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_vtqueue import TaskContext, task
+from django_vtqueue import Cancelled, JobContext, TaskContext, control, task
 from django_vtqueue.exceptions import TaskTimeout
 
 from .models import Effect
@@ -253,3 +253,57 @@ def leave_orphans(count: int) -> list[int]:
     script = "for n in $(seq $0); do sh -c 'echo $$; exec sleep 0.1 >&- 2>&-' & done"
     done = subprocess.run(["sh", "-c", script, str(count)], capture_output=True, text=True, check=True)
     return [int(pid) for pid in done.stdout.split()]
+
+
+def steer(context: JobContext, folder: str, end: str) -> int:
+    """Run until somebody asks this job to stop, then ``end``."""
+    with (Path(folder) / "started").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    context.progress(0.4, "page 4 of 10")
+    deadline = time.monotonic() + LONGEST
+    while not context.cancelled:
+        if time.monotonic() > deadline:
+            raise TimeoutError(folder)
+        time.sleep(0.005)
+    match end:
+        case "stop":
+            raise Cancelled
+        case "fail":
+            raise ConnectionError("refused")
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "hang":
+            time.sleep(LONGEST)
+    context.progress(1)
+    return context.attempt
+
+
+@task(takes_context=True, backoff=0.1)
+def steered(context: JobContext, folder: str, end: str) -> int:
+    return steer(context, folder, end)
+
+
+@task(takes_context=True, backoff=0.1)
+async def steered_async(context: JobContext, folder: str, end: str) -> int:
+    return await asyncio.to_thread(steer, context, folder, end)
+
+
+@task(takes_context=True)
+def go_on(context: TaskContext, steps: list[tuple[float, str]]) -> list[bool | None]:
+    """Say each step; return whether this queue's context was given, and whether it shall stop."""
+    ours = isinstance(context, JobContext)
+    for fraction, text in steps:
+        if isinstance(context, JobContext):
+            context.progress(fraction, text)
+    return [ours, context.cancelled if isinstance(context, JobContext) else None]
+
+
+@task
+def raise_cancelled(message: str | None) -> None:
+    raise Cancelled(message) if message else Cancelled
+
+
+@task(takes_context=True)
+def cancel_myself(context: TaskContext) -> None:
+    control.cancel([context.task_result.id], by="itself")
+    raise ConnectionError("refused")

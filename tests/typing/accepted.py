@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import assert_type
 
-from django_vtqueue import TaskContext, TaskResult, task
+from django_vtqueue import JobContext, TaskContext, TaskResult, task
 
 
 @task
@@ -57,6 +57,17 @@ def with_context(context: TaskContext, a: int) -> int:
 
 
 @task(takes_context=True)
+def with_our_context(context: JobContext, a: int) -> bool:
+    context.progress(0.5, "half of it")
+    return context.cancelled or context.attempt > a
+
+
+@task(takes_context=True)
+async def with_our_context_async(context: JobContext, a: int) -> TaskResult:
+    return context.task_result
+
+
+@task(takes_context=True)
 async def with_context_async(context: TaskContext, a: int, *, b: str) -> tuple[int, str]:
     return a + context.attempt, b
 
@@ -68,6 +79,8 @@ assert_type(bare_async.enqueue(1).return_value, list[int])
 assert_type(every_option.enqueue(7, force=True).return_value, dict[str, int])
 assert_type(options_async.enqueue(report_id=7).return_value, str)
 assert_type(with_context.enqueue(1).return_value, int)
+assert_type(with_our_context.enqueue(1).return_value, bool)
+assert_type(with_our_context_async.enqueue(1).return_value, TaskResult)
 assert_type(with_context_async.enqueue(1, b="x").return_value, tuple[int, str])
 backoff_function.enqueue(1)
 backoff_lambda.enqueue(1)

@@ -1,4 +1,4 @@
-"""Where the benchmark works: on an empty copy of the table of jobs, and in a folder beside the database file.
+"""Where the benchmark works: on empty copies of the tables of a claim, and in a folder beside the database file.
 
 Both are gone when it ends. What a killed one has left is removed by the next, which knows by a lock that no other runs.
 """
@@ -15,30 +15,33 @@ from django.core.management.base import CommandError
 
 from ...engines.sqlite import SQLiteEngine
 
-TABLE = "vtqueue_bench_job"
+TABLES = {name: name.replace("vtqueue_", "vtqueue_bench_") for name in ("vtqueue_job", "vtqueue_queuestate")}
 DEFINITIONS = """
 SELECT json_group_array(sql) FROM (
     SELECT sql FROM sqlite_master
     WHERE tbl_name = :original AND type IN ('table', 'index') AND name GLOB :original || '*' AND sql IS NOT NULL
     ORDER BY type = 'index'
 )"""
-DROP = f"DROP TABLE IF EXISTS {TABLE}"
-EMPTY = f"DELETE FROM {TABLE}"
+DROP = [f"DROP TABLE IF EXISTS {copy}" for copy in TABLES.values()]
+EMPTY = f"DELETE FROM {TABLES['vtqueue_job']}"
 
 
 @lru_cache(maxsize=100)
 def renamed(sql: str) -> str:
-    """Return a statement of the queue as one on the copy of its table."""
-    return sql.replace("vtqueue_job", TABLE)
+    """Return a statement of the queue as one on the copies of its tables."""
+    for original, copy in TABLES.items():
+        sql = sql.replace(original, copy)
+    return sql
 
 
 class Copy(SQLiteEngine):
-    """The queue's own code, on the copy."""
+    """The queue's own code, on the copies."""
 
     def definitions(self) -> list[str]:
-        """Return the statements that make the copy with its indexes, after one for a file with pages of this size."""
+        """Return the statements that make the copies with their indexes, after one for a file of such pages."""
         page = f"PRAGMA page_size = {self._value('PRAGMA page_size', {})}"
-        return [page, *(renamed(sql) for sql in self._list(DEFINITIONS, {"original": "vtqueue_job"}))]
+        made = [sql for original in TABLES for sql in self._list(DEFINITIONS, {"original": original})]
+        return [page, *map(renamed, made)]
 
     def empty(self) -> None:
         with self.transaction():
@@ -46,13 +49,14 @@ class Copy(SQLiteEngine):
 
     def make(self) -> None:
         with self.transaction():
-            for sql in [DROP, *self.definitions()[1:]]:
+            for sql in [*DROP, *self.definitions()[1:]]:
                 self._run(sql, {})
 
     def drop(self) -> None:
         self.disconnect()  # Ctrl-C may have left a transaction open
         with self.transaction():
-            self._run(DROP, {})
+            for sql in DROP:
+                self._run(sql, {})
 
     def _execute(self, sql: str, values: Mapping[str, Any], outcome: Any) -> Any:
         return super()._execute(renamed(sql), values, outcome)

@@ -7,9 +7,12 @@ from django.core.management.base import BaseCommand, CommandError
 
 from ...schema import mismatch
 from ..backends import add_backend, backend_of
-from ..subcommands import bench, purge, requeue, why
+from ..subcommands import bench, cancel, pause, purge, quiet, requeue, resume, stop, why
 
-SUBCOMMANDS = {"bench": bench, "purge": purge, "requeue": requeue, "why": why}
+SUBCOMMANDS = {
+    module.__name__.rpartition(".")[2]: module
+    for module in (bench, cancel, pause, purge, quiet, requeue, resume, stop, why)
+}
 
 
 class Command(BaseCommand):

@@ -16,7 +16,7 @@ from ...engines import Trouble, engine_for
 from ...presence import live_workers
 from ..bench.advice import Found, advice
 from ..bench.measures import Measure, Measures, Setting, file_system, measures_on
-from ..bench.place import TABLE, copied
+from ..bench.place import TABLES, copied
 
 HELP = "Measures what this database allows, in a table of its own, and says which setting to change."
 SECONDS = 10.0
@@ -86,7 +86,7 @@ def measured(database: str, seconds: float) -> tuple[Found, Measures]:
 
 def explained(error: Exception, trouble: Trouble | None) -> str:
     what = f"{trouble.value}: {error}. {FURTHER[trouble]}" if trouble else f"{error}."
-    return f"Not measured: {what} Should the table {TABLE} be left, the next run drops it."
+    return f"Not measured: {what} Should {' or '.join(TABLES.values())} be left, the next run drops it."
 
 
 def table(found: Found, measures: Measures) -> Iterator[str]:

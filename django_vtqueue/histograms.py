@@ -1,0 +1,59 @@
+"""How long many things took, in little room: how many fell into each of some buckets that grow with the duration.
+
+Four buckets to the octave: each is a factor of 2 ** (1/4) wide, and what is in it is taken for its middle, which is at
+most 9.1 % off. 10 µs to a day are 132 buckets, of which the empty ones are not kept. Histograms of many minutes and
+workers are added up without losing more. The idea is that of DDSketch (Masson, Rim and Lee, VLDB 2019) and, with other
+buckets, of HdrHistogram.
+"""
+
+import json
+from collections.abc import Mapping
+from math import ceil, log2
+from typing import Any, NamedTuple
+
+TO_THE_OCTAVE = 4
+LAST = 63 * TO_THE_OCTAVE  # the bucket of the longest duration that a database holds
+ERROR = 2 ** (0.5 / TO_THE_OCTAVE) - 1  # at most, of a percentile: 0.091
+
+
+class Percentiles(NamedTuple):
+    """Half of all took no longer than ``p50``, and so on; microseconds, None without any."""
+
+    p50: int | None = None
+    p95: int | None = None
+    p99: int | None = None
+
+
+def bucket_of(microseconds: float) -> int:
+    """Return the bucket of a duration; what took less than a microsecond counts as one."""
+    return int(log2(microseconds) * TO_THE_OCTAVE) if microseconds > 1 else 0
+
+
+def middle_of(bucket: int) -> int:
+    """Return the microseconds that stand for a bucket: as many times its beginning as its end is of them."""
+    return round(2 ** ((bucket + 0.5) / TO_THE_OCTAVE))
+
+
+def percentiles(histogram: Mapping[int, int]) -> Percentiles:
+    """Return the percentiles of what a histogram counts, each the bucket of the nearest rank."""
+    return Percentiles(*(percentile(histogram, share) for share in (0.5, 0.95, 0.99)))
+
+
+def percentile(histogram: Mapping[int, int], share: float) -> int | None:
+    """Return the microseconds that this share of all did not exceed; None without any."""
+    left = ceil(sum(histogram.values()) * share)
+    for bucket in sorted(histogram):
+        left -= histogram[bucket]
+        if histogram[bucket] and left <= 0:
+            return middle_of(bucket)
+    return None
+
+
+def parse(text: Any) -> dict[int, int] | None:
+    """Return a histogram that was stored as ``{"bucket": count}``; None if somebody damaged it."""
+    try:
+        found = {int(bucket): count for bucket, count in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    sound = all(type(count) is int and count >= 0 and 0 <= bucket <= LAST for bucket, count in found.items())
+    return found if sound else None

@@ -1,0 +1,59 @@
+"""``vtqueue cancel``: have jobs run no more, by their ids or the ends of them that the log shows."""
+
+import getpass
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from ... import states
+from ...backend import VTQueueBackend
+from ...control import cancel
+from ...ids import shown_worker
+from ...models import DeadLetter, Job
+from ..entries import SHORTEST, digits_of, ending, only, some
+
+HELP = "Has jobs run no more: one that waits becomes a dead letter, one that runs is asked to stop."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("ids", nargs="+", metavar="ID", help=f"of a job, or its last {SHORTEST} digits or more")
+
+
+def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
+    """Cancel the jobs that the command line names: all of them are found, or none is cancelled."""
+    database = backend.database
+    jobs = {job.pk: job for job in (job_of(given, database) for given in options["ids"])}
+    cancelled = cancel(jobs, using=database, by=user())
+    running = {job.pk: job for job in Job.objects.using(database).filter(pk__in=cancelled)}
+    for job_id in cancelled:
+        yield told(jobs[job_id], running.get(job_id))
+    if left := [str(job_id) for job_id in jobs if job_id not in cancelled]:
+        raise CommandError(f"Not cancelled: {', '.join(left)}. It is done, or was asked to stop before.")
+
+
+def told(job: Job, running: Job | None) -> str:
+    """Return what became of a job; ``running``: its row, if it is still there."""
+    name = f"{job.task_path or job.queue_name} {job.pk}"
+    if running and running.state == states.RUNNING:
+        return f"asked to stop {name}, held by {shown_worker(running.worker_id)}"
+    return f"asked to stop {name}, which was just done" if running else f"cancelled {name}"
+
+
+def job_of(given: str, database: str) -> Job:
+    """Return the one job that is meant; raise CommandError if there is none, or more than one."""
+    digits = digits_of(given)
+    if job := only(some(Job.objects.using(database), digits), given, "jobs"):
+        return job
+    if letter := ending(DeadLetter.objects.using(database), digits).first():
+        raise CommandError(f"{given} is a dead letter in queue {letter.queue_name!r}: nobody runs it.")
+    raise CommandError(f"There is no job {given}; one that is done is kept for result_ttl.")
+
+
+def user() -> str:
+    """Return who runs this command; "" where the system does not know."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # in a container without an entry for this user
+        return ""

@@ -1,0 +1,21 @@
+"""``vtqueue quiet``: workers finish what runs and claim nothing, until they are told to work again."""
+
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from typing import Any
+
+from ...backend import VTQueueBackend
+from ...presence import QUIET, WORK
+from ..workers import add_workers, asked
+
+HELP = "Has workers finish what they run and claim nothing more; they stay until they are stopped, or work again."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_workers(parser)
+    parser.add_argument("--end", action="store_true", help="have them work again")
+
+
+def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
+    """Ask them; they obey within a second."""
+    return asked(options["workers"], WORK if options["end"] else QUIET, backend.database)

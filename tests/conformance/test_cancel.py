@@ -1,0 +1,240 @@
+"""Jobs that are cancelled: what waits ends at once, what runs is asked to stop and not started again."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from uuid import UUID
+
+import pytest
+from django.db import connections, transaction
+
+from django_vtqueue import Queue, control, letters
+from django_vtqueue.backend import VTQueueBackend
+from django_vtqueue.claims import end_lease
+from django_vtqueue.compat import TaskResultStatus
+from django_vtqueue.jobs import HeldJob, Settlement, released, succeeded
+from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.settlements import settle
+from tests.fake_clock import FakeClock, at
+from tests.project import tasks
+
+from .bench import DAY, SECOND, Bench, failure
+
+CLASS = "django_vtqueue.exceptions.Cancelled"
+
+
+@pytest.fixture(autouse=True)
+def _time(time: FakeClock) -> None:
+    """The clock stands still; each test that needs another moment moves it."""
+
+
+def cancel(bench: Bench, *job_ids: str, by: str = "anna") -> list[str]:
+    return [job_id.hex for job_id in control.cancel(job_ids, using=bench.engine.alias, by=by)]
+
+
+def letter(bench: Bench, job_id: str) -> DeadLetter:
+    found: DeadLetter = bench.letters.get(pk=UUID(job_id))
+    return found
+
+
+def job(bench: Bench, job_id: str) -> Job:
+    found: Job = bench.jobs.get(pk=UUID(job_id))
+    return found
+
+
+def lost(bench: Bench, settlement: Settlement) -> bool:
+    with bench.engine.transaction():
+        return bool(settle(bench.engine, [settlement], lambda name: DAY * SECOND))
+
+
+def test_a_job_that_waits_ends_at_once(bench: Bench, time: FakeClock) -> None:
+    """READY ── cancel ──► FAILED, due or not: a dead letter that says who it was, with no attempt used."""
+    [due], [later] = bench.publish("x"), bench.publish("y", due=1000, queue="other")
+    time.instant = at(5)
+    assert cancel(bench, later, due, due) == [later, due]
+    assert bench.jobs.count() == 0
+    for job_id in (due, later):
+        dead = letter(bench, job_id)
+        assert (dead.exception_class, dead.message) == (CLASS, "Cancelled by anna.")
+        assert (dead.worker_id, dead.claims, dead.attempts, dead.started_at) == ("", 0, 0, None)
+        assert bench.found(job_id).finished_at == at(5)
+        assert bench.outcomes(job_id) == ["cancelled"]
+
+
+def test_a_job_that_runs_is_asked(bench: Bench, time: FakeClock) -> None:
+    """RUNNING ── cancel ──► RUNNING: who asked, and when, is written; its holder learns it, and may acknowledge."""
+    [job_id] = bench.publish("x")
+    held = bench.one(now=1)
+    before = bench.found(job_id)
+    time.instant = at(2)
+    assert bench.engine.asked([held]) == {}
+    assert cancel(bench, job_id) == [job_id]
+    assert bench.found(job_id) == before
+    assert bench.engine.asked([held]) == {held.key: "anna"}
+    assert not lost(bench, succeeded(held, "1", at(3), None))
+    assert (bench.found(job_id).state, job(bench, job_id).cancelled_by) == ("SUCCESSFUL", "anna")
+
+
+def test_what_cannot_be_cancelled_is_left_out(bench: Bench, time: FakeClock) -> None:
+    """One that was asked before, is done, dead, unknown or no id at all is not among the ids returned, nor changed."""
+    [asked], [done], dead = bench.publish("x"), bench.publish("y"), bench.dead(queue="dead")
+    one, other = bench.claim(now=1)
+    bench.ack(other)
+    assert [one.id, other.id] == [asked, done]
+    assert cancel(bench, asked) == [asked]
+    before = bench.everything()
+    time.advance(1)
+    assert cancel(bench, asked, done, dead, "0" * 32, "nonsense", by="bert") == []
+    assert bench.everything() == before
+
+
+ENDS: dict[str, Callable[[HeldJob], Settlement]] = {
+    "failed": lambda held: failure(held, now=5, delay=100),
+    "lease expired": lambda held: end_lease(held, at(5), lambda name: None),
+    "released": lambda held: released(held, at(5), {"outcome": "released", "number": 1}),
+}
+
+
+@pytest.mark.parametrize("outcome", ENDS)
+def test_what_was_asked_to_stop_is_not_given_back(bench: Bench, time: FakeClock, outcome: str) -> None:
+    """RUNNING ── any end but success ──► FAILED: the failure stays in the history, and the letter is kept for its time.
+
+    The same settlement made once more, after a commit whose answer never came, is found to be done.
+    """
+    [job_id] = bench.publish("x")
+    held = bench.one(now=1)
+    cancel(bench, job_id)
+    time.instant = at(6)
+    settlement = ENDS[outcome](held)
+    assert not lost(bench, settlement)
+    assert bench.outcomes(job_id) == [outcome, "cancelled"]
+    dead = letter(bench, job_id)
+    assert (dead.exception_class, bench.found(job_id).finished_at) == (CLASS, at(6))
+    assert bench.letters.filter(expires_at=at(6 + DAY)).exists()
+    assert not lost(bench, settlement)
+    assert settlement.stopped
+
+
+def test_a_failure_for_good_keeps_its_own_name(bench: Bench) -> None:
+    """A job whose last attempt fails after it was asked to stop is a dead letter of that failure."""
+    [job_id] = bench.publish("x", max_attempts=1)
+    held = bench.one(now=1)
+    cancel(bench, job_id)
+    assert not lost(bench, failure(held, now=5))
+    assert letter(bench, job_id).exception_class.endswith(".Boom")
+    assert bench.outcomes(job_id) == ["failed"]
+
+
+def test_a_stale_holder_ends_nothing(bench: Bench) -> None:
+    """Who has lost a job that was asked to stop since has no say in it."""
+    [job_id] = bench.publish("x", lease=10)
+    stale, _ = bench.one(now=1), bench.one(now=20, worker="w2")
+    cancel(bench, job_id)
+    assert lost(bench, failure(stale, now=21))
+    assert bench.found(job_id).state == "RUNNING"
+
+
+def test_a_claim_buries_what_was_asked_to_stop(bench: Bench) -> None:
+    """An expired job that was asked to stop is not claimed: it is a dead letter, and what is due behind it is taken."""
+    [job_id] = bench.publish("x", lease=10)
+    bench.one(now=1)
+    cancel(bench, job_id)
+    [other] = bench.publish("y", now=11)
+    assert [held.id for held in bench.claim(now=20)] == [other]
+    assert bench.outcomes(job_id) == ["lease expired", "cancelled"]
+
+
+def test_a_requeued_job_starts_afresh(bench: Bench, time: FakeClock) -> None:
+    """A job that was cancelled, whether it ran or not, can be requeued: nobody has asked it, and it may fail again."""
+    [waiting], [running] = bench.publish("x"), bench.publish("y", queue="other")
+    held = bench.one(now=1, queues=("other",))
+    cancel(bench, waiting, running)
+    lost(bench, failure(held, now=2))
+    assert letters.requeue([waiting, running], using=bench.engine.alias) == [UUID(waiting), UUID(running)]
+    assert not bench.jobs.exclude(cancelled_at=None, cancelled_by=None, progress=None).exists()
+    time.advance(10)
+    for again in bench.claim(now=time.instant / SECOND, queues=None):
+        assert not lost(bench, failure(again, now=time.instant / SECOND))
+        assert bench.found(again.id).state == "READY"
+    assert bench.outcomes(waiting) == ["cancelled", "failed"]
+
+
+def test_a_damaged_row_is_no_obstacle(bench: Bench) -> None:
+    """A row that somebody damaged is left to the next claim; the others are cancelled."""
+    damaged, sound = bench.publish("x", "y")
+    with connections[bench.engine.alias].cursor() as cursor:
+        cursor.execute("UPDATE vtqueue_job SET queue_name = x'00ff' WHERE id = %s", [damaged])
+    assert cancel(bench, damaged, sound) == [sound]
+
+
+def test_all_or_nothing(bench: Bench) -> None:
+    """Inside a transaction that is rolled back nothing is cancelled."""
+    waiting, running = bench.publish("x", "y")
+    bench.one(now=1, limit=1)
+    before = bench.everything()
+    with suppress(ZeroDivisionError), transaction.atomic(bench.engine.alias):
+        assert cancel(bench, waiting, running) == [waiting, running]
+        raise ZeroDivisionError
+    assert bench.everything() == before
+
+
+def test_names_are_cut(bench: Bench) -> None:
+    """Who cancels a job may have any name, or none."""
+    long, none = bench.publish("x", "y")
+    assert cancel(bench, long, by="\0é" * 200) == [long]
+    assert cancel(bench, none, by="") == [none]
+    assert letter(bench, long).message.startswith("Cancelled by \\0é\\0é")
+    assert letter(bench, none).message == "Cancelled."
+
+
+def test_people_with_a_queue_of_their_own(bench: Bench) -> None:
+    """``Queue`` does as the workers do: what was asked to stop is not handed out again by nack or release."""
+    queue = Queue("q", using=bench.engine.alias)
+    for verb in ("nack", "release"):
+        job_id = queue.publish("x").hex
+        claimed = queue.claim()
+        cancel(bench, job_id)
+        getattr(claimed, verb)()
+        assert queue.claim() is None
+        assert letter(bench, job_id).exception_class == CLASS
+
+
+def test_the_result_of_a_cancelled_task(backend: VTQueueBackend, alias: str) -> None:
+    """A task that was cancelled while it waited has FAILED, without an attempt; the error says why."""
+    result = backend.enqueue(tasks.add, (1, 2), {})
+    control.cancel([result.id], using=alias, by="anna")
+    result = backend.get_result(result.id)
+    assert (result.status, result.attempts, result.worker_ids) == (TaskResultStatus.FAILED, 0, [])
+    [error] = result.errors
+    assert (error.exception_class_path, error.traceback) == (CLASS, f"{CLASS}: Cancelled by anna.\n")
+
+
+# Progress
+
+
+def test_progress_is_written_for_the_holder_only(bench: Bench) -> None:
+    """How far a job is stands in its row, as its holder says; who has lost it writes nothing."""
+    [job_id] = bench.publish("x", lease=10)
+    stale = bench.one(now=1)
+    bench.engine.note_progress([(stale, (0.4, "page 4 of 10"))])
+    assert (job(bench, job_id).progress, job(bench, job_id).progress_text) == (0.4, "page 4 of 10")
+    held = bench.one(now=20, worker="w2")
+    assert (job(bench, job_id).progress, job(bench, job_id).progress_text) == (None, None)
+    bench.engine.note_progress([(stale, (0.9, "late")), (held, (0.1, "page 1"))])
+    assert (job(bench, job_id).progress, job(bench, job_id).progress_text) == (0.1, "page 1")
+    bench.ack(held, now=21)
+    bench.engine.note_progress([(held, (0.9, "late"))])
+    assert job(bench, job_id).progress == 0.1
+
+
+def test_the_last_progress_is_settled_with_the_job(bench: Bench) -> None:
+    """What a job said last is in its row when it has ended, and until the next attempt begins."""
+    [job_id] = bench.publish("x")
+    held = bench.one(now=1)
+    held.progress = (0.5, "half")
+    assert not lost(bench, failure(held, now=2))
+    assert (bench.found(job_id).state, job(bench, job_id).progress) == ("READY", 0.5)
+    again = bench.one(now=3)
+    assert job(bench, job_id).progress is None
+    again.progress = (1.0, "all")
+    assert not lost(bench, succeeded(again, "1", at(4), None))
+    assert (job(bench, job_id).progress, job(bench, job_id).progress_text) == (1.0, "all")

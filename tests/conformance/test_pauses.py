@@ -1,0 +1,147 @@
+"""Paused queues: nothing of theirs is found, whatever the shape of the question; all else is found as before."""
+
+import pytest
+from django.db.models.expressions import RawSQL
+
+from django_vtqueue.jobs import Scope
+from django_vtqueue.models import QueueState
+from tests.fake_clock import at
+
+from .bench import Bench
+
+Names = tuple[str, ...] | None
+
+MANY = tuple(f"q{number}" for number in range(150))
+SHAPES = {"all": None, "named": ("a", "b", "c"), "many": ("a", "b", "c", *MANY)}
+shapes = pytest.mark.parametrize("queues", SHAPES.values(), ids=SHAPES)
+
+
+def pause(bench: Bench, queue: str, until: float | None = None) -> None:
+    end = None if until is None else at(until)
+    QueueState.objects.using(bench.engine.alias).create(queue_name=queue, paused_at=at(0), paused_until=end)
+
+
+@shapes
+@pytest.mark.parametrize("task", ["", "app.tasks.one"], ids=["raw", "task"])
+def test_a_claim_takes_nothing_of_a_paused_queue(bench: Bench, queues: Names, task: str) -> None:
+    """Neither payloads nor tasks, however high their priority; the others come in their order."""
+    bench.publish("a1", "a2", queue="a", priority=9, task=task)
+    bench.publish("b1", "b2", queue="b", task=task)
+    bench.publish("c1", queue="c", priority=5, task=task)
+    pause(bench, "a")
+    assert bench.payloads(limit=2, queues=queues, raw=not task) == ["c1", "b1"]
+    assert bench.payloads(queues=queues, raw=not task) == ["b2"]
+    QueueState.objects.using(bench.engine.alias).all().delete()
+    assert bench.payloads(queues=queues, raw=not task) == ["a1", "a2"]
+
+
+@shapes
+def test_a_pause_ends_by_itself(bench: Bench, queues: Names) -> None:
+    """At its end, to the microsecond, and though its row is still there."""
+    bench.publish("x", queue="a")
+    pause(bench, "a", until=5)
+    assert bench.payloads(4.999999, queues=queues) == []
+    assert bench.payloads(5, queues=queues) == ["x"]
+
+
+@shapes
+def test_expired_jobs_of_a_paused_queue_wait(bench: Bench, queues: Names) -> None:
+    """One whose holder died is neither taken nor, without attempts left, moved to the dead letters, until it ends."""
+    bench.publish("x", queue="a", lease=1, max_attempts=1)
+    bench.one(queues=("a",))
+    pause(bench, "a", until=5)
+    assert bench.claim(4, queues=queues) == []
+    assert bench.letters.count() == 0
+    assert bench.claim(5, queues=queues) == []
+    assert bench.letters.count() == 1
+
+
+def test_what_is_held_of_a_paused_queue_is_its_holders(bench: Bench) -> None:
+    """Whoever runs a job when its queue is paused keeps it up and settles it as ever."""
+    bench.publish("x", "y", queue="a", lease=1)
+    first, second = bench.claim(queues=("a",))
+    pause(bench, "a")
+    assert bench.renew(first, 2)
+    assert bench.extend(first, 2)
+    assert bench.ack(first, 3)
+    assert bench.nack(second, 3)
+
+
+@shapes
+def test_earliest_is_the_end_of_the_pause(bench: Bench, queues: Names) -> None:
+    """From when on something may be claimed: not before the end of its pause; never, if that has none."""
+    scope = [Scope(queues, raw=True)]
+    bench.publish("x", queue="a", due=-5)
+    pause(bench, "a")
+    assert bench.engine.earliest(scope) is None
+    bench.publish("x", queue="b", due=300)
+    assert bench.engine.earliest(scope) == at(300)
+    QueueState.objects.using(bench.engine.alias).update(paused_until=at(20))
+    assert bench.engine.earliest(scope) == at(20)
+    bench.publish("x", queue="c", due=10)
+    assert bench.engine.earliest(scope) == at(10)
+    QueueState.objects.using(bench.engine.alias).update(paused_until=at(-20))
+    assert bench.engine.earliest(scope) == at(-5)
+
+
+def test_earliest_of_a_job_scheduled_beyond_the_pause(bench: Bench) -> None:
+    """A pause brings nothing forward."""
+    bench.publish("x", queue="a", due=30)
+    pause(bench, "a", until=20)
+    assert bench.engine.earliest([Scope(None, raw=True)]) == at(30)
+
+
+@shapes
+def test_the_backlog_is_that_of_the_others(bench: Bench, queues: Names) -> None:
+    """Due jobs that nobody may claim are not counted, until they may be."""
+    bench.publish("x", "y", queue="a")
+    bench.publish("x", queue="b")
+    pause(bench, "a", until=5)
+    assert bench.engine.backlog([Scope(queues, raw=True)], at(4)) == 1
+    assert bench.engine.backlog([Scope(queues, raw=True)], at(5)) == 3
+
+
+def test_claims_beside_a_pause_in_order(bench: Bench) -> None:
+    """With something paused, what is left of all queues comes by priority, time and insertion as without."""
+    for number in range(60):
+        bench.publish(number, queue=f"q{number % 7}", priority=number % 3, due=-(number % 4))
+    for name in ("q1", "q4", "nothing"):
+        pause(bench, name)
+    rows = bench.jobs.exclude(queue_name__in=["q1", "q4"]).annotate(row=RawSQL("vtqueue_job.rowid", []))
+    expected = sorted((-row.priority, row.visible_at, row.row) for row in rows)
+    found = bench.engine.due(Scope(None, raw=True), 100, at(0), at(-1000))
+    assert [row.rowid for row in found] == [rowid for _, _, rowid in expected]
+
+
+def test_names_that_are_damaged_stop_nobody(bench: Bench) -> None:
+    """A name that is no text is not the paused one; the names of the others are told, and their jobs claimed."""
+    bench.publish("x", queue="paused")
+    bench.publish("y", queue="q")
+    [damaged] = bench.publish("z", queue="damaged")
+    bench.jobs.filter(pk=damaged).update(queue_name=RawSQL("CAST(x'ff' AS BLOB)", []))
+    pause(bench, "paused")
+    assert bench.engine.queue_names()[:2] == ["paused", "q"]
+    assert bench.payloads(queues=None) == ["y"]
+    assert bench.jobs.count() == 2  # the damaged one is a dead letter
+
+
+def test_names_of_queues(bench: Bench) -> None:
+    """Those with unfinished jobs, scheduled or held, of tasks or payloads; each once."""
+    assert bench.engine.queue_names() == []
+    bench.publish("x", "y", queue="b", due=50)
+    bench.publish("x", queue="a", task="app.tasks.one")
+    bench.publish("x", queue="done")
+    bench.ack(bench.one(queues=("done",)))
+    bench.claim(queues=("b",))
+    assert bench.engine.queue_names() == ["a", "b"]
+
+
+def test_pauses_that_have_ended_are_pruned(bench: Bench) -> None:
+    """So that they do not pile up; a pause in effect stays."""
+    for name, until in {"ended": 5, "on": 6, "for good": None}.items():
+        pause(bench, name, until)
+    assert not bench.engine.prunable(at(4))
+    assert bench.engine.prunable(at(5))
+    assert bench.engine.prune(at(5), 100) == 1
+    assert not bench.engine.prunable(at(5))
+    assert set(QueueState.objects.using(bench.engine.alias).values_list("pk", flat=True)) == {"on", "for good"}

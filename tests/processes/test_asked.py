@@ -1,0 +1,165 @@
+"""Workers that another process asks to be quiet, to work again, or to stop; and what they tell of themselves."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from django_vtqueue import control
+from tests.project import tasks
+
+from ..conftest import ALIAS
+from ..waiting import wait_until
+from .conftest import Start
+from .database import Database
+from .running import PATIENCE, Running
+
+QUIET = "is quiet: it finishes what runs, and claims nothing until it is asked to work"
+
+
+def ask(database: Database, worker: Running, to: str) -> None:
+    """Ask a worker that is present."""
+    [worker_id] = wait_until(lambda: [row["worker_id"] for row in database.workers() if row["pid"] == worker.pid])
+    assert control.ask([worker_id], to, using=ALIAS) == [worker_id]
+
+
+@pytest.fixture
+def held(database: Database, start_worker: Start, tmp_path: Path) -> tuple[Running, str]:
+    """Return a worker with one thread, and the id of the job that it runs."""
+    worker = start_worker("--threads", "1")
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    return worker, job_id
+
+
+def test_a_quiet_worker_claims_nothing_until_it_is_to_work(
+    database: Database, held: tuple[Running, str], start_worker: Start, tmp_path: Path
+) -> None:
+    """A quiet worker finishes what runs, stays, leaves the rest to others, and says so once; then it works again."""
+    worker, running = held
+    ask(database, worker, "quiet")
+    worker.wait_for(QUIET)
+    (tmp_path / "go").touch()
+    wait_until(lambda: database.succeeded(running), PATIENCE)
+    left = database.enqueue(tasks.sign, str(tmp_path))
+    other = start_worker()
+    wait_until(lambda: database.succeeded(left), PATIENCE)
+    assert not (tmp_path / str(worker.pid)).exists()
+    assert other.terminate() == 0
+    later = database.enqueue(tasks.sign, str(tmp_path))
+    assert database.job(later)["claims"] == 0
+    assert not worker.ended()
+    ask(database, worker, "")
+    wait_until(lambda: database.succeeded(later), PATIENCE)
+    assert (tmp_path / str(worker.pid)).exists()
+    assert (worker.log.count("is quiet"), worker.log.count("works again")) == (1, 1)
+    assert worker.terminate() == 0
+
+
+def test_stop_is_as_graceful_as_sigterm(database: Database, held: tuple[Running, str], tmp_path: Path) -> None:
+    """A worker that is asked to stop finishes what runs, claims nothing more, exits with 0, and takes its row away."""
+    worker, running = held
+    waiting = database.enqueue(tasks.add, 1, 2)
+    ask(database, worker, "stop")
+    worker.wait_for("stops, as it was asked to")
+    assert not worker.ended()
+    (tmp_path / "go").touch()
+    assert worker.wait() == 0
+    assert database.result(running) == "go"
+    assert database.job(waiting)["claims"] == 0
+    assert database.workers() == []
+
+
+def test_stop_after_a_signal_changes_nothing(database: Database, held: tuple[Running, str], tmp_path: Path) -> None:
+    """Who is asked to stop while it already does goes on finishing what runs: that is no second signal."""
+    worker, running = held
+    worker.signal(signal.SIGTERM)
+    ask(database, worker, "stop")
+    worker.wait_for("stops, as it was asked to")
+    (tmp_path / "go").touch()
+    assert worker.wait() == 0
+    assert (database.result(running), database.job(running)["claims"]) == ("go", 1)
+
+
+def test_an_idle_worker_with_children_stops(database: Database, start_worker: Start) -> None:
+    """With children too, and also where it is quiet already."""
+    worker = start_worker("--processes", "2")
+    ask(database, worker, "quiet")
+    worker.wait_for(QUIET)
+    ask(database, worker, "stop")
+    assert worker.wait() == 0
+    assert "works again" not in worker.log
+
+
+def test_what_was_claimed_ahead_is_given_back(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """A quiet worker keeps nothing that it does not run."""
+    worker = start_worker("--threads", "1")
+    ids = database.enqueue_many(tasks.sign, [(str(tmp_path),)] * 3000)
+    wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_job WHERE state = 'SUCCESSFUL' LIMIT 1"), PATIENCE)
+    ask(database, worker, "quiet")
+    worker.wait_for(QUIET)
+    wait_until(lambda: not database.rows("SELECT 1 FROM vtqueue_job WHERE state = 'RUNNING'"), PATIENCE)
+    left = database.unfinished()
+    assert 0 < left < len(ids)
+    lines = (tmp_path / str(worker.pid)).read_text().split()
+    assert len(lines) == len(set(lines)) == len(ids) - left
+
+
+def test_a_quiet_drain_ends(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """With --drain a quiet worker finishes what runs, and ends: there is nothing that it would wait for."""
+    running = database.enqueue(tasks.hold, str(tmp_path))
+    worker = start_worker("--drain", "--threads", "1")
+    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    left = database.enqueue(tasks.add, 1, 2)
+    ask(database, worker, "quiet")
+    worker.wait_for(QUIET)
+    (tmp_path / "go").touch()
+    assert worker.wait() == 0
+    assert database.succeeded(running)
+    assert database.job(left)["claims"] == 0
+
+
+def test_what_was_asked_outlives_the_row(database: Database, start_worker: Start) -> None:
+    """A row that was lost (the database was put back to before) is written anew, with what was asked of the worker."""
+    worker = start_worker()
+    ask(database, worker, "quiet")
+    worker.wait_for(QUIET)
+    database.write("DELETE FROM vtqueue_workerprocess")
+    [row] = wait_until(database.workers, PATIENCE)
+    assert row["asked_to"] == "quiet"
+    assert "works again" not in worker.log
+
+
+def test_asking(database: Database, start_worker: Start) -> None:
+    """Only the three words are understood; workers that are gone are left out of the answer."""
+    with pytest.raises(ValueError, match=r'asked to be "quiet", to "stop", or \(""\) to work again; not \'pause\'\.'):
+        control.ask(["w"], "pause", using=ALIAS)
+    assert control.ask(["gone:1:a"], "stop", using=ALIAS) == []
+    one, two = start_worker(), start_worker()
+    rows = wait_until(lambda: len(database.workers()) == 2 and database.workers(), PATIENCE)
+    ids = [row["worker_id"] for row in rows]
+    assert control.ask([ids[1], "gone:1:a", ids[0]], "stop", using=ALIAS) == [ids[1], ids[0]]
+    assert (one.wait(), two.wait()) == (0, 0)
+
+
+def resident(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * 4096
+
+
+@pytest.mark.parametrize("arguments", [[], ["--processes", "2", "--threads", "1"]], ids=["threads", "children"])
+def test_memory_is_told_with_the_heartbeat(
+    database: Database, start_worker: Start, tmp_path: Path, arguments: list[str]
+) -> None:
+    """A worker's row says how much memory it takes, its children among it."""
+    worker = start_worker(*arguments)
+    names = ("a", "b") if arguments else ("a",)
+    for name in names:  # all children are ready when each has a job
+        database.enqueue(tasks.hold, str(tmp_path), name)
+    wait_until(lambda: all((tmp_path / f"{name}started").exists() for name in names), PATIENCE)
+    wait_until(database.workers, PATIENCE)
+    database.write("DELETE FROM vtqueue_workerprocess")  # it beats again at once
+    [row] = wait_until(database.workers, PATIENCE)
+    pids = {worker.pid, *(int((tmp_path / f"{name}started").read_text()) for name in names)}
+    assert len(pids) == (3 if arguments else 1)
+    assert row["memory"] == pytest.approx(sum(map(resident, pids)), rel=0.2)

@@ -1,0 +1,171 @@
+"""What workers write of what they did."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from django_vtqueue import clock, throughput
+from django_vtqueue.engines import new_engine
+from django_vtqueue.execution import Outcome
+from django_vtqueue.histograms import ERROR
+from django_vtqueue.jobs import HeldJob, succeeded
+from django_vtqueue.worker import tally as module
+from django_vtqueue.worker.tally import Tally
+from tests.project import tasks
+
+from ..conftest import ALIAS
+from ..waiting import wait_until
+from .conftest import Start
+from .database import Database
+from .running import PATIENCE, Running
+
+SUMS = """
+SELECT coalesce(sum(succeeded), 0) AS succeeded, coalesce(sum(failed), 0) AS failed, coalesce(sum(dead), 0) AS dead
+FROM vtqueue_throughput"""
+
+
+def sums(database: Database) -> tuple[int, int, int]:
+    """Return how many attempts succeeded, failed, and were the last."""
+    return tuple(database.rows(SUMS)[0])  # type: ignore[return-value]
+
+
+def timed(database: Database, column: str) -> int:
+    """Return how many attempts a histogram has, in all."""
+    rows = database.rows(f"SELECT {column} FROM vtqueue_throughput")
+    return sum(sum(json.loads(row[0]).values()) for row in rows)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--processes", "2"]], ids=["threads", "children"])
+def test_statistics_appear_while_it_works_and_add_up(
+    database: Database, start_worker: Start, arguments: list[str]
+) -> None:
+    """Each attempt is counted once: the first ones can be read soon, all of them when the worker has left."""
+    worker = start_worker(*arguments)
+    ids = database.enqueue_many(tasks.add, [(1, 2)] * 500)
+    wait_until(lambda: sums(database)[0] > 0, PATIENCE)
+    assert not worker.ended()
+    ids += database.enqueue_many(tasks.add.using(queue_name="other"), [(1, 2)] * 300)
+    ids.append(database.enqueue(tasks.fail_first, 2))
+    dead = database.enqueue(tasks.raise_it, "SystemExit")
+    wait_until(lambda: database.succeeded(*ids) and database.letter(dead), PATIENCE)
+    assert worker.terminate() == 0
+    assert sums(database) == (801, 2, 1)
+    assert (timed(database, "run_times"), timed(database, "wait_times")) == (804, 804)
+    flows = throughput.read(ALIAS, clock.now())
+    assert {name: sum(flow.succeeded) for name, flow in flows.items()} == {"default": 501, "other": 300}
+
+
+def test_times_are_those_of_the_jobs(database: Database, drain: Callable[..., Running], tmp_path: Path) -> None:
+    """The run time is that of the task, the wait begins when the job was due, not when it was published."""
+    (tmp_path / "go").touch()
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    database.write("UPDATE vtqueue_job SET visible_at = visible_at - 3600000000 WHERE id = ?", job_id)
+    drain()
+    flow = throughput.read(ALIAS, clock.now())["default"]
+    assert flow.wait.p50 == pytest.approx(3600e6, rel=ERROR + 0.02)
+    assert 0 < (flow.run.p99 or 0) < 60e6
+
+
+def test_what_a_child_takes_with_it_is_counted(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """A job that kills its child has failed, then is dead; how long it ran is known to the parent."""
+    worker = start_worker("--processes", "2", "--threads", "1")
+    job_id = database.enqueue(tasks.kill_worker, str(tmp_path / "killed"))
+    wait_until(lambda: database.letter(job_id), PATIENCE)
+    assert worker.terminate() == 0
+    assert (sums(database), timed(database, "run_times")) == ((0, 1, 1), 2)
+
+
+@pytest.mark.parametrize(
+    ("max_attempts", "proven"), [(1, True), (2, True), (1, False)], ids=["dead", "failed", "dead by its lease"]
+)
+def test_what_a_dead_worker_held_is_counted_by_another(
+    database: Database, start_worker: Start, tmp_path: Path, max_attempts: int, proven: bool
+) -> None:
+    """Who ends the attempt of a dead worker counts it, but not how long it took, which nobody knows."""
+    job_id = database.publish(f"{tasks.__name__}.kill_worker", str(tmp_path / "killed"), max_attempts=max_attempts)
+    assert start_worker(ready=False).wait() == -signal.SIGKILL
+    database.write("UPDATE vtqueue_job SET task_path = ?", f"{tasks.__name__}.raise_later")
+    if not proven:
+        [row] = database.workers()
+        os.unlink(row["doorbell"])
+        database.write("UPDATE vtqueue_job SET visible_at = 1, lease_us = 300000")
+    other = start_worker()
+    wait_until(lambda: database.letter(job_id), PATIENCE)
+    assert other.terminate() == 0
+    assert sums(database) == (0, max_attempts - 1, 1)
+    assert timed(database, "run_times") == timed(database, "wait_times") == max_attempts - 1
+
+
+def test_an_idle_worker_writes_none(database: Database, start_worker: Start) -> None:
+    """Where nothing ends nothing is counted: jobs that are given back are no attempts."""
+    assert start_worker().terminate() == 0
+    assert database.rows("SELECT 1 FROM vtqueue_throughput") == []
+
+
+def test_jobs_go_on_without_their_statistics(database: Database, start_worker: Start) -> None:
+    """What keeps the statistics from being written is said once, and keeps no job from running."""
+    database.write("DROP TABLE vtqueue_throughput")
+    database.write("CREATE TABLE vtqueue_throughput (id)")
+    worker = start_worker()
+    ids = database.enqueue_many(tasks.add, [(1, 2)] * 100)
+    wait_until(lambda: database.succeeded(*ids), PATIENCE)
+    worker.wait_for("the statistics could not be written")
+    later = database.enqueue(tasks.add, 1, 2)
+    wait_until(lambda: database.succeeded(later), PATIENCE)
+    assert worker.terminate() == 0
+    assert worker.log.count("the statistics could not be written") == 1
+
+
+# -- one tally ------------------------------------------------------------------------------------------------------
+
+
+def outcome(queue_name: str = "q", seconds: float = 0.001) -> Outcome:
+    now = clock.now()
+    job = HeldJob("0" * 32, queue_name, "t", 0, now, 1, 1, 3, "w", 60_000_000, now, now, "{}", "[]", now)
+    return Outcome(job, succeeded(job, "1", now, None), None, None, seconds)
+
+
+def test_a_lock_delays_the_statistics_and_nothing_else(database: Database) -> None:
+    """While the database is locked a turn does not wait for them; they are tried again soon, and nothing is lost."""
+    engine = new_engine(ALIAS, traced=False)
+    tally = Tally(engine, "w")
+    with engine.impatient():
+        tally.count([outcome()])
+        with database.locked():
+            tally.write()
+            assert tally.at != module.NEVER
+        tally.count([outcome()])
+        wait_until(lambda: tally.write() or tally.at == module.NEVER)  # type: ignore[func-returns-value]
+    assert sums(database) == (2, 0, 0)
+
+
+def test_counts_go_on_after_they_were_written(database: Database) -> None:
+    """Later counts of the same minute add to those written; a write that is repeated adds nothing."""
+    engine = new_engine(ALIAS, traced=False)
+    tally = Tally(engine, "w")
+    for _ in range(3):
+        tally.count([outcome(), outcome("other")])
+        tally.flush()
+    tally.flush()
+    assert sums(database) == (6, 0, 0)
+    assert timed(database, "run_times") == 6
+
+
+def test_old_statistics_are_pruned_with_a_write(database: Database) -> None:
+    """What is older than two days goes, a slice with each write; what is younger stays."""
+    engine = new_engine(ALIAS, traced=False)
+    insert = (
+        "INSERT INTO vtqueue_throughput (minute, queue_name, worker_id, succeeded, failed, dead, run_times, wait_times)"
+        " VALUES (?, ?, 'gone', 1, 0, 0, '{}', '{}')"
+    )
+    database.write(insert, clock.now() - module.KEPT - 1, "old")
+    database.write(insert, clock.now() - module.KEPT + 60_000_000, "young")
+    tally = Tally(engine, "w")
+    tally.count([outcome()])
+    tally.flush()
+    names = [row[0] for row in database.rows("SELECT queue_name FROM vtqueue_throughput ORDER BY 1")]
+    assert names == ["q", "young"]
