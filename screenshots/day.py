@@ -23,25 +23,27 @@ from .settings import FOLDER
 PASSWORD = "a day in the life of a shop"
 MINUTE, HOUR = 60_000_000, 3_600_000_000  # microseconds
 MOMENTS = ("enqueued_at", "started_at", "finished_at", "expires_at", "died_at")
+PAUSED = 25  # minutes ago
 # What a queue does in a minute at its best, and how long its jobs take: the bucket of their histogram, see histograms.
 FLOWS = {"emails": (42, 66), "images": (24, 76), "payments": (15, 70), "reports": (2, 92)}
 
 
 def spend(processes: Processes) -> None:
     """Fill a fresh database; the workers that go on with it are left running."""
+    random = Random(5)
     call_command("migrate", verbosity=0)
     User.objects.create_superuser("anna", password=PASSWORD)
     enqueue_past()
     processes.run("vtworker", "--drain", "--drain-retries", "10", "--no-reload")
     connection.close()
     with closing(sqlite3.connect(FOLDER("db.sqlite3"), isolation_level=None)) as raw:
-        spread(raw, Random(5))
+        spread(raw, random)
     pause()
     enqueue_present()
     processes.start_worker("--queues", "images,reports", "--threads", "4")
     processes.start_worker("--queues", "emails,payments", "--threads", "8")
     processes.start_worker("--queues", "payments", "--threads", "2").kill()
-    count()
+    count(random)
 
 
 def enqueue_past() -> None:
@@ -59,8 +61,12 @@ def enqueue_past() -> None:
 
 def enqueue_present() -> None:
     """Enqueue what runs, waits for a slot, for its time, for the end of the pause, or for a worker."""
-    tasks.monthly_report.enqueue("2026-10")
-    tasks.make_catalogue.enqueue("winter")
+    for month in ("2026-09", "2026-10"):
+        tasks.monthly_report.using(priority=5).enqueue(month)
+    for season in ("winter", "spring"):
+        tasks.make_catalogue.using(priority=5).enqueue(season)
+    for number in range(70, 82):
+        tasks.make_thumbnail.enqueue(f"products/photo-{number:04}.jpg")
     for delay in range(1, 15):
         later = timezone.now() + timedelta(hours=delay)
         tasks.send_newsletter.using(run_after=later, priority=-10).enqueue("winter sale", f"list-{delay}@mail.example")
@@ -75,7 +81,7 @@ def enqueue_present() -> None:
 def pause() -> None:
     QueueState.objects.create(
         queue_name="emails",
-        paused_at=clock.now() - 25 * MINUTE,
+        paused_at=clock.now() - PAUSED * MINUTE,
         paused_until=clock.now() + 40 * MINUTE,
         paused_by="anna",
         reason="mx.b2b.example does not answer, OPS-231",
@@ -104,36 +110,30 @@ def moved(row: sqlite3.Row, back: int) -> dict[str, Any]:
     return {**changed, "id": f"{changed['enqueued_at'] // 1000:012x}{row['id'][12:]}", "history": json.dumps(attempts)}
 
 
-def count() -> None:
-    """Store what the workers have done in each minute of the last hours: much at noon, less when the mail failed."""
+def count(random: Random) -> None:
+    """Store what the workers have done in each minute of the last hours."""
     this_minute = clock.now() // MINUTE * MINUTE
     workers = list(WorkerProcess.objects.order_by("started_at").values_list("pk", flat=True))
     Throughput.objects.all().delete()
     Throughput.objects.bulk_create(
-        row
-        for number, (queue, (most, bucket)) in enumerate(FLOWS.items())
-        for minute in range(1, 360)
-        if (row := minute_of(queue, number, most, bucket, this_minute - minute * MINUTE, minute, workers[number % 2]))
+        minute_of(random, queue, this_minute, minute, workers[number % 2])
+        for number, queue in enumerate(FLOWS)
+        for minute in range(PAUSED if queue == "emails" else 1, 360)
     )
 
 
-def minute_of(
-    queue: str, number: int, most: int, bucket: int, moment: int, minute: int, worker: str
-) -> Throughput | None:
-    """Return what was done so many minutes ago; nothing of a queue that is paused."""
-    if queue == "emails" and minute < 25:
-        return None
-    done = round(most * (0.6 + 0.25 * sin(minute / 40 + number) + 0.15 * sin(minute * 7 + number)))
-    failed = done // 3 if queue == "emails" and minute < 90 else int(minute % 17 == number)
-    times = {bucket - 6: done // 2, bucket: done // 3, bucket + 5: done - done // 2 - done // 3}
-    waits = {40: done // 2, 52: done // 3, 74: done - done // 2 - done // 3}
+def minute_of(random: Random, queue: str, this_minute: int, minute: int, worker: str) -> Throughput:
+    """Return what was done so many minutes ago: more at noon, and less of it well when the mail failed."""
+    most, bucket = FLOWS[queue]
+    done = round(most * (0.6 + 0.2 * sin(minute / 45 + bucket) + random.gauss(0, 0.08)))
+    failed = round(done * random.uniform(0.2, 0.4)) if queue == "emails" and minute < 80 else random.random() < 0.04
     return Throughput(
-        minute=moment,
+        minute=this_minute - minute * MINUTE,
         queue_name=queue,
         worker_id=worker,
         succeeded=max(done - failed, 0),
         failed=failed,
         dead=failed // 3,
-        run_times=json.dumps(times),
-        wait_times=json.dumps(waits),
+        run_times=json.dumps({bucket - 6: done // 2, bucket: done // 3, bucket + 5: done // 6 + 1}),
+        wait_times=json.dumps({40: done // 2, 52: done // 3, 74: done // 6 + 1}),
     )
