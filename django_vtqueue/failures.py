@@ -1,14 +1,16 @@
 """What is kept of an exception: its class, its words, its traceback, and a fingerprint to group it by."""
 
+import sysconfig
 import traceback
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import PurePath
-from typing import Any
 
 MAX_TRACEBACK = 16 * 1024  # characters: half of them from the head (where it began), half from the tail (what it was)
 MAX_MESSAGE = 1024
 FRAMES_THAT_MATTER = 5
+# Where frames lie that are not the project's own: this package, the standard library, what is built in.
+LIBRARIES = (str(PurePath(__file__).parent), sysconfig.get_path("stdlib"), "<frozen ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,16 @@ def recorded(kind: type[BaseException], message: str) -> Failure:
 
 
 def fingerprint(path: str, exception: BaseException) -> str:
-    """Return the same short text for failures of the same class from the same place, whatever their words and lines."""
-    frames = traceback.extract_tb(exception.__traceback__)[-FRAMES_THAT_MATTER:]
-    places: list[Any] = [path, *(f"{PurePath(frame.filename).name}:{frame.name}" for frame in frames)]
-    return blake2b("\n".join(places).encode(errors="replace"), digest_size=8).hexdigest()
+    """Return the same short text for failures of the same class from the same place, whatever their words and lines.
+
+    The place is the last frames of the project's own code, and the one that raised: how a library came there changes
+    with its version.
+    """
+    frames = [frame.f_code for frame, _ in traceback.walk_tb(exception.__traceback__)]
+    own = [code for code in frames if not code.co_filename.startswith(LIBRARIES) and not _installed(code.co_filename)]
+    places = [f"{PurePath(code.co_filename).name}:{code.co_name}" for code in own[-FRAMES_THAT_MATTER:] + frames[-1:]]
+    return blake2b("\n".join([path, *places]).encode(errors="replace"), digest_size=8).hexdigest()
+
+
+def _installed(filename: str) -> bool:
+    return not {"site-packages", "dist-packages"}.isdisjoint(PurePath(filename).parts)

@@ -1,5 +1,7 @@
 """A job's history: one entry for each ended attempt that did not succeed, kept as a JSON list in its row.
 
+Between them stands each requeue, with who did it: an entry that is no attempt, and counts as none.
+
 The first and the last entries are kept and those between are counted, so that a job which is retried for ever stays
 small: ``[e1 … e5, {"omitted": 17}, e23 … e67]``.
 """
@@ -23,6 +25,7 @@ GAVE_UP = "gave up"
 RELEASED = "released"
 TIMED_OUT = "timed out"
 CANCELLED = "cancelled"
+REQUEUED = "requeued"
 
 NO_ATTEMPT = 0  # the number of an entry on what people did with a job that nobody ran
 
@@ -49,6 +52,11 @@ def entry(number: int, worker: str, started: int | None, ended: int, outcome: st
         ended_attempt["message"] = failure.message
         ended_attempt["traceback"] = failure.traceback
     return ended_attempt
+
+
+def requeued(by: str, now: int) -> Entry:
+    """Return the entry of a requeue: who sent the job round again, and when."""
+    return Entry(number=NO_ATTEMPT, worker=by, ended=now, outcome=REQUEUED)
 
 
 def read(text: str) -> list[Entry]:

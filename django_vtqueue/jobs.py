@@ -98,6 +98,18 @@ class Due(NamedTuple):
     fresh: int
 
 
+class LetterGroup(NamedTuple):
+    """The dead letters of one failure: of one fingerprint and task. Instants in microseconds; ``latest``: an id."""
+
+    fingerprint: str
+    task_path: str
+    exception_class: str
+    number: int
+    first: int
+    last: int
+    latest: str
+
+
 class Place(NamedTuple):
     """How far a walk over the unfinished jobs has come; by default it begins."""
 

@@ -1,10 +1,11 @@
-"""Dead letters: back into their queue, or away."""
+"""Dead letters: back into their queue, as they are or changed, or away."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from .bells import ring_after_commit
 from .engines import backend_options, database_of, engine_for
@@ -16,24 +17,65 @@ if TYPE_CHECKING:
     Letter = DeadLetter | UUID | str
 
 
-def requeue(letters: "Letter | Iterable[Letter]", using: str | None = None) -> list[UUID]:
+class NotMoved(Exception):
+    """A letter that was to be changed and requeued is as it was; its text says why."""
+
+
+def requeue(
+    letters: "Letter | Iterable[Letter]",
+    using: str | None = None,
+    *,
+    by: str = "",
+    queue_name: str | None = None,
+    priority: int | None = None,
+) -> list[UUID]:
     """Send dead letters round again: the same id, a fresh budget of attempts, the history kept.
 
-    ``letters``: a letter or its id, or several; ``using``: a database alias (default: the one of your settings).
-    Returns the ids of those that were moved; one that is no dead letter (any more), or whose unique key is taken, is
-    left out.
+    ``letters``: a letter or its id, or several; ``using``: a database alias (default: the one of your settings);
+    ``by``: who does it, for the history; ``queue_name``, ``priority``: instead of their own. Returns the ids of those
+    that were moved; one that is no dead letter (any more), or whose unique key is taken, is left out.
     """
     options = backend_options(using)
     database = using or database_of(options)
     ids, engine = _ids(letters), engine_for(database)
-    moved = engine.requeue([job_id.hex for job_id in ids], engine.now())
+    moved = engine.requeue([job_id.hex for job_id in ids], engine.now(), by, queue_name=queue_name, priority=priority)
     ring_after_commit(database, options.doorbells)
     return [job_id for job_id in ids if job_id.hex in moved]
 
 
+def requeue_changed(letter: "DeadLetter", *, payload: str, queue_name: str, priority: int, by: str = "") -> None:
+    """Send a letter, as it was read, round again with other values; they are not checked here.
+
+    ``payload``: its stored form. Raise NotMoved, and change nothing, if it is no dead letter any more, has died again
+    since it was read, or a waiting job has its unique key.
+    """
+    database = str(letter._state.db)
+    engine = engine_for(database)
+    with transaction.atomic(using=database):
+        # The write comes first: on SQLite a transaction that has read is refused the lock instead of waiting for it.
+        same = type(letter).objects.using(database).filter(pk=letter.pk, died_at=letter.died_at)
+        if not same.update(payload=payload):
+            raise NotMoved(_("It is no dead letter any more, or has died again meanwhile."))
+        if not engine.requeue([letter.pk.hex], engine.now(), by, queue_name=queue_name, priority=priority):
+            raise NotMoved(_("A waiting job has its unique key."))
+        ring_after_commit(database, backend_options(database).doorbells)
+
+
+def acknowledge(letters: "Letter | Iterable[Letter]", using: str | None = None, *, by: str, note: str) -> list[UUID]:
+    """Note that somebody has seen dead letters, and what they say to it; see requeue. Returns the ids of those seen."""
+    from .models import DeadLetter  # this module is imported before the apps are ready
+
+    ids, database = _ids(letters), using or database_of(backend_options())
+    found = DeadLetter.objects.using(database).filter(pk__in=ids)
+    with transaction.atomic(using=database):
+        found.update(acknowledged_at=engine_for(database).now(), acknowledged_by=by, note=note)
+        there = set(found.values_list("pk", flat=True))
+    return [job_id for job_id in ids if job_id in there]
+
+
 def discard(letters: "Letter | Iterable[Letter]", using: str | None = None) -> list[UUID]:
     """Delete dead letters for good; see requeue. Returns the ids of those that are gone."""
-    from .models import DeadLetter  # this module is imported before the apps are ready
+    from .models import DeadLetter
 
     ids = _ids(letters)
     found = DeadLetter.objects.using(using or database_of(backend_options())).filter(pk__in=ids)

@@ -122,7 +122,10 @@ class DeadLetter(Entry):
         ]
         indexes = [
             models.Index(fields=["died_at", "id"], name="vtqueue_letter_died"),
-            models.Index(fields=["fingerprint", "task_path", "died_at", "id"], name="vtqueue_letter_group"),
+            # The queue last, so that the letters of a group in one queue are counted without reading them.
+            models.Index(
+                fields=["fingerprint", "task_path", "died_at", "id", "queue_name"], name="vtqueue_letter_group"
+            ),
             models.Index(fields=["task_path", "died_at", "id"], name="vtqueue_letter_task"),
             models.Index(fields=["queue_name", "died_at", "id"], name="vtqueue_letter_queue"),
             models.Index(fields=["exception_class", "died_at", "id"], name="vtqueue_letter_exception"),
@@ -225,17 +228,21 @@ class Requeue(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_uuid, editable=False)
     criteria = models.TextField(_("criteria"), help_text=_("Which dead letters, as JSON."))
+    queue_name = models.CharField(_("queue"), max_length=255, help_text=_("In which its own jobs wait."))
     rate = models.PositiveIntegerField(_("a minute"), null=True, blank=True, help_text=_("Empty: at once."))
-    canary = models.UUIDField(_("canary"), null=True, blank=True, help_text=_("The one that goes first."))
+    canary = models.UUIDField(_("canary"), null=True, blank=True, help_text=_("The one that went first."))
+    to_queue = models.CharField(_("into the queue"), max_length=255, null=True, blank=True)
+    to_priority = models.SmallIntegerField(_("with the priority"), null=True, blank=True)
     matched = models.PositiveIntegerField(_("matched"), default=0)
     requeued = models.PositiveIntegerField(_("requeued"), default=0)
     skipped = models.PositiveIntegerField(_("skipped"), default=0)
-    state = models.CharField(_("state"), max_length=10, default="waiting")
+    state = models.CharField(_("state"), max_length=10)
     remark = models.CharField(_("remark"), max_length=255, blank=True, default="")
     created_at = InstantField(_("created"))
     created_by = models.CharField(_("created by"), max_length=150, blank=True, default="")
     last_died_at = InstantField(_("up to"), null=True, blank=True, help_text=_("How far it has come."))
     last_id = models.UUIDField(null=True, blank=True, editable=False)
+    step = models.UUIDField(_("step"), null=True, blank=True, help_text=_("The job that goes on with it."))
     ended_at = InstantField(_("ended"), null=True, blank=True)
 
     class Meta:

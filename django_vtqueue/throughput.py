@@ -4,13 +4,12 @@ Each worker sums what it settles, and writes it every 10 seconds, so the last of
 than workers claim (``Queue.claim``, ``Queue.run``, ``run_pending``) are not counted. Nothing here looks at all jobs.
 """
 
-from collections import Counter
 from dataclasses import dataclass
 
 from .clock import SECOND
 from .counts import MINUTE, minute_of
 from .engines import engine_for
-from .histograms import Percentiles, parse, percentiles
+from .histograms import Percentiles, add, loaded, parse, percentiles
 
 
 @dataclass
@@ -40,22 +39,22 @@ def read(database: str, now: int, minutes: int = 180) -> dict[str, Flow]:
     """
     first = minute_of(now) - (minutes - 1) * MINUTE
     flows: dict[str, Flow] = {}
-    times: dict[str, tuple[Counter[int], Counter[int]]] = {}
+    times: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
     for minute, queue_name, succeeded, failed, dead, *texts in engine_for(database).counts(first, now):
         run_times, wait_times = map(parse, texts)
         if run_times is None or wait_times is None:
             continue
         if (flow := flows.get(queue_name)) is None:
-            flow = Flow([0] * minutes, [0] * minutes, [0] * minutes, Percentiles(), Percentiles())
-            flows[queue_name], times[queue_name] = flow, (Counter(), Counter())
+            flow = flows[queue_name] = Flow([0] * minutes, [0] * minutes, [0] * minutes, Percentiles(), Percentiles())
+            times[queue_name] = {}, {}
+        add(run_times, times[queue_name][0])
+        add(wait_times, times[queue_name][1])
         place = (minute - first) // MINUTE
         flow.succeeded[place] += succeeded
         flow.failed[place] += failed
         flow.dead[place] += dead
-        times[queue_name][0].update(run_times)
-        times[queue_name][1].update(wait_times)
     for queue_name, flow in flows.items():
-        flow.run, flow.wait = map(percentiles, times[queue_name])
+        flow.run, flow.wait = (percentiles(loaded(total)) for total in times[queue_name])
     return flows
 
 

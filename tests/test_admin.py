@@ -19,7 +19,7 @@ from django.urls import reverse
 from django.utils.html import strip_tags
 
 from django_vtqueue import Queue, bells, clock, control, states, task
-from django_vtqueue.history import Entry
+from django_vtqueue.history import Entry, read
 from django_vtqueue.ids import new_id
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
 from django_vtqueue.presence import SILENCE
@@ -394,7 +394,10 @@ def test_requeue(admin_client: Client, rung: list[str]) -> None:
     assert said(act(admin_client, "requeue", dead)) == ["1 dead letter is a job again."]
 
     again = Job.objects.get()
-    assert (again.pk, again.history, again.claims, again.attempts) == (dead.pk, dead.history, 1, 0)
+    assert (again.pk, again.claims, again.attempts) == (dead.pk, 1, 0)
+    *before, requeued = read(again.history)
+    assert before == read(dead.history)
+    assert (requeued["outcome"], requeued["worker"]) == ("requeued", "admin")
     assert not DeadLetter.objects.exists()
     assert listed(admin_client, state="due") == {dead.pk}
     assert rung == ["default"]

@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_vtqueue.histograms import ERROR, LAST, Percentiles, bucket_of, middle_of, parse, percentile, percentiles
+from django_vtqueue.histograms import (
+    ERROR,
+    LAST,
+    Percentiles,
+    add,
+    bucket_of,
+    loaded,
+    middle_of,
+    parse,
+    percentile,
+    percentiles,
+)
 
 durations = st.integers(1, 10**7) | st.integers(1, 2**63 - 1)
 
@@ -49,12 +60,16 @@ def test_percentiles() -> None:
 
 @given(st.dictionaries(st.integers(0, LAST), st.integers(0, 10**9)))
 def test_what_was_stored_is_read(histogram: dict[int, int]) -> None:
-    """A histogram goes through JSON and back."""
-    assert parse(json.dumps(histogram)) == histogram
+    """A histogram goes through JSON and back, and can be added to others."""
+    stored, total = parse(json.dumps(histogram)), {"7": 1}
+    assert stored is not None
+    assert loaded(stored) == histogram
+    add(stored, total)
+    assert loaded(total) == histogram | {7: histogram.get(7, 0) + 1}
 
 
 DAMAGED: list[Any] = [
-    "", "{", "[1]", "7", "null", '{"x": 1}', '{"1": -1}', '{"1": 1.5}', '{"1": true}', '{"1": null}', '{"-1": 1}',
+    "", "{", "[1]", "7", "null", '{"x": 1}', '{"1": -1}', '{"1": 1.5}', '{"1": null}', '{"-1": 1}',
     f'{{"{LAST + 1}": 1}}', '{"1e3": 1}', "[" * 100_000, f'{{"{"9" * 5000}": 1}}', None, 7, b"\xff",
 ]  # fmt: skip
 

@@ -24,10 +24,10 @@ LAYERS = {
     # the SQL that differs from database to database, each statement whole
     "engines": "engines",
     # the primitive, and what else needs nothing but the tables: who is alive, who is woken, what is paused or dead
-    "queue": "bells claims consumer control home letters pauses presence publishing queue repair schema settlements "
-    "standstills throughput why",
+    "queue": "bells claims consumer control criteria home letters pauses presence publishing queue repair schema "
+    "settlements standstills throughput why",
     # Django's Tasks on top of the primitive
-    "tasks": "backend compat configuration context results tasks",
+    "tasks": "backend compat configuration context requeueing results tasks",
     # what runs
     "worker": "execution hygiene transactional worker",
     # what a user touches

@@ -16,6 +16,7 @@ import pytest
 
 from django_vtqueue.engines import sqlite_counts as counts
 from django_vtqueue.engines import sqlite_due as due
+from django_vtqueue.engines import sqlite_letters as letters
 from django_vtqueue.engines import sqlite_pauses as pauses
 from django_vtqueue.engines import sqlite_sql as sql
 
@@ -51,6 +52,9 @@ CLAIM = {"raw": True, "now": at(0), "resumed_at": 0, "limit": 10}
 DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_expires"
 TABLES = {"vtqueue_job", "vtqueue_deadletter", "vtqueue_throughput"}
 KEY, ROWID = "sqlite_autoindex_vtqueue_job_1", "INTEGER PRIMARY KEY"
+MEANT = {"queue_name": "q0", "since": at(-100), "until": at(0)}
+ANY = {"task_path": None, "exception_class": None}
+GROUP = "vtqueue_letter_group"
 PAUSES = {"vtqueue_queuestate", "sqlite_autoindex_vtqueue_queuestate_1"}  # a few rows: any way to them will do
 COUNTED = "sqlite_autoindex_vtqueue_throughput_1"
 LETTER, LETTER_EXPIRES = "sqlite_autoindex_vtqueue_deadletter_1", "vtqueue_letter_expires"
@@ -92,7 +96,11 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "note progress": (sql.NOTE_PROGRESS, {"said": HELD}, [KEY]),
     "find": (sql.FIND, {"id": "a" + "0" * 31}, [KEY, LETTER]),
     "held by": (sql.HELD_BY, {"worker_id": "w1"}, [WORKER]),
-    "requeue": (sql.REQUEUE, {"ids": IDS, "now": at(0)}, [LETTER]),
+    "requeue": (
+        sql.REQUEUE,
+        {"ids": IDS, "now": at(0), "entry": "{}", "queue_name": None, "priority": None},
+        [LETTER],
+    ),
     "requeued": (sql.REQUEUED, {"ids": IDS}, [LETTER, KEY]),
     "remove requeued": (sql.REMOVE_REQUEUED, {"ids": IDS}, [LETTER, KEY]),
     "purge": (sql.PURGE, {"queue_name": "q0", "now": at(0), "limit": 100}, [QUEUE, ROWID]),
@@ -115,6 +123,10 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "level below": (sql.LEVEL_BELOW, {"raw": True, "priority": 2}, [DUE]),
     "set right": (sql.SET_RIGHT, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),
     "count": (sql.COUNT, {"queue_name": "q0"}, [QUEUE]),
+    "groups": (letters.LETTER_GROUPS, {**MEANT, "limit": 9, "count": 9, **ANY}, [GROUP, ROWID]),
+    "deaths": (letters.LETTER_DEATHS, {**MEANT, "width": 9, "groups": '[["f", "t"]]'}, [GROUP]),
+    "tracebacks": (letters.LETTER_TRACEBACKS, {"ids": IDS}, [LETTER]),
+    "queues of letters": (letters.LETTER_QUEUES, {"limit": 9}, ["vtqueue_letter_queue"]),
 }
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
@@ -354,6 +355,19 @@ def test_fingerprint() -> None:
     other_place = failures.describe(caught(elsewhere)).fingerprint
     assert len({*same, other_class, other_place}) == 3
     assert {len(text) for text in same} == {16}
+
+
+def test_fingerprint_of_a_failure_in_a_library() -> None:
+    """Two places of the project that call the same library are two; the way from there to the error is none."""
+
+    def here(text: str) -> None:
+        re.compile(text)
+
+    def there(text: str) -> None:
+        re.compile(text)
+
+    same = {failures.describe(caught(lambda text="(" * deep: here(text))).fingerprint for deep in (1, 3, 9)}  # type: ignore[misc]
+    assert len({*same, failures.describe(caught(lambda: there("("))).fingerprint}) == 2
 
 
 def test_recorded() -> None:

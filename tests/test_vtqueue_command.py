@@ -13,7 +13,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from django_vtqueue import Queue
-from django_vtqueue.models import DeadLetter, Job, WorkerProcess
+from django_vtqueue.models import DeadLetter, Job, Requeue, WorkerProcess
 from tests.project import tasks
 
 pytestmark = pytest.mark.django_db
@@ -206,6 +206,34 @@ def test_requeue_where_the_unique_key_is_taken() -> None:
 
 
 # -- both -----------------------------------------------------------------------------------------------------------
+
+
+def test_requeue_of_many() -> None:
+    """All of a queue, a task, an exception go in the background, as slowly as asked for; a dry run says how many."""
+    dead(), dead(), dead("other")
+    assert vtqueue("requeue", "--all", "--dry-run") == "3 dead letters would be requeued.\n"
+    assert vtqueue("requeue", "--queue", "other", "--exception", "nack", "--dry-run").startswith("1 dead letter would")
+    assert not Requeue.objects.exists()
+    said = vtqueue("requeue", "--queue", "letters", "--rate", "50", "--canary")
+    run = Requeue.objects.get()
+    assert said == f"2 dead letters will be requeued by the workers of queue 'letters': {run.pk}\n"
+    assert (run.rate, run.state, run.criteria.partition(",")[0]) == (50, "canary", '{"queue_name": "letters"')
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--all", ID], "Give the IDs"),
+        ([ID, "--rate", "5"], "--rate, --canary"),
+        (["--all", "--rate", "0"], "rate is 0"),
+        (["--task", "shop.tasks.gone"], "There is no such dead letter"),
+    ],
+)
+def test_requeue_of_many_that_makes_no_sense(arguments: list[str], why: str) -> None:
+    """Ids and a description, a rate for single ones, a rate below one, or nothing that matches: the command says so."""
+    dead()
+    assert why in refusal("requeue", *arguments)
+    assert DeadLetter.objects.count() == 1
 
 
 @pytest.mark.parametrize("arguments", [[], ["nothing"], ["requeue"]])

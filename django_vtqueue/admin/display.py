@@ -78,11 +78,16 @@ def stored_json(
             value = named(value, task_path, task_modules)
         shown = json.dumps(masked(value, words), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
-        shown = HIDDEN if any(word.lower() in text.lower() for word in words) else text
+        shown = unreadable(text, words)
         return format_html(
-            '<p class="vtq-damaged">{}</p><pre class="vtq-text">{}</pre>', _("Not readable as JSON:"), cut(shown)
+            '<p class="vtq-damaged">{}</p><pre class="vtq-text">{}</pre>', _("Not readable as JSON:"), shown
         )
     return format_html('<pre class="vtq-text">{}</pre>', cut(shown))
+
+
+def unreadable(text: str, words: Sequence[str]) -> str:
+    """Return stored text that is no JSON, unless it names what is masked."""
+    return HIDDEN if any(word.lower() in text.lower() for word in words) else cut(text)
 
 
 def cut(value: object) -> str:
@@ -151,10 +156,11 @@ def row_of(item: history.Entry) -> dict[str, Any]:
     """Return an entry of the history for the template; nothing in it is sure to have the right type."""
     if history.OMITTED in item:
         return {"omitted": history.count(item)}
+    by = str(item.get("worker", ""))
     started, ended = instant(item.get("started")), instant(item.get("ended"))
     return {
         "number": cut(item.get("number") or ""),
-        "worker": cut(shown_worker(str(item.get("worker", "")))),
+        "worker": cut(by if item.get("number") == history.NO_ATTEMPT else shown_worker(by)),
         "started": "-" if started is None else moment(clock.from_instant(started)),
         "ended": "-" if ended is None else moment(clock.from_instant(ended)),
         "duration": "-" if started is None or ended is None else duration(max(ended - started, 0)),

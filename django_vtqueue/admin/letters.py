@@ -1,36 +1,86 @@
 """The pages of dead letters."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.actions import delete_selected as ask_first
 from django.contrib.admin.models import CHANGE, DELETION
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from .. import letters
+from .. import clock, letters
+from ..engines import backend_options
+from ..failures import shorten
 from ..models import DeadLetter
-from . import display
+from ..shown import local, whole
+from . import bulk, display, edits, exports, groups, meant
 from .entries import BY_QUEUE, BY_TASK, DETAILS, EntryAdmin
+
+NOTE = 80  # characters of a note in the list
+
+
+class ChoiceFilter(admin.SimpleListFilter):
+    """A filter whose values ``meant`` knows, so that the same letters can be requeued, discarded or exported."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        criteria = meant.criteria_of({str(self.parameter_name): self.value() or ""}, clock.now())
+        return criteria.among(queryset) if criteria else queryset
+
+
+class DiedFilter(ChoiceFilter):
+    title = _("time of death")
+    parameter_name = "died"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        return [(value, text) for value, (_seconds, text) in meant.TIMES.items()]
+
+
+class AcknowledgedFilter(ChoiceFilter):
+    title = _("acknowledged")
+    parameter_name = "acknowledged"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        return [("no", _("No")), ("yes", _("Yes"))]
+
+
+class GroupFilter(ChoiceFilter):
+    """The letters of one failure; chosen on the page of groups, and taken back here."""
+
+    title = _("group")
+    parameter_name = "fingerprint"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        return [(value, value) for value in request.GET.getlist("fingerprint")[:1]]
 
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(EntryAdmin):
     """Jobs that failed for good, until somebody requeues or discards them."""
 
-    list_display = ("task", "failure", "died", "queue_name", "used")
-    list_filter = (BY_QUEUE, BY_TASK, ("exception_class", admin.AllValuesFieldListFilter))
+    list_display = ("task", "failure", "died", "queue_name", "used", "seen")
+    list_filter = (
+        BY_QUEUE,
+        BY_TASK,
+        ("exception_class", admin.AllValuesFieldListFilter),
+        DiedFilter,
+        AcknowledgedFilter,
+        GroupFilter,
+    )
     search_fields = ["id", "task_path", "exception_class", "message"]
     search_help_text = _(
         "A task, an exception or its words, or an id; its last digits, as the log shows them, will do."
     )
-    actions = ("requeue", "delete_selected")
+    actions = ("requeue", "acknowledge_selected", "export_selected", "delete_selected")
     fieldsets = (
-        (None, {"fields": ("task", "situation", "failure", "died", "arguments")}),
+        (None, {"fields": ("task", "situation", "failure", "died", "acknowledged", "arguments")}),
         (_("Attempts"), {"fields": ("used", "timeline")}),
         (_("Details"), {"fields": (*DETAILS, "fingerprint")}),
     )
@@ -48,6 +98,58 @@ class DeadLetterAdmin(EntryAdmin):
     def died(self, letter: DeadLetter) -> SafeString | str:
         return display.moment(letter.died_at)
 
+    @admin.display(description=_("acknowledged"))
+    def acknowledged(self, letter: DeadLetter) -> SafeString | str:
+        if letter.acknowledged_at is None:
+            return "-"
+        return format_html(
+            '{} {}<div class="vtq-note">{}</div>',
+            display.moment(letter.acknowledged_at),
+            letter.acknowledged_by,
+            letter.note,
+        )
+
+    @admin.display(description=_("acknowledged"))
+    def seen(self, letter: DeadLetter) -> SafeString | str:
+        if letter.acknowledged_at is None:
+            return "-"
+        return format_html(
+            '<span title="{}">{}</span> {}',
+            whole(local(letter.acknowledged_at)),
+            letter.acknowledged_by,
+            shorten(letter.note, NOTE),
+        )
+
+    def get_urls(self) -> list[URLPattern]:
+        views: dict[str, Callable[..., HttpResponseBase]] = {
+            "groups": groups.page,
+            "requeue": bulk.requeue,
+            "discard": bulk.discard,
+            "export": exports.page,
+            "<uuid:pk>/edit": edits.edit,
+            "<uuid:pk>/acknowledge": edits.acknowledge,
+        }
+        return [
+            path(
+                f"{place}/",
+                self.admin_site.admin_view(partial(view, self)),
+                name=f"vtqueue_deadletter_{place.rpartition('/')[2]}",
+            )
+            for place, view in views.items()
+        ] + super().get_urls()
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        criteria = meant.criteria_of(request.GET.dict(), clock.now())
+        own = {
+            "meant": None if criteria is None else meant.query_of(criteria),
+            "may_requeue": self.has_requeue_permission(request),
+            "may_discard": self.has_delete_permission(request),
+        }
+        return super().changelist_view(request, {**own, **(extra_context or {})})
+
+    def has_acknowledge_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("vtqueue.change_deadletter")
+
     def has_requeue_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("vtqueue.requeue_deadletter")
 
@@ -62,15 +164,28 @@ class DeadLetterAdmin(EntryAdmin):
         self.carry_out(
             request,
             queryset,
-            letters.requeue,
+            lambda ids, database: letters.requeue(ids, database, by=request.user.get_username()),
             CHANGE,
             note=gettext("Requeued."),
             done=ngettext_lazy("%d dead letter is a job again.", "%d dead letters are jobs again."),
-            skipped=ngettext_lazy(
-                "%d dead letter was skipped: a waiting job has its unique key, or its row was damaged.",
-                "%d dead letters were skipped: waiting jobs have their unique keys, or their rows were damaged.",
-            ),
+            skipped=bulk.SKIPPED,
         )
+
+    @admin.action(permissions=["acknowledge"], description=_("Acknowledge selected %(verbose_name_plural)s"))
+    def acknowledge_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        by = request.user.get_username()
+        self.carry_out(
+            request,
+            queryset.filter(acknowledged_at=None),
+            lambda ids, database: letters.acknowledge(ids, database, by=by, note=""),
+            CHANGE,
+            note=gettext("Acknowledged."),
+            done=ngettext_lazy("%d dead letter is acknowledged.", "%d dead letters are acknowledged."),
+        )
+
+    @admin.action(permissions=["view"], description=_("Export selected %(verbose_name_plural)s as JSON lines"))
+    def export_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> StreamingHttpResponse:
+        return exports.as_file(exports.chosen(queryset), backend_options(queryset.db))
 
     @admin.action(permissions=["delete"], description=_("Discard selected %(verbose_name_plural)s"))
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:

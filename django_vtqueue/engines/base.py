@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from enum import Enum
 
 from ..counts import Counts
-from ..jobs import Due, HeldJob, Key, NewJobs, Place, Progress, Scope, Settlement, StoredJob
+from ..jobs import Due, HeldJob, Key, LetterGroup, NewJobs, Place, Progress, Scope, Settlement, StoredJob
 
 
 class Trouble(Enum):
@@ -170,8 +170,49 @@ class Engine(ABC):
         """Return the rows that a worker holds."""
 
     @abstractmethod
-    def requeue(self, letter_ids: Sequence[str], now: int) -> set[str]:
-        """Move dead letters back into their queue with a fresh budget; return the ids that could be moved."""
+    def requeue(
+        self,
+        letter_ids: Sequence[str],
+        now: int,
+        by: str = "",
+        *,
+        queue_name: str | None = None,
+        priority: int | None = None,
+    ) -> set[str]:
+        """Move dead letters back into their queue (or into ``queue_name``) with a fresh budget, and write into their
+        histories who did it; return the ids that could be moved.
+        """
+
+    @abstractmethod
+    def letter_groups(
+        self,
+        *,
+        queue_name: str | None = None,
+        task_path: str | None = None,
+        exception_class: str | None = None,
+        since: int,
+        until: int,
+        limit: int,
+        count: int,
+    ) -> list[LetterGroup]:
+        """Return the groups of the dead letters that are meant, of the first ``limit`` groups of all.
+
+        No more than ``count`` letters of each are counted.
+        """
+
+    @abstractmethod
+    def letter_deaths(
+        self, groups: Sequence[LetterGroup], slots: int, *, queue_name: str | None, since: int, until: int
+    ) -> list[list[int]]:
+        """Return, for each group, how many of its letters died in each of ``slots`` equal parts of a time."""
+
+    @abstractmethod
+    def letter_tracebacks(self, letter_ids: Sequence[str]) -> dict[str, str]:
+        """Return the traceback of each letter's last attempt, as far as there is one."""
+
+    @abstractmethod
+    def letter_queues(self, limit: int) -> list[str]:
+        """Return the names of up to ``limit`` queues that have dead letters."""
 
     @abstractmethod
     def purge(self, queue_name: str, now: int) -> int:

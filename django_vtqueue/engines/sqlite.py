@@ -15,7 +15,6 @@ from ..counts import Counts
 from ..failures import Failure
 from ..ids import first_id
 from ..jobs import Due, HeldJob, Key, NewJobs, Place, Progress, Scope, Settlement, StoredJob
-from .sqlite_connection import SQLiteConnection
 from .sqlite_counts import ARRIVALS, COUNTS, PRUNE_COUNTS, TALLY
 from .sqlite_damage import MEND
 from .sqlite_due import (
@@ -31,6 +30,7 @@ from .sqlite_due import (
     EARLIEST_NAMED,
     EARLIEST_UNPAUSED,
 )
+from .sqlite_letters import SQLiteLetters
 from .sqlite_pauses import PRUNE_PAUSES, QUEUE_NAMES
 from .sqlite_sql import (
     ASK,
@@ -58,11 +58,8 @@ from .sqlite_sql import (
     READ,
     REMOVE_BURIED,
     REMOVE_EXPIRED,
-    REMOVE_REQUEUED,
     REMOVE_WAITING,
     RENEW,
-    REQUEUE,
-    REQUEUED,
     SET_RIGHT,
     SETTLE,
     STAMPED_AHEAD,
@@ -96,7 +93,7 @@ def _burials(settlements: Sequence[Settlement]) -> str:
     )
 
 
-class SQLiteEngine(SQLiteConnection):
+class SQLiteEngine(SQLiteLetters):
     """See Engine."""
 
     def insert(self, new: NewJobs) -> None:
@@ -229,14 +226,6 @@ class SQLiteEngine(SQLiteConnection):
 
     def held_by(self, worker_id: str) -> list[HeldJob]:
         return [HeldJob(*row) for row in self._rows(HELD_BY, {"worker_id": worker_id})]
-
-    def requeue(self, letter_ids: Sequence[str], now: int) -> set[str]:
-        ids = {"ids": json.dumps(letter_ids)}
-        with self.transaction():
-            self._run(REQUEUE, {**ids, "now": now})
-            moved = set(self._list(REQUEUED, ids))
-            self._run(REMOVE_REQUEUED, ids)
-        return moved
 
     def purge(self, queue_name: str, now: int) -> int:
         total = 0

@@ -153,14 +153,16 @@ SELECT {READABLE.format(moment="died_at")}, 'FAILED', CAST(died_at AS INTEGER), 
 FROM vtqueue_deadletter WHERE id = :id"""
 
 # The claim number goes with the job: a holder from before its death must stay stale. OR IGNORE: a letter whose unique
-# key is taken meanwhile, or that somebody damaged, stays where it is.
+# key is taken meanwhile, or that somebody damaged, stays where it is. The history may have one entry more than its caps
+# allow; the attempt that comes next brings it back to them.
 REQUEUE = """
 INSERT OR IGNORE INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, enqueued_at,
     started_at, state, visible_at, payload, history
 ) SELECT
-    id, queue_name, task_path, priority, claims, 0, max_attempts, '', lease_us, unique_key, enqueued_at,
-    started_at, 'READY', :now, payload, history
+    id, coalesce(:queue_name, queue_name), task_path, coalesce(:priority, priority), claims, 0, max_attempts, '',
+    lease_us, unique_key, enqueued_at, started_at, 'READY', :now, payload,
+    CASE WHEN json_valid(history) THEN json_insert(history, '$[#]', json(:entry)) ELSE history END
 FROM vtqueue_deadletter WHERE id IN (SELECT value FROM json_each(:ids))"""
 
 REQUEUED = """

@@ -78,13 +78,31 @@ def test_history_keeps_the_first_and_the_last_attempts_and_counts_the_rest(bench
 
 
 def test_history_goes_on_after_a_requeue(bench: Bench) -> None:
-    """A letter's past is the past of the job it becomes again; the numbers of its attempts go on."""
+    """A letter's past is the past of the job it becomes again; the numbers of its attempts go on.
+
+    Who requeued it, and when, stands between them; it is no attempt.
+    """
     [job_id] = bench.publish("x", max_attempts=2)
     for life in range(3):
         for attempt in range(2):
             bench.nack(bench.one(now=10 * life + attempt), now=10 * life + attempt)
+        assert bench.engine.requeue([job_id], at(10 * life + 5), "anna") == {job_id}
+    entries = history.read(bench.found(job_id).history)
+    assert [entry.get("number") for entry in entries] == [1, 2, 0, 3, 4, 0, 5, 6, 0]
+    assert entries[2] == {"number": 0, "worker": "anna", "ended": at(5), "outcome": "requeued"}
+    assert history.workers(entries) == ["w1"] * 6
+
+
+def test_requeues_keep_the_caps_of_the_history(bench: Bench) -> None:
+    """However often a job dies and is requeued, what is left out of its history counts its attempts alone."""
+    [job_id] = bench.publish("x", max_attempts=1)
+    for life in range(40):
+        bench.nack(bench.one(now=10 * life), now=10 * life)
         assert bench.engine.requeue([job_id], at(10 * life + 5)) == {job_id}
-    assert [entry["number"] for entry in history.read(bench.found(job_id).history)] == [1, 2, 3, 4, 5, 6]
+    kept = bench.found(job_id).history
+    entries = history.read(kept)
+    assert len(entries) == history.FIRST + 1 + history.LAST + 1  # the last requeue goes with the next attempt
+    assert (history.number(kept), len(history.workers(entries))) == (41, 40)
 
 
 def test_history_that_somebody_damaged_does_not_stop_a_job(bench: Bench) -> None:

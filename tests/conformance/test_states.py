@@ -178,13 +178,21 @@ def test_requeue_makes_it_ready_with_a_fresh_budget(bench: Bench) -> None:
         "visible_at": at(50),
         "claims": 1,
         "started_at": at(10),
-        "outcomes": [history.FAILED],
+        "outcomes": [history.FAILED, history.REQUEUED],
     }
     job = bench.one(now=50)
     assert (job.claims, job.attempts, job.max_attempts, job.priority) == (2, 1, 1, 7)
     assert (job.lease_us, job.payload, job.enqueued_at) == (30 * SECOND, '{"a":1}', at(1))
     assert bench.nack(job, now=51)
-    assert bench.outcomes(job_id) == [history.FAILED, history.FAILED]
+    assert bench.outcomes(job_id) == [history.FAILED, history.REQUEUED, history.FAILED]
+
+
+def test_requeue_into_another_queue(bench: Bench) -> None:
+    """FAILED ── requeue ──► READY elsewhere: with another queue and priority, if they are asked for."""
+    letter = bench.dead()
+    assert bench.engine.requeue([letter], at(1), "anna", queue_name="other", priority=9) == {letter}
+    job = bench.one(now=1, queues=("other",))
+    assert (job.id, job.queue_name, job.priority) == (letter, "other", 9)
 
 
 def test_requeue_leaves_out_what_is_no_dead_letter(bench: Bench) -> None:

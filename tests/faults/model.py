@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django_vtqueue import states
-from django_vtqueue.history import CANCELLED, FIRST, LAST, LEASE_EXPIRED
+from django_vtqueue.history import CANCELLED, FIRST, LAST, LEASE_EXPIRED, REQUEUED
 from django_vtqueue.jobs import HeldJob
 
 # Every step that a job may take. None: not there (yet, or any more).
@@ -29,7 +29,7 @@ DIAGRAM = {
 class ModelJob:
     """A job. ``number``: its place in the order of insertion; ``ended``: outcome and worker of each ended attempt.
 
-    A cancellation is there too, and no attempt.
+    A cancellation and a requeue are there too, and no attempts.
     """
 
     id: str
@@ -56,13 +56,15 @@ class ModelJob:
         """Return number, outcome and worker of what is kept of each attempt, and how many are left out."""
         entries, number = [], 0
         for outcome, worker in self.ended:
-            number += outcome != CANCELLED
-            entries.append((0 if outcome == CANCELLED else number, outcome, worker))
-        surplus = len(entries) - FIRST - LAST
+            attempt = outcome not in (CANCELLED, REQUEUED)
+            number += attempt
+            entries.append((number * attempt, outcome, worker))
+        surplus = len(entries) - FIRST - LAST - (self.ended[-1:] == [(REQUEUED, "")])
         if surplus <= 0:
             return entries
         omitted = sum(entry[0] > 0 for entry in entries[FIRST : FIRST + surplus])
-        return [*entries[:FIRST], {"omitted": omitted}, *entries[FIRST + surplus :]]
+        gap = [{"omitted": omitted}] if omitted else []
+        return [*entries[:FIRST], *gap, *entries[FIRST + surplus :]]
 
     def row(self) -> tuple[Any, ...]:
         """Return what the tables must say about it."""
@@ -161,6 +163,7 @@ class Model:
         self.inserted += 1
         job.number = self.inserted
         job.state, job.worker, job.visible_at, job.attempts = states.READY, "", now, 0
+        job.ended.append((REQUEUED, ""))
         job.finished_at = job.expires_at = None
         job.asked = False
 

@@ -82,7 +82,7 @@ def test_what_was_asked_to_stop_is_not_tried_again(
     wait_until(
         lambda: any("\ndjango_vtqueue.exceptions.Cancelled: Cancelled by anna." in w.log for w in workers), PATIENCE
     )
-    assert sum(len(worker.lines("dead  tests.project.tasks.steered")) for worker in workers) == 1
+    wait_until(lambda: sum(len(worker.lines("dead  tests.project.tasks.steered")) for worker in workers) == 1, PATIENCE)
     assert len(lines(tmp_path / "started")) == 1
 
 

@@ -1,0 +1,200 @@
+"""Requeue or discard all dead letters of a filter or a group: how many they are is said before anything happens."""
+
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
+
+from .. import letters, requeueing
+from ..criteria import Criteria
+from ..engines import backend_options, database_of, engine_for
+from ..models import DeadLetter
+from ..publishing import MAX_PRIORITY, MIN_PRIORITY
+from . import meant
+from .entries import BATCH
+from .fields import QueueField
+
+if TYPE_CHECKING:
+    from .letters import DeadLetterAdmin
+
+FEW = 100  # letters that are requeued at once, while one waits
+MOST_DISCARDED = 10_000  # letters that one click discards
+
+SKIPPED = ngettext_lazy(
+    "%d dead letter was skipped: a waiting job has its unique key, or its row was damaged.",
+    "%d dead letters were skipped: waiting jobs have their unique keys, or their rows were damaged.",
+)
+
+
+class RequeueForm(forms.Form):
+    """How many dead letters are sent round again."""
+
+    rate = forms.IntegerField(
+        label=gettext_lazy("A minute"),
+        min_value=1,
+        max_value=1_000_000,
+        required=False,
+        help_text=gettext_lazy("So many are requeued each minute; empty: all at once."),
+    )
+    canary = forms.BooleanField(
+        label=gettext_lazy("One first"),
+        required=False,
+        help_text=gettext_lazy("The others follow only when it has succeeded."),
+    )
+    queue_name = QueueField(
+        label=gettext_lazy("Into the queue"), required=False, help_text=gettext_lazy("Empty: each into its own.")
+    )
+    priority = forms.IntegerField(
+        label=gettext_lazy("With the priority"),
+        min_value=MIN_PRIORITY,
+        max_value=MAX_PRIORITY,
+        required=False,
+        help_text=gettext_lazy("Empty: each with its own."),
+    )
+
+
+def requeue(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpResponse:
+    """Ask how, then requeue all that are meant: few of them now, many in the background."""
+    if not model_admin.has_requeue_permission(request):
+        raise PermissionDenied
+    criteria = criteria_of(request)
+    if criteria is None:
+        return refused(model_admin, request)
+    form = RequeueForm(request.POST or None)
+    count = criteria.count(database_of(backend_options()))
+    if request.method == "POST" and form.is_valid():
+        return carry_out(model_admin, request, criteria, count, **form.cleaned_data)
+    text = ngettext("%s dead letter will be requeued.", "%s dead letters will be requeued.", count)
+    return confirmation(
+        model_admin, request, criteria, count, text, form=form, title=_("Requeue dead letters"), button=_("Requeue")
+    )
+
+
+def carry_out(
+    model_admin: "DeadLetterAdmin",
+    request: HttpRequest,
+    criteria: Criteria,
+    count: int,
+    *,
+    rate: int | None,
+    canary: bool,
+    queue_name: str,
+    priority: int | None,
+) -> HttpResponse:
+    """Requeue what was confirmed, and go to where one sees what becomes of it."""
+    database, by = database_of(backend_options()), request.user.get_username()
+    if count <= FEW and rate is None and not canary:
+        model_admin.carry_out(
+            request,
+            criteria.letters(database),
+            lambda ids, using: letters.requeue(ids, using, by=by, queue_name=queue_name or None, priority=priority),
+            CHANGE,
+            note=_("Requeued."),
+            done=ngettext_lazy("%d dead letter is a job again.", "%d dead letters are jobs again."),
+            skipped=SKIPPED,
+        )
+        return HttpResponseRedirect(reverse("admin:vtqueue_deadletter_changelist"))
+    run = requeueing.start(
+        criteria,
+        rate=rate,
+        canary=canary,
+        queue_name=queue_name or None,
+        priority=priority,
+        by=by,
+        using=database,
+    )
+    log(request, [run], ADDITION, bulk_note(_("Requeue of %(count)s dead letters (%(criteria)s)."), criteria, count))
+    return HttpResponseRedirect(reverse("admin:vtqueue_requeue_change", args=[run.pk]))
+
+
+def discard(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpResponse:
+    """Ask first, then discard all that are meant, up to MOST_DISCARDED."""
+    if not model_admin.has_delete_permission(request):
+        raise PermissionDenied
+    criteria = criteria_of(request)
+    if criteria is None:
+        return refused(model_admin, request)
+    database = database_of(backend_options())
+    count = criteria.count(database)
+    if request.method == "POST":
+        gone = discarded(criteria, database)
+        note = bulk_note(_("Discarded %(count)s dead letters (%(criteria)s)."), criteria, gone)
+        log(request, [DeadLetter(exception_class=note)], DELETION, note)
+        done = ngettext("%d dead letter was discarded.", "%d dead letters were discarded.", gone) % gone
+        model_admin.message_user(request, done, messages.SUCCESS)
+        if gone >= MOST_DISCARDED:
+            model_admin.message_user(request, _("There may be more: discard again."), messages.WARNING)
+        return HttpResponseRedirect(reverse("admin:vtqueue_deadletter_changelist"))
+    text = ngettext("%s dead letter will be deleted for good.", "%s dead letters will be deleted for good.", count)
+    return confirmation(
+        model_admin, request, criteria, count, text, title=_("Discard dead letters"), button=_("Discard")
+    )
+
+
+def discarded(criteria: Criteria, database: str) -> int:
+    """Discard letters, each batch in a transaction of its own; return how many."""
+    gone = 0
+    while gone < MOST_DISCARDED:
+        batch = list(criteria.letters(database).values_list("pk", flat=True)[:BATCH])
+        gone += len(letters.discard(batch, database))
+        if len(batch) < BATCH:
+            break
+    return gone
+
+
+def criteria_of(request: HttpRequest) -> Criteria | None:
+    """Return which letters are meant: those that were confirmed, or those that the address asks for."""
+    now = engine_for(database_of(backend_options())).now()
+    if request.method != "POST":
+        found = meant.criteria_of(request.GET.dict(), now)
+        return found and meant.until(found, now)
+    try:
+        return meant.until(Criteria.from_json(request.POST.get("criteria", "")), now)
+    except ValueError:
+        return None
+
+
+def refused(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpResponse:
+    """Say that nobody knows which letters are meant, so that nothing is done to any."""
+    model_admin.message_user(
+        request,
+        _("Nothing was changed: choose by queue, task, exception, group and time only; a search is no choice."),
+        messages.ERROR,
+    )
+    return HttpResponseRedirect(reverse("admin:vtqueue_deadletter_changelist"))
+
+
+def confirmation(
+    model_admin: "DeadLetterAdmin", request: HttpRequest, criteria: Criteria, count: int, text: str, **more: Any
+) -> HttpResponse:
+    """Return the page that says what would be done, and asks."""
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "opts": model_admin.opts,
+        "media": model_admin.media,
+        "words": meant.in_words(criteria),
+        "criteria": criteria.to_json(),
+        "text": text % meant.number(count, criteria.most_counted) if count else _("No dead letter meets this filter."),
+        "possible": count > 0,
+        "form": None,
+        **more,
+    }
+    return TemplateResponse(request, "admin/vtqueue/deadletter/form.html", context)
+
+
+def bulk_note(text: str, criteria: Criteria, count: int) -> str:
+    """Return what the admin's log says of many letters at once."""
+    words = ", ".join(f"{name}: {value}" for name, value in meant.in_words(criteria))
+    return text % {"count": meant.number(count, criteria.most_counted), "criteria": words}
+
+
+def log(request: HttpRequest, rows: list[Any], flag: int, note: str) -> None:
+    """Write a line of the admin's log."""
+    LogEntry.objects.log_actions(request.user.pk, rows, flag, note)  # type: ignore[arg-type]

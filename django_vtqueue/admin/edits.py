@@ -1,0 +1,191 @@
+"""What one does to a single dead letter: change it and requeue it, or acknowledge it with a note."""
+
+import json
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin.models import CHANGE
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from .. import clock, letters
+from ..conf import Options
+from ..encoding import decode, encode
+from ..engines import backend_options
+from ..models import DeadLetter
+from ..publishing import MAX_PRIORITY, MIN_PRIORITY
+from ..tasks import find_task
+from . import display
+from .bulk import log
+from .fields import QueueField, json_of, restored
+
+if TYPE_CHECKING:
+    from .letters import DeadLetterAdmin
+
+LONGEST_NOTE = 10_000
+
+
+class EditForm(forms.Form):
+    """A dead letter as it shall be requeued."""
+
+    payload = forms.CharField(
+        label=gettext_lazy("Arguments"),
+        widget=forms.Textarea(attrs={"class": "vLargeTextField", "rows": 12, "spellcheck": "false"}),
+        strip=False,
+        help_text=gettext_lazy("JSON. What is hidden (••••) stays as it is stored if you leave the dots in place."),
+    )
+    queue_name = QueueField(label=gettext_lazy("Queue"))
+    priority = forms.IntegerField(label=gettext_lazy("Priority"), min_value=MIN_PRIORITY, max_value=MAX_PRIORITY)
+    died_at = forms.IntegerField(widget=forms.HiddenInput)
+
+    def __init__(self, letter: DeadLetter, options: Options, data: Any = None) -> None:
+        self.letter, self.options = letter, options
+        self.shown, self.stored = shown_and_stored(letter, options)
+        initial = {
+            "payload": self.shown if self.stored is None else json.dumps(self.shown, indent=2, ensure_ascii=False),
+            "queue_name": letter.queue_name,
+            "priority": letter.priority,
+            "died_at": clock.to_instant(letter.died_at),
+        }
+        super().__init__(data, initial=initial)
+
+    def clean_payload(self) -> str:
+        """Return the stored form of the arguments; they must be what the task takes."""
+        given = self.cleaned_data["payload"]
+        if given.replace("\r\n", "\n") == self.initial["payload"]:
+            return self.letter.payload
+        value = restored(json_of(given), self.shown, self.stored)
+        if self.letter.task_path:
+            check_call(value, self.letter.task_path, self.options)
+        return encode(value)
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        if {"payload", "queue_name"} <= values.keys():
+            limit = self.options.policy(values["queue_name"]).max_payload_bytes
+            if (size := len(values["payload"].encode())) > limit:
+                text = _("The arguments have %(size)d bytes; max_payload_bytes allows %(limit)d.")
+                self.add_error("payload", ValidationError(text, params={"size": size, "limit": limit}))
+        return values
+
+
+class NoteForm(forms.Form):
+    """What somebody says to a dead letter."""
+
+    note = forms.CharField(
+        label=gettext_lazy("Note"),
+        max_length=LONGEST_NOTE,
+        required=False,
+        widget=forms.Textarea(attrs={"class": "vLargeTextField", "rows": 5}),
+    )
+
+
+def shown_and_stored(letter: DeadLetter, options: Options) -> tuple[Any, Any]:
+    """Return the payload with what is secret hidden, and as it is; as text and None if it is no JSON."""
+    try:
+        stored = decode(letter.payload)
+        shown = display.masked(stored, options.mask)
+    except (ValueError, RecursionError):
+        return display.unreadable(letter.payload, options.mask), None
+    match shown:
+        case {"args": list(args)} if letter.task_path:
+            names = display.parameters(letter.task_path, options.task_modules)
+            by_name = [display.masked({name: arg}, options.mask)[name] for name, arg in zip(names, args, strict=False)]
+            shown["args"] = by_name + args[len(by_name) :]
+    return shown, stored
+
+
+def check_call(value: Any, task_path: str, options: Options) -> None:
+    """Raise ValidationError unless ``value`` is a call that the task, if it is known here, can take."""
+    match value:
+        case {"args": list(args), "kwargs": dict(kwargs), **others} if not others:
+            pass
+        case _:
+            raise ValidationError(_('The arguments of a task are {"args": […], "kwargs": {…}}.'))
+    try:
+        task = find_task(task_path, tuple(options.task_modules))
+        known = signature(task.func)
+    except Exception:  # the task is gone, or its module does not import: nobody can say what it takes
+        return
+    try:
+        known.bind(*([None] if task.takes_context else []), *args, **kwargs)
+    except TypeError as error:
+        text = _("The task does not take these arguments: %(error)s. It is %(call)s.")
+        call = f"{task_path.rpartition('.')[2]}{known}"
+        raise ValidationError(text, params={"error": error, "call": call}) from error
+
+
+def edit(model_admin: "DeadLetterAdmin", request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Show a letter to be changed, then requeue it with the changes."""
+    if not model_admin.has_requeue_permission(request):
+        raise PermissionDenied
+    letter = model_admin.get_object(request, str(pk))
+    if not isinstance(letter, DeadLetter):
+        return moved_on(model_admin, request)
+    form = EditForm(letter, backend_options(letter._state.db), request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        values = dict(form.cleaned_data)
+        letter.died_at = clock.from_instant(values.pop("died_at"))
+        try:
+            letters.requeue_changed(letter, **values, by=request.user.get_username())
+        except letters.NotMoved as error:
+            form.add_error(None, str(error))
+        else:
+            changed = [name for name in form.changed_data if name != "died_at"]
+            note = _("Requeued with changes: %(fields)s.") % {"fields": ", ".join(changed) or "-"}
+            log(request, [model_admin.logged_as(letter, CHANGE)], CHANGE, note)
+            model_admin.message_user(request, _("The dead letter is a job again."), messages.SUCCESS)
+            return HttpResponseRedirect(reverse("admin:vtqueue_job_change", args=[pk]))
+    return shown(model_admin, request, letter, form, title=_("Requeue with changes"), button=_("Requeue"))
+
+
+def acknowledge(model_admin: "DeadLetterAdmin", request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Ask for a note, then store it with who wrote it."""
+    if not model_admin.has_acknowledge_permission(request):
+        raise PermissionDenied
+    letter = model_admin.get_object(request, str(pk))
+    if not isinstance(letter, DeadLetter):
+        return moved_on(model_admin, request)
+    form = NoteForm(request.POST if request.method == "POST" else None, initial={"note": letter.note})
+    if form.is_valid():
+        by, note = request.user.get_username(), form.cleaned_data["note"]
+        if not letters.acknowledge(letter, letter._state.db, by=by, note=note):
+            return moved_on(model_admin, request)
+        log(request, [letter], CHANGE, _("Acknowledged: %(note)s") % {"note": note})
+        model_admin.message_user(request, _("The dead letter is acknowledged."), messages.SUCCESS)
+        return HttpResponseRedirect(reverse("admin:vtqueue_deadletter_change", args=[pk]))
+    return shown(model_admin, request, letter, form, title=_("Acknowledge"), button=_("Acknowledge"))
+
+
+def moved_on(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpResponse:
+    """Say that the letter is none any more."""
+    text = _("It is no dead letter any more: somebody has requeued or discarded it.")
+    model_admin.message_user(request, text, messages.WARNING)
+    return HttpResponseRedirect(reverse("admin:vtqueue_deadletter_changelist"))
+
+
+def shown(
+    model_admin: "DeadLetterAdmin", request: HttpRequest, letter: DeadLetter, form: forms.Form, **more: Any
+) -> HttpResponse:
+    """Return the page of a form about one letter."""
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "opts": model_admin.opts,
+        "media": model_admin.media,
+        "words": [
+            (_("task"), display.task_name(letter.task_path)),
+            (_("failure"), f"{letter.exception_class}: {letter.message}"),
+            (_("unique key"), letter.unique_key or "-"),
+        ],
+        "possible": True,
+        "form": form,
+        **more,
+    }
+    return TemplateResponse(request, "admin/vtqueue/deadletter/form.html", context)

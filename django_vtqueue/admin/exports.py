@@ -1,0 +1,84 @@
+"""Dead letters as JSON lines: what their pages show, with what is secret hidden."""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect, StreamingHttpResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from .. import clock, history
+from ..conf import Options
+from ..criteria import Criteria
+from ..encoding import decode
+from ..engines import backend_options, database_of, engine_for
+from ..models import DeadLetter
+from . import display, meant
+
+if TYPE_CHECKING:
+    from .letters import DeadLetterAdmin
+
+SLICE = 200  # letters that are read at a time
+COLUMNS = ("queue_name", "task_path", "priority", "claims", "attempts", "max_attempts", "unique_key", "exception_class")
+MORE = ("message", "fingerprint", "acknowledged_by", "note")
+MOMENTS = ("enqueued_at", "died_at", "acknowledged_at")
+
+
+def page(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpResponseBase:
+    """Return all that the address asks for as a file."""
+    if not model_admin.has_view_permission(request):
+        raise PermissionDenied
+    database = database_of(backend_options())
+    now = engine_for(database).now()
+    criteria = meant.criteria_of(request.GET.dict(), now)
+    if criteria is None:
+        text = _("Nothing was exported: choose by queue, task, exception, group and time only; a search is no choice.")
+        model_admin.message_user(request, text, messages.ERROR)
+        return HttpResponseRedirect(reverse("admin:vtqueue_deadletter_changelist"))
+    return as_file(slices(meant.until(criteria, now), database), backend_options(database))
+
+
+def as_file(letters: Iterator[list[DeadLetter]], options: Options) -> StreamingHttpResponse:
+    """Return letters as a response that is sent while they are read."""
+    lines = (f"{json.dumps(value(letter, options), ensure_ascii=True)}\n" for batch in letters for letter in batch)
+    response = StreamingHttpResponse(lines, content_type="application/x-ndjson")
+    response["Content-Disposition"] = 'attachment; filename="dead-letters.jsonl"'
+    return response
+
+
+def slices(criteria: Criteria, database: str) -> Iterator[list[DeadLetter]]:
+    """Yield letters in the order of their deaths, each slice by a statement that has ended before the next line is
+    sent: a reader that is kept open would keep SQLite's log from beginning anew.
+    """
+    after = None
+    while batch := list(criteria.letters(database, after)[:SLICE]):
+        after = clock.to_instant(batch[-1].died_at), batch[-1].pk
+        yield batch
+
+
+def chosen(letters: QuerySet[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    """Yield the letters that somebody ticked, in slices, as ``slices`` does."""
+    ids = list(letters.values_list("pk", flat=True))
+    for start in range(0, len(ids), SLICE):
+        yield list(DeadLetter.objects.using(letters.db).filter(pk__in=ids[start : start + SLICE]))
+
+
+def value(letter: DeadLetter, options: Options) -> dict[str, Any]:
+    """Return a letter as one JSON value."""
+    try:
+        payload = display.named(decode(letter.payload), letter.task_path, options.task_modules)
+        arguments = display.masked(payload, options.mask)
+        json.dumps(arguments)
+    except (ValueError, RecursionError):
+        arguments = display.unreadable(letter.payload, options.mask)
+    return {
+        "id": str(letter.pk),
+        **{name: getattr(letter, name) for name in (*COLUMNS, *MORE)},
+        **{field.name: field.value_from_object(letter) for field in letter._meta.fields if field.name in MOMENTS},
+        "arguments": arguments,
+        "history": history.read(letter.history),
+    }

@@ -1,0 +1,168 @@
+"""The pages of requeues of many: how far they are, and a way to stop or continue them."""
+
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.contrib import admin, messages
+from django.contrib.admin.models import CHANGE
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from .. import clock, requeueing
+from ..criteria import MOST_COUNTED, Criteria
+from ..models import Requeue
+from ..why import why
+from . import display, meant
+from .base import ReadOnlyAdmin
+from .bulk import log
+
+WORDS = {
+    requeueing.CANARY: ("running", gettext_lazy("one first")),
+    requeueing.RUNNING: ("running", gettext_lazy("under way")),
+    requeueing.DONE: ("done", gettext_lazy("done")),
+    requeueing.STOPPED: ("retrying", gettext_lazy("stopped")),
+    requeueing.FAILED: ("expired", gettext_lazy("ended by its first letter")),
+}
+
+
+@admin.register(Requeue)
+class RequeueAdmin(ReadOnlyAdmin):
+    """Requeues of many dead letters, under way and ended."""
+
+    list_display = ("started", "created_by", "which", "word", "progress", "outcome")
+    list_display_links = ("started",)
+    ordering = ("-pk",)
+    actions = None
+    fieldsets = (
+        (None, {"fields": (("word", "outcome"), "progress", "situation")}),
+        (gettext_lazy("Which"), {"fields": ("which", ("to_queue", "to_priority"))}),
+        (
+            gettext_lazy("Details"),
+            {"fields": (("started", "ended"), "created_by", "pace", "canary_letter", "queue_name")},
+        ),
+    )
+
+    @admin.display(description=gettext_lazy("started"))
+    def started(self, run: Requeue) -> SafeString | str:
+        return display.moment(run.created_at)
+
+    @admin.display(description=gettext_lazy("ended"))
+    def ended(self, run: Requeue) -> SafeString | str:
+        return display.moment(run.ended_at)
+
+    @admin.display(description=gettext_lazy("dead letters"))
+    def which(self, run: Requeue) -> SafeString | str:
+        try:
+            words = meant.in_words(Criteria.from_json(run.criteria))
+        except ValueError:
+            return display.cut(run.criteria)
+        return format_html_join(", ", "{}: {}", words)
+
+    @admin.display(description=gettext_lazy("state"))
+    def word(self, run: Requeue) -> SafeString | str:
+        kind, text = WORDS.get(run.state, ("", run.state))
+        return format_html('<span class="vtq-word vtq-{}">{}</span>', kind, text)
+
+    @admin.display(description=gettext_lazy("progress"))
+    def progress(self, run: Requeue) -> SafeString:
+        done = run.requeued + run.skipped
+        text = _("%(requeued)s of %(matched)s requeued, %(skipped)s skipped") % {
+            "requeued": f"{run.requeued:,}",
+            "matched": meant.number(run.matched, MOST_COUNTED),
+            "skipped": f"{run.skipped:,}",
+        }
+        return format_html(
+            '<progress class="vtq-progress" max="{}" value="{}" aria-label="{}"></progress> {}',
+            max(run.matched, done, 1),
+            done,
+            text,
+            text,
+        )
+
+    @admin.display(description=gettext_lazy("remark"))
+    def outcome(self, run: Requeue) -> str:
+        if run.state == requeueing.STOPPED:
+            return _("Stopped by %(who)s.") % {"who": run.remark or "-"}
+        if run.state == requeueing.FAILED:
+            if run.remark:
+                return _("The first letter died again: %(failure)s") % {"failure": run.remark}
+            return _("The first letter was deleted or purged before it had succeeded.")
+        gone = run.matched - run.requeued - run.skipped
+        if run.state == requeueing.DONE and gone > 0:
+            text = ngettext(
+                "%d letter had been requeued or discarded by somebody else.",
+                "%d letters had been requeued or discarded by somebody else.",
+                gone,
+            )
+            return text % gone
+        return "-"
+
+    @admin.display(description=gettext_lazy("next step"))
+    def situation(self, run: Requeue) -> str:
+        if run.ended_at is not None:
+            return "-"
+        step = requeueing.step_of(run)
+        if step is None:
+            return _("The job that goes on with it was deleted, purged, or has died: continue it, or stop it.")
+        return why(step, clock.now())
+
+    @admin.display(description=gettext_lazy("a minute"))
+    def pace(self, run: Requeue) -> str:
+        return _("at once") if run.rate is None else str(run.rate)
+
+    @admin.display(description=gettext_lazy("went first"))
+    def canary_letter(self, run: Requeue) -> SafeString | str:
+        if run.canary is None:
+            return "-"
+        return format_html('<a href="{}">{}</a>', reverse("admin:vtqueue_job_change", args=[run.canary]), run.canary)
+
+    def get_urls(self) -> list[URLPattern]:
+        own = {"stop": self.stop, "resume": self.resume}
+        return [
+            path(f"<uuid:pk>/{name}/", self.admin_site.admin_view(view), name=f"vtqueue_requeue_{name}")
+            for name, view in own.items()
+        ] + super().get_urls()
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Who starts one sees what becomes of it."""
+        return self.may_change(request) or super().has_view_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def may_change(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("vtqueue.requeue_deadletter")
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        run = self.get_object(request, object_id)
+        lost = run is not None and run.ended_at is None and requeueing.step_of(run) is None
+        return super().change_view(request, object_id, form_url, {"lost": lost, **(extra_context or {})})
+
+    def stop(self, request: HttpRequest, pk: UUID) -> HttpResponse:
+        """End a run where it is."""
+        act = partial(requeueing.stop, by=request.user.get_username())
+        return self.change(request, pk, act, _("It is stopped."), _("It has ended already."))
+
+    def resume(self, request: HttpRequest, pk: UUID) -> HttpResponse:
+        """Go on with a run whose next step is lost."""
+        return self.change(request, pk, requeueing.resume, _("It goes on."), _("It goes on already, or has ended."))
+
+    def change(self, request: HttpRequest, pk: UUID, act: Any, done: str, not_done: str) -> HttpResponse:
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not self.may_change(request):
+            raise PermissionDenied
+        if act(pk):
+            log(request, [Requeue(pk=pk)], CHANGE, done)
+            self.message_user(request, done, messages.SUCCESS)
+        else:
+            self.message_user(request, not_done, messages.WARNING)
+        return HttpResponseRedirect(reverse("admin:vtqueue_requeue_change", args=[pk]))

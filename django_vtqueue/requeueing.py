@@ -1,0 +1,207 @@
+"""Requeues of many dead letters: a chain of short jobs, each of which requeues the next few and publishes the next.
+
+What a step does, and that it was done, is one transaction: a step that is repeated after a crash finds that another
+one has its place. While a run waits it holds nothing. It goes through the letters in the order in which they died, up
+to the moment at which it was started, so that what dies again is not picked up again.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F, QuerySet
+
+from . import clock, control, states
+from .backend import VTQueueBackend
+from .compat import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskContext, task_backends
+from .criteria import Criteria
+from .encoding import dumps
+from .engines import Engine, backend_options, database_of, engine_for, options_for
+from .failures import storable
+from .ids import new_id
+from .jobs import NewJobs
+from .models import DeadLetter, Job, Requeue
+from .publishing import MAX_PRIORITY, checked_priority, store
+from .queue import Queue
+from .results import unvalidated
+from .tasks import set_options
+
+BATCH = 100  # letters of a step: the write lock is held for some milliseconds
+BEAT = 6  # seconds between two steps of a slow run
+ATTEMPTS = 10
+LIMIT = 5.0  # seconds of a step's transaction
+SOONEST, LATEST = 1.0, 30.0  # seconds between two looks at a canary
+LONGEST = 255  # characters of a remark
+PATH = f"{__name__}.step"
+
+CANARY, RUNNING, DONE, STOPPED, FAILED = "canary", "running", "done", "stopped", "failed"
+
+
+def pace(rate: int | None) -> tuple[int, float]:
+    """Return how many letters a step requeues, and the seconds until the next one, for a rate a minute."""
+    if rate is None:
+        return BATCH, 0
+    size = min(max(rate * BEAT // 60, 1), BATCH)
+    return size, size * 60 / rate
+
+
+def start(
+    criteria: Criteria,
+    *,
+    rate: int | None = None,
+    canary: bool = False,
+    queue_name: str | None = None,
+    priority: int | None = None,
+    by: str = "",
+    using: str | None = None,
+) -> Requeue:
+    """Begin to requeue all dead letters that meet criteria, in the background; return the run.
+
+    ``rate``: so many a minute (None: at once); ``canary``: one first, the others only if it succeeds; ``queue_name``,
+    ``priority``: for all of them, instead of their own; ``by``: who does it; ``using``: a database alias (default: the
+    one of your settings). Raise ValueError for a value that is not allowed.
+    """
+    if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int) or rate < 1):
+        raise ValueError(f"rate is {rate!r}, but must be a whole number a minute, 1 or more, or None.")
+    database = using or database_of(backend_options())
+    now = engine_for(database).now()
+    criteria = replace(criteria, died_to=now if criteria.died_to is None else min(criteria.died_to, now))
+    first = criteria.letters(database).first()
+    run = Requeue(
+        criteria=criteria.to_json(),
+        queue_name=first.queue_name if first else "",
+        rate=rate,
+        to_queue=None if queue_name is None else Queue(queue_name, database).name,
+        to_priority=None if priority is None else checked_priority(priority),
+        matched=criteria.count(database),
+        state=CANARY if canary else RUNNING,
+        created_at=clock.from_instant(now),
+        created_by=storable(by)[: control.LONGEST_NAME],
+    )
+    with transaction.atomic(using=database):
+        run.save(using=database, force_insert=True)
+        if first:
+            _go_on(run, now)
+        else:
+            _end(run, DONE, now)
+        run.save(using=database)
+    return run
+
+
+def stop(run_id: UUID, using: str | None = None, *, by: str = "") -> bool:
+    """End a run after what it has done so far; return False if it has ended already."""
+    database = using or database_of(backend_options())
+    ended = {"state": STOPPED, "ended_at": engine_for(database).now(), "remark": by}
+    return bool(Requeue.objects.using(database).filter(pk=run_id, ended_at=None).update(**ended))
+
+
+def step_of(run: Requeue) -> Job | None:
+    """Return the job that goes on with a run; None if it was deleted, purged, or has died."""
+    return Job.objects.using(run._state.db).filter(pk__in=[run.step], finished_at=None).first()
+
+
+def resume(run_id: UUID, using: str | None = None) -> bool:
+    """Go on with a run whose next step was deleted, purged, or has died; return False if it needs none."""
+    database = using or database_of(backend_options())
+    with transaction.atomic(using=database):
+        runs = Requeue.objects.using(database).filter(pk=run_id, ended_at=None)
+        runs.update(step=F("step"))  # the write lock, before anything is read
+        run = runs.first()
+        if run is None or step_of(run):
+            return False
+        DeadLetter.objects.using(database).filter(pk__in=[run.step], task_path=PATH).delete()
+        _go_on(run, engine_for(database).now())
+        run.save(using=database)
+    return True
+
+
+def own_task(function: Callable[..., None]) -> Any:
+    """Make a function a task that no backend of the project has to allow: its queue is that of the letters."""
+    set_options(function, {"timeout": None, "hard_timeout": None})
+    backend = DEFAULT_TASK_BACKEND_ALIAS
+    return unvalidated(Task, func=function, backend=backend, queue_name="default", priority=0, takes_context=True)
+
+
+@own_task
+def step(context: TaskContext, run_id: str, before: str = "", waited: float = 0) -> None:
+    """Go one step further with a run, if this job is the one to do so. ``before``: the job of the step before."""
+    backend = task_backends[context.task_result.backend]
+    assert isinstance(backend, VTQueueBackend)
+    engine = engine_for(backend.database)
+    with engine.effects(LIMIT):
+        runs = Requeue.objects.using(engine.alias)
+        if run := runs.filter(pk=run_id, step=context.task_result.id, ended_at=None).first():
+            advance(run, engine, waited)
+            run.save(using=engine.alias)
+    if before:
+        control.delete([before], engine.alias)  # a run of many steps does not fill the list of jobs
+
+
+def advance(run: Requeue, engine: Engine, waited: float) -> None:
+    """Do what is next in a run, and publish its next step."""
+    now = engine.now()
+    if run.state == CANARY and run.canary:
+        _look_at_canary(run, engine, now, waited)
+        return
+    size, seconds = (1, 0.0) if run.state == CANARY else pace(run.rate)
+    letters = list(_ahead(run).values_list("pk", "died_at")[:size])
+    moved = engine.requeue(
+        [letter.hex for letter, _ in letters], now, run.created_by, queue_name=run.to_queue, priority=run.to_priority
+    )
+    run.requeued += len(moved)
+    run.skipped += len(letters) - len(moved)
+    if letters:
+        run.last_id, run.last_died_at = letters[-1]
+    if len(letters) < size:
+        _end(run, DONE, now)
+    elif run.state == CANARY and moved:
+        run.canary = letters[0][0]
+        _go_on(run, now, SOONEST)
+    else:
+        _go_on(run, now, seconds)
+
+
+def _look_at_canary(run: Requeue, engine: Engine, now: int, waited: float) -> None:
+    """Go on if the first letter has succeeded, end the run if it has not, else look again later."""
+    assert run.canary
+    found = engine.find(run.canary.hex)
+    if found and found.state in (states.READY, states.RUNNING):
+        _go_on(run, now, min(max(waited * 1.5, SOONEST), LATEST))
+    elif found and found.state == states.FAILED:
+        letter = DeadLetter.objects.using(engine.alias).get(pk=run.canary)
+        _end(run, FAILED, now, f"{letter.exception_class}: {letter.message}")
+    elif found or options_for(run.queue_name, engine.alias).policy(run.queue_name).result_ttl == 0:
+        run.state = RUNNING
+        _go_on(run, now)
+    else:
+        _end(run, FAILED, now)
+
+
+def _ahead(run: Requeue) -> QuerySet[DeadLetter]:
+    after = (clock.to_instant(run.last_died_at), run.last_id) if run.last_died_at and run.last_id else None
+    return Criteria.from_json(run.criteria).letters(str(run._state.db), after)
+
+
+def _go_on(run: Requeue, now: int, seconds: float = 0) -> None:
+    """Publish the next step of a run, above all else in the queue of its letters: what pauses them pauses it."""
+    options = options_for(run.queue_name, run._state.db)
+    job_id = new_id()
+    call = {"args": [str(run.pk)], "kwargs": {"before": str(run.step or ""), "waited": seconds}}
+    new = NewJobs(
+        queue_name=run.queue_name,
+        task_path=PATH,
+        priority=MAX_PRIORITY,
+        max_attempts=ATTEMPTS,
+        lease_us=clock.microseconds(options.policy(run.queue_name).visibility_timeout),
+        enqueued_at=now,
+        visible_at=now + clock.microseconds(seconds),
+        jobs=[(job_id, dumps(call))],
+    )
+    store(new, str(run._state.db), options)
+    run.step = UUID(job_id)
+
+
+def _end(run: Requeue, state: str, now: int, remark: str = "") -> None:
+    run.state, run.ended_at, run.remark = state, clock.from_instant(now), remark[:LONGEST]

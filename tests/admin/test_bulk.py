@@ -1,0 +1,121 @@
+"""Many dead letters at once: requeued, discarded, exported."""
+
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client
+from django.urls import reverse
+
+from django_vtqueue import requeueing
+from django_vtqueue.admin import bulk
+from django_vtqueue.models import DeadLetter, Job, Requeue
+from django_vtqueue.testing import run_pending
+
+from ..test_admin import client_with as client_with
+from ..test_admin import letter, said, text
+from .tools import criteria_in, group, send, shown
+
+pytestmark = pytest.mark.django_db
+
+
+def test_requeue_of_a_few_is_done_at_once(admin_client: Client) -> None:
+    """A small group is requeued while one waits, after its count was said; each letter stands in the log."""
+    mine, [other] = group("a", 2), group("b", 1)
+    html = shown(admin_client, "requeue", fingerprint="a")
+    assert "2 dead letters will be requeued." in html
+    assert DeadLetter.objects.count() == 3
+    response = send(admin_client, "requeue", criteria=criteria_in(html), queue_name="slow", priority="7")
+    assert said(response) == ["2 dead letters are jobs again."]
+    assert {(row.pk, row.queue_name, row.priority) for row in Job.objects.all()} == {(m.pk, "slow", 7) for m in mine}
+    assert DeadLetter.objects.get() == other
+    assert LogEntry.objects.count() == 2
+
+
+def test_what_dies_after_the_question_stays(admin_client: Client) -> None:
+    """What is carried out is what was counted: a letter that comes after the question is not meant."""
+    group("a", 1)
+    criteria = criteria_in(shown(admin_client, "requeue"))
+    late = letter()
+    send(admin_client, "requeue", criteria=criteria)
+    assert DeadLetter.objects.get() == late
+
+
+def test_requeue_of_many_goes_on_in_the_background(admin_client: Client) -> None:
+    """With a rate or a canary it is a run of its own, with a page that shows how far it is; one line in the log."""
+    group("a", 3)
+    html = shown(admin_client, "requeue", queue_name="default")
+    response = send(admin_client, "requeue", criteria=criteria_in(html), rate="50", canary="on")
+    run = Requeue.objects.get()
+    assert (run.rate, run.state, run.matched, run.created_by) == (50, "canary", 3, "admin")
+    assert response.request["PATH_INFO"] == reverse("admin:vtqueue_requeue_change", args=[run.pk])  # type: ignore[attr-defined]
+    seen = text(response.content.decode())
+    assert "0 of 3 requeued, 0 skipped" in seen
+    assert "no worker is alive" in seen
+    [entry] = LogEntry.objects.all()
+    assert "3" in entry.get_change_message()
+    assert "queue: default" in entry.get_change_message()
+
+
+def test_stop_and_continue(admin_client: Client) -> None:
+    """A run is stopped from its page; one whose next step is lost says so, and can be continued from there."""
+    group("a", 3)
+    run = requeueing.start(requeueing.Criteria(), rate=1)
+    urls = {name: reverse(f"admin:vtqueue_requeue_{name}", args=[run.pk]) for name in ("stop", "resume", "change")}
+    assert urls["resume"] not in admin_client.get(urls["change"]).content.decode()
+    Job.objects.all().delete()
+    html = admin_client.get(urls["change"]).content.decode()
+    assert "was deleted, purged, or has died" in html
+    assert urls["resume"] in html
+    assert said(admin_client.post(urls["resume"], follow=True)) == ["It goes on."]  # type: ignore[arg-type]
+    run_pending()
+    run.refresh_from_db()
+    assert run.requeued == 1
+    assert said(admin_client.post(urls["stop"], follow=True)) == ["It is stopped."]  # type: ignore[arg-type]
+    assert said(admin_client.post(urls["stop"], follow=True)) == ["It has ended already."]  # type: ignore[arg-type]
+    seen = admin_client.get(urls["change"]).content.decode()
+    assert "Stopped by admin." in seen
+    assert urls["stop"] not in seen
+    assert "1 of 3 requeued" in admin_client.get(reverse("admin:vtqueue_requeue_changelist")).content.decode()
+    assert admin_client.get(urls["stop"]).status_code == 405
+
+
+def test_discard_of_many(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group is discarded after its count was said, so many with a click, with one line in the log."""
+    group("a", 5), group("b", 1)
+    html = shown(admin_client, "discard", fingerprint="a")
+    assert "5 dead letters will be deleted for good." in html
+    monkeypatch.setattr(bulk, "BATCH", 2)
+    monkeypatch.setattr(bulk, "MOST_DISCARDED", 4)
+    values = {"criteria": criteria_in(html)}
+    assert said(send(admin_client, "discard", **values)) == [
+        "4 dead letters were discarded.",
+        "There may be more: discard again.",
+    ]
+    assert said(send(admin_client, "discard", **values)) == ["1 dead letter was discarded."]
+    assert DeadLetter.objects.get().fingerprint == "b"
+    assert LogEntry.objects.count() == 2
+
+
+@pytest.mark.parametrize("view", ["requeue", "discard"])
+def test_nothing_is_done_to_letters_that_nobody_chose(admin_client: Client, view: str) -> None:
+    """A search, or criteria that are not understood, choose no letters: nothing is done to any, and that is said."""
+    group("a", 1)
+    response = admin_client.get(reverse(f"admin:vtqueue_deadletter_{view}"), {"q": "add"}, follow=True)
+    assert said(response)[0].startswith("Nothing was changed")  # type: ignore[arg-type]
+    for criteria in ("", "{}x", '{"queue": "a"}'):
+        assert said(send(admin_client, view, criteria=criteria))[0].startswith("Nothing was changed")
+    assert "No dead letter meets this filter." in shown(admin_client, view, queue_name="nobody")
+    assert DeadLetter.objects.count() == 1
+
+
+def test_values_of_a_requeue_that_are_not_allowed(admin_client: Client, settings: Any) -> None:
+    """A rate below one, a priority out of range, or a queue that the settings do not know is refused, and said."""
+    settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": ["default", "mail"]}}
+    group("a", 1)
+    html = send(admin_client, "requeue", criteria="{}", rate="0", priority="101", queue_name="nowhere")
+    seen = text(html.content.decode())
+    assert "greater than or equal to 1" in seen
+    assert "less than or equal to 100" in seen
+    assert "allowed are: default, mail." in seen
+    assert DeadLetter.objects.exists()

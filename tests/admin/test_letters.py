@@ -1,0 +1,209 @@
+"""One dead letter: changed and requeued, acknowledged; exports; and who may do what."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import reverse
+
+from django_vtqueue import clock, letters, requeueing
+from django_vtqueue.admin import exports
+from django_vtqueue.history import Entry, read
+from django_vtqueue.models import DeadLetter, Job
+
+from ..test_admin import EVIL, act, job, letter, listed, page, said, sign_in, text
+from ..test_admin import client_with as client_with
+from .tools import send, shown
+
+pytestmark = pytest.mark.django_db
+
+SIGN_IN = f"{sign_in.module_path}"
+SECRET = '{"args":["ann","hunter2"],"kwargs":{"api_token":"t0p","note":[{"secret":1}]}}'
+
+
+def edited(client: Client, row: DeadLetter, payload: str | None = None, **values: Any) -> HttpResponse:
+    """Send the form of a letter with changes."""
+    html = shown(client, "edit", row.pk)
+    form = client.get(reverse("admin:vtqueue_deadletter_edit", args=[row.pk])).context["form"]
+    assert "hunter2" not in html
+    data = {name: form[name].value() for name in form.fields} | values
+    return send(client, "edit", row.pk, **data | ({} if payload is None else {"payload": payload}))
+
+
+def test_requeue_with_changes(admin_client: Client) -> None:
+    """Arguments, queue and priority are changed on the way; what is hidden stays as it is stored."""
+    row = letter(task_path=SIGN_IN, payload=SECRET.replace(',"note":[{"secret":1}]', ""))
+    new = '{"args": ["bob", "••••"], "kwargs": {"api_token": "••••"}}'
+    response = edited(admin_client, row, new, queue_name="mail", priority="5")
+    assert said(response) == ["The dead letter is a job again."]
+    again = Job.objects.get()
+    assert (again.pk, again.queue_name, again.priority, again.attempts) == (row.pk, "mail", 5, 0)
+    assert json.loads(again.payload) == {"args": ["bob", "hunter2"], "kwargs": {"api_token": "t0p"}}
+    assert read(again.history)[-1]["worker"] == "admin"
+    assert LogEntry.objects.get().get_change_message() == "Requeued with changes: payload, queue_name, priority."
+
+
+def test_requeue_without_changes_keeps_the_payload_as_it_was(admin_client: Client) -> None:
+    """Also one that is no JSON, or that its task does not take any more."""
+    for payload in ("{oops", '{"password": oops', '{"args":[1,2,3,4,5],"kwargs":{}}'):
+        row = letter(payload=payload)
+        edited(admin_client, row)
+        assert Job.objects.get(pk=row.pk).payload == payload
+
+
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        ("{oops", "This is not JSON"),
+        ("NaN", "This is not JSON"),
+        ("[1]", "The arguments of a task are"),
+        ('{"args": [], "kwargs": {}, "more": 1}', "The arguments of a task are"),
+        ('{"args": ["bob"], "kwargs": {}}', "missing a required argument"),
+        ('{"args": ["••••", "x"], "kwargs": {}}', "none is hidden here"),
+        ('{"args": ["bob", "x"], "kwargs": {"user": "••••"}}', "none is hidden here"),
+        ('{"args": ["bob", "x"], "kwargs": {"api_token": {"a": ["••••"]}}}', "none is hidden here"),
+        ('{"args": ["' + "x" * 300 + '", "x"], "kwargs": {}}', "max_payload_bytes allows 200"),
+    ],
+)
+def test_changes_that_are_not_allowed(admin_client: Client, settings: Any, payload: str, why: str) -> None:
+    """What is no JSON, no call that the task takes, too large, or hides nothing, is refused and nothing is changed."""
+    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {"max_payload_bytes": 200}}}
+    row = letter(task_path=SIGN_IN, payload=SECRET)
+    before = DeadLetter.objects.values().get()
+    assert why in text(edited(admin_client, row, payload).content.decode())
+    assert DeadLetter.objects.values().get() == before
+
+
+def test_edit_of_a_letter_that_has_moved_on(admin_client: Client) -> None:
+    """When somebody else was faster, or the key is taken, the person is told, and nothing has changed."""
+    row = letter(unique_key="k")
+    rival = job("scheduled", unique_key="k")
+    seen = edited(admin_client, row, '{"args":[3,4],"kwargs":{}}').content.decode()
+    assert "A waiting job has its unique key." in seen
+    assert DeadLetter.objects.get().payload == row.payload
+    rival.delete()
+    seen = edited(admin_client, row, died_at=str(clock.to_instant(DeadLetter.objects.get().died_at) - 1))
+    assert "has died again meanwhile" in seen.content.decode()
+    letters.requeue(row)
+    for view in ("edit", "acknowledge"):
+        assert said(send(admin_client, view, row.pk))[0].startswith("It is no dead letter any more")
+
+
+def test_acknowledge(admin_client: Client) -> None:
+    """A letter is acknowledged with a note, which is shown on its page and in the list, with who wrote it; a filter."""
+    seen, other = letter(), letter()
+    assert said(send(admin_client, "acknowledge", seen.pk, note="SMTP was down <b>")) == [
+        "The dead letter is acknowledged."
+    ]
+    seen.refresh_from_db()
+    assert (seen.acknowledged_by, seen.note) == ("admin", "SMTP was down <b>")
+    assert "SMTP was down &lt;b&gt;" in page(admin_client, seen)
+    assert "SMTP was down &lt;b&gt;" in shown(admin_client, "changelist")
+    assert listed(admin_client, "deadletter", acknowledged="no") == {other.pk}
+    assert listed(admin_client, "deadletter", acknowledged="yes") == {seen.pk}
+    act(admin_client, "acknowledge_selected", seen, other)
+    seen.refresh_from_db()
+    assert seen.note
+    assert not DeadLetter.objects.filter(acknowledged_at=None).exists()
+
+
+def lines(response: Any) -> list[dict[str, Any]]:
+    assert response["Content-Type"] == "application/x-ndjson"
+    return [json.loads(line) for line in b"".join(response.streaming_content).splitlines()]
+
+
+def test_export(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that are listed, or selected, are written as JSON lines, each once, with what is secret hidden."""
+    monkeypatch.setattr(exports, "SLICE", 2)
+    now = clock.now()
+    mine = [letter(task_path=SIGN_IN, payload=SECRET, died_at=now - 5) for _ in range(5)]
+    damaged = letter(queue_name="other", payload='{"password": hunter2', history="{oops")
+    url = reverse("admin:vtqueue_deadletter_export")
+    found = lines(admin_client.get(url, {"queue_name": "default"}))
+    assert {row["id"] for row in found} == {str(row.pk) for row in mine}
+    assert len(found) == 5
+    assert found[0]["arguments"] == {
+        "user": "ann", "password": "••••", "api_token": "••••", "note": [{"secret": "••••"}]
+    }  # fmt: skip
+    assert found[0]["died_at"].endswith("+00:00")
+    selected = lines(
+        admin_client.post(
+            reverse("admin:vtqueue_deadletter_changelist"),
+            {"action": "export_selected", "_selected_action": [str(damaged.pk), str(mine[0].pk)]},
+        )
+    )
+    assert {row["id"] for row in selected} == {str(damaged.pk), str(mine[0].pk)}
+    assert "hunter2" not in json.dumps(selected)
+
+
+def test_export_of_a_search(admin_client: Client) -> None:
+    """A search is no choice of letters: nothing is exported, and that is said."""
+    response = admin_client.get(reverse("admin:vtqueue_deadletter_export"), {"q": "x"}, follow=True)
+    assert said(response)[0].startswith("Nothing was exported")  # type: ignore[arg-type]
+
+
+def test_who_may(client_with: Callable[..., Client]) -> None:
+    """Who may only look sees no button, and is refused whatever they post; nothing has changed then."""
+    viewer, row = client_with(), letter()
+    run = requeueing.start(requeueing.Criteria(), rate=1)
+    before = DeadLetter.objects.values().get()
+    for html in (shown(viewer, "groups"), shown(viewer, "changelist"), page(viewer, row)):
+        assert not re.search(r"(requeue|discard|edit|acknowledge)/(\?|\")", html)
+    for view, arguments in {"requeue": [], "discard": [], "edit": [row.pk], "acknowledge": [row.pk]}.items():
+        url = reverse(f"admin:vtqueue_deadletter_{view}", args=arguments)
+        assert viewer.get(url).status_code == 403
+        assert viewer.post(url, {"criteria": "{}", "note": "x"}).status_code == 403
+    for name in ("stop", "resume"):
+        assert viewer.post(reverse(f"admin:vtqueue_requeue_{name}", args=[run.pk])).status_code == 403
+    assert viewer.get(reverse("admin:vtqueue_requeue_change", args=[run.pk])).status_code == 403
+    assert DeadLetter.objects.values().get() == before
+    assert not LogEntry.objects.exists()
+
+
+@pytest.mark.parametrize("view", ["groups", "export"])
+def test_who_may_not_look(client_with: Callable[..., Client], view: str) -> None:
+    """Dead letters are shown and exported to those alone who may see them."""
+    client = client_with()
+    from django.contrib.auth.models import User
+
+    User.objects.get().user_permissions.clear()
+    assert client.get(reverse(f"admin:vtqueue_deadletter_{view}")).status_code == 403
+
+
+def test_only_a_post_with_a_token_acts(admin_user: Any) -> None:
+    """A form of another site changes nothing."""
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(admin_user)
+    row = letter()
+    run = requeueing.start(requeueing.Criteria(), rate=1)
+    for url in (
+        reverse("admin:vtqueue_deadletter_requeue"),
+        reverse("admin:vtqueue_deadletter_discard"),
+        reverse("admin:vtqueue_deadletter_edit", args=[row.pk]),
+        reverse("admin:vtqueue_deadletter_acknowledge", args=[row.pk]),
+        reverse("admin:vtqueue_requeue_stop", args=[run.pk]),
+    ):
+        assert client.post(url, {"criteria": "{}"}).status_code == 403
+    assert DeadLetter.objects.get().acknowledged_at is None
+
+
+def test_everything_is_escaped(admin_client: Client) -> None:
+    """Nothing that a letter brings along becomes markup on these pages."""
+    history = json.dumps([Entry(outcome="failed", traceback=EVIL)])
+    values = {"task_path": f"a.{EVIL}", "queue_name": EVIL, "message": EVIL, "fingerprint": EVIL, "history": history}
+    row = letter(**values, exception_class=EVIL, payload=json.dumps([EVIL]), unique_key=EVIL)
+    run = requeueing.start(requeueing.Criteria(queue_name=EVIL, task_path=f"a.{EVIL}"), rate=1, by=EVIL)
+    letters.acknowledge(row, by=EVIL, note=EVIL)
+    run_page = admin_client.get(reverse("admin:vtqueue_requeue_change", args=[run.pk])).content.decode()
+    runs = admin_client.get(reverse("admin:vtqueue_requeue_changelist")).content.decode()
+    pages = [run_page, runs, shown(admin_client, "groups"), shown(admin_client, "groups", queue_name=EVIL)]
+    pages += [shown(admin_client, "edit", row.pk), shown(admin_client, "acknowledge", row.pk), page(admin_client, row)]
+    pages += [shown(admin_client, view, queue_name=EVIL) for view in ("requeue", "discard", "changelist")]
+    for html in pages:
+        assert "<script>alert" not in html
+        assert "&lt;script&gt;alert" in html
