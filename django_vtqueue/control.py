@@ -1,11 +1,11 @@
-"""What people do with jobs (run them now, delete, cancel them), and with workers (have them quiet, stop)."""
+"""What people do with jobs (run now, change, move, delete, cancel them), and with workers (have them quiet, stop)."""
 
 from collections.abc import Iterable
 from functools import partial
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from . import bells, states
 from .bells import ring_after_commit
@@ -13,8 +13,9 @@ from .engines import backend_options, database_of, engine_for
 from .failures import storable
 from .ids import parse_id
 from .jobs import cancelled
-from .models import Job, WorkerProcess
+from .models import UNFINISHED, Job, WorkerProcess
 from .presence import QUIET, STOP, WORK
+from .publishing import checked_priority, checked_queue_name
 
 LONGEST_NAME = 150  # characters of who cancels a job
 
@@ -35,6 +36,47 @@ def run_now(job_ids: Iterable[UUID | str], using: str | None = None) -> list[UUI
         changed = list(jobs.filter(state=states.READY, visible_at=now).values_list("pk", flat=True))
         ring_after_commit(database, options.doorbells)
     return changed
+
+
+def change_priority(job_ids: Iterable[UUID | str], priority: int, using: str | None = None) -> list[UUID]:
+    """Give unfinished jobs another priority, -100 to 100, unless a worker holds them; see run_now.
+
+    Returns the ids of those that have it now. Raises ValueError for another priority.
+    """
+    priority, options = checked_priority(priority), backend_options(using)
+    database = using or database_of(options)
+    jobs = unheld(job_ids, database)
+    with transaction.atomic(using=database):
+        jobs.update(priority=priority)
+        changed = list(jobs.values_list("pk", flat=True))
+        ring_after_commit(database, options.doorbells)
+    return changed
+
+
+def move(job_ids: Iterable[UUID | str], queue_name: str, using: str | None = None) -> list[UUID]:
+    """Put unfinished jobs into another queue, unless a worker holds them; see run_now.
+
+    Their visibility timeout and their attempts stay what their first queue gave them. Returns the ids of those that
+    were moved; one that is there already, or whose unique key an unfinished job of that queue has, is left out. Raises
+    ValueError for what is no name of a queue.
+    """
+    queue_name, options = checked_queue_name(queue_name), backend_options(using)
+    database = using or database_of(options)
+    ids = [job_id for given in job_ids if (job_id := parse_id(given))]
+    taken = Job.objects.using(database).filter(UNFINISHED, queue_name=queue_name, unique_key=OuterRef("unique_key"))
+    jobs = unheld(ids, database).exclude(queue_name=queue_name).filter(~Exists(taken))
+    with transaction.atomic(using=database):
+        # One by one: two of them may have the same key.
+        moved = [job_id for job_id in ids if jobs.filter(pk=job_id).update(queue_name=queue_name)]
+        ring_after_commit(database, options.doorbells)
+    return moved
+
+
+def unheld(job_ids: Iterable[UUID | str], database: str) -> QuerySet[Job]:
+    """Return those of these jobs that are unfinished and that nobody holds at this moment."""
+    ids = [job_id for given in job_ids if (job_id := parse_id(given))]
+    free = Q(state=states.READY) | Q(visible_at__lte=engine_for(database).now())
+    return Job.objects.using(database).filter(UNFINISHED, free, pk__in=ids)
 
 
 def delete(job_ids: Iterable[UUID | str], using: str | None = None) -> list[UUID]:

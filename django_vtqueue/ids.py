@@ -24,6 +24,11 @@ def new_uuid() -> UUID:
     return UUID(new_id())
 
 
+def instant_of(job_id: str) -> int:
+    """Return when an id was made, to the millisecond, in microseconds."""
+    return int(job_id[:12], 16) * 1000
+
+
 def parse_id(value: object) -> UUID | None:
     """Return what people pass as a job id (UUID or its text) as a UUID; None if it is none."""
     if isinstance(value, UUID):

@@ -68,12 +68,14 @@ def test_rate(time: FakeClock) -> None:
     assert now_again(run).state == "running"
 
 
-def test_what_dies_again_is_not_picked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run goes up to the moment of its start."""
+@pytest.mark.parametrize("died_to", [None, 2**60])
+def test_what_dies_again_is_not_picked_up_again(monkeypatch: pytest.MonkeyPatch, died_to: int | None) -> None:
+    """A run goes up to the moment of its start, also where later deaths were asked for."""
     monkeypatch.setattr(requeueing, "BATCH", 1)
     for _ in range(3):
         letter(task_path=FAILS, payload='{"args":["BaseException"],"kwargs":{}}', max_attempts=1, attempts=1)
-    run = requeueing.start(ALL)
+    run = requeueing.start(Criteria(died_to=died_to))
+    assert (Criteria.from_json(run.criteria).died_to or 2**60) <= clock.now()
     run_pending()
     assert (now_again(run).state, run.requeued) == ("done", 3)
     assert DeadLetter.objects.count() == 3

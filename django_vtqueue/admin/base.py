@@ -17,8 +17,11 @@ class LeanChangeList(ChangeList):
     """A list that leaves the large columns in the database."""
 
     def get_queryset(self, *args: Any, **kwargs: Any) -> QuerySet[Any]:
+        return self.without_large_columns(super().get_queryset(*args, **kwargs))
+
+    def without_large_columns(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         names = {field.name for field in self.lookup_opts.get_fields()}
-        return super().get_queryset(*args, **kwargs).defer(*names.intersection(LARGE))
+        return queryset.defer(*names.intersection(LARGE))
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):

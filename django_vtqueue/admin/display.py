@@ -1,21 +1,20 @@
 """How stored values are shown: escaped, with what is secret hidden, and whole even where a row was damaged."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from inspect import Parameter, signature
 from typing import Any
 
-from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from .. import clock, history, states
+from .. import clock, states
 from ..conf import Options
-from ..encoding import decode
+from ..encoding import decode, dumps
+from ..engines import backend_options, database_of
 from ..failures import shorten, storable
-from ..ids import shown_worker
 from ..models import DeadLetter, Job
 from ..shown import duration, local, time_of, whole
 from ..tasks import find_task
@@ -33,6 +32,11 @@ def moment(value: datetime | None, text: str = "") -> SafeString | str:
     return format_html(
         '<time datetime="{}" title="{}">{}</time>', here.isoformat(), whole(here), text or time_of(value)
     )
+
+
+def database() -> str:
+    """Return the alias of which the pages show what is in it."""
+    return database_of(backend_options())
 
 
 def task_name(path: str) -> SafeString | str:
@@ -85,9 +89,34 @@ def stored_json(
     return format_html('<pre class="vtq-text">{}</pre>', cut(shown))
 
 
+def searchable(payload: str, words: Sequence[str], positions: Collection[int]) -> str:
+    """Return a stored payload with what is secret hidden, otherwise as it was stored: what a search may find.
+
+    ``positions``: of the arguments that are secret by the names of the task's parameters.
+    """
+    try:
+        value = masked(decode(payload), words)
+        if positions and isinstance(value, dict) and isinstance(args := value.get("args"), list):
+            value["args"] = [HIDDEN if number in positions else item for number, item in enumerate(args)]
+        return dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return "" if is_secret(payload, words) else payload
+
+
+def secret_positions(task_path: str, options: Options) -> set[int]:
+    """Return at which positions a task takes arguments whose names are masked."""
+    names = parameters(task_path, options.task_modules) if task_path else []
+    return {number for number, name in enumerate(names) if is_secret(name, options.mask)}
+
+
+def is_secret(name: str, words: Sequence[str]) -> bool:
+    """Return whether what has this name is hidden."""
+    return any(word.lower() in name.lower() for word in words)
+
+
 def unreadable(text: str, words: Sequence[str]) -> str:
     """Return stored text that is no JSON, unless it names what is masked."""
-    return HIDDEN if any(word.lower() in text.lower() for word in words) else cut(text)
+    return HIDDEN if is_secret(text, words) else cut(text)
 
 
 def cut(value: object) -> str:
@@ -98,10 +127,7 @@ def cut(value: object) -> str:
 def masked(value: Any, words: Sequence[str]) -> Any:
     """Return a JSON value with ``HIDDEN`` for all that stands under a key which contains one of ``words``."""
     if isinstance(value, dict):
-        return {
-            key: HIDDEN if any(word.lower() in key.lower() for word in words) else masked(item, words)
-            for key, item in value.items()
-        }
+        return {key: HIDDEN if is_secret(key, words) else masked(item, words) for key, item in value.items()}
     return [masked(item, words) for item in value] if isinstance(value, list) else value
 
 
@@ -128,48 +154,3 @@ def parameters(task_path: str, task_modules: Sequence[str]) -> list[str]:
         return []
     names = [parameter.name for parameter in found if parameter.kind in POSITIONAL]
     return names[1:] if task.takes_context else names
-
-
-def attempts(entry: Job | DeadLetter) -> SafeString | str:
-    """Return the attempts of a job, the one that runs or succeeded too, as a table."""
-    rows = [row_of(item) for item in history.read(entry.history)]
-    if isinstance(entry, Job) and entry.state != states.READY:
-        rows.append(last_attempt(entry))
-    return render_to_string("vtqueue/attempts.html", {"rows": rows}) if rows else "-"
-
-
-def last_attempt(job: Job) -> dict[str, Any]:
-    """Return the attempt that the history does not have: the one that goes on, or that succeeded."""
-    outcome = _("succeeded") if job.state == states.SUCCESSFUL else word_of(job, clock.now())
-    current = history.Entry(
-        number=history.number(job.history),
-        worker=job.worker_id,
-        started=None if job.started_at is None else clock.to_instant(job.started_at),
-        outcome=outcome,
-    )
-    if job.finished_at is not None:
-        current["ended"] = clock.to_instant(job.finished_at)
-    return row_of(current)
-
-
-def row_of(item: history.Entry) -> dict[str, Any]:
-    """Return an entry of the history for the template; nothing in it is sure to have the right type."""
-    if history.OMITTED in item:
-        return {"omitted": history.count(item)}
-    by = str(item.get("worker", ""))
-    started, ended = instant(item.get("started")), instant(item.get("ended"))
-    return {
-        "number": cut(item.get("number") or ""),
-        "worker": cut(by if item.get("number") == history.NO_ATTEMPT else shown_worker(by)),
-        "started": "-" if started is None else moment(clock.from_instant(started)),
-        "ended": "-" if ended is None else moment(clock.from_instant(ended)),
-        "duration": "-" if started is None or ended is None else duration(max(ended - started, 0)),
-        "outcome": cut(item.get("outcome", "")),
-        "exception_class": cut(item.get("exception_class", "")),
-        "message": cut(item.get("message", "")),
-        "traceback": cut(item.get("traceback", "")),
-    }
-
-
-def instant(value: object) -> int | None:
-    return value if isinstance(value, int) else None

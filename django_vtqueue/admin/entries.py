@@ -5,12 +5,16 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import DELETION, LogEntry
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
 
 from .. import clock
 from ..engines import backend_options
@@ -20,14 +24,13 @@ from ..shown import duration
 from ..why import why
 from . import display
 from .base import ReadOnlyAdmin
+from .timelines import link, timeline
 
 BATCH = 500  # rows that one transaction of an action changes
-BY_QUEUE = ("queue_name", admin.AllValuesFieldListFilter)
-BY_TASK = ("task_path", admin.AllValuesFieldListFilter)
 DETAILS: tuple[str | tuple[str, ...], ...] = (
     "id",
     "unique_key",
-    ("queue_name", "priority"),
+    ("queue_link", "priority"),
     ("enqueued", "kept_until"),
     ("claims", "visibility_timeout"),
 )
@@ -36,18 +39,31 @@ if TYPE_CHECKING:
     from django.utils.functional import _StrPromise as StrPromise
 
 Entry = Job | DeadLetter
+Reasons = Callable[[list[Any], str], list[str]]  # rows that were not changed, and database alias -> sentences
 Change = Callable[[list[UUID], str], list[UUID]]  # ids and database alias -> the ids of those that were changed
 
 
 class EntryAdmin(ReadOnlyAdmin):
     """What the pages of jobs and of dead letters share."""
 
-    search_fields = ["id", "task_path"]
-    search_help_text = _("A task, or an id; its last digits, as the log shows them, will do.")
+    search_fields = ["id"]
+    search_help_text = _(
+        "Part of a task's name or of the arguments, or an id; its last digits, as the log shows them, will do."
+    )
+    show_facets = admin.ShowFacets.NEVER
 
     @admin.display(description=_("task"))
     def task(self, entry: Entry) -> SafeString | str:
         return display.task_name(entry.task_path)
+
+    @admin.display(description=_("task"))
+    def task_link(self, entry: Entry) -> SafeString | str:
+        name = display.task_name(entry.task_path)
+        return link(f"{self.opts.model_name}_changelist", name, task_path=entry.task_path) if entry.task_path else name
+
+    @admin.display(description=_("queue"))
+    def queue_link(self, entry: Entry) -> SafeString | str:
+        return link(f"{self.opts.model_name}_changelist", entry.queue_name, queue_name=entry.queue_name)
 
     @admin.display(description=_("situation"))
     def situation(self, entry: Entry) -> str:
@@ -78,16 +94,28 @@ class EntryAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("history"))
     def timeline(self, entry: Entry) -> SafeString | str:
-        return display.attempts(entry)
+        return timeline(entry)
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        """A whole id is found by the primary key; the "…" before one from the log is no part of it."""
-        term = search_term.strip(" …")
-        if job_id := parse_id(term):
-            return queryset.filter(pk=job_id), False
-        return super().get_search_results(request, queryset, term)
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """An action is for the rows that were selected on a page: nobody has counted all, nor seen them.
+
+        Raise PermissionDenied for one that was not offered.
+        """
+        if request.POST.get("action") in set(self.actions or ()) - self.get_actions(request).keys():
+            raise PermissionDenied
+        posted = request.POST.copy()
+        posted.pop("select_across", None)
+        request.POST = posted  # type: ignore[assignment]
+        response = super().changelist_view(request, extra_context)
+        return self.back_to_page(request, response) if "page" in posted else response
+
+    def back_to_page(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        """Lead back to the page of a row from which an action was posted, if that row is still there."""
+        row_id = parse_id(request.POST.get(ACTION_CHECKBOX_NAME))
+        if response.status_code == 302 and self.get_queryset(request).filter(pk=row_id).exists():
+            name = f"{self.admin_site.name}:{self.opts.app_label}_{self.opts.model_name}_change"
+            return HttpResponseRedirect(reverse(name, args=[row_id]))
+        return response
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """Nothing hangs on a job, so Django need not look for it before it asks."""
@@ -103,10 +131,15 @@ class EntryAdmin(ReadOnlyAdmin):
         *,
         done: "StrPromise",
         skipped: "StrPromise | None" = None,
+        reasons: Reasons | None = None,
         note: str = "",
     ) -> None:
-        """Change rows, each batch in one transaction with its lines in the admin's log; say how many were changed."""
+        """Change rows, each batch in one transaction with its lines in the admin's log; say how many were changed.
+
+        ``skipped`` says how many were not, ``reasons`` why each of them was not.
+        """
         entries, count = list(queryset), 0
+        unchanged: list[Any] = []
         for start in range(0, len(entries), BATCH):
             batch = entries[start : start + BATCH]
             with transaction.atomic(using=queryset.db):
@@ -114,12 +147,20 @@ class EntryAdmin(ReadOnlyAdmin):
                 log = [self.logged_as(entry, flag) for entry in batch if entry.pk in changed]
                 LogEntry.objects.log_actions(request.user.pk, log, flag, note)  # type: ignore[arg-type]
             count += len(changed)
+            unchanged += [entry for entry in batch if entry.pk not in changed]
         if not entries:
             self.message_user(request, _("What you selected is not here any more."), messages.WARNING)
+        elif (gone := len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - len(entries)) > 0:
+            text = ngettext(
+                "%d of those selected is not here any more.", "%d of those selected are not here any more.", gone
+            )
+            self.message_user(request, text % gone, messages.WARNING)
         if count:
             self.message_user(request, done % count, messages.SUCCESS)
         if skipped and (left := len(entries) - count):
             self.message_user(request, skipped % left, messages.WARNING)
+        for reason in reasons(unchanged, queryset.db) if reasons and unchanged else ():
+            self.message_user(request, reason, messages.WARNING)
 
     def logged_as(self, entry: Entry, flag: int) -> Entry:
         """Return the row that the log shall point to: a requeued letter is a job by now, with the same id."""

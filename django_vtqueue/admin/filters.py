@@ -1,15 +1,22 @@
-"""The states as people call them, as conditions on the columns."""
+"""What people filter lists by. A filter says what is sought; the list finds it (see lists)."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from .. import states
-from ..engines import engine_for
+from .. import clock, states
+from ..conf import configured
+from ..engines import backend_options, database_of, engine_for
+from ..ids import shown_worker
+from ..models import WorkerProcess
+from ..tasks import loaded_tasks
 
+CHOICES = 100  # of one filter
 LABELS = {
     "due": _("due"),
     "scheduled": _("scheduled"),
@@ -19,33 +26,115 @@ LABELS = {
     "done": _("done"),
     "dead": _("dead"),
 }
+MINUTE, HOUR, DAY = 60 * clock.SECOND, 3600 * clock.SECOND, 86_400 * clock.SECOND
+PERIODS = {
+    "quarter": (_("Last 15 minutes"), 15 * MINUTE),
+    "hour": (_("Last hour"), HOUR),
+    "day": (_("Last 24 hours"), DAY),
+    "week": (_("Last 7 days"), 7 * DAY),
+}
+OLDER = "older"
 
 
-def condition(word: str, now: int) -> Q:
-    """Return what ``states.word`` says, as a condition; "finished" comes with it, for the indexes' sake."""
-    waiting = Q(finished_at__isnull=True, state=states.READY)
-    held = Q(finished_at__isnull=True, state=states.RUNNING)
-    return {
-        "due": waiting & Q(visible_at__lte=now),
-        "scheduled": waiting & Q(visible_at__gt=now, attempts=0),
-        "retrying": waiting & Q(visible_at__gt=now, attempts__gt=0),
-        "running": held & Q(visible_at__gt=now),
-        "expired": held & Q(visible_at__lte=now),
-        "done": Q(finished_at__isnull=False),
-    }[word]
+class Filter(admin.SimpleListFilter):
+    """A filter whose value is sought in the column of its parameter's name."""
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        names = self.names(database_of(backend_options()), model_admin.opts.model_name)
+        chosen = self.value()
+        return [
+            (name, self.label(name)) for name in sorted({*names} - {""} | ({chosen} if chosen is not None else set()))
+        ]
+
+    def names(self, database: str, model_name: str) -> list[str]:
+        """Return the values that one can choose."""
+        return engine_for(database).names(model_name, str(self.parameter_name), CHOICES)
+
+    def label(self, name: str) -> str:
+        return name
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset
+
+    def asked(self, now: int) -> dict[str, Any]:
+        """Return what is sought, by the names of listing.Sought."""
+        return {} if (value := self.value()) is None else {str(self.parameter_name): value}
 
 
-class StateFilter(admin.SimpleListFilter):
-    """Jobs by the word for their state."""
+class QueueFilter(Filter):
+    """By queue: those configured, and those in which something is."""
 
-    title = _("state")
-    parameter_name = "state"
+    title, parameter_name = _("queue"), "queue_name"
+
+    def names(self, database: str, model_name: str) -> list[str]:
+        known = [name for entry in configured().values() for name in (*entry.queues, *entry.queue_options)]
+        return known + super().names(database, model_name)
+
+
+class TaskFilter(Filter):
+    """Dead letters by task; an empty one is that of raw payloads."""
+
+    title, parameter_name = _("task"), "task_path"
+
+    def label(self, name: str) -> str:
+        return name or gettext("(raw payload)")
+
+
+class JobTaskFilter(TaskFilter):
+    """Jobs by task: those that this process knows, for there is no index of the others."""
+
+    def names(self, database: str, model_name: str) -> list[str]:
+        return [task.module_path for task in loaded_tasks()][:CHOICES]
+
+
+class ExceptionFilter(Filter):
+    """Dead letters by the class of their last exception."""
+
+    title, parameter_name = _("exception"), "exception_class"
+
+
+class WorkerFilter(Filter):
+    """By worker: those that announced themselves."""
+
+    title, parameter_name = _("worker"), "worker_id"
+
+    def names(self, database: str, model_name: str) -> list[str]:
+        return list(WorkerProcess.objects.using(database).order_by("pk").values_list("pk", flat=True)[:CHOICES])
+
+    def label(self, name: str) -> str:
+        return shown_worker(name)
+
+
+class PeriodFilter(Filter):
+    """By time, from now back."""
+
+    title, parameter_name = _("time"), "time"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [*((name, label) for name, (label, _microseconds) in PERIODS.items()), (OLDER, _("Older"))]
+
+    def asked(self, now: int) -> dict[str, Any]:
+        if self.value() == OLDER:
+            return {"until": now - 7 * DAY}
+        return {"since": now - PERIODS[name][1]} if (name := self.value()) in PERIODS else {}
+
+
+class StateFilter(Filter):
+    """Jobs by the word for their state, with how many there are."""
+
+    title, parameter_name = _("state"), "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return [(word, LABELS[word]) for word in states.WORDS if word != "dead"]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        word = self.value()
-        if word not in dict(self.lookup_choices):
-            return queryset
-        return queryset.filter(condition(word, engine_for(queryset.db).now()))
+    def asked(self, now: int) -> dict[str, Any]:
+        return {"word": word} if (word := self.value()) in dict(self.lookup_choices) else {}
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        first, *others = super().choices(changelist)
+        yield first
+        for (word, label), choice in zip(self.lookup_choices, others, strict=True):
+            rows, more = changelist.counts.get(word, (0, True))
+            if rows or not more:
+                choice["display"] = f"{label} ({rows:,}{'+' if more else ''})"
+            yield choice

@@ -1,5 +1,6 @@
 """The pages of jobs: those that wait, run, or are done."""
 
+from functools import partial
 from typing import Any
 
 from django.contrib import admin
@@ -8,6 +9,7 @@ from django.contrib.admin.models import CHANGE, DELETION
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.urls import path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext_lazy
@@ -15,11 +17,15 @@ from django.utils.translation import gettext_lazy as _
 
 from .. import clock, control
 from ..engines import backend_options
-from ..ids import shown_worker
 from ..models import Job
 from . import display
-from .entries import BY_QUEUE, BY_TASK, DETAILS, EntryAdmin
-from .filters import LABELS, StateFilter
+from .asking import PriorityForm, QueueForm, ask, asked
+from .enqueueing import enqueue_view
+from .entries import DETAILS, EntryAdmin
+from .filters import LABELS, JobTaskFilter, PeriodFilter, QueueFilter, StateFilter, WorkerFilter
+from .leaving import left_out
+from .lists import JobList
+from .timelines import present, worker_link
 
 
 @admin.register(Job)
@@ -27,13 +33,40 @@ class JobAdmin(EntryAdmin):
     """Jobs that wait, run, or are done."""
 
     list_display = ("task", "word", "timing", "place", "used", "enqueued")
-    list_filter = (StateFilter, BY_QUEUE, BY_TASK)
-    actions = ("run_now", "delete_selected")
+    list_filter = (StateFilter, QueueFilter, JobTaskFilter, PeriodFilter, WorkerFilter)
+    actions = ("run_now", "change_priority", "move", "cancel", "delete_selected")
     fieldsets = (
-        (None, {"fields": ("task", ("word", "timing"), "situation", "arguments", "returned")}),
+        (
+            None,
+            {
+                "fields": (
+                    "task_link",
+                    ("word", "timing"),
+                    "situation",
+                    "asked_to_stop",
+                    "progress_bar",
+                    "arguments",
+                    "returned",
+                )
+            },
+        ),
         (_("Attempts"), {"fields": (("used", "worker"), "timeline")}),
         (_("Details"), {"fields": DETAILS}),
     )
+
+    def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
+        """Leave out what was never set."""
+        (name, options), *others = super().get_fieldsets(request, obj)
+        unset = {"asked_to_stop": obj and obj.cancelled_at, "progress_bar": obj and obj.progress}
+        fields = tuple(field for field in options["fields"] if unset.get(str(field), 0) is not None)
+        return [(name, {**options, "fields": fields}), *others]
+
+    def get_urls(self) -> list[Any]:
+        enqueue = self.admin_site.admin_view(partial(enqueue_view, self))
+        return [path("enqueue/", enqueue, name="vtqueue_job_enqueue"), *super().get_urls()]
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:
+        return JobList
 
     @admin.display(description=_("state"))
     def word(self, job: Job) -> SafeString:
@@ -49,8 +82,23 @@ class JobAdmin(EntryAdmin):
         return f"{job.queue_name} ({job.priority:+d})" if job.priority else job.queue_name
 
     @admin.display(description=_("worker"))
-    def worker(self, job: Job) -> str:
-        return shown_worker(job.worker_id) or "-"
+    def worker(self, job: Job) -> SafeString | str:
+        return worker_link(job.worker_id, present([job.worker_id])) or "-"
+
+    @admin.display(description=_("asked to stop"))
+    def asked_to_stop(self, job: Job) -> SafeString | str:
+        return format_html("{} {}", display.moment(job.cancelled_at), job.cancelled_by or "")
+
+    @admin.display(description=_("progress"))
+    def progress_bar(self, job: Job) -> SafeString:
+        percent = round(min(max(job.progress or 0, 0), 1) * 100)
+        return format_html(
+            '<progress class="vtq-progress" value="{}" max="100">{}%</progress> {}% {}',
+            percent,
+            percent,
+            percent,
+            display.cut(job.progress_text or ""),
+        )
 
     @admin.display(description=_("result"))
     def returned(self, job: Job) -> SafeString | str:
@@ -60,6 +108,12 @@ class JobAdmin(EntryAdmin):
 
     def has_run_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("vtqueue.run_job")
+
+    def has_amend_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("vtqueue.change_job")
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("vtqueue.cancel_job")
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         held = isinstance(obj, Job) and display.word_of(obj, clock.now()) == "running"
@@ -81,6 +135,58 @@ class JobAdmin(EntryAdmin):
             skipped=ngettext_lazy(
                 "%d job was skipped: only one that is scheduled or retrying can be run now.",
                 "%d jobs were skipped: only those that are scheduled or retrying can be run now.",
+            ),
+        )
+
+    @admin.action(permissions=["amend"], description=_("Change the priority of selected %(verbose_name_plural)s"))
+    def change_priority(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        form = asked(request, PriorityForm, queryset.db)
+        if not form.is_valid():
+            return ask(self, request, queryset, form)
+        priority = form.cleaned_data["priority"]
+        self.carry_out(
+            request,
+            queryset,
+            lambda ids, database: control.change_priority(ids, priority, database),
+            CHANGE,
+            note=gettext("Priority set to %(priority)d.") % {"priority": priority},
+            done=ngettext_lazy("%d job has this priority now.", "%d jobs have this priority now."),
+            reasons=left_out,
+        )
+        return None
+
+    @admin.action(permissions=["amend"], description=_("Move selected %(verbose_name_plural)s to another queue"))
+    def move(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        form = asked(request, QueueForm, queryset.db)
+        if not form.is_valid():
+            return ask(self, request, queryset, form)
+        queue_name = form.cleaned_data["queue_name"]
+        self.carry_out(
+            request,
+            queryset,
+            lambda ids, database: control.move(ids, queue_name, database),
+            CHANGE,
+            note=gettext("Moved to queue “%(queue)s”.") % {"queue": queue_name},
+            done=ngettext_lazy("%d job was moved.", "%d jobs were moved."),
+            reasons=lambda jobs, database: left_out(jobs, database, queue_name),
+        )
+        return None
+
+    @admin.action(permissions=["cancel"], description=_("Cancel selected %(verbose_name_plural)s"))
+    def cancel(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        self.carry_out(
+            request,
+            queryset,
+            lambda ids, database: control.cancel(ids, database, by=request.user.get_username()),
+            CHANGE,
+            note=gettext("Cancelled."),
+            done=ngettext_lazy(
+                "%d job was cancelled: if it waited it is a dead letter now, if it runs it is asked to stop.",
+                "%d jobs were cancelled: those that waited are dead letters now, those that run are asked to stop.",
+            ),
+            skipped=ngettext_lazy(
+                "%d job was skipped: it is done, or was asked to stop before.",
+                "%d jobs were skipped: they are done, or were asked to stop before.",
             ),
         )
 

@@ -22,17 +22,20 @@ from ..failures import shorten
 from ..models import DeadLetter
 from ..shown import local, whole
 from . import bulk, display, edits, exports, groups, meant
-from .entries import BY_QUEUE, BY_TASK, DETAILS, EntryAdmin
+from .entries import DETAILS, EntryAdmin
+from .filters import ExceptionFilter, Filter, QueueFilter, TaskFilter, WorkerFilter
+from .lists import LetterList
 
 NOTE = 80  # characters of a note in the list
 
 
-class ChoiceFilter(admin.SimpleListFilter):
+class ChoiceFilter(Filter):
     """A filter whose values ``meant`` knows, so that the same letters can be requeued, discarded or exported."""
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        criteria = meant.criteria_of({str(self.parameter_name): self.value() or ""}, clock.now())
-        return criteria.among(queryset) if criteria else queryset
+    def asked(self, now: int) -> dict[str, Any]:
+        criteria = meant.criteria_of({str(self.parameter_name): self.value() or ""}, now)
+        given = criteria.given() if criteria else {}
+        return {"since" if name == "died_from" else name: value for name, value in given.items() if value != ""}
 
 
 class DiedFilter(ChoiceFilter):
@@ -65,25 +68,29 @@ class GroupFilter(ChoiceFilter):
 class DeadLetterAdmin(EntryAdmin):
     """Jobs that failed for good, until somebody requeues or discards them."""
 
-    list_display = ("task", "failure", "died", "queue_name", "used", "seen")
+    list_display = ("task", "failure", "died", "seen", "queue_name", "used")
     list_filter = (
-        BY_QUEUE,
-        BY_TASK,
-        ("exception_class", admin.AllValuesFieldListFilter),
+        QueueFilter,
+        TaskFilter,
+        ExceptionFilter,
         DiedFilter,
         AcknowledgedFilter,
+        WorkerFilter,
         GroupFilter,
     )
-    search_fields = ["id", "task_path", "exception_class", "message"]
     search_help_text = _(
-        "A task, an exception or its words, or an id; its last digits, as the log shows them, will do."
+        "Part of a task's name, of the arguments or of the error, or an id; its last digits, as the log shows them, "
+        "will do."
     )
     actions = ("requeue", "acknowledge_selected", "export_selected", "delete_selected")
     fieldsets = (
-        (None, {"fields": ("task", "situation", "failure", "died", "acknowledged", "arguments")}),
+        (None, {"fields": ("task_link", "situation", "failure", "died", "acknowledged", "arguments")}),
         (_("Attempts"), {"fields": ("used", "timeline")}),
         (_("Details"), {"fields": (*DETAILS, "fingerprint")}),
     )
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LetterList]:
+        return LetterList
 
     @admin.display(description=_("failure"))
     def failure(self, letter: DeadLetter) -> SafeString:

@@ -11,6 +11,8 @@ from enum import Enum
 
 from ..counts import Counts
 from ..jobs import Due, HeldJob, Key, LetterGroup, NewJobs, Place, Progress, Scope, Settlement, StoredJob
+from ..listing import Count, Fits, Found, Sought
+from ..listing import Key as ListKey
 
 
 class Trouble(Enum):
@@ -271,6 +273,36 @@ class Engine(ABC):
     @abstractmethod
     def queue_names(self) -> list[str]:
         """Return the names of the queues that have unfinished jobs, sorted; no walk over the jobs."""
+
+    @abstractmethod
+    def list_jobs(
+        self, sought: Sought, after: ListKey | None, size: int, limit: int, now: int, fits: Fits
+    ) -> list[Found]:
+        """Look at the next ``size`` jobs behind a key (None: the first ones); return up to ``limit`` that are sought.
+
+        The newest come first; what waits is in the order of the claim, what is held in that of its holders. If all of
+        ``size`` were looked at, the last of them is the last one found, without an id. ``fits`` is asked of those in
+        which only the payload has the text that is sought.
+        """
+
+    @abstractmethod
+    def count_jobs(self, sought: Sought, size: int, now: int) -> dict[str, Count]:
+        """Return how many jobs have each word of states.WORDS, for which up to ``size`` are looked at.
+
+        The word and the text that are sought count for nothing.
+        """
+
+    @abstractmethod
+    def list_letters(self, sought: Sought, after: ListKey | None, size: int, limit: int, fits: Fits) -> list[Found]:
+        """Look at the next ``size`` dead letters, the newest death first; see list_jobs."""
+
+    @abstractmethod
+    def ids_ending(self, table: str, digits: str, size: int, limit: int) -> list[str]:
+        """Return the newest ids that end with ``digits``, out of ``size``."""
+
+    @abstractmethod
+    def names(self, table: str, column: str, limit: int) -> list[str]:
+        """Return the first distinct values of a column that has an index: of all dead letters, of unfinished jobs."""
 
     @abstractmethod
     def changed(self) -> bool:

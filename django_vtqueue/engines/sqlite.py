@@ -31,6 +31,7 @@ from .sqlite_due import (
     EARLIEST_UNPAUSED,
 )
 from .sqlite_letters import SQLiteLetters
+from .sqlite_lists import SQLiteLists
 from .sqlite_pauses import PRUNE_PAUSES, QUEUE_NAMES
 from .sqlite_sql import (
     ASK,
@@ -93,7 +94,7 @@ def _burials(settlements: Sequence[Settlement]) -> str:
     )
 
 
-class SQLiteEngine(SQLiteLetters):
+class SQLiteEngine(SQLiteLists, SQLiteLetters):
     """See Engine."""
 
     def insert(self, new: NewJobs) -> None:

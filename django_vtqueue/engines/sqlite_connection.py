@@ -4,10 +4,10 @@ import json
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -21,6 +21,8 @@ from .sqlite_effects import effects
 from .sqlite_file import File, FileExchanged
 from .sqlite_lock import BUSY, WriteTransaction, code_of
 from .sqlite_texts import for_django, replacing_bad_bytes
+
+Row = TypeVar("Row")
 
 LONG_LOG = 4_000_000  # bytes of the WAL: that of SQLite's own checkpoints
 VERY_LONG_LOG = 2 * LONG_LOG
@@ -152,13 +154,16 @@ class SQLiteConnection(Engine):
         return cast(int, self._execute(sql, values, lambda cursor: cursor.rowcount))
 
     def _rows(self, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        return self._read(sql, values, _all)
+
+    def _read(self, sql: str, values: Mapping[str, Any], outcome: Callable[[Any], list[Row]]) -> list[Row]:
         try:
-            return self._execute(sql, values, _all)  # type: ignore[no-any-return]
+            return cast(list[Row], self._execute(sql, values, outcome))
         except OperationalError as error:
             if "decode to UTF-8" not in str(error):
                 raise
             with replacing_bad_bytes(self.connection.connection):  # one damaged row must not hide the others
-                return self._execute(sql, values, _all)  # type: ignore[no-any-return]
+                return cast(list[Row], self._execute(sql, values, outcome))
 
     def _value(self, sql: str, values: Mapping[str, Any]) -> Any:
         return self._execute(sql, values, lambda cursor: cursor.fetchone()[0])

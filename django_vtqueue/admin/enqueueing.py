@@ -1,0 +1,210 @@
+"""A new job from the admin: a registered task, its arguments checked against its signature, and when to run it."""
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from inspect import Parameter, Signature, signature
+from typing import Any, cast
+
+from django import forms
+from django.contrib import admin
+from django.contrib.admin.models import ADDITION, LogEntry
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import transaction
+from django.db.models import Model
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from ..compat import InvalidTask, Task
+from ..encoding import decode
+from ..engines import backend_options, database_of
+from ..exceptions import PayloadTooLarge, UnknownTask
+from ..ids import parse_id
+from ..models import Job
+from ..publishing import MAX_PRIORITY, MIN_PRIORITY
+from ..tasks import find_task, loaded_tasks
+from . import display
+from .asking import PRIORITY_HELP, QueueField, Suggestions, form_page
+
+ROWS = 8  # of the field for the arguments
+
+
+class EnqueueForm(forms.Form):
+    """A call of a task."""
+
+    title = gettext_lazy("Enqueue a job")
+    task_path = forms.CharField(label=gettext_lazy("Task"))
+    arguments = forms.CharField(
+        label=gettext_lazy("Arguments"),
+        required=False,
+        widget=forms.Textarea(attrs={"rows": ROWS, "cols": 80, "class": "vLargeTextField", "spellcheck": "false"}),
+        help_text=gettext_lazy(
+            'JSON: a list, an object by the names of the parameters, or {"args": […], "kwargs": {…}}.'
+        ),
+    )
+    queue_name = QueueField(required=False, help_text=gettext_lazy("Empty: that of the task."))
+    priority = forms.IntegerField(
+        label=gettext_lazy("Priority"),
+        required=False,
+        min_value=MIN_PRIORITY,
+        max_value=MAX_PRIORITY,
+        help_text=PRIORITY_HELP,
+    )
+    run_at = forms.DateTimeField(
+        label=gettext_lazy("Run at"),
+        required=False,
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
+        help_text=gettext_lazy("Empty: at once."),
+    )
+    delay = forms.FloatField(
+        label=gettext_lazy("Run in"),
+        required=False,
+        min_value=0,
+        max_value=timedelta(days=36_500).total_seconds(),
+        help_text=gettext_lazy("Seconds from now, instead of a time."),
+    )
+
+    def __init__(self, database: str, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.database = database
+        paths = sorted({task.module_path for task in loaded_tasks() if database_of_task(task) == database})
+        self.fields["task_path"].widget = Suggestions(paths, size="80")
+        self.fields["queue_name"].of(database)  # type: ignore[attr-defined]
+
+    def clean_task_path(self) -> str:
+        """Find the task; only one that this database's backend would run can be enqueued."""
+        path = self.cleaned_data["task_path"]
+        try:
+            task = find_task(path, backend_options(self.database).task_modules)
+        except UnknownTask as error:
+            raise ValidationError(str(error)) from error
+        except Exception as error:  # its module does not import
+            raise ValidationError(
+                _("The module of “%(path)s” cannot be imported: %(error)s"), params={"path": path, "error": error}
+            ) from error
+        if database_of_task(task) != self.database:
+            raise ValidationError(
+                _("“%(path)s” belongs to another backend of TASKS, “%(backend)s”, which keeps no jobs here."),
+                params={"path": path, "backend": task.backend},
+            )
+        self.task = task
+        return cast(str, path)
+
+    def clean_arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """Read the arguments; what was hidden in a job that served as the model has to be filled in."""
+        try:
+            value = decode(self.cleaned_data["arguments"] or "[]")
+        except ValueError as error:
+            raise ValidationError(_("This is no JSON: %(error)s"), params={"error": error}) from error
+        if display.HIDDEN in json.dumps(value, ensure_ascii=False):
+            raise ValidationError(
+                _("Fill in the values that are shown as “%(hidden)s”."), params={"hidden": display.HIDDEN}
+            )
+        match value:
+            case list():
+                return value, {}
+            case {"args": list(args), "kwargs": dict(kwargs), **others} if not others:
+                return args, kwargs
+            case dict():
+                return [], value
+        raise ValidationError(_("Give a list or an object."))
+
+    def clean(self) -> None:
+        """Check that the arguments are those of the function, and that there is one time at the most."""
+        if "task_path" in self.cleaned_data and "arguments" in self.cleaned_data:
+            args, kwargs = self.cleaned_data["arguments"]
+            shown = shown_signature(self.task, backend_options(self.database).mask)
+            try:
+                shown.bind(*args, **kwargs)
+            except TypeError as error:
+                message = _("These arguments do not fit: %(error)s. The task is %(name)s%(signature)s.")
+                values = {"error": error, "name": self.task.name, "signature": shown}
+                self.add_error("arguments", ValidationError(message, params=values))
+        if self.cleaned_data.get("run_at") and self.cleaned_data.get("delay") is not None:
+            self.add_error("delay", _("Give a time or a delay, not both."))
+
+    def enqueue(self) -> str:
+        """Enqueue the call as the task's backend does it; return the job's id. Raises what that raises."""
+        given, delay = self.cleaned_data, self.cleaned_data["delay"]
+        changes = {
+            "queue_name": given["queue_name"] or None,
+            "priority": given["priority"],
+            "run_after": given["run_at"] if delay is None else timedelta(seconds=delay),
+        }
+        args, kwargs = given["arguments"]
+        changed = {name: value for name, value in changes.items() if value is not None}
+        return self.task.using(**changed).enqueue(*args, **kwargs).id
+
+
+def database_of_task(task: Task) -> str | None:
+    """Return the alias in which the backend of a task keeps its jobs; None if it is not of this queue."""
+    return getattr(task.get_backend(), "database", None)
+
+
+def shown_signature(task: Task, words: Sequence[str]) -> Signature:
+    """Return the signature of a task as those see it who call it: without its context, and without secret defaults."""
+    whole = signature(task.func)
+    parameters = [
+        parameter.replace(default=display.HIDDEN)
+        if parameter.default is not Parameter.empty and display.is_secret(parameter.name, words)
+        else parameter
+        for parameter in whole.parameters.values()
+    ]
+    return whole.replace(parameters=parameters[1:] if task.takes_context else parameters)
+
+
+def like(job: Job) -> dict[str, Any]:
+    """Return what the form begins with for a call like that of a job; what is secret is hidden."""
+    options = backend_options(job._state.db)
+    begin = {"task_path": job.task_path, "queue_name": job.queue_name, "priority": job.priority}
+    try:
+        call = display.named(decode(job.payload), job.task_path, options.task_modules)
+        shown = json.dumps(display.masked(call, options.mask), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return begin
+    return {**begin, "arguments": display.cut(shown)}
+
+
+def enqueue_view(model_admin: "admin.ModelAdmin[Job]", request: HttpRequest) -> HttpResponse:
+    """Show the form; enqueue what was sent, and lead to the page of the new job."""
+    if not request.user.has_perm("vtqueue.enqueue_job"):
+        raise PermissionDenied
+    database = database_of(backend_options())
+    form = EnqueueForm(database, request.POST or None, initial=beginning(model_admin, request))
+    if form.is_valid() and (job_id := enqueued(request, form)):
+        model_admin.message_user(request, _("The job was enqueued."))
+        return HttpResponseRedirect(page_of(model_admin, request, job_id))
+    return form_page(model_admin, request, form)
+
+
+def beginning(model_admin: "admin.ModelAdmin[Job]", request: HttpRequest) -> dict[str, Any]:
+    """Return what the form begins with: nothing, a task, or a call like that of a job that one may see."""
+    job_id = parse_id(request.GET.get("like"))
+    job = model_admin.get_queryset(request).filter(pk=job_id).first() if job_id else None
+    if job and job.task_path and model_admin.has_view_permission(request, job):
+        return like(job)
+    return {"task_path": request.GET.get("task_path", "")}
+
+
+def enqueued(request: HttpRequest, form: EnqueueForm) -> str | None:
+    """Enqueue the call of a form, with a line in the admin's log; None, and an error in the form, if it is refused."""
+    try:
+        with transaction.atomic(using=form.database):
+            job_id = form.enqueue()
+            row = Job(pk=parse_id(job_id), task_path=form.task.module_path, queue_name=form.task.queue_name)
+            rows = cast(Any, [row])
+            LogEntry.objects.log_actions(cast(Model, request.user).pk, rows, ADDITION, "", single_object=True)
+    except (InvalidTask, TypeError, ValueError, PayloadTooLarge) as error:
+        form.add_error(None, str(error))
+        return None
+    return job_id
+
+
+def page_of(model_admin: "admin.ModelAdmin[Job]", request: HttpRequest, job_id: str) -> str:
+    """Return the address of a new job, or of the list for somebody who may not see it."""
+    name = f"{model_admin.admin_site.name}:vtqueue_job"
+    if model_admin.has_view_permission(request) and model_admin.get_queryset(request).filter(pk=job_id).exists():
+        return reverse(f"{name}_change", args=[job_id])
+    return reverse(f"{name}_changelist") if model_admin.has_view_permission(request) else reverse("admin:index")

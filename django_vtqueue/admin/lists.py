@@ -1,0 +1,201 @@
+"""Lists of any length: a page is read by key, looks at so many rows at the most, and says how far it has looked."""
+
+import json
+import re
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy
+
+from .. import clock
+from ..engines import Engine, backend_options, engine_for
+from ..ids import instant_of, parse_id
+from ..listing import Count, Found, Key, Sought, in_json
+from ..shown import time_of
+from . import display
+from .base import LeanChangeList
+from .filters import Filter
+
+LOOKED_AT = 20_000  # rows for one page
+LOOKED_INTO = 10_000  # rows for one page if their payloads are searched
+COUNTED = 10_000  # rows for a count
+DIGITS, DIGITS_LOOKED_AT = "[0-9a-fA-F]{8,31}", 200_000  # the end of an id, and the ids that are looked at for it
+LONGEST_TEXT = 200  # characters that are searched for
+BACK = 10  # pages to which one can go back, one by one
+AFTER, TRAIL = "after", "back"  # of an address: the key behind which the page begins, and those of the pages before it
+LARGEST = 2**63  # of a number in a key
+
+
+class KeyedList(LeanChangeList):
+    """A list whose pages begin behind a key; its filters say what is sought, and select nothing themselves."""
+
+    looked: Any
+    looked_back: Any
+
+    def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[Any]:
+        """Return all rows: an action is for those selected by id, whatever they have become meanwhile."""
+        for name in (AFTER, TRAIL):
+            self.params.pop(name, None)
+            self.filter_params.pop(name, None)
+        self.filter_specs, self.has_filters, rest, _duplicates, self.has_active_filters = self.get_filters(request)
+        if rest:
+            raise IncorrectLookupParameters
+        self.clear_all_filters_qs = self.get_query_string(remove=list(self.get_filters_params()))
+        return self.without_large_columns(self.root_queryset)
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Read a page; see Django's for what is set."""
+        self.after, self.trail = read_key(request.GET.get(AFTER)), read_trail(request.GET.get(TRAIL))
+        found = self._found()
+        rows = self.queryset.in_bulk([UUID(item.id) for item in found])
+        self.result_list = [rows[pk] for item in found if (pk := UUID(item.id)) in rows]
+        self.result_count = len(self.result_list)
+        self.show_full_result_count, self.full_result_count = False, self.result_count
+        self.show_admin_actions = bool(self.result_list)
+        self.can_show_all = self.multi_page = False
+
+    def _found(self) -> list[Found]:
+        """Return the rows of the page; sets the key behind which the next one begins, and how far this one looked."""
+        self.next_key: Key | None = None
+        self.looked_to: Key | None = None
+        if job_id := parse_id(self.sought.text):
+            return [Found(job_id.hex, [])]
+        if re.fullmatch(DIGITS, self.sought.text) and not self.after:
+            name = str(self.opts.model_name)
+            if ids := self.engine.ids_ending(name, self.sought.text.lower(), DIGITS_LOOKED_AT, self.list_per_page):
+                return [Found(row_id, []) for row_id in ids]
+        found = self.look(self.after, self.size, self.list_per_page + 1)
+        if found and found[-1].id is None:
+            self.next_key = self.looked_to = found.pop().key
+        elif len(found) > self.list_per_page:
+            found.pop()
+            self.next_key = found[-1].key
+        return found
+
+    @property
+    def engine(self) -> Engine:
+        return engine_for(self.root_queryset.db)
+
+    @property
+    def size(self) -> int:
+        """How many rows are looked at for a page."""
+        return LOOKED_INTO if self.sought.text else LOOKED_AT
+
+    @cached_property
+    def secrets(self) -> dict[str, set[int]]:
+        """Which arguments of a task are secret; asked for once for each, for many rows are of the same task."""
+        return {}
+
+    @cached_property
+    def sought(self) -> Sought:
+        """What the filters and the search ask for."""
+        asked: dict[str, Any] = {"text": self.query.strip(" …")[:LONGEST_TEXT]}
+        for spec in self.filter_specs:
+            if isinstance(spec, Filter):
+                asked |= spec.asked(clock.now())
+        return Sought(**asked)
+
+    def look(self, after: Key | None, size: int, limit: int) -> list[Found]:
+        """Return what the engine finds behind a key; see Engine.list_jobs."""
+        raise NotImplementedError
+
+    def time_of_key(self, key: Key) -> int | None:
+        """Return the instant for which a key stands, if the list is in the order of time."""
+        raise NotImplementedError
+
+    def fits(self, found: Found) -> bool:
+        """Return whether the text sought is in a payload as it is shown: a search must not find what is hidden."""
+        options, path = backend_options(self.root_queryset.db), found.task_path or ""
+        if path not in self.secrets:
+            self.secrets[path] = display.secret_positions(path, options)
+        shown = display.searchable(found.payload or "", options.mask, self.secrets[path])
+        return in_json(self.sought.text).lower() in shown.lower()
+
+    # -- what the template asks for ------------------------------------------------------------------------------------
+
+    @property
+    def first_link(self) -> str | None:
+        return self.get_query_string() if self.after else None
+
+    @property
+    def previous_link(self) -> str | None:
+        return self._link(self.trail[-1], self.trail[:-1]) if self.trail else None
+
+    @property
+    def next_link(self) -> str | None:
+        return self._link(self.next_key, [*self.trail, self.after][-BACK:]) if self.next_key else None
+
+    @property
+    def remark(self) -> str:
+        """How far the page has looked, if there is more behind it that it did not look at."""
+        if not self.looked_to:
+            return ""
+        number, instant = f"{self.size:,}", self.time_of_key(self.looked_to)
+        if instant is None:
+            return str(self.looked % {"number": number})
+        return str(self.looked_back % {"number": number, "time": time_of(clock.from_instant(instant))})
+
+    def _link(self, after: Key | None, trail: list[Key | None]) -> str:
+        parameters = {AFTER: json.dumps(after) if after else None, TRAIL: json.dumps(trail) if trail else None}
+        return str(self.get_query_string(parameters))
+
+
+class JobList(KeyedList):
+    """Jobs, the newest first; those that wait in the order of the claim."""
+
+    looked = gettext_lazy("Looked at %(number)s jobs.")
+    looked_back = gettext_lazy("Looked at %(number)s jobs, back to %(time)s.")
+
+    def look(self, after: Key | None, size: int, limit: int) -> list[Found]:
+        return self.engine.list_jobs(self.sought, after, size, limit, self.engine.now(), self.fits)
+
+    def time_of_key(self, key: Key) -> int | None:
+        return instant_of(str(key[0])) if len(key) == 1 else None
+
+    @cached_property
+    def counts(self) -> dict[str, Count]:
+        """How many jobs of each state the other filters leave; none where a text is sought."""
+        if self.sought.text:
+            return {}
+        return self.engine.count_jobs(self.sought, COUNTED, self.engine.now())
+
+
+class LetterList(KeyedList):
+    """Dead letters, the newest death first."""
+
+    looked = gettext_lazy("Looked at %(number)s dead letters.")
+    looked_back = gettext_lazy("Looked at %(number)s dead letters, back to %(time)s.")
+
+    def look(self, after: Key | None, size: int, limit: int) -> list[Found]:
+        return self.engine.list_letters(self.sought, after, size, limit, self.fits)
+
+    def time_of_key(self, key: Key) -> int | None:
+        return key[0] if isinstance(key[0], int) else None
+
+
+def read_key(text: str | None) -> Key | None:
+    """Return a key of an address; None if it is none."""
+    keys = read_trail(f"[{text}]")
+    return keys[0] if keys else None
+
+
+def read_trail(text: str | None) -> list[Key | None]:
+    """Return the keys of an address, each None for the first page; none at all if they are not what a link has."""
+    try:
+        keys = json.loads(text or "[]")
+    except (ValueError, RecursionError):
+        return []
+    return keys if isinstance(keys, list) and len(keys) <= BACK and all(is_key(key) for key in keys) else []
+
+
+def is_key(value: object) -> bool:
+    """Return whether a value is a key, or None."""
+    if value is None:
+        return True
+    return isinstance(value, list) and all(
+        isinstance(item, str) or (type(item) is int and abs(item) < LARGEST) for item in value
+    )

@@ -1,0 +1,144 @@
+"""What became of a job, step by step: enqueued, each attempt with the wait before it, what people did, what is next."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.admin.utils import quote
+from django.template.loader import render_to_string
+from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from .. import clock, history, states
+from ..ids import shown_worker
+from ..models import DeadLetter, Job, WorkerProcess
+from ..shown import duration
+from . import display
+from .filters import LABELS
+
+Entry = Job | DeadLetter
+OUTCOMES = {
+    "lease expired": gettext_lazy("lease expired"),
+    "worker died": gettext_lazy("worker died"),
+    "failed": gettext_lazy("failed"),
+    "retry": gettext_lazy("retry"),
+    "gave up": gettext_lazy("gave up"),
+    "released": gettext_lazy("released"),
+    "timed out": gettext_lazy("timed out"),
+    "cancelled": gettext_lazy("cancelled"),
+    "requeued": gettext_lazy("requeued"),
+}
+
+
+def timeline(entry: Entry) -> SafeString:
+    """Return the steps of a job as a table."""
+    items = [*history.read(entry.history), *last_attempt(entry)]
+    alive = present(item.get("worker") for item in items)
+    return render_to_string("vtqueue/timeline.html", {"steps": list(steps(entry, items, alive))})
+
+
+def steps(entry: Entry, items: list[history.Entry], alive: set[str]) -> Iterator[dict[str, Any]]:
+    """Yield the steps for the template; nothing in an item is sure to have the right type."""
+    yield mark(_("enqueued"), entry.enqueued_at)
+    since: int | None = clock.to_instant(entry.enqueued_at)
+    for item in items:
+        ended = instant(item.get("ended"))
+        if history.OMITTED in item:
+            yield {"omitted": history.count(item)}
+        elif not item.get("number") and item.get("started") is None and ended is not None:  # what people did
+            yield mark(outcome(item), clock.from_instant(ended), item.get("worker"))
+        else:
+            yield attempt(item, since, alive)
+        since = ended
+    if isinstance(entry, Job):
+        yield from what_is_next(entry)
+
+
+def attempt(item: history.Entry, since: int | None, alive: set[str]) -> dict[str, Any]:
+    """Return the step of an attempt; ``since``: the instant from which it was waited for."""
+    started, ended = instant(item.get("started")), instant(item.get("ended"))
+    return {
+        "number": display.cut(item.get("number") or ""),
+        "worker": worker_link(str(item.get("worker", "")), alive),
+        "waited": took(since, started),
+        "started": "-" if started is None else display.moment(clock.from_instant(started)),
+        "ended": "-" if ended is None else display.moment(clock.from_instant(ended)),
+        "duration": took(started, ended),
+        "outcome": outcome(item),
+        "exception_class": display.cut(item.get("exception_class", "")),
+        "message": display.cut(item.get("message", "")),
+        "traceback": display.cut(item.get("traceback", "")),
+    }
+
+
+def outcome(item: history.Entry) -> str:
+    """Return how an attempt ended, in the language of the reader."""
+    stored = display.cut(item.get("outcome", ""))
+    return str(OUTCOMES.get(stored, stored))
+
+
+def last_attempt(entry: Entry) -> Iterator[history.Entry]:
+    """Yield the attempt that the history does not have: the one that goes on, or that succeeded."""
+    if not isinstance(entry, Job) or entry.state == states.READY:
+        return
+    succeeded = entry.state == states.SUCCESSFUL
+    current = history.Entry(
+        number=history.number(entry.history),
+        worker=entry.worker_id,
+        started=None if entry.started_at is None else clock.to_instant(entry.started_at),
+        outcome=_("succeeded") if succeeded else str(LABELS[display.word_of(entry, clock.now())]),
+    )
+    if entry.finished_at is not None:
+        current["ended"] = clock.to_instant(entry.finished_at)
+    yield current
+
+
+def what_is_next(job: Job) -> Iterator[dict[str, Any]]:
+    """Yield what is known of the future of a job."""
+    if job.cancelled_at is not None:
+        yield mark(_("asked to stop"), job.cancelled_at, job.cancelled_by)
+    now = clock.now()
+    if job.state == states.READY:
+        yield {"mark": LABELS[display.word_of(job, now)], "by": "", "moment": display.timing(job, now)}
+    elif job.state == states.RUNNING:
+        yield {"mark": _("lease"), "by": "", "moment": display.timing(job, now)}
+
+
+def mark(word: str, moment: datetime, by: object = "") -> dict[str, Any]:
+    return {"mark": word, "by": display.cut(by or ""), "moment": display.moment(moment)}
+
+
+def took(begin: int | None, end: int | None) -> str:
+    return "-" if begin is None or end is None else duration(max(end - begin, 0))
+
+
+def instant(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def present(workers: Any) -> set[str]:
+    """Return which of these workers have a page."""
+    names = {display.cut(name) for name in workers if name}
+    database = display.database()
+    return set(WorkerProcess.objects.using(database).filter(pk__in=names).values_list("pk", flat=True))
+
+
+def worker_link(worker_id: str, alive: set[str]) -> SafeString | str:
+    """Return a worker's name, with a link to its page if it has one."""
+    name = display.cut(shown_worker(worker_id))
+    if worker_id not in alive:
+        return name
+    return link("workerprocess_change", name, args=[quote(worker_id)])
+
+
+def link(view: str, text: object, args: list[str] | None = None, **query: str) -> SafeString | str:
+    """Return a link to a page of this app in the admin; the text alone where there is no such page."""
+    try:
+        address = reverse(f"admin:vtqueue_{view}", args=args)
+    except NoReverseMatch:
+        return str(text)
+    return format_html('<a href="{}">{}</a>', f"{address}?{urlencode(query)}" if query else address, text)

@@ -1,0 +1,103 @@
+"""The page of a job: its steps with their waits, what is asked of it, how far it is, and where its links lead."""
+
+import html
+import json
+import re
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from django_vtqueue import clock
+from django_vtqueue.history import Entry
+from django_vtqueue.models import WorkerProcess
+
+from ..fake_clock import FakeClock
+from ..test_admin import EVIL, HOUR, SECOND, job, letter, listed, page, text
+
+pytestmark = pytest.mark.django_db
+
+WEB1 = "web1:4711:abcd"
+
+
+def failed(number: int, started: int, ended: int, **more: Any) -> Entry:
+    """Return a failed attempt."""
+    return Entry(number=number, worker=WEB1, started=started, ended=ended, outcome="failed", **more)
+
+
+def test_each_step_with_its_wait(admin_client: Client, time: FakeClock) -> None:
+    """From the enqueueing on: the wait before each attempt, how long it took, what people did, what is next."""
+    begin = clock.now() - HOUR
+    history = [
+        failed(1, begin + 3 * SECOND, begin + 5 * SECOND),
+        failed(2, begin + 65 * SECOND, begin + 66 * SECOND),
+        {"worker": "ann", "ended": begin + 100 * SECOND, "outcome": "requeued"},
+        failed(3, begin + 102 * SECOND, begin + 103 * SECOND),
+    ]
+    waiting = job("retrying", enqueued_at=begin, history=json.dumps(history))
+    shown = text(page(admin_client, waiting))
+    assert re.search(
+        r"enqueued .* 1 failed web1:4711 3 s .* 2 s 2 failed web1:4711 1 min .* 1 s requeued ann .* "
+        r"3 failed web1:4711 2 s .* 1 s retrying due in 1 h",
+        shown,
+    )
+
+
+def test_steps_of_a_job_that_nobody_has_run(admin_client: Client, time: FakeClock) -> None:
+    """One that waits has been enqueued and says when it is due; one that was cancelled then says by whom."""
+    assert re.search(r"enqueued .* scheduled due in 1 h", text(page(admin_client, job("scheduled"))))
+    cancelled = [Entry(number=0, worker="ann", started=None, ended=clock.now(), outcome="cancelled")]
+    assert re.search(r"enqueued .* cancelled ann", text(page(admin_client, letter(history=json.dumps(cancelled)))))
+
+
+def test_the_lease(admin_client: Client, time: FakeClock) -> None:
+    """A running job says when its lease ends, in the steps too."""
+    row = job("running", visible_at=clock.now() + 30 * SECOND)
+    assert re.search(r"1 running web1:4711 .* lease lease ends in 30 s", text(page(admin_client, row)))
+
+
+def test_links(admin_client: Client) -> None:
+    """From a job one comes to the jobs of its queue and of its task, and to the page of a worker that is there."""
+    worker_id = f"web/1:4711:{EVIL}"
+    row = job("done", queue_name="a&b", worker_id=worker_id)
+    other = job()
+    before = page(admin_client, row)
+    WorkerProcess.objects.create(
+        worker_id=worker_id, host="web1", pid=1, slots=1, started_at=clock.now(), heartbeat_at=clock.now()
+    )
+    shown = page(admin_client, row)
+    links = set(re.findall(r'href="([^"]+)"', shown)) - set(re.findall(r'href="([^"]+)"', before))
+    assert len(links) == 1
+    assert admin_client.get(html.unescape(links.pop())).context["original"].pk == worker_id
+    assert f'href="{reverse("admin:vtqueue_job_changelist")}?queue_name={quote("a&b")}"' in shown
+    assert listed(admin_client, queue_name="a&b") == {row.pk}
+    assert listed(admin_client, task_path=row.task_path) == {row.pk, other.pk}
+    assert "<script>alert" not in shown
+
+
+@pytest.mark.parametrize(("progress", "percent"), [(0.4, 40), (0.0, 0), (1.0, 100), (7.5, 100), (-1.0, 0)])
+def test_progress(admin_client: Client, progress: float, percent: int) -> None:
+    """What a task has said of its progress is a bar with its words; one that says nothing has none."""
+    shown = page(admin_client, job("running", progress=progress, progress_text=f"page 4 {EVIL}"))
+    assert f'value="{percent}" max="100"' in shown
+    assert f"{percent}% page 4" in text(shown)
+    assert "<script>alert" not in shown
+    assert "<progress" not in page(admin_client, job("running"))
+
+
+def test_asked_to_stop(admin_client: Client) -> None:
+    """A job that was asked to stop says so, since when and by whom, and is not asked again."""
+    shown = page(admin_client, job("running", cancelled_at=clock.now(), cancelled_by="ann"))
+    assert text(shown).count("ann") >= 2
+    assert 'value="cancel"' not in shown
+    assert "Asked to stop" not in page(admin_client, job("running"))
+
+
+def test_a_traceback_is_folded(admin_client: Client) -> None:
+    """A traceback is there, below its attempt, and folded."""
+    now = clock.now()
+    history = [failed(1, now, now, exception_class="KeyError", message="'id'", traceback="Traceback: here")]
+    shown = page(admin_client, letter(history=json.dumps(history)))
+    assert '<details><summary>Traceback</summary><pre class="vtq-text">Traceback: here</pre></details>' in shown
