@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN = .venv/bin
 
-.PHONY: test faults demo bench lint format types wheel test-oldest test-newest matrix clean
+.PHONY: test faults demo bench lint format types messages screenshots wheel test-oldest test-newest matrix clean
 .SECONDARY:
 
 test: .venv/.installed
@@ -34,6 +34,16 @@ format: .venv/.installed
 
 types: .venv/.installed
 	$(BIN)/mypy
+
+# Gathers the texts to translate into the catalogues, and compiles these; needs gettext. A new language is a new folder:
+# `mkdir -p django_vtqueue/locale/it`. (-P: the folder it works in has modules with the names of Python's own.)
+messages: .venv/.installed
+	cd django_vtqueue && ../$(BIN)/python -P -m django makemessages --all --no-location --no-obsolete
+	cd django_vtqueue && ../$(BIN)/python -P -m django compilemessages
+
+# The pictures of the admin in the documentation; needs chromium.
+screenshots: .venv/.installed
+	$(BIN)/python -m screenshots
 
 wheel: .venv/.installed
 	rm -rf dist

@@ -7,7 +7,11 @@ env = environ.Env()
 
 FOLDER = env.path("VTQUEUE_BENCH_FOLDER")
 
+# The admin only where its pages are measured: it is no part of a bare worker's memory and start.
+ADMIN = env.bool("VTQUEUE_BENCH_ADMIN", default=False)
+
 SECRET_KEY = "not secret: benchmarks only"
+ALLOWED_HOSTS = ["testserver"]
 USE_TZ = True
 
 INSTALLED_APPS = [
@@ -15,6 +19,25 @@ INSTALLED_APPS = [
     "django_vtqueue",
     "benchmarks.app",
 ]
+if ADMIN:
+    INSTALLED_APPS += [f"django.contrib.{app}" for app in ("admin", "auth", "contenttypes", "messages", "sessions")]
+    ROOT_URLCONF = "benchmarks.urls"
+    STATIC_URL = "/static/"
+    MIDDLEWARE = [
+        "django.contrib.sessions.middleware.SessionMiddleware",
+        "django.middleware.csrf.CsrfViewMiddleware",
+        "django.contrib.auth.middleware.AuthenticationMiddleware",
+        "django.contrib.messages.middleware.MessageMiddleware",
+    ]
+    CONTEXT = ["template.context_processors.request", "contrib.auth.context_processors.auth"]
+    CONTEXT += ["contrib.messages.context_processors.messages"]
+    TEMPLATES = [
+        {
+            "BACKEND": "django.template.backends.django.DjangoTemplates",
+            "APP_DIRS": True,
+            "OPTIONS": {"context_processors": [f"django.{name}" for name in CONTEXT]},
+        },
+    ]
 
 DATABASES = {
     "default": {

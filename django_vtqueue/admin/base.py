@@ -4,8 +4,9 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 
 from ..engines import backend_options, database_of
 
@@ -39,6 +40,13 @@ class ReadOnlyAdmin(admin.ModelAdmin):
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return LeanChangeList
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """A forged action is refused; Django would take it for none and show the list."""
+        asked = request.POST.get("action")
+        if asked in (self.actions or ()) and asked not in self.get_actions(request):
+            raise PermissionDenied
+        return super().changelist_view(request, extra_context)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -1,0 +1,100 @@
+"""Rows for every page to show: jobs in each state, dead letters, workers, a pause, statistics."""
+
+import json
+from typing import Any
+from uuid import UUID
+
+from django_vtqueue import clock, states
+from django_vtqueue.history import Entry
+from django_vtqueue.ids import new_id
+from django_vtqueue.models import DeadLetter, Job, QueueState, Throughput, WorkerProcess
+
+SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "shop/mail.py", line 7, in send\nConnectionRefusedError: {}\n'
+
+
+def fill(alias: str, words: str) -> None:
+    """Store rows of each kind, with ``words`` wherever a row can carry text that somebody else has written."""
+    for word in (*states.WORDS[:-1],):
+        job(word, words).save(using=alias)
+    for number in range(3):
+        letter(number, words).save(using=alias)
+    for silent in (0, HOUR):
+        worker(silent, words).save(using=alias)
+    QueueState(queue_name=f"mail {words}", paused_at=clock.now(), paused_by=words, reason=words).save(using=alias)
+    for minute in range(60):
+        throughput(minute, words).save(using=alias)
+
+
+def common(words: str) -> dict[str, Any]:
+    """Return what a job and a dead letter have in common."""
+    now = clock.now()
+    failed = Entry(
+        number=1,
+        worker=f"web1:4711:{words}",
+        started=now - HOUR,
+        ended=now - HOUR + SECOND,
+        outcome="failed",
+        exception_class="builtins.ConnectionRefusedError",
+        message=words,
+        traceback=TRACEBACK.format(words),
+    )
+    return {
+        "id": UUID(new_id()),
+        "queue_name": f"mail {words}",
+        "task_path": f"shop.tasks.{words}",
+        "payload": json.dumps({"args": [words], "kwargs": {words: words}}),
+        "max_attempts": 10,
+        "lease_us": MINUTE,
+        "enqueued_at": now - HOUR,
+        "history": json.dumps([failed]),
+    }
+
+
+def job(word: str, words: str) -> Job:
+    """Return a job in the state that people call ``word``."""
+    now = clock.now()
+    row = common(words) | {"visible_at": now - MINUTE if word in ("due", "expired") else now + HOUR}
+    if word not in ("due", "scheduled"):
+        row |= {"attempts": 1, "claims": 1, "started_at": now - MINUTE}
+    if word in ("running", "expired", "done"):
+        row |= {"state": states.RUNNING, "worker_id": f"web1:4711:{words}", "progress": 0.4, "progress_text": words}
+    if word == "done":
+        row |= {"state": states.SUCCESSFUL, "finished_at": now, "result": json.dumps(words)}
+    return Job(**row)
+
+
+def letter(number: int, words: str) -> DeadLetter:
+    """Return a dead letter; all of them died of the same."""
+    died = {"died_at": clock.now() - number * MINUTE, "fingerprint": "f" * 32, "attempts": 10, "claims": 10}
+    shown = {"exception_class": f"shop.{words}", "message": words, "note": words}
+    return DeadLetter(**common(words) | died | shown)
+
+
+def worker(silent: int, words: str) -> WorkerProcess:
+    """Return a worker that was last heard of so many microseconds ago."""
+    now = clock.now()
+    return WorkerProcess(
+        worker_id=f"web1:4711:{words}{silent or ''}",
+        host=f"web1 {words}",
+        pid=4711,
+        queues=f"mail {words}",
+        slots=4,
+        started_at=now - HOUR - silent,
+        heartbeat_at=now - silent,
+        doorbell=f"/tmp/{words}",
+        memory=88_000_000,
+    )
+
+
+def throughput(minute: int, words: str) -> Throughput:
+    """Return what a worker did so many minutes ago."""
+    return Throughput(
+        minute=clock.now() // MINUTE * MINUTE - minute * MINUTE,
+        queue_name=f"mail {words}",
+        worker_id=f"web1:4711:{words}",
+        succeeded=60 - minute,
+        failed=minute % 7,
+        dead=minute % 3,
+    )

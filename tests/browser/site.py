@@ -1,0 +1,116 @@
+"""A site in a process of its own, and browsers that have logged in to it."""
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from django.contrib.auth.models import Permission, User
+from playwright.sync_api import Browser, BrowserContext, Page
+
+from ..processes.conftest import MANAGE, environment
+from ..processes.database import Database
+from ..processes.running import PATIENCE, Running, python
+from ..waiting import wait_until
+
+SETTINGS = "tests.browser.settings"
+ADDRESS = re.compile(r"development server at (http://[\d.:]+)/")
+PASSWORD = "correct horse battery staple"
+VIEW_ONLY = "view_"  # the permissions whose names begin so
+WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 375, "height": 700}
+
+
+class Site:
+    """A server on a database file, with an administrator ``anna`` and ``otto``, who may only look.
+
+    ``url``: of the pages of the app in the admin.
+    """
+
+    def __init__(self, database: Database, log: Path) -> None:
+        self.database = database
+        self.server = Running(
+            python(MANAGE, "runserver", "127.0.0.1:0", "--noreload", "--insecure"),
+            environment(database, DJANGO_SETTINGS_MODULE=SETTINGS),
+            log,
+        )
+
+    def wait_ready(self) -> None:
+        """Wait until it answers; only then it has a url."""
+        wait_until(lambda: ADDRESS.search(self.server.log) or self.server.ended(), PATIENCE)
+        found = ADDRESS.search(self.server.log)
+        assert found, self.server.log
+        self.origin = found[1]
+        self.url = f"{self.origin}/admin/vtqueue/"
+
+    def add_users(self, alias: str) -> None:
+        users = User.objects.db_manager(alias)
+        users.create_superuser("anna", password=PASSWORD)
+        otto = users.create_user("otto", password=PASSWORD, is_staff=True)
+        looking = Permission.objects.using(alias).filter(
+            content_type__app_label="vtqueue", codename__startswith=VIEW_ONLY
+        )
+        otto.user_permissions.set(looking)
+
+    def empty(self) -> None:
+        """Leave no row of the queue and of the admin's log."""
+        with closing(sqlite3.connect(self.database.path, timeout=30)) as connection, connection:
+            for table in tables(connection):
+                connection.execute(f"DELETE FROM {table}")
+
+    def dump(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Return all rows of these tables."""
+        with closing(sqlite3.connect(self.database.path, timeout=30)) as connection:
+            return {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables(connection)}
+
+
+def tables(connection: sqlite3.Connection) -> list[str]:
+    """Return the names of the tables that these pages show or change."""
+    names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    return [name for (name,) in names if name.startswith("vtqueue_") or name == "django_admin_log"]
+
+
+class Visitors:
+    """Browser windows of people who have logged in. What goes wrong in any of them is in ``trouble``."""
+
+    def __init__(self, browser: Browser, site: Site) -> None:
+        self.browser, self.site = browser, site
+        self.trouble: list[str] = []
+        self.cookies: dict[str, Any] = {}
+
+    @contextmanager
+    def visit(self, name: str = "anna", **options: Any) -> Iterator[Page]:
+        """Open a window of a logged-in user. ``options``: of Playwright's ``new_context``, as ``color_scheme``."""
+        options = {"viewport": WIDE, "reduced_motion": "reduce", **options}
+        with closing(self.browser.new_context(storage_state=self.logged_in(name), **options)) as context:
+            self.watch(context)
+            yield context.new_page()
+
+    def logged_in(self, name: str) -> Any:
+        """Return the cookies of a user, who logs in the first time."""
+        if name not in self.cookies:
+            with closing(self.browser.new_context()) as context:
+                page = context.new_page()
+                page.goto(f"{self.site.origin}/admin/")
+                page.fill("#id_username", name)
+                page.fill("#id_password", PASSWORD)
+                page.press("#id_password", "Enter")
+                page.wait_for_selector("#user-tools")
+                self.cookies[name] = context.storage_state()
+        return self.cookies[name]
+
+    def watch(self, context: BrowserContext) -> None:
+        """Note every error on the console, exception, dialog, failed request and error page."""
+        note = self.trouble.append
+        context.set_default_timeout(PATIENCE * 1000)
+        context.on("console", lambda line: line.type in ("error", "warning") and note(f"console: {line.text}"))
+        context.on("weberror", lambda error: note(f"exception: {error.error}"))
+        context.on("response", lambda answer: answer.status >= 400 and note(f"{answer.status}: {answer.url}"))
+        context.on("requestfailed", lambda request: note(f"{request.failure}: {request.url}"))
+
+        def dismiss(dialog: Any) -> None:
+            note(f"dialog: {dialog.message}")
+            dialog.dismiss()
+
+        context.on("dialog", dismiss)

@@ -1,0 +1,99 @@
+"""What holds of every page; they are found by following the links from the first one."""
+
+from typing import Any, Literal
+
+from axe_playwright_python.base import AXE_SCRIPT
+from playwright.sync_api import Page
+
+from ..conftest import ALIAS
+from .conftest import Visit
+from .contrast import badges
+from .pages import every_page
+from .rows import fill
+from .site import PHONE, Site
+
+EVIL = "\"'><script>alert('x')</script><img src=x onerror=alert(1)>"
+LONG = "a_name_without_any_gap_" * 5
+BY_DJANGO = {"exclude": [["#searchbar"], [".breadcrumbs"]]}  # a label that is an image; links told by colour alone
+RUN = "async given => (await axe.run(...given)).violations"
+WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+def test_scripts_do_nothing(site: Site, visit: Visit) -> None:
+    """Markup in arguments, results, exceptions, names of tasks, queues, workers and people is shown as text."""
+    fill(ALIAS, EVIL)
+    with visit() as page:
+        found = every_page(page, site.url)
+        shown = {kind for kind, each in found.items() if EVIL in text_of(page, each.url)}
+        assert {view for view in shown if view.endswith("_change")} == {
+            view for view in found if view.endswith("_change")
+        }
+        assert {"vtqueue_job_changelist", "vtqueue_deadletter_changelist"} <= shown
+
+
+def text_of(page: Page, url: str) -> str:
+    """Return the text of a page on which nothing from outside has become an element."""
+    page.goto(url)
+    assert page.locator("img[src=x], script:not([src]):not([type='application/json'])").count() == 0, url
+    return str(page.evaluate("document.body.textContent"))
+
+
+def test_accessible(site: Site, visit: Visit) -> None:
+    """No page has what axe calls a serious fault, nor, in the dark, too little contrast."""
+    fill(ALIAS, "refused")
+    faults = []
+    # The policy is lifted for axe, which sets styles; that no page needs it lifted is seen by every other test.
+    with visit(bypass_csp=True) as page:
+        for kind, each in every_page(page, site.url).items():
+            if kind.endswith("?"):
+                continue
+            page.goto(each.url)
+            page.evaluate(AXE_SCRIPT)
+            faults += [f"{kind}: {fault}" for fault in serious(page)]
+            switch(page, "dark")
+            faults += [f"{kind}, dark: {fault}" for fault in serious(page, runOnly=["color-contrast"])]
+            switch(page, "light")
+    assert faults == []
+
+
+def switch(page: Page, scheme: Literal["light", "dark"]) -> None:
+    """Change to light or dark colours, and wait until they have faded over."""
+    page.emulate_media(color_scheme=scheme)
+    page.evaluate("Promise.all(document.getAnimations().map(each => each.finished))")
+
+
+def serious(page: Page, **options: Any) -> list[str]:
+    """Return what axe, which is there already, finds."""
+    violations: list[dict[str, Any]] = page.evaluate(RUN, [BY_DJANGO, options])
+    return [
+        f"{each['id']} {[node['target'][0] for node in each['nodes']]}"
+        for each in violations
+        if each["impact"] in ("serious", "critical")
+    ]
+
+
+def test_phone(site: Site, visit: Visit) -> None:
+    """On a phone no page is wider than the screen, however long the names are: what is wide scrolls inside itself."""
+    fill(ALIAS, LONG)
+    with visit(viewport=PHONE, is_mobile=True, has_touch=True) as page:
+        wider = {}
+        for kind, each in every_page(page, site.url).items():
+            if "_history" in kind:  # Django's own page, without a style of ours
+                continue
+            page.goto(each.url)
+            wider[kind] = page.evaluate(WIDER)
+        assert {kind: pixels for kind, pixels in wider.items() if pixels > 0} == {}
+
+
+def test_dark_mode(site: Site, visit: Visit) -> None:
+    """The words for states have other colours in the dark, and can be read in both: a contrast of 4.5 or more."""
+    fill(ALIAS, "refused")
+    with visit() as page:
+        page.goto(f"{site.url}job/")
+        light = badges(page)
+        switch(page, "dark")
+        dark = badges(page)
+    assert {"due", "scheduled", "retrying", "running", "expired", "done"} <= light.keys()
+    for word in light:
+        assert light[word].colours != dark[word].colours, word
+        assert min(light[word].contrast, dark[word].contrast) >= 4.5, (word, light[word], dark[word])
