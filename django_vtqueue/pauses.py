@@ -62,9 +62,10 @@ def resume(queue_name: str, using: str | None = None) -> bool:
     database = using or database_of(options)
     ended = Q(paused_until__lte=engine_for(database).now())
     with transaction.atomic(using=database):
-        resumed, _ = QueueState.objects.using(database).exclude(ended).filter(pk=queue_name).delete()
+        # Not delete(): where a project listens to that, it reads first, and is refused the lock (see pause).
+        resumed = QueueState.objects.using(database).exclude(ended).filter(pk=queue_name)._raw_delete(database)
         ring_after_commit(database, options.doorbells)
-    return resumed > 0
+    return bool(resumed)
 
 
 def paused(database: str, now: int) -> "dict[str, QueueState]":
