@@ -216,8 +216,8 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSituation):
         self._run(REMOVE_WAITING, {"settlements": rows})
 
     def asked(self, jobs: Sequence[HeldJob]) -> dict[Key, str]:
-        found = self._list(ASKED, {"held": json.dumps([_guard(job) for job in jobs])})
-        return {(job_id, claims): by for job_id, claims, by in found}
+        [(found,)] = self._rows(ASKED, {"held": json.dumps([_guard(job) for job in jobs])})
+        return {(job_id, claims): by for job_id, claims, by in json.loads(found)}
 
     def note_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
         self._run(NOTE_PROGRESS, {"said": json.dumps([(*_guard(job), *progress) for job, progress in said])})

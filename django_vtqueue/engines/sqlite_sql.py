@@ -134,8 +134,9 @@ ASKED_NOW = """
 SELECT json_group_array(json_array(id, rowid, state)) FROM vtqueue_job
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at = :now"""
 
+# CAST: a name that somebody damaged keeps nobody from settling.
 ASKED = f"""
-SELECT json_group_array(json_array(vtqueue_job.id, claims, coalesce(cancelled_by, '')))
+SELECT json_group_array(json_array(vtqueue_job.id, claims, CAST(coalesce(cancelled_by, '') AS TEXT)))
 FROM json_each(:held) AS mine CROSS JOIN vtqueue_job WHERE {GUARD} AND cancelled_at IS NOT NULL"""
 
 # OR IGNORE: as in RENEW.

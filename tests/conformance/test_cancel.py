@@ -166,6 +166,18 @@ def test_a_damaged_row_is_no_obstacle(bench: Bench) -> None:
     assert cancel(bench, damaged, sound) == [sound]
 
 
+@pytest.mark.parametrize("name", ["x'ff00'", "CAST(x'ff00' AS TEXT)"])
+def test_a_damaged_name_is_no_obstacle(bench: Bench, name: str) -> None:
+    """Whatever somebody has written in the place of who asked, the job ends, and the others are claimed."""
+    asked, other = bench.publish("x", "y", lease=10)
+    bench.one(now=1, limit=1)
+    cancel(bench, asked)
+    with connections[bench.engine.alias].cursor() as cursor:
+        cursor.execute(f"UPDATE vtqueue_job SET cancelled_by = {name} WHERE id = %s", [asked])
+    assert bench.one(now=20).id == other
+    assert letter(bench, asked).exception_class == CLASS
+
+
 def test_all_or_nothing(bench: Bench) -> None:
     """Inside a transaction that is rolled back nothing is cancelled."""
     waiting, running = bench.publish("x", "y")
