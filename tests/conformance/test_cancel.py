@@ -1,16 +1,21 @@
 """Jobs that are cancelled: what waits ends at once, what runs is asked to stop and not started again."""
 
+import sqlite3
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
+from typing import Any
 from uuid import UUID
 
 import pytest
 from django.db import connections, transaction
+from pytest_django import Settings
 
 from django_vtqueue import Queue, control, letters
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.claims import end_lease
+from django_vtqueue.clock import from_instant
 from django_vtqueue.compat import TaskResultStatus
+from django_vtqueue.engines import engine_for
 from django_vtqueue.jobs import HeldJob, Settlement, released, succeeded
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.settlements import settle
@@ -18,6 +23,7 @@ from tests.fake_clock import FakeClock, at
 from tests.project import tasks
 
 from .bench import DAY, SECOND, Bench, failure
+from .conftest import configure
 
 CLASS = "django_vtqueue.exceptions.Cancelled"
 
@@ -156,6 +162,35 @@ def test_a_requeued_job_starts_afresh(bench: Bench, time: FakeClock) -> None:
         assert not lost(bench, failure(again, now=time.instant / SECOND))
         assert bench.found(again.id).state == "READY"
     assert bench.outcomes(waiting) == ["cancelled", "failed"]
+
+
+def test_many_are_cancelled_a_few_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many they are, nobody else waits for long, and no more than a few are in memory."""
+    monkeypatch.setattr(control, "SLICE", 2)
+    engine, committed = engine_for(bench.engine.alias), []
+    ask = engine.ask
+
+    def counted(*values: Any) -> Any:
+        with closing(sqlite3.connect(bench.engine.path())) as other:
+            committed.append(other.execute("SELECT count(*) FROM vtqueue_deadletter").fetchone()[0])
+        return ask(*values)
+
+    monkeypatch.setattr(engine, "ask", counted)
+    ids = bench.publish(*"abcde")
+    assert cancel(bench, *ids) == ids
+    assert committed == [0, 2, 4]
+
+
+def test_letters_are_kept_as_their_own_queue_says(bench: Bench, settings: Settings, time: FakeClock) -> None:
+    """Also where several backends share a database: each queue is in the settings of one of them."""
+    configure(settings, bench.engine.alias, QUEUES=["a"], dead_letter_ttl=60)
+    one = settings.TASKS["default"]
+    other = {**one, "QUEUES": ["b"], "OPTIONS": {"database": bench.engine.alias}}
+    settings.TASKS = {"default": one, "other": other}
+    [soon], [kept] = bench.publish("x", queue="a"), bench.publish("y", queue="b")
+    cancel(bench, soon, kept)
+    expiries = [letter(bench, job_id).expires_at for job_id in (soon, kept)]
+    assert expiries == [from_instant(time.instant + 60 * SECOND), None]
 
 
 def test_a_damaged_row_is_no_obstacle(bench: Bench) -> None:
