@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from .bells import ring_after_commit
 from .engines import backend_options, database_of, engine_for
 from .ids import parse_id
+from .publishing import checked_priority, checked_queue_name
 
 if TYPE_CHECKING:
     from .models import DeadLetter
@@ -33,8 +34,11 @@ def requeue(
 
     ``letters``: a letter or its id, or several; ``using``: a database alias (default: the one of your settings);
     ``by``: who does it, for the history; ``queue_name``, ``priority``: instead of their own. Returns the ids of those
-    that were moved; one that is no dead letter (any more), or whose unique key is taken, is left out.
+    that were moved; one that is no dead letter (any more), or whose unique key is taken, is left out. Raises ValueError
+    for what is no name of a queue, or no priority.
     """
+    queue_name = None if queue_name is None else checked_queue_name(queue_name)
+    priority = None if priority is None else checked_priority(priority)
     options = backend_options(using)
     database = using or database_of(options)
     ids, engine = _ids(letters), engine_for(database)

@@ -1,5 +1,7 @@
 """Dead letters, from code."""
 
+from typing import Any
+
 import pytest
 
 from django_vtqueue import Queue, requeue
@@ -21,6 +23,16 @@ def test_requeue_takes_one_or_several(form: str) -> None:
     given = {"letter": letter, "id": job_id, "text": str(job_id), "several": [letter]}[form]
     assert requeue(given) == [job_id]
     assert not DeadLetter.objects.exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "values", [{"priority": 101}, {"priority": "1"}, {"queue_name": ""}, {"queue_name": "x" * 256}]
+)
+def test_a_letter_goes_only_where_jobs_may_be(values: dict[str, Any]) -> None:
+    """A priority or a queue that no job can have is an error, whether or not there is a letter."""
+    with pytest.raises(ValueError, match=r"must be|text of 1 to 255"):
+        requeue([], **values)
 
 
 def test_the_control_loop_imports_nothing() -> None:
