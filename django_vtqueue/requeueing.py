@@ -172,11 +172,17 @@ def _look_at_canary(run: Requeue, engine: Engine, now: int, waited: float) -> No
     elif found and found.state == states.FAILED:
         letter = DeadLetter.objects.using(engine.alias).get(pk=run.canary)
         _end(run, FAILED, now, f"{letter.exception_class}: {letter.message}")
-    elif found or options_for(run.queue_name, engine.alias).policy(run.queue_name).result_ttl == 0:
+    elif found or _kept_briefly(run.to_queue or run.queue_name, engine):
         run.state = RUNNING
         _go_on(run, now)
     else:
         _end(run, FAILED, now)
+
+
+def _kept_briefly(queue_name: str, engine: Engine) -> bool:
+    """Return whether a job that has succeeded may be gone before anybody looks at it again."""
+    result_ttl = options_for(queue_name, engine.alias).policy(queue_name).result_ttl
+    return result_ttl is not None and result_ttl <= 2 * LATEST
 
 
 def _ahead(run: Requeue) -> QuerySet[DeadLetter]:

@@ -4,12 +4,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from django_vtqueue import clock, letters, requeueing
 from django_vtqueue.criteria import Criteria
 from django_vtqueue.models import DeadLetter, Job, Requeue
 from django_vtqueue.testing import run_pending
 
+from .conformance.conftest import configure
 from .fake_clock import FakeClock
 from .test_admin import job, letter
 
@@ -136,6 +138,19 @@ def test_canary_that_is_gone(time: FakeClock) -> None:
     time.advance(60)
     run_pending()
     assert (now_again(run).state, run.remark, DeadLetter.objects.count()) == ("failed", "", 1)
+
+
+@pytest.mark.parametrize(("to_queue", "result_ttl"), [(None, 0), (None, 20), ("elsewhere", 20)])
+def test_canary_that_is_not_kept(settings: Settings, time: FakeClock, to_queue: str | None, result_ttl: float) -> None:
+    """Where it may be deleted, having succeeded, before anybody looks at it again, the others follow."""
+    configure(settings, "default", queue_options={to_queue or "default": {"result_ttl": result_ttl}})
+    letter(), letter()
+    run = requeueing.start(ALL, canary=True, queue_name=to_queue)
+    run_pending()
+    Job.objects.filter(pk=now_again(run).canary).delete()
+    time.advance(60)
+    run_pending()
+    assert (now_again(run).state, run.requeued) == ("done", 2)
 
 
 def test_taken_keys_are_skipped(time: FakeClock) -> None:
