@@ -9,6 +9,7 @@ SECRET_KEY = "not secret: tests only"
 DEBUG = False
 ALLOWED_HOSTS = ["*"]
 USE_TZ = True
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # the usual ones are slow on purpose
 ROOT_URLCONF = "tests.urls"
 STATIC_URL = "static/"
 

@@ -19,7 +19,7 @@ PACKAGE = ROOT / "django_vtqueue"
 LAYERS = {
     # plain values and arithmetic; the wall clock is read in one place, so that all else can be given a time
     "pure": "clock conf counts encoding exceptions failures histograms history ids jobs limits listing retry shown "
-    "states",
+    "situation states",
     # what is stored, for the ORM, the admin and migrations
     "tables": "fields migrations models",
     # the SQL that differs from database to database, each statement whole
@@ -32,7 +32,7 @@ LAYERS = {
     # what runs
     "worker": "execution hygiene transactional worker",
     # what a user touches
-    "user": "admin apps checks management testing",
+    "user": "admin apps checks management templatetags testing",
 }
 LEVELS = {module: level for level, modules in enumerate(LAYERS.values()) for module in modules.split()}
 

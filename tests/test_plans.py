@@ -18,6 +18,7 @@ from django_vtqueue.engines import sqlite_counts as counts
 from django_vtqueue.engines import sqlite_due as due
 from django_vtqueue.engines import sqlite_letters as letters
 from django_vtqueue.engines import sqlite_pauses as pauses
+from django_vtqueue.engines import sqlite_situation as situation
 from django_vtqueue.engines import sqlite_sql as sql
 
 from .fake_clock import at
@@ -52,6 +53,7 @@ CLAIM = {"raw": True, "now": at(0), "resumed_at": 0, "limit": 10}
 DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_expires"
 TABLES = {"vtqueue_job", "vtqueue_deadletter", "vtqueue_throughput"}
 KEY, ROWID = "sqlite_autoindex_vtqueue_job_1", "INTEGER PRIMARY KEY"
+MINUTES = "sqlite_autoindex_vtqueue_throughput_1"
 MEANT = {"queue_name": "q0", "since": at(-100), "until": at(0)}
 ANY = {"task_path": None, "exception_class": None}
 GROUP = "vtqueue_letter_group"
@@ -123,6 +125,18 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "level below": (sql.LEVEL_BELOW, {"raw": True, "priority": 2}, [DUE]),
     "set right": (sql.SET_RIGHT, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),
     "count": (sql.COUNT, {"queue_name": "q0"}, [QUEUE]),
+    "overview, sizes": (situation.QUEUES, {"limit": 100, "most": 100}, [QUEUE]),
+    "overview, letters": (situation.LETTERS, {"limit": 100, "most": 100}, ["vtqueue_letter_queue"]),
+    "overview, backlogs": (situation.BACKLOGS, {"names": NAMES, "now": at(0), "most": 10}, [QUEUE]),
+    "overview, held": (situation.HELD, {"most": 10, "now": at(0)}, [WORKER]),
+    "overview, active": (situation.ACTIVE, {"first": at(0), "last": at(600), "limit": 100}, [MINUTES]),
+    "overview, flow": (situation.FLOW, {"names": NAMES, "first": at(0), "last": at(600)}, [MINUTES]),
+    "overview, times": (
+        situation.TIMES,
+        {"names": NAMES, "first": at(0), "last": at(600), "each": 10},
+        [MINUTES],
+    ),
+    "overview, running": (situation.RUNNING, {"workers": '["w0"]', "each": 10}, [WORKER, ROWID]),
     "groups": (letters.LETTER_GROUPS, {**MEANT, "limit": 9, "count": 9, **ANY}, [GROUP, ROWID]),
     "deaths": (letters.LETTER_DEATHS, {**MEANT, "width": 9, "groups": '[["f", "t"]]'}, [GROUP]),
     "tracebacks": (letters.LETTER_TRACEBACKS, {"ids": IDS}, [LETTER]),

@@ -6,7 +6,8 @@ Rows are shown, never edited: a change to one is an action, by POST, with a perm
 from .base import ReadOnlyAdmin
 from .jobs import JobAdmin
 from .letters import DeadLetterAdmin
+from .queues import QueueStateAdmin
 from .requeues import RequeueAdmin
 from .workers import WorkerProcessAdmin
 
-__all__ = ["DeadLetterAdmin", "JobAdmin", "ReadOnlyAdmin", "RequeueAdmin", "WorkerProcessAdmin"]
+__all__ = ["DeadLetterAdmin", "JobAdmin", "QueueStateAdmin", "ReadOnlyAdmin", "RequeueAdmin", "WorkerProcessAdmin"]

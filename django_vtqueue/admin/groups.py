@@ -17,7 +17,7 @@ from ..models import DeadLetter
 from ..shown import local, whole
 from . import display
 from .meant import TIMES, number
-from .plots import sparkline
+from .plots import histogram
 
 if TYPE_CHECKING:
     from .letters import DeadLetterAdmin
@@ -89,7 +89,7 @@ def rows(
             "count": number(group.number, MOST_COUNTED),
             "first": display.moment(clock.from_instant(group.first)),
             "last": display.moment(clock.from_instant(group.last)),
-            "plot": sparkline(dead, plotted(dead, since)),
+            "plot": histogram(dead, plotted(dead, since)),
             "query": urlencode({**query, "fingerprint": group.fingerprint, "task_path": group.task_path}),
         }
         for group, dead in zip(groups, deaths, strict=True)

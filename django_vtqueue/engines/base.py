@@ -13,6 +13,7 @@ from ..counts import Counts
 from ..jobs import Due, HeldJob, Key, LetterGroup, NewJobs, Place, Progress, Scope, Settlement, StoredJob
 from ..listing import Count, Fits, Found, Sought
 from ..listing import Key as ListKey
+from ..situation import Backlog, Held, Running
 
 
 class Trouble(Enum):
@@ -273,6 +274,45 @@ class Engine(ABC):
     @abstractmethod
     def queue_names(self) -> list[str]:
         """Return the names of the queues that have unfinished jobs, sorted; no walk over the jobs."""
+
+    @abstractmethod
+    def sizes(self, limit: int, most: int) -> dict[str, int]:
+        """Return the first ``limit`` queues with unfinished jobs, and how many of them, counted up to ``most``."""
+
+    @abstractmethod
+    def letters(self, limit: int, most: int) -> dict[str, int]:
+        """Return the first ``limit`` queues with dead letters, and how many of them, counted up to ``most``."""
+
+    @abstractmethod
+    def backlogs(self, queue_names: Sequence[str], now: int, most: int) -> list[Backlog]:
+        """Return what lies in these queues before and after now, each number counted up to ``most``."""
+
+    @abstractmethod
+    def held(self, most: int, now: int) -> list[Held]:
+        """Return how many jobs each worker holds of each queue; no more than ``most`` rows are looked at."""
+
+    @abstractmethod
+    def running(self, worker_ids: Sequence[str], each: int) -> list[Running]:
+        """Return up to ``each`` of the jobs that each of these workers has begun."""
+
+    @abstractmethod
+    def active(self, first: int, last: int, limit: int) -> dict[str, int]:
+        """Return the queues that did something in the minutes from ``first`` to ``last``, and in how many of them.
+
+        No more than ``limit`` minutes of queues are looked at, the latest first.
+        """
+
+    @abstractmethod
+    def flow(self, queue_names: Sequence[str], first: int, last: int) -> list[tuple[str, int, int, int, int]]:
+        """Return what these queues did in the minutes from ``first`` to ``last``: the queue, the minute, how many
+        attempts succeeded, failed, and were the last. Where nothing was done there is no row.
+        """
+
+    @abstractmethod
+    def times(self, queue_names: Sequence[str], first: int, last: int, each: int) -> list[tuple[str, str, str]]:
+        """Return the latest histograms of these minutes as they are stored, up to ``each`` of a queue: the queue, how
+        long attempts ran, and how long they had waited.
+        """
 
     @abstractmethod
     def list_jobs(

@@ -33,6 +33,7 @@ from .sqlite_due import (
 from .sqlite_letters import SQLiteLetters
 from .sqlite_lists import SQLiteLists
 from .sqlite_pauses import PRUNE_PAUSES, QUEUE_NAMES
+from .sqlite_situation import SQLiteSituation
 from .sqlite_sql import (
     ASK,
     ASKED,
@@ -94,7 +95,7 @@ def _burials(settlements: Sequence[Settlement]) -> str:
     )
 
 
-class SQLiteEngine(SQLiteLists, SQLiteLetters):
+class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSituation):
     """See Engine."""
 
     def insert(self, new: NewJobs) -> None:

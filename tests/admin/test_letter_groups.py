@@ -75,5 +75,5 @@ def test_pages_of_many_letters_ask_little(admin_client: Client) -> None:
     with CaptureQueriesContext(
         connection,
     ) as queries:
-        assert shown(admin_client, "groups").count("vtq-sparkline") == 20
+        assert shown(admin_client, "groups").count("vtq-histogram") == 20
     assert len(queries) < 10

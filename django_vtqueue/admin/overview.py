@@ -1,0 +1,112 @@
+"""The first page of the app: how each queue stands, what the workers do, and what is wrong.
+
+All is read anew for each look, in a dozen queries that read indexes or a few rows, and that stop counting somewhere.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.http import HttpRequest
+
+from .. import clock, pauses, throughput
+from ..conf import configured
+from ..counts import MINUTE, minute_of
+from ..engines import Engine, backend_options, database_of, engine_for
+from ..models import Job, QueueState, WorkerProcess
+from ..situation import Held
+from . import display
+from .banners import banners
+from .busy import Busy, busy
+from .flows import flows
+from .pages import Pages, pages_for
+from .queue_rows import Facts
+
+SHOWN = 100  # queues, and workers
+NAMES = 1000  # that are looked for
+ACTIVE = 5000  # minutes of queues that are looked at to find those that did something
+GLANCE = 100  # jobs of a queue that are counted to find the busiest ones
+FEWEST, MOST = 1000, 10_000  # up to which a number is counted: the fewer, the more queues are shown
+ALTOGETHER = 300_000  # jobs that are counted before now, and as many after it
+JOBS_OF_A_WORKER = 5
+MINUTES = 180  # of the plots
+REFRESH = 5  # seconds
+
+
+def overview(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the template of the overview shows; ``app_list``: as Django's admin gives it to its templates."""
+    pages, database = pages_for(request, app_list), database_of(backend_options())
+    engine = engine_for(database)
+    now = engine.now()
+    held = engine.held(MOST, now)
+    workers = crew(engine, held, now, pages)
+    queues = summary(engine, held, workers, now, pages) if pages.jobs else {"queues": []}
+    return {
+        "pages": pages,
+        "path": request.path,
+        "refresh": REFRESH,
+        "updated": display.moment(clock.from_instant(now)),
+        "banners": banners(database, queues["queues"], workers if pages.workers else []),
+        "workers": workers[:SHOWN] if pages.workers else [],
+        "workers_left": max(len(workers) - SHOWN, 0),
+        "nothing": bool(pages.jobs and not workers) and untouched(queues["queues"], database),
+        **queues,
+    }
+
+
+def crew(engine: Engine, held: Sequence[Held], now: int, pages: Pages) -> list[Busy]:
+    """Return the workers in an order that stays, those that are gone last, with what they run."""
+    workers = list(WorkerProcess.objects.using(engine.alias).order_by("-heartbeat_at")[:NAMES])
+    listed = [worker.pk for worker in workers[:SHOWN]] if pages.jobs and pages.workers else []
+    rows = busy(workers, held, engine.running(listed, JOBS_OF_A_WORKER), now, pages.site)
+    return sorted(rows, key=lambda row: (row.gone, row.worker.host, row.worker.pid))
+
+
+def summary(engine: Engine, held: Sequence[Held], workers: Sequence[Busy], now: int, pages: Pages) -> dict[str, Any]:
+    """Return the rows of the queues (of the busiest, if there are many), and how many are left out."""
+    sizes = engine.sizes(NAMES, GLANCE)
+    active = engine.active(minute_of(now) - (MINUTES - 1) * MINUTE, minute_of(now), ACTIVE)
+    paused: dict[str, QueueState] = pauses.paused(engine.alias, now)
+    most_letters = MOST if len(sizes) < SHOWN else FEWEST
+    letters = engine.letters(NAMES, most_letters + 1) if pages.letters else {}
+    names = {*sizes, *active, *paused, *letters, *named_in_settings(engine.alias)}
+
+    def importance(name: str) -> tuple[bool, int]:
+        return name in paused, sizes.get(name, 0) + active.get(name, 0)
+
+    shown = sorted(sorted(names, key=importance, reverse=True)[:SHOWN])
+    most = max(FEWEST, min(MOST, ALTOGETHER // max(len(shown), 1)))
+    # Held ones are among both numbers, and are taken off.
+    backlogs = engine.backlogs(shown, now, most + sum(part.running + part.expired for part in held) + 1)
+    arrivals, more_arrived = throughput.arrivals(engine.alias, now)
+    facts = Facts(
+        database=engine.alias,
+        now=now,
+        most=most,
+        most_letters=most_letters,
+        most_held=MOST,
+        backlogs=backlogs,
+        held=held,
+        letters=letters,
+        flows=flows(engine, shown, now, MINUTES),
+        arrivals=arrivals,
+        more_arrived=more_arrived,
+        paused=paused,
+        workers=workers,
+        pages=pages,
+    )
+    return {
+        "queues": facts.rows(shown),
+        "queues_left": len(names) - len(shown),
+        "queues_unread": max(len(sizes), len(letters)) >= NAMES,
+    }
+
+
+def named_in_settings(database: str) -> set[str]:
+    """Return the queues that the settings of this database's backends name."""
+    entries = [entry for entry in configured().values() if database_of(entry) == database]
+    return {name for entry in entries for name in (*entry.queues, *entry.queue_options)}
+
+
+def untouched(rows: Sequence[Any], database: str) -> bool:
+    """Return whether there has been no job yet, as far as anybody can still see."""
+    return not any(row.used for row in rows) and not Job.objects.using(database).exists()

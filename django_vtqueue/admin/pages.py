@@ -1,0 +1,48 @@
+"""Where the overview leads to, as far as its user may go there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+
+
+@dataclass(frozen=True)
+class Pages:
+    """The addresses of lists and of actions on one admin site; None: not for this user, or not on this site."""
+
+    site: str
+    jobs: str | None
+    letters: str | None
+    workers: str | None
+    pause: str | None
+    resume: str | None
+    ask: str | None
+
+
+def pages_for(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> Pages:
+    """Return where this user may go; ``app_list``: as Django's admin gives it to its templates."""
+    site = getattr(request, "current_app", None) or "admin"
+    lists = {model["object_name"]: model["admin_url"] for app in app_list for model in app["models"]}
+
+    def action(permission: str, name: str) -> str | None:
+        return address(site, name) if request.user.has_perm(f"vtqueue.{permission}") else None
+
+    return Pages(
+        site=site,
+        jobs=lists.get("Job"),
+        letters=lists.get("DeadLetter"),
+        workers=lists.get("WorkerProcess"),
+        pause=action("pause_queue", "queuestate_pause"),
+        resume=action("pause_queue", "queuestate_resume"),
+        ask=action("stop_worker", "workerprocess_ask"),
+    )
+
+
+def address(site: str, name: str, *args: str) -> str | None:
+    """Return the address of a page of the app on an admin site; None if its model is not registered there."""
+    try:
+        return reverse(f"admin:vtqueue_{name}", args=args, current_app=site)
+    except NoReverseMatch:
+        return None

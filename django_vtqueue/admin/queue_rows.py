@@ -1,0 +1,167 @@
+"""A queue as the overview shows it: numbers that lead to their lists, rates, times, and a plot."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from django.utils.formats import number_format
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from .. import clock
+from ..engines import options_for
+from ..histograms import Percentiles
+from ..models import QueueState
+from ..shown import duration
+from ..situation import Backlog, Held
+from ..throughput import Flow
+from . import display
+from .busy import Busy, takes
+from .pages import Pages
+from .plots import sparkline
+
+QUIET = Flow([], [], [], Percentiles(), Percentiles())
+
+
+class Number(NamedTuple):
+    """A count as people read it, and where what was counted is listed."""
+
+    value: int
+    text: str
+    url: str | None
+
+    @property
+    def shown(self) -> SafeString | str:
+        """Return it as a link to the list; nothing is listed of none, which is nothing to look at either."""
+        if not self.value:
+            return format_html('<span class="vtq-quiet">{}</span>', self.text)
+        return format_html('<a href="{}">{}</a>', self.url, self.text) if self.url else self.text
+
+
+@dataclass
+class QueueRow:
+    """A queue. ``unserved``: something is due that no live worker takes; ``used``: there is, or was, a job in it."""
+
+    name: str
+    due: Number
+    later: Number
+    running: Number
+    expired: Number
+    dead: Number
+    oldest: SafeString | str
+    arrived: str
+    ended: str
+    plot: SafeString
+    run: list[str]
+    wait: list[str]
+    pause: QueueState | None
+    pause_url: str | None
+    unserved: bool
+    used: bool
+
+
+@dataclass
+class Facts:
+    """What was read of all queues. ``most``, ``most_letters``: above it a number is not told exactly; ``most_held``: up
+    to which held jobs were looked at, of all queues together."""
+
+    database: str
+    now: int
+    most: int
+    most_letters: int
+    most_held: int
+    backlogs: Iterable[Backlog]
+    held: Sequence[Held]
+    letters: Mapping[str, int]
+    flows: Mapping[str, Flow]
+    arrivals: Mapping[str, int]
+    more_arrived: bool
+    paused: Mapping[str, QueueState]
+    workers: Sequence[Busy]
+    pages: Pages
+
+    def rows(self, names: Iterable[str]) -> list[QueueRow]:
+        """Return these queues."""
+        by_queue: defaultdict[str, list[Backlog]] = defaultdict(list)
+        for backlog in self.backlogs:
+            by_queue[backlog.queue_name].append(backlog)
+        running, expired = Counter[str](), Counter[str]()
+        for part in self.held:
+            running[part.queue_name] += part.running
+            expired[part.queue_name] += part.expired
+        return [self.row(name, by_queue[name], running[name], expired[name]) for name in names]
+
+    def row(self, name: str, backlogs: Sequence[Backlog], running: int, expired: int) -> QueueRow:
+        past, future = sum(each.past for each in backlogs), sum(each.future for each in backlogs)
+        many_held = sum(part.running + part.expired for part in self.held) >= self.most_held
+        oldest = min((each.oldest for each in backlogs if each.oldest is not None), default=None)
+        flow, dead, pages = self.flows.get(name, QUIET), self.letters.get(name, 0), self.pages
+        arrived = self.arrivals.get(name, 0)
+        return QueueRow(
+            name=name,
+            due=number(past - expired, self.most, url=listed(pages.jobs, name, "due")),
+            later=number(future - running, self.most, url=listed(pages.jobs, name, "scheduled")),
+            running=number(running, more=many_held, url=listed(pages.jobs, name, "running")),
+            expired=number(expired, more=many_held, url=listed(pages.jobs, name, "expired")),
+            dead=number(dead, self.most_letters, url=listed(pages.letters, name)),
+            oldest="" if oldest is None else aged(oldest, self.now),
+            arrived=number(arrived, more=self.more_arrived).text,
+            ended=number(flow.ended(1)).text,
+            plot=plot(name, flow),
+            run=times(flow.run.p50, flow.run.p95),
+            wait=times(flow.wait.p50, flow.wait.p95),
+            pause=self.paused.get(name),
+            pause_url=pages.pause and f"{pages.pause}?{urlencode({'queue_name': name})}",
+            unserved=name not in self.paused and self.unserved(name, backlogs),
+            used=bool(past or future or dead or arrived or flow is not QUIET or name in self.paused),
+        )
+
+    def unserved(self, name: str, backlogs: Sequence[Backlog]) -> bool:
+        """Return whether a worker should take what is due here, and none does; raw payloads need a handler for it."""
+        handled = options_for(name, self.database).policy(name).handler
+        due = any(each.past for each in backlogs if handled or not each.raw)
+        return due and not takes(self.workers, name)
+
+
+def number(value: int, most: int | None = None, *, more: bool = False, url: str | None = None) -> Number:
+    """Return a number for people. ``most``: what is above is not told exactly; ``more``: there may be more anyway."""
+    value = max(value, 0)  # what was subtracted from it was read a moment before
+    if most is not None and value > most:
+        value, more = most, True
+    text = number_format(value, force_grouping=True)
+    return Number(value, f"{text}+" if more else text, url)
+
+
+def listed(page: str | None, queue_name: str, state: str = "") -> str | None:
+    """Return the address of the jobs of a queue in one state, or of its dead letters."""
+    if page is None:
+        return None
+    return f"{page}?{urlencode(({'state': state} if state else {}) | {'queue_name': queue_name})}"
+
+
+def aged(oldest: int, now: int) -> SafeString | str:
+    return display.moment(clock.from_instant(oldest), duration(now - oldest))
+
+
+def times(*percentiles: int | None) -> list[str]:
+    """Return durations, none if nothing was measured."""
+    return [duration(each) for each in percentiles if each is not None]
+
+
+def plot(queue_name: str, flow: Flow) -> SafeString:
+    """Return the plot of what was processed and what failed of it, a minute."""
+    failed = [retried + dead for retried, dead in zip(flow.failed, flow.dead, strict=True)]
+    done = [succeeded + bad for succeeded, bad in zip(flow.succeeded, failed, strict=True)]
+    label = _(
+        "Attempts in “%(queue)s” a minute, over the last 3 hours: %(highest)s at the most, %(total)s in all, of which "
+        "%(failed)s failed."
+    ) % {
+        "queue": queue_name,
+        "highest": number(max(done, default=0)).text,
+        "total": number(sum(done)).text,
+        "failed": number(sum(failed)).text,
+    }
+    return sparkline(done, label, bars=failed)

@@ -1,0 +1,136 @@
+"""Pausing and resuming a queue; there is no list of pauses, for the first page of the app shows them."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.widgets import AdminSplitDateTime
+from django.core.exceptions import BadRequest, PermissionDenied
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from .. import clock, pauses
+from ..engines import backend_options, database_of
+from ..models import QueueState
+from ..shown import time_of
+from .base import ReadOnlyAdmin
+
+
+class PauseForm(forms.Form):
+    """Why, and for how long."""
+
+    queue_name = forms.CharField(
+        label=_("Queue"), max_length=255, strip=False, widget=forms.TextInput(attrs={"class": "vTextField"})
+    )
+    reason = forms.CharField(
+        label=_("Reason"),
+        max_length=255,
+        required=False,
+        widget=forms.TextInput(attrs={"class": "vTextField", "autofocus": True}),
+        help_text=_("Everybody who looks at the queue, or asks why a job is not running, will read it."),
+    )
+    until = forms.SplitDateTimeField(
+        label=_("Until"),
+        required=False,
+        widget=AdminSplitDateTime,
+        help_text=_("The queue goes on by itself then. Leave it empty to pause the queue until somebody resumes it."),
+    )
+
+    def clean_until(self) -> Any:
+        until = self.cleaned_data["until"]
+        if until is not None and clock.to_instant(until) <= clock.now():
+            raise forms.ValidationError(
+                gettext("%(time)s has passed already; give a later time, or none.") % {"time": time_of(until)}
+            )
+        return until
+
+
+@admin.register(QueueState)
+class QueueStateAdmin(ReadOnlyAdmin):
+    """What a person does to a whole queue."""
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
+        return [
+            path("pause/", view(self.pause), name="vtqueue_queuestate_pause"),
+            path("resume/", view(self.resume), name="vtqueue_queuestate_resume"),
+        ]
+
+    def check_permission(self, request: HttpRequest) -> None:
+        if not request.user.has_perm("vtqueue.pause_queue"):
+            raise PermissionDenied
+
+    def pause(self, request: HttpRequest) -> HttpResponse:
+        """Ask for the reason and the end of a pause, and begin it; for a paused queue, change them."""
+        self.check_permission(request)
+        form = PauseForm(request.POST if request.method == "POST" else None, initial=self.present(request))
+        if form.is_valid():
+            return self.begin(request, **form.cleaned_data)
+        return TemplateResponse(
+            request,
+            "admin/vtqueue/queuestate/pause.html",
+            {
+                **self.admin_site.each_context(request),
+                "title": gettext("Pause a queue"),
+                "opts": self.opts,
+                "form": form,
+                "media": self.media + form.media,
+            },
+        )
+
+    def present(self, request: HttpRequest) -> dict[str, Any]:
+        """Return what the form begins with: the pause of the queue in question, if there is one."""
+        name = request.GET.get("queue_name", "")
+        state = pauses.paused(database_of(backend_options()), clock.now()).get(name)
+        return {"queue_name": name} | ({"reason": state.reason, "until": state.paused_until} if state else {})
+
+    def begin(self, request: HttpRequest, queue_name: str, reason: str, until: Any) -> HttpResponse:
+        database = database_of(backend_options())
+        with transaction.atomic(using=database):
+            pauses.pause(queue_name, reason=reason, until=until, by=request.user.get_username(), using=database)
+            self.log_change(request, QueueState(queue_name=queue_name), pause_note(reason, until))
+        self.message_user(request, gettext("The queue “%s” is paused.") % queue_name, messages.SUCCESS)
+        return self.back()
+
+    def resume(self, request: HttpRequest) -> HttpResponse:
+        """End a pause."""
+        self.check_permission(request)
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        queue_name, database = request.POST.get("queue_name", ""), database_of(backend_options())
+        with transaction.atomic(using=database):
+            resumed = self.resumed(queue_name, database)
+            if resumed:
+                self.log_change(request, QueueState(queue_name=queue_name), gettext("Resumed."))
+        if resumed:
+            self.message_user(request, gettext("The queue “%s” goes on.") % queue_name, messages.SUCCESS)
+        else:
+            self.message_user(request, gettext("The queue “%s” was not paused any more.") % queue_name, messages.INFO)
+        return self.back()
+
+    def resumed(self, queue_name: str, database: str) -> bool:
+        try:
+            return pauses.resume(queue_name, using=database)
+        except ValueError as error:
+            raise BadRequest(str(error)) from None
+
+    def back(self) -> HttpResponse:
+        return redirect(reverse("admin:app_list", args=[self.opts.app_label], current_app=self.admin_site.name))
+
+
+def pause_note(reason: str, until: Any) -> str:
+    """Return what the admin's log says of a pause."""
+    values = {"reason": reason, "until": until and time_of(until)}
+    if reason and until:
+        return gettext("Paused until %(until)s: %(reason)s") % values
+    if until:
+        return gettext("Paused until %(until)s.") % values
+    return gettext("Paused: %(reason)s") % values if reason else gettext("Paused.")

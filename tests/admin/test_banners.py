@@ -1,0 +1,90 @@
+"""The banners on the first page of the app in the admin: what is wrong, or was stopped on purpose."""
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from django_vtqueue.models import QueueState
+
+from .rows import ago, banners, job, row_of, worker
+
+pytestmark = pytest.mark.django_db
+
+EVIL = "<script>alert('x')</script>"
+
+
+def test_a_queue_that_nobody_serves(admin_client: Client) -> None:
+    """Due jobs that no live worker takes are a banner with the command that helps, and stand out in the table."""
+    job("emails"), job("default"), job("later", 60), job("raw", task_path="")
+    worker(queues="default,a"), worker(4712, silent=40, queues="emails")
+    said = "Jobs are due in a queue that no live worker serves: emails. Start a worker: "
+    assert f"{said}python manage.py vtworker --queues emails" in banners(admin_client)
+    assert row_of(admin_client, "queue-emails").startswith("emails no worker 1")
+    for name in ("default", "later", "raw"):
+        assert "no worker" not in row_of(admin_client, f"queue-{name}")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "python manage.py vtworker Workers"),
+        ({"handler": "shop.jobs.on_sensor"}, "serves: raw. Start a worker: python manage.py vtworker"),
+    ],
+)
+def test_without_any_worker(admin_client: Client, settings: Any, options: Any, said: str) -> None:
+    """If no worker lives, any will do; raw payloads wait for a worker only where the queue has a handler."""
+    entry = settings.TASKS["default"]
+    settings.TASKS = {"default": {**entry, "OPTIONS": {"queue_options": {"raw": options}}}}
+    job("raw", task_path="")
+    if not options:
+        job("emails"), job("it's")
+        said = "serves: emails, it&#x27;s. Start a worker: python manage.py vtworker"
+    assert said in banners(admin_client)
+
+
+def test_many_queues_that_nobody_serves(admin_client: Client) -> None:
+    """A banner stays a sentence, however many queues it is about; the command has them all."""
+    for number in range(7):
+        job(f"q{number}")
+    worker(queues="other")
+    assert "serves: q0, q1, q2, q3, q4 and 2 more. Start" in banners(admin_client)
+    assert "vtworker --queues q0,q1,q2,q3,q4,q5,q6" in banners(admin_client)
+
+
+def test_a_quiet_worker_serves_nothing(admin_client: Client) -> None:
+    """A worker that was asked to be quiet takes nothing, and the banner says whom to ask."""
+    job(), worker(asked_to="quiet")
+    assert "no live worker serves: default. Asked to claim nothing: web1:4711." in banners(admin_client)
+
+
+def test_nothing_is_wrong_with_a_paused_queue(admin_client: Client) -> None:
+    """Nobody should take jobs of a paused queue: the banner says who paused it, why, and until when, and ends it."""
+    job("emails")
+    values = {"paused_by": "anna", "reason": f"SMTP is down {EVIL}", "paused_until": ago(-3600)}
+    QueueState.objects.create(queue_name="emails", paused_at=ago(60), **values)
+    QueueState.objects.create(queue_name="over", paused_at=ago(60), paused_until=ago(1))
+    said = banners(admin_client)
+    assert re.match(
+        r"“emails” has been paused by anna since \S+\. Reason: “SMTP is down &lt;s.*It goes on by .* Resume", said
+    )
+    assert "no live worker" not in said
+    assert "over" not in said
+    assert row_of(admin_client, "queue-emails").startswith("emails paused 1")
+
+
+def test_a_silent_worker(admin_client: Client) -> None:
+    """A worker that was not heard of for too long is a banner; one that is heard of is none."""
+    worker(), worker(4712, silent=31)
+    assert re.match(r"A worker has fallen silent: web1:4712 since \S+\. What is held there", banners(admin_client))
+
+
+def test_banners_do_not_talk_all_the_time(admin_client: Client) -> None:
+    """What a screen reader says when it changes does not change as long as nothing happens."""
+    job("emails", -3), worker(4712, silent=31)
+    QueueState.objects.create(queue_name="paused", paused_at=ago(60))
+    first = banners(admin_client)
+    assert first
+    job("emails")
+    assert banners(admin_client) == first
