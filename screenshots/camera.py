@@ -61,14 +61,12 @@ class Camera:
         self.picture(folder / "jobs.png", f"{self.url}job/?state=running")
         self.picture(folder / "groups.png", found["vtqueue_deadletter_groups"].url)
         self.picture(folder / "requeue.png", found["vtqueue_deadletter_requeue?"].url)
-        self.picture(folder / "letter.png", found["vtqueue_deadletter_change"].url, click="summary >> nth=-1")
+        self.picture(folder / "letter.png", found["vtqueue_deadletter_change"].url)
 
-    def picture(self, path: Path, url: str, look: Look = "light", click: str = "") -> None:
-        """Take a picture of what fits into the window; ``click``: on this first."""
+    def picture(self, path: Path, url: str, look: Look = "light") -> None:
+        """Take a picture of what fits into the window."""
         self.look(look)
         self.page.goto(url)
-        if click:
-            self.page.locator(click).click()
         self.page.screenshot(path=path)
 
     def look(self, look: Look) -> None:
