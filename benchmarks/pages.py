@@ -12,6 +12,7 @@ from html import unescape
 from statistics import median
 from typing import Any
 from urllib.parse import urlencode, urljoin
+from uuid import UUID
 
 os.environ["VTQUEUE_BENCH_ADMIN"] = "1"  # read with the settings
 
@@ -85,7 +86,7 @@ def pages(client: Client, steps: int) -> Iterator[tuple[str, str]]:
     yield "enqueueing a job", f"{HERE}job/enqueue/"
     yield from lists(client, "dead letters", f"{HERE}deadletter/", LETTER_LISTS, [died_at, letter_id], steps)
     yield "dead letter", f"{HERE}deadletter/{letter_id}/change/"
-    yield "editing a dead letter", f"{HERE}deadletter/{letter_id}/edit/"
+    yield "editing a dead letter", f"{HERE}deadletter/{UUID(letter_id)}/edit/"
     yield "groups", f"{HERE}deadletter/groups/"
     yield "groups, a queue", f"{HERE}deadletter/groups/?queue_name=queue-7"
     yield "groups, a task", f"{HERE}deadletter/groups/?task_path=shop.tasks.task_7"
