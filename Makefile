@@ -43,7 +43,7 @@ messages: .venv/.installed
 
 # The pictures of the admin in the documentation; needs chromium.
 screenshots: .venv/.installed
-	$(BIN)/python -m screenshots
+	$(BIN)/python -m docs.screenshots
 
 wheel: .venv/.installed
 	rm -rf dist

@@ -12,6 +12,7 @@ from html import unescape
 from statistics import median
 from typing import Any
 from urllib.parse import urlencode, urljoin
+from uuid import UUID
 
 os.environ["VTQUEUE_BENCH_ADMIN"] = "1"  # read with the settings
 
@@ -52,7 +53,7 @@ def main() -> None:
 
 
 class Page:
-    """A page that was asked for once, and then some times more. Milliseconds."""
+    """A page that was asked for once, and then some times more, in milliseconds; an export up to its first slice."""
 
     def __init__(self, client: Client, path: str) -> None:
         self.client, self.path = client, path
@@ -64,7 +65,7 @@ class Page:
     def timed(self) -> float:
         began = time.perf_counter()
         response = self.client.get(self.path)
-        size = sum(map(len, response)) if response.streaming else len(response.content)
+        size = len(next(iter(response))) if response.streaming else len(response.content)
         if response.status_code != 200 or not size:
             raise RuntimeError(f"{self.path} was answered with {response.status_code}.")
         return (time.perf_counter() - began) * 1000
@@ -82,8 +83,17 @@ def pages(client: Client, steps: int) -> Iterator[tuple[str, str]]:
     [(died_at,)] = rows("SELECT died_at FROM vtqueue_deadletter WHERE id = ?", letter_id)
     yield from lists(client, "jobs", f"{HERE}job/", JOB_LISTS, [job_id], steps)
     yield "job", f"{HERE}job/{job_id}/change/"
+    yield "enqueueing a job", f"{HERE}job/enqueue/"
     yield from lists(client, "dead letters", f"{HERE}deadletter/", LETTER_LISTS, [died_at, letter_id], steps)
     yield "dead letter", f"{HERE}deadletter/{letter_id}/change/"
+    yield "editing a dead letter", f"{HERE}deadletter/{UUID(letter_id)}/edit/"
+    yield "groups", f"{HERE}deadletter/groups/"
+    yield "groups, a queue", f"{HERE}deadletter/groups/?queue_name=queue-7"
+    yield "groups, a task", f"{HERE}deadletter/groups/?task_path=shop.tasks.task_7"
+    for what in ("requeue", "discard", "export"):
+        yield f"{what}: all", f"{HERE}deadletter/{what}/"
+        yield f"{what}: a queue", f"{HERE}deadletter/{what}/?queue_name=queue-7"
+    yield "requeues", f"{HERE}requeue/"
 
 
 JOB_LISTS = {
@@ -111,7 +121,7 @@ LETTER_LISTS = {
     "a task": {"task_path": "shop.tasks.task_7"},
     "an exception": {"exception_class": "shop.errors.Error3"},
     "a fingerprint": {"fingerprint": "0" * 31 + "7"},
-    "the last hour": {"time": "hour"},
+    "the last hour": {"died": "1h"},
     "an unknown queue": {"queue_name": "nowhere"},
     "a queue's task": {"queue_name": "queue-7", "task_path": "shop.tasks.task_1"},
     "search: message": {"q": "was refused"},

@@ -28,7 +28,7 @@ class Entry(models.Model):
     max_attempts = models.PositiveIntegerField(_("max. attempts"), help_text=_("0: unlimited"))
     worker_id = models.CharField(_("worker"), max_length=255, blank=True, default="")
     lease_us = models.BigIntegerField(_("visibility timeout (µs)"))
-    unique_key = models.CharField(max_length=255, null=True, blank=True)
+    unique_key = models.CharField(_("unique key"), max_length=255, null=True, blank=True)
     enqueued_at = InstantField(_("enqueued"))
     started_at = InstantField(_("last started"), null=True, blank=True)
     expires_at = InstantField(_("kept until"), null=True, blank=True)

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from django.utils import timezone
+from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
 from . import clock
@@ -27,11 +28,17 @@ def whole(value: datetime) -> str:
     return f"{value:%Y-%m-%d %H:%M:%S}"
 
 
+def grouped(number: int) -> str:
+    """Return a whole number for people: 10,000, or as their language groups its digits."""
+    return number_format(number, force_grouping=True)
+
+
 def duration(microseconds: int) -> str:
     """Return a duration for people: 41 ms, 3.2 s, 42 s, 2.5 min, 20 h, 3 d."""
     seconds = microseconds / clock.SECOND
     for unit, text in ((86400, _("%s d")), (3600, _("%s h")), (60, _("%s min")), (1, _("%s s"))):
         if seconds >= unit:
             value = seconds / unit
-            return text % (f"{value:.1f}".removesuffix(".0") if value < 10 else int(value))
+            digits = f"{value:.1f}".removesuffix(".0") if value < 10 else str(int(value))
+            return text % number_format(digits)
     return _("%s ms") % int(seconds * 1000)

@@ -14,6 +14,7 @@ from ..conf import configured
 from ..engines import backend_options, database_of, engine_for
 from ..ids import shown_worker
 from ..models import WorkerProcess
+from ..shown import grouped
 from ..tasks import loaded_tasks
 
 CHOICES = 100  # of one filter
@@ -136,5 +137,5 @@ class StateFilter(Filter):
         for (word, label), choice in zip(self.lookup_choices, others, strict=True):
             rows, more = changelist.counts.get(word, (0, True))
             if rows or not more:
-                choice["display"] = f"{label} ({rows:,}{'+' if more else ''})"
+                choice["display"] = f"{label} ({grouped(rows)}{'+' if more else ''})"
             yield choice

@@ -15,7 +15,7 @@ from .. import clock
 from ..engines import Engine, backend_options, engine_for
 from ..ids import instant_of, parse_id
 from ..listing import Count, Found, Key, Sought, in_json
-from ..shown import time_of
+from ..shown import grouped, time_of
 from . import display
 from .base import LeanChangeList
 from .filters import Filter
@@ -134,7 +134,7 @@ class KeyedList(LeanChangeList):
         """How far the page has looked, if there is more behind it that it did not look at."""
         if not self.looked_to:
             return ""
-        number, instant = f"{self.size:,}", self.time_of_key(self.looked_to)
+        number, instant = grouped(self.size), self.time_of_key(self.looked_to)
         if instant is None:
             return str(self.looked % {"number": number})
         return str(self.looked_back % {"number": number, "time": time_of(clock.from_instant(instant))})

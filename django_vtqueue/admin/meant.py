@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy
 
 from .. import clock
 from ..criteria import TEXTS, Criteria
-from ..shown import local, whole
+from ..shown import grouped, local, whole
 
 TIMES = {
     "1h": (3600, gettext_lazy("the last hour")),
@@ -77,4 +77,4 @@ def in_words(criteria: Criteria) -> list[tuple[str, str]]:
 
 def number(count: int, most: int) -> str:
     """Return a count that ends at ``most`` as people read it."""
-    return f"{count:,}+" if count >= most else f"{count:,}"
+    return f"{grouped(count)}+" if count >= most else grouped(count)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from django.utils.formats import number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -15,7 +14,7 @@ from .. import clock
 from ..engines import options_for
 from ..histograms import Percentiles
 from ..models import QueueState
-from ..shown import duration
+from ..shown import duration, grouped
 from ..situation import Backlog, Held
 from ..throughput import Flow
 from . import display
@@ -131,7 +130,7 @@ def number(value: int, most: int | None = None, *, more: bool = False, url: str 
     value = max(value, 0)  # what was subtracted from it was read a moment before
     if most is not None and value > most:
         value, more = most, True
-    text = number_format(value, force_grouping=True)
+    text = grouped(value)
     return Number(value, f"{text}+" if more else text, url)
 
 

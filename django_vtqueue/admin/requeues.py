@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from .. import clock, requeueing
 from ..criteria import MOST_COUNTED, Criteria
 from ..models import Requeue
+from ..shown import grouped
 from ..why import why
 from . import display, meant
 from .base import ReadOnlyAdmin
@@ -73,9 +74,9 @@ class RequeueAdmin(ReadOnlyAdmin):
     def progress(self, run: Requeue) -> SafeString:
         done = run.requeued + run.skipped
         text = _("%(requeued)s of %(matched)s requeued, %(skipped)s skipped") % {
-            "requeued": f"{run.requeued:,}",
+            "requeued": grouped(run.requeued),
             "matched": meant.number(run.matched, MOST_COUNTED),
-            "skipped": f"{run.skipped:,}",
+            "skipped": grouped(run.skipped),
         }
         return format_html(
             '<progress class="vtq-progress" max="{}" value="{}" aria-label="{}"></progress> {}',

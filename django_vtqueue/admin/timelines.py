@@ -31,6 +31,7 @@ OUTCOMES = {
     "timed out": gettext_lazy("timed out"),
     "cancelled": gettext_lazy("cancelled"),
     "requeued": gettext_lazy("requeued"),
+    "unreadable": gettext_lazy("unreadable"),
 }
 
 

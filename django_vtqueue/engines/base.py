@@ -4,16 +4,14 @@ Every instant is passed in; ``now()`` is the clock that all holders of leases in
 decides anything: which jobs are due, and what becomes of one, is said by the caller, or by the statement's WHERE.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 
 from ..counts import Counts
-from ..jobs import Due, HeldJob, Key, LetterGroup, NewJobs, Place, Progress, Scope, Settlement, StoredJob
-from ..listing import Count, Fits, Found, Sought
-from ..listing import Key as ListKey
-from ..situation import Backlog, Held, Running
+from ..jobs import Due, HeldJob, Key, NewJobs, Place, Progress, Scope, Settlement, StoredJob
+from .views import Views
 
 
 class Trouble(Enum):
@@ -26,7 +24,7 @@ class Trouble(Enum):
     GONE = "the database cannot be reached"
 
 
-class Engine(ABC):
+class Engine(Views):
     """The statements of the queue on one database alias.
 
     ``traced``: statements go through Django's cursor, so that query counting, logging and tracing see them. A
@@ -187,37 +185,6 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def letter_groups(
-        self,
-        *,
-        queue_name: str | None = None,
-        task_path: str | None = None,
-        exception_class: str | None = None,
-        since: int,
-        until: int,
-        limit: int,
-        count: int,
-    ) -> list[LetterGroup]:
-        """Return the groups of the dead letters that are meant, of the first ``limit`` groups of all.
-
-        No more than ``count`` letters of each are counted.
-        """
-
-    @abstractmethod
-    def letter_deaths(
-        self, groups: Sequence[LetterGroup], slots: int, *, queue_name: str | None, since: int, until: int
-    ) -> list[list[int]]:
-        """Return, for each group, how many of its letters died in each of ``slots`` equal parts of a time."""
-
-    @abstractmethod
-    def letter_tracebacks(self, letter_ids: Sequence[str]) -> dict[str, str]:
-        """Return the traceback of each letter's last attempt, as far as there is one."""
-
-    @abstractmethod
-    def letter_queues(self, limit: int) -> list[str]:
-        """Return the names of up to ``limit`` queues that have dead letters."""
-
-    @abstractmethod
     def purge(self, queue_name: str, now: int) -> int:
         """Delete the jobs of a queue that nobody holds; return how many."""
 
@@ -236,20 +203,10 @@ class Engine(ABC):
         """Store what a worker has counted, by minute and queue, in the place of what it stored of them before."""
 
     @abstractmethod
-    def counts(self, first: int, last: int) -> list[tuple[int, str, int, int, int, str, str]]:
-        """Return what workers stored of the minutes from ``first`` to ``last``: the minute, the queue, the numbers of
-        Counts, and its histograms as they were stored; without rows whose numbers somebody damaged.
-        """
-
-    @abstractmethod
     def prune_counts(self, before: int, limit: int) -> int:
         """Delete counts of minutes before an instant, the oldest first: ``limit`` of them, and what else there is of
         the last of these minutes; return how many.
         """
-
-    @abstractmethod
-    def arrivals(self, since: int, until: int, limit: int) -> dict[str, int]:
-        """Return how many jobs and dead letters of each queue have an id made in that time; look at ``limit`` only."""
 
     @abstractmethod
     def stamped_ahead(self, place: Place, now: int, limit: int) -> tuple[list[int], Place | None]:
@@ -270,79 +227,6 @@ class Engine(ABC):
     @abstractmethod
     def backlog(self, scopes: Iterable[Scope], now: int) -> int:
         """Return how many jobs in these scopes are due; those of a paused queue are not counted."""
-
-    @abstractmethod
-    def queue_names(self) -> list[str]:
-        """Return the names of the queues that have unfinished jobs, sorted; no walk over the jobs."""
-
-    @abstractmethod
-    def sizes(self, limit: int, most: int) -> dict[str, int]:
-        """Return the first ``limit`` queues with unfinished jobs, and how many of them, counted up to ``most``."""
-
-    @abstractmethod
-    def letters(self, limit: int, most: int) -> dict[str, int]:
-        """Return the first ``limit`` queues with dead letters, and how many of them, counted up to ``most``."""
-
-    @abstractmethod
-    def backlogs(self, queue_names: Sequence[str], now: int, most: int) -> list[Backlog]:
-        """Return what lies in these queues before and after now, each number counted up to ``most``."""
-
-    @abstractmethod
-    def held(self, most: int, now: int) -> list[Held]:
-        """Return how many jobs each worker holds of each queue; no more than ``most`` rows are looked at."""
-
-    @abstractmethod
-    def running(self, worker_ids: Sequence[str], each: int) -> list[Running]:
-        """Return up to ``each`` of the jobs that each of these workers has begun."""
-
-    @abstractmethod
-    def active(self, first: int, last: int, limit: int) -> dict[str, int]:
-        """Return the queues that did something in the minutes from ``first`` to ``last``, and in how many of them.
-
-        No more than ``limit`` minutes of queues are looked at, the latest first.
-        """
-
-    @abstractmethod
-    def flow(self, queue_names: Sequence[str], first: int, last: int) -> list[tuple[str, int, int, int, int]]:
-        """Return what these queues did in the minutes from ``first`` to ``last``: the queue, the minute, how many
-        attempts succeeded, failed, and were the last. Where nothing was done there is no row.
-        """
-
-    @abstractmethod
-    def times(self, queue_names: Sequence[str], first: int, last: int, each: int) -> list[tuple[str, str, str]]:
-        """Return the latest histograms of these minutes as they are stored, up to ``each`` of a queue: the queue, how
-        long attempts ran, and how long they had waited.
-        """
-
-    @abstractmethod
-    def list_jobs(
-        self, sought: Sought, after: ListKey | None, size: int, limit: int, now: int, fits: Fits
-    ) -> list[Found]:
-        """Look at the next ``size`` jobs behind a key (None: the first ones); return up to ``limit`` that are sought.
-
-        The newest come first; what waits is in the order of the claim, what is held in that of its holders. If all of
-        ``size`` were looked at, the last of them is the last one found, without an id. ``fits`` is asked of those in
-        which only the payload has the text that is sought.
-        """
-
-    @abstractmethod
-    def count_jobs(self, sought: Sought, size: int, now: int) -> dict[str, Count]:
-        """Return how many jobs have each word of states.WORDS, for which up to ``size`` are looked at.
-
-        The word and the text that are sought count for nothing.
-        """
-
-    @abstractmethod
-    def list_letters(self, sought: Sought, after: ListKey | None, size: int, limit: int, fits: Fits) -> list[Found]:
-        """Look at the next ``size`` dead letters, the newest death first; see list_jobs."""
-
-    @abstractmethod
-    def ids_ending(self, table: str, digits: str, size: int, limit: int) -> list[str]:
-        """Return the newest ids that end with ``digits``, out of ``size``."""
-
-    @abstractmethod
-    def names(self, table: str, column: str, limit: int) -> list[str]:
-        """Return the first distinct values of a column that has an index: of all dead letters, of unfinished jobs."""
 
     @abstractmethod
     def changed(self) -> bool:

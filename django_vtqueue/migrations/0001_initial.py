@@ -166,7 +166,10 @@ class Migration(migrations.Migration):
                 ("max_attempts", models.PositiveIntegerField(help_text="0: unlimited", verbose_name="max. attempts")),
                 ("worker_id", models.CharField(blank=True, default="", max_length=255, verbose_name="worker")),
                 ("lease_us", models.BigIntegerField(verbose_name="visibility timeout (µs)")),
-                ("unique_key", models.CharField(blank=True, max_length=255, null=True)),
+                (
+                    "unique_key",
+                    models.CharField(blank=True, max_length=255, null=True, verbose_name="unique key"),
+                ),
                 ("enqueued_at", django_vtqueue.fields.InstantField(verbose_name="enqueued")),
                 ("started_at", django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="last started")),
                 ("expires_at", django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="kept until")),
@@ -266,7 +269,10 @@ class Migration(migrations.Migration):
                 ("max_attempts", models.PositiveIntegerField(help_text="0: unlimited", verbose_name="max. attempts")),
                 ("worker_id", models.CharField(blank=True, default="", max_length=255, verbose_name="worker")),
                 ("lease_us", models.BigIntegerField(verbose_name="visibility timeout (µs)")),
-                ("unique_key", models.CharField(blank=True, max_length=255, null=True)),
+                (
+                    "unique_key",
+                    models.CharField(blank=True, max_length=255, null=True, verbose_name="unique key"),
+                ),
                 ("enqueued_at", django_vtqueue.fields.InstantField(verbose_name="enqueued")),
                 ("started_at", django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="last started")),
                 ("expires_at", django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="kept until")),

@@ -19,6 +19,7 @@ SETTINGS = "tests.browser.settings"
 ADDRESS = re.compile(r"development server at (http://[\d.:]+)/")
 PASSWORD = "correct horse battery staple"
 VIEW_ONLY = "view_"  # the permissions whose names begin so
+LEFT = "net::ERR_ABORTED"  # somebody has left the page before all of it was there
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 375, "height": 700}
 
 
@@ -107,7 +108,9 @@ class Visitors:
         context.on("console", lambda line: line.type in ("error", "warning") and note(f"console: {line.text}"))
         context.on("weberror", lambda error: note(f"exception: {error.error}"))
         context.on("response", lambda answer: answer.status >= 400 and note(f"{answer.status}: {answer.url}"))
-        context.on("requestfailed", lambda request: note(f"{request.failure}: {request.url}"))
+        context.on(
+            "requestfailed", lambda request: request.failure != LEFT and note(f"{request.failure}: {request.url}")
+        )
 
         def dismiss(dialog: Any) -> None:
             note(f"dialog: {dialog.message}")

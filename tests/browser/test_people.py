@@ -8,6 +8,7 @@ from playwright.sync_api import Locator, Page, expect
 from ..conftest import ALIAS
 from ..processes.conftest import Start
 from ..processes.database import Database
+from ..processes.running import PATIENCE
 from ..waiting import wait_until
 from .conftest import Visit
 from .forms import Post, posts
@@ -32,18 +33,19 @@ def test_from_a_failure_to_its_end(
     """What broke is found, read and understood, sent round again, and seen to end well, by clicks alone."""
     with visit() as page:
         page.goto(site.url)
-        page.get_by_role("link", name="Dead letters", exact=True).click()
+        page.get_by_role("row").filter(has_text="default").get_by_role("link", name="3", exact=True).click()
         expect(page.locator("#result_list tbody tr")).to_have_count(3)
         page.locator("#result_list th a").first.click()
         page.get_by_text("Traceback", exact=True).click()
         expect(page.get_by_text("in send_receipt")).to_be_visible()
         page.go_back()
+        page.locator("#content").get_by_role("link", name="Groups").click()
         (tmp_path / "mail").touch()
-        page.locator("#action-toggle").check()
-        page.locator("select[name=action]").select_option("requeue")
-        page.locator("#changelist-form button[name=index]").click()
-        expect(page.get_by_text("3 dead letters are jobs again.")).to_be_visible()
-        wait_until(lambda: database.succeeded(*broken))
+        page.get_by_role("link", name="Requeue group").click()
+        expect(page.get_by_text("3 dead letters will be requeued.")).to_be_visible()
+        page.get_by_label("One first").check()
+        page.get_by_role("button", name="Requeue").click()
+        wait_until(lambda: database.succeeded(*broken), PATIENCE)
         page.goto(f"{site.url}job/{broken[0]}/change/")
         expect(page.get_by_text("receipt 1 sent")).to_be_visible()
 

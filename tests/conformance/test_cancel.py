@@ -161,7 +161,7 @@ def test_a_requeued_job_starts_afresh(bench: Bench, time: FakeClock) -> None:
     for again in bench.claim(now=time.instant / SECOND, queues=None):
         assert not lost(bench, failure(again, now=time.instant / SECOND))
         assert bench.found(again.id).state == "READY"
-    assert bench.outcomes(waiting) == ["cancelled", "failed"]
+    assert bench.outcomes(waiting) == ["cancelled", "requeued", "failed"]
 
 
 def test_many_are_cancelled_a_few_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

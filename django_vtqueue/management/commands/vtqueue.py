@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, no_translations
 
 from ...schema import mismatch
 from ..backends import add_backend, backend_of
@@ -26,6 +26,7 @@ class Command(BaseCommand):
             add_backend(own)
             subcommand.add_arguments(own)
 
+    @no_translations  # of the sentences that the admin shows too: the rest of what is written here has none
     def handle(self, **options: Any) -> None:
         backend = backend_of(options["backend"])
         if problem := mismatch(backend.database):

@@ -10,9 +10,7 @@ from django_vtqueue.engines import sqlite_walks as lists
 from django_vtqueue.engines.sqlite_lists import EARLIEST
 
 from ..fake_clock import at
-from ..test_plans import full, plan, table, work
-
-__all__ = ["full", "table"]
+from .database import plan, work
 
 SLICE = 500
 VALUES: dict[str, Any] = {

@@ -12,7 +12,7 @@ from tests.browser.pages import every_page
 
 from .day import PASSWORD
 
-WIDE, PHONE = (1280, 800), (390, 844)
+WIDE, PHONE = (1280, 1020), (390, 844)
 Look = Literal["light", "dark", "phone"]
 LOOKS: tuple[Look, ...] = ("light", "dark", "phone")
 
@@ -50,6 +50,24 @@ class Camera:
                 self.page.goto(found.url)
                 name = kind.removeprefix("vtqueue_").replace("?", "-filtered")
                 self.page.screenshot(path=folder / f"{name}.{look}.png", full_page=True)
+
+    def take(self, folder: Path) -> None:
+        """Take the pictures of the documentation."""
+        folder.mkdir(parents=True, exist_ok=True)
+        found = every_page(self.page, self.url)
+        self.picture(folder / "overview.png", self.url)
+        self.picture(folder / "overview-dark.png", self.url, "dark")
+        self.picture(folder / "overview-phone.png", self.url, "phone")
+        self.picture(folder / "jobs.png", f"{self.url}job/?state=running")
+        self.picture(folder / "groups.png", found["vtqueue_deadletter_groups"].url)
+        self.picture(folder / "requeue.png", found["vtqueue_deadletter_requeue?"].url)
+        self.picture(folder / "letter.png", found["vtqueue_deadletter_change"].url)
+
+    def picture(self, path: Path, url: str, look: Look = "light") -> None:
+        """Take a picture of what fits into the window."""
+        self.look(look)
+        self.page.goto(url)
+        self.page.screenshot(path=path)
 
     def look(self, look: Look) -> None:
         width, height = PHONE if look == "phone" else WIDE

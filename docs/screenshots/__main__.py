@@ -9,7 +9,7 @@ from pathlib import Path
 import django
 
 HERE = Path(__file__).resolve().parent
-PICTURES = HERE.parent / "docs/admin"
+PICTURES = HERE.parent / "admin"
 
 
 def main() -> None:
@@ -17,8 +17,8 @@ def main() -> None:
     parser.add_argument("--every", type=Path, metavar="FOLDER", help="pictures of every page, to be looked at")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="vtq-") as folder:
-        os.environ |= {"SCREENSHOTS_FOLDER": folder, "DJANGO_SETTINGS_MODULE": "screenshots.settings"}
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent)])  # the app is called "shop"
+        os.environ |= {"SCREENSHOTS_FOLDER": folder, "DJANGO_SETTINGS_MODULE": "docs.screenshots.settings"}
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent.parent)])  # the app is called "shop"
         sys.path.insert(0, str(HERE))
         django.setup()
         from .camera import Camera

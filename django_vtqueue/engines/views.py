@@ -1,0 +1,127 @@
+"""What people are shown of the queue: numbers, lists and groups, each found by an index and only so far.
+
+None of it is needed to work the queue, so none of it may hold that up: a method looks at no more rows than it is told.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from ..jobs import LetterGroup
+from ..listing import Count, Fits, Found, Key, Sought
+from ..situation import Backlog, Held, Running
+
+
+class Views(ABC):
+    """The statements of pages and commands that only look."""
+
+    @abstractmethod
+    def queue_names(self) -> list[str]:
+        """Return the names of the queues that have unfinished jobs, sorted; no walk over the jobs."""
+
+    @abstractmethod
+    def sizes(self, limit: int, most: int) -> dict[str, int]:
+        """Return the first ``limit`` queues with unfinished jobs, and how many of them, counted up to ``most``."""
+
+    @abstractmethod
+    def backlogs(self, queue_names: Sequence[str], now: int, most: int) -> list[Backlog]:
+        """Return what lies in these queues before and after now, each number counted up to ``most``."""
+
+    @abstractmethod
+    def held(self, most: int, now: int) -> list[Held]:
+        """Return how many jobs each worker holds of each queue; no more than ``most`` rows are looked at."""
+
+    @abstractmethod
+    def running(self, worker_ids: Sequence[str], each: int) -> list[Running]:
+        """Return up to ``each`` of the jobs that each of these workers has begun."""
+
+    @abstractmethod
+    def active(self, first: int, last: int, limit: int) -> dict[str, int]:
+        """Return the queues that did something in the minutes from ``first`` to ``last``, and in how many of them.
+
+        No more than ``limit`` minutes of queues are looked at, the latest first.
+        """
+
+    @abstractmethod
+    def flow(self, queue_names: Sequence[str], first: int, last: int) -> list[tuple[str, int, int, int, int]]:
+        """Return what these queues did in the minutes from ``first`` to ``last``: the queue, the minute, how many
+        attempts succeeded, failed, and were the last. Where nothing was done there is no row.
+        """
+
+    @abstractmethod
+    def times(self, queue_names: Sequence[str], first: int, last: int, each: int) -> list[tuple[str, str, str]]:
+        """Return the latest histograms of these minutes as they are stored, up to ``each`` of a queue: the queue, how
+        long attempts ran, and how long they had waited.
+        """
+
+    @abstractmethod
+    def counts(self, first: int, last: int) -> list[tuple[int, str, int, int, int, str, str]]:
+        """Return what workers stored of the minutes from ``first`` to ``last``: the minute, the queue, the numbers of
+        Counts, and its histograms as they were stored; without rows whose numbers somebody damaged.
+        """
+
+    @abstractmethod
+    def arrivals(self, since: int, until: int, limit: int) -> dict[str, int]:
+        """Return how many jobs and dead letters of each queue have an id made in that time; look at ``limit`` only."""
+
+    @abstractmethod
+    def list_jobs(self, sought: Sought, after: Key | None, size: int, limit: int, now: int, fits: Fits) -> list[Found]:
+        """Look at the next ``size`` jobs behind a key (None: the first ones); return up to ``limit`` that are sought.
+
+        The newest come first; what waits is in the order of the claim, what is held in that of its holders. If all of
+        ``size`` were looked at, the last of them is the last one found, without an id. ``fits`` is asked of those in
+        which only the payload has the text that is sought.
+        """
+
+    @abstractmethod
+    def count_jobs(self, sought: Sought, size: int, now: int) -> dict[str, Count]:
+        """Return how many jobs have each word of states.WORDS, for which up to ``size`` are looked at.
+
+        The word and the text that are sought count for nothing.
+        """
+
+    @abstractmethod
+    def list_letters(self, sought: Sought, after: Key | None, size: int, limit: int, fits: Fits) -> list[Found]:
+        """Look at the next ``size`` dead letters, the newest death first; see list_jobs."""
+
+    @abstractmethod
+    def ids_ending(self, table: str, digits: str, size: int, limit: int) -> list[str]:
+        """Return the newest ids that end with ``digits``, out of ``size``."""
+
+    @abstractmethod
+    def names(self, table: str, column: str, limit: int) -> list[str]:
+        """Return the first distinct values of a column that has an index: of all dead letters, of unfinished jobs."""
+
+    @abstractmethod
+    def letters(self, limit: int, most: int) -> dict[str, int]:
+        """Return the first ``limit`` queues with dead letters, and how many of them, counted up to ``most``."""
+
+    @abstractmethod
+    def letter_queues(self, limit: int) -> list[str]:
+        """Return the names of up to ``limit`` queues that have dead letters."""
+
+    @abstractmethod
+    def letter_groups(
+        self,
+        *,
+        queue_name: str | None = None,
+        task_path: str | None = None,
+        exception_class: str | None = None,
+        since: int,
+        until: int,
+        limit: int,
+        count: int,
+    ) -> list[LetterGroup]:
+        """Return the groups of the dead letters that are meant, of the first ``limit`` groups of all.
+
+        No more than ``count`` letters of each are counted.
+        """
+
+    @abstractmethod
+    def letter_deaths(
+        self, groups: Sequence[LetterGroup], slots: int, *, queue_name: str | None, since: int, until: int
+    ) -> list[list[int]]:
+        """Return, for each group, how many of its letters died in each of ``slots`` equal parts of a time."""
+
+    @abstractmethod
+    def letter_tracebacks(self, letter_ids: Sequence[str]) -> dict[str, str]:
+        """Return the traceback of each letter's last attempt, as far as there is one."""

@@ -1,0 +1,115 @@
+"""What each statement of the queue on SQLite is given, and the indexes that it must use."""
+
+import json
+from typing import Any
+
+from django_vtqueue.engines import sqlite_counts as counts
+from django_vtqueue.engines import sqlite_due as due
+from django_vtqueue.engines import sqlite_letters as letters
+from django_vtqueue.engines import sqlite_pauses as pauses
+from django_vtqueue.engines import sqlite_situation as situation
+from django_vtqueue.engines import sqlite_sql as sql
+
+from ..fake_clock import at
+from .database import MANY
+
+HELD = json.dumps([["a" + "0" * 31, 1, "w0"], ["a" + "0" * 30 + "1", 1, "w1"]])
+IDS = json.dumps(["a" + "0" * 31, "a" + "0" * 30 + "1"])
+SETTLEMENTS = json.dumps([["a" + "0" * 31, 1, "w0", "READY", 1, 1, None, None, None, None]])
+BURIALS = json.dumps([["a" + "0" * 31, 1, "w0", 1, None, "[]", "E", "m", "f"]])
+NAMES = json.dumps(["q0", "q1"])
+CLAIM = {"raw": True, "now": at(0), "resumed_at": 0, "limit": 10}
+DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_expires"
+TABLES = {"vtqueue_job", "vtqueue_deadletter", "vtqueue_throughput"}
+KEY, ROWID = "sqlite_autoindex_vtqueue_job_1", "INTEGER PRIMARY KEY"
+MINUTES = "sqlite_autoindex_vtqueue_throughput_1"
+MEANT = {"queue_name": "q0", "since": at(-100), "until": at(0)}
+ANY = {"task_path": None, "exception_class": None}
+GROUP = "vtqueue_letter_group"
+PAUSES = {"vtqueue_queuestate", "sqlite_autoindex_vtqueue_queuestate_1"}  # a few rows: any way to them will do
+COUNTED = "sqlite_autoindex_vtqueue_throughput_1"
+LETTER, LETTER_EXPIRES = "sqlite_autoindex_vtqueue_deadletter_1", "vtqueue_letter_expires"
+
+STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
+    "claim, all queues": (due.DUE_ALL, CLAIM, [DUE]),
+    "claim, named queues": (due.DUE_NAMED, {**CLAIM, "names": NAMES}, [QUEUE, ROWID]),
+    "claim, many named queues": (due.DUE_LOOKED, {**CLAIM, "names": NAMES, "look": 100}, [DUE, ROWID]),
+    "claim, all but the paused": (due.DUE_UNPAUSED, CLAIM, [QUEUE, ROWID]),
+    "earliest, all queues": (due.EARLIEST_ALL, {"raw": True}, [DUE]),
+    "earliest, named queues": (due.EARLIEST_NAMED, {"raw": True, "names": NAMES}, [QUEUE]),
+    "earliest, many named queues": (due.EARLIEST_LOOKED, {"raw": True, "names": NAMES, "look": 10}, [DUE]),
+    "earliest, all but the paused": (due.EARLIEST_UNPAUSED, {"raw": True}, [QUEUE]),
+    "backlog, all queues": (due.BACKLOG_ALL, {"raw": True, "now": at(0)}, [DUE]),
+    "backlog, named queues": (due.BACKLOG_NAMED, {"raw": True, "now": at(0), "names": NAMES}, [QUEUE]),
+    "backlog, all but the paused": (due.BACKLOG_UNPAUSED, {"raw": True, "now": at(0)}, [QUEUE]),
+    "names of queues": (pauses.QUEUE_NAMES, {}, [QUEUE]),
+    "lease": (
+        sql.LEASE,
+        {"rowids": f"[{MANY + 1}, {MANY + 2}]", "worker_id": "w", "now": at(0), "lease_us": None, "attempts": 1},
+        [ROWID],
+    ),
+    "read": (sql.READ, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
+    "begin": (sql.BEGIN, {"held": HELD, "now": at(0)}, [KEY]),
+    "renew": (sql.RENEW, {"held": HELD, "now": at(0)}, [KEY]),
+    "not held": (sql.NOT_HELD, {"held": HELD}, [KEY]),
+    "extend": (sql.EXTEND, {"id": "a" + "0" * 31, "claims": 1, "worker_id": "w", "now": 1, "lease_us": 1}, [KEY]),
+    "settle": (sql.SETTLE, {"settlements": SETTLEMENTS, "result": None}, [KEY]),
+    "not settled": (sql.NOT_SETTLED, {"settlements": SETTLEMENTS, "result": None}, [KEY]),
+    "remove expired": (sql.REMOVE_EXPIRED, {"ids": IDS}, [KEY]),
+    "bury": (sql.BURY, {"settlements": BURIALS}, [KEY]),
+    "remove buried": (sql.REMOVE_BURIED, {"settlements": BURIALS}, [KEY, ROWID]),
+    "not buried": (sql.NOT_BURIED, {"settlements": BURIALS}, [LETTER]),
+    "bury waiting": (sql.BURY_WAITING, {"settlements": BURIALS}, [KEY]),
+    "remove waiting": (sql.REMOVE_WAITING, {"settlements": BURIALS}, [KEY, ROWID]),
+    "ask": (sql.ASK, {"ids": IDS, "now": at(0), "by": "anna"}, [KEY]),
+    "asked now": (sql.ASKED_NOW, {"ids": IDS, "now": at(0)}, [KEY]),
+    "asked": (sql.ASKED, {"held": HELD}, [KEY]),
+    "note progress": (sql.NOTE_PROGRESS, {"said": HELD}, [KEY]),
+    "find": (sql.FIND, {"id": "a" + "0" * 31}, [KEY, LETTER]),
+    "held by": (sql.HELD_BY, {"worker_id": "w1"}, [WORKER]),
+    "requeue": (
+        sql.REQUEUE,
+        {"ids": IDS, "now": at(0), "entry": "{}", "queue_name": None, "priority": None},
+        [LETTER],
+    ),
+    "requeued": (sql.REQUEUED, {"ids": IDS}, [LETTER, KEY]),
+    "remove requeued": (sql.REMOVE_REQUEUED, {"ids": IDS}, [LETTER, KEY]),
+    "purge": (sql.PURGE, {"queue_name": "q0", "now": at(0), "limit": 100}, [QUEUE, ROWID]),
+    "prunable": (sql.PRUNABLE, {"now": at(0)}, [EXPIRES, LETTER_EXPIRES]),
+    "prune jobs": (sql.PRUNE_JOBS, {"now": at(0), "limit": 100}, [EXPIRES, ROWID]),
+    "prune letters": (sql.PRUNE_LETTERS, {"now": at(0), "limit": 100}, [LETTER_EXPIRES, ROWID]),
+    "tally": (
+        counts.TALLY,
+        {"worker_id": "w0", "rows": json.dumps([[at(0), "q0", 1, 0, 0, {}, {}]])},
+        [],
+    ),
+    "counts": (counts.COUNTS, {"first": at(-300), "last": at(0)}, [COUNTED]),
+    "prune counts": (counts.PRUNE_COUNTS, {"before": at(-(10**6)), "limit": 100}, [COUNTED]),
+    "arrivals": (counts.ARRIVALS, {"first": "b" * 32, "last": "c" * 32, "limit": 100}, [KEY, LETTER]),
+    "ahead": (
+        sql.STAMPED_AHEAD,
+        {"raw": True, "priority": 0, "visible_at": at(10_000), "rowid": MANY + 9, "now": at(0), "limit": 10},
+        [DUE],
+    ),
+    "level below": (sql.LEVEL_BELOW, {"raw": True, "priority": 2}, [DUE]),
+    "set right": (sql.SET_RIGHT, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),
+    "count": (sql.COUNT, {"queue_name": "q0"}, [QUEUE]),
+    "overview, sizes": (situation.QUEUES, {"limit": 100, "most": 100}, [QUEUE]),
+    "overview, letters": (situation.LETTERS, {"limit": 100, "most": 100}, ["vtqueue_letter_queue"]),
+    "overview, backlogs": (situation.BACKLOGS, {"names": NAMES, "now": at(0), "most": 10}, [QUEUE]),
+    "overview, held": (situation.HELD, {"most": 10, "now": at(0)}, [WORKER]),
+    "overview, active": (situation.ACTIVE, {"first": at(0), "last": at(600), "limit": 100}, [MINUTES]),
+    "overview, flow": (situation.FLOW, {"names": NAMES, "first": at(0), "last": at(600)}, [MINUTES]),
+    "overview, times": (
+        situation.TIMES,
+        {"names": NAMES, "first": at(0), "last": at(600), "each": 10},
+        [MINUTES],
+    ),
+    "overview, running": (situation.RUNNING, {"workers": '["w0"]', "each": 10}, [WORKER, ROWID]),
+    "groups": (letters.LETTER_GROUPS, {**MEANT, "limit": 9, "count": 9, **ANY}, [GROUP, ROWID]),
+    "deaths": (letters.LETTER_DEATHS, {**MEANT, "width": 9, "groups": '[["f", "t"]]'}, [GROUP]),
+    "tracebacks": (letters.LETTER_TRACEBACKS, {"ids": IDS}, [LETTER]),
+    "queues of letters": (letters.LETTER_QUEUES, {"limit": 9}, ["vtqueue_letter_queue"]),
+}
+
+CLAIMS = [name for name in STATEMENTS if name.startswith("claim")]

@@ -1,0 +1,123 @@
+"""The statements that find what is due: they seek, sort nothing, and look at no more rows than they return."""
+
+import json
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ..fake_clock import at
+from .database import FILL, LEVELS, MANY, filled, plan, undone, work
+from .statements import CLAIMS, STATEMENTS
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_claim_seeks_each_priority_and_reads_from_the_earliest_on(table: sqlite3.Connection, claim: str) -> None:
+    """Where it reads rows, that is equality on all columns of the index but the last, and a range of that: visible_at,
+    or the later ones of one instant.
+    """
+    statement, values, _ = STATEMENTS[claim]
+    reads = [step for step in plan(table, statement, values) if "visible_at" in step]
+    ranges = r"visible_at<\?|visible_at>\? AND visible_at<\?|visible_at=\? AND rowid>\?"
+    assert reads
+    assert [step for step in reads if not re.search(rf"<expr>=\? AND priority=\? AND ({ranges})\)", step)] == []
+
+
+def test_a_claim_of_named_queues_goes_on_where_it_was(table: sqlite3.Connection) -> None:
+    """The next row of a name is sought from the last one on: what was taken before it is not walked over again."""
+    statement, values, _ = STATEMENTS["claim, named queues"]
+    told = "\n".join(plan(table, statement, values))
+    assert "visible_at=? AND rowid>?)" in told
+    assert "visible_at>? AND visible_at<?)" in told
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_claim_sorts_nothing(table: sqlite3.Connection, claim: str) -> None:
+    """Its order comes from the loops and the index: whatever sorts, sorts everything that is due before the LIMIT."""
+    statement, values, _ = STATEMENTS[claim]
+    assert not [step for step in plan(table, statement, values) if "ORDER BY" in step]
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_claim_out_of_many_that_are_due_at_one_instant(table: sqlite3.Connection, claim: str) -> None:
+    """After one ``publish_many`` of 100,000 a claim takes its few from the front, without looking at the rest."""
+    statement, values, _ = STATEMENTS[claim]
+    with undone(table):
+        table.execute(FILL, filled("d", MANY, "READY", at(0)))
+        rows = json.loads(table.execute(statement, values).fetchone()[0])
+        taken = work(table, statement, values)
+    assert len(rows) == 10
+    assert {priority for _, priority, *_ in rows} == {LEVELS - 4}
+    assert taken < 100
+
+
+def pause(table: sqlite3.Connection, *names: str) -> None:
+    """Pause queues for good."""
+    table.executemany(
+        "INSERT INTO vtqueue_queuestate (queue_name, paused_at, paused_by, reason) VALUES (?, 1, '', '')",
+        [(name,) for name in names],
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in STATEMENTS if name.startswith(("claim", "earliest", "backlog"))])
+def test_what_is_due_of_a_paused_queue_is_not_walked_over(table: sqlite3.Connection, name: str) -> None:
+    """With 100,000 due jobs of the highest priority, which nobody may take, what is behind them is found as before."""
+    statement, values, _ = STATEMENTS[name]
+    with undone(table):
+        before = table.execute(statement, values).fetchone(), work(table, statement, values)
+        table.execute(FILL, filled("d", MANY, "READY", at(0), queues=1))
+        table.execute("UPDATE vtqueue_job SET queue_name = 'paused', priority = 100 WHERE id LIKE 'd%'")
+        pause(table, "paused")
+        [after], effort = table.execute(statement, values).fetchone(), work(table, statement, values)
+    if after in (None, float("-inf")):
+        assert name.endswith(", all queues") or "many" in name  # it leaves it to the statement that goes by names
+    else:
+        assert after == before[0][0]
+    assert effort < before[1] + 100
+
+
+@pytest.mark.parametrize(
+    ("claim", "most"),
+    [
+        ("claim, all queues", 3),
+        ("claim, named queues", 7),
+        ("claim, many named queues", 4),
+        ("claim, all but the paused", 7),
+    ],
+)
+def test_a_claim_from_a_thousand_queues(table: sqlite3.Connection, claim: str, most: int) -> None:
+    """So many hundred instructions for each row that it takes: to name the queues must not make that many times more.
+
+    A thousand names are looked at once, not as many times as there are jobs to take.
+    """
+    statement, values, _ = STATEMENTS[claim]
+    names = json.dumps([f"q{number}" for number in range(1000)])
+    with undone(table):
+        table.execute(FILL, filled("d", MANY, "READY", at(0), queues=1000))
+        values = {**values, "names": names, "limit": 400, "look": 3000}
+        rows = json.loads(table.execute(statement, values).fetchone()[0])
+        assert len(rows) == 400
+        assert work(table, statement, values) < most * 400
+
+
+def test_the_earliest_of_a_thousand_queues(table: sqlite3.Connection) -> None:
+    """With many names the first rows of each priority tell, without a seek for each name."""
+    statement, values, _ = STATEMENTS["earliest, many named queues"]
+    names = json.dumps([f"q{number}" for number in range(1000)])
+    assert table.execute(statement, {**values, "names": names}).fetchone() == (at(60),)
+    assert work(table, statement, {**values, "names": names}) < 60
+
+
+@pytest.mark.parametrize("rows", [10, 1000, 50_000])
+def test_what_is_due_is_found_after_analyze(empty_file: Path, rows: int) -> None:
+    """Whatever the planner of SQLite makes of the statistics: a wrong plan may find nothing instead of too slowly."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as table:
+        with closing(sqlite3.connect(empty_file)) as file:
+            file.backup(table)
+        table.execute(FILL, filled("d", rows, "READY", at(0), queues=2))
+        before = [table.execute(*STATEMENTS[claim][:2]).fetchone() for claim in CLAIMS]
+        table.execute("ANALYZE")
+        assert [table.execute(*STATEMENTS[claim][:2]).fetchone() for claim in CLAIMS] == before
+    assert all(len(json.loads(found)) == min(10, rows // 2) for (found,) in before)

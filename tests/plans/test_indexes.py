@@ -1,0 +1,68 @@
+"""Which indexes serve the statements of the queue on SQLite, with many rows that they must not look at.
+
+An index that is gone, or a statement that no longer fits it, turns a claim of microseconds into a walk over the table;
+nothing but the query plan shows it before the table is large.
+"""
+
+import json
+import re
+import sqlite3
+
+import pytest
+
+from django_vtqueue.engines import sqlite_sql as sql
+
+from ..fake_clock import at
+from .database import plan, undone, work
+from .statements import PAUSES, STATEMENTS, TABLES
+
+
+def check_plan(table: sqlite3.Connection, name: str) -> None:
+    """Fail unless a statement uses its indexes, and walks over neither table."""
+    statement, values, indexes = STATEMENTS[name]
+    steps = plan(table, statement, values)
+    told = "\n".join(steps)
+    for index in indexes:
+        assert re.search(rf"\bUSING (COVERING )?(INDEX )?{re.escape(index)}\b", told), f"{index} is not used:\n{told}"
+    used = set(re.findall(r"\b(?:vtqueue|sqlite_autoindex)_\w+", told)) - {*TABLES, *PAUSES}
+    assert used <= set(indexes), told
+    assert not re.search(rf"SCAN ({'|'.join(TABLES)}|job)\b", told), told
+    assert "BLOOM FILTER ON" not in told, told  # made from all rows, and, of an index with an expression, made wrong
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_statements_use_their_indexes(table: sqlite3.Connection, name: str) -> None:
+    """Each finds its rows by the index that was made for it, and looks at no other rows."""
+    check_plan(table, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [(name, index) for name, (_, _, indexes) in STATEMENTS.items() for index in indexes if index.startswith("vtqueue")],
+)
+def test_without_its_index_the_plan_is_another(full: sqlite3.Connection, name: str, index: str) -> None:
+    """The test above would notice if an index were gone."""
+    with undone(full):
+        full.execute(f"DROP INDEX {index}")
+        with pytest.raises((AssertionError, sqlite3.OperationalError), match=index):
+            check_plan(full, name)
+    check_plan(full, name)
+
+
+@pytest.mark.parametrize("name", [name for name in STATEMENTS if name != "count"])
+def test_the_work_does_not_grow_with_the_table(table: sqlite3.Connection, name: str) -> None:
+    """A few thousand instructions, not a few for each of 200,000 rows that are none of its business."""
+    statement, values, _ = STATEMENTS[name]
+    assert work(table, statement, values) < 250
+
+
+def test_settling_many_jobs_of_one_worker_is_not_quadratic(table: sqlite3.Connection) -> None:
+    """Twice the jobs are twice the work, also when all are held by the same worker."""
+    with undone(table):
+        table.execute("UPDATE vtqueue_job SET worker_id = 'w', claims = 1 WHERE state = 'RUNNING'")
+
+        def settling(count: int) -> int:
+            rows = [(f"b{number:031x}", 1, "w", "READY", 1, at(1), None, None, None, None) for number in range(count)]
+            return work(table, sql.SETTLE, {"settlements": json.dumps(rows), "result": None})
+
+        assert settling(800) < 2.5 * settling(400)
