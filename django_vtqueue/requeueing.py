@@ -29,6 +29,7 @@ from .results import unvalidated
 from .tasks import set_options
 
 BATCH = 100  # letters of a step: the write lock is held for some milliseconds
+FASTEST = 1_000_000  # letters a minute that one may ask for
 BEAT = 6  # seconds between two steps of a slow run
 ATTEMPTS = 10
 LIMIT = 5.0  # seconds of a step's transaction
@@ -63,8 +64,8 @@ def start(
     ``priority``: for all of them, instead of their own; ``by``: who does it; ``using``: a database alias (default: the
     one of your settings). Raise ValueError for a value that is not allowed.
     """
-    if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int) or rate < 1):
-        raise ValueError(f"rate is {rate!r}, but must be a whole number a minute, 1 or more, or None.")
+    if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int) or not 1 <= rate <= FASTEST):
+        raise ValueError(f"rate is {rate!r}, but must be a whole number a minute, 1 to {FASTEST:,}, or None.")
     database = using or database_of(backend_options())
     now = engine_for(database).now()
     criteria = replace(criteria, died_to=now if criteria.died_to is None else min(criteria.died_to, now))

@@ -233,7 +233,9 @@ def test_nothing_matches() -> None:
     assert (run.state, run.matched, steps().count()) == ("done", 0, 0)
 
 
-@pytest.mark.parametrize("values", [{"rate": 0}, {"rate": True}, {"priority": 101}, {"queue_name": ""}])
+@pytest.mark.parametrize(
+    "values", [{"rate": 0}, {"rate": 2**70}, {"rate": True}, {"priority": 101}, {"queue_name": ""}]
+)
 def test_values_that_are_not_allowed(values: dict[str, Any]) -> None:
     """They are refused before anything is begun."""
     with pytest.raises(ValueError, match=r"must be|1 to 255"):
