@@ -39,7 +39,7 @@ class RequeueForm(forms.Form):
     rate = forms.IntegerField(
         label=gettext_lazy("A minute"),
         min_value=1,
-        max_value=1_000_000,
+        max_value=requeueing.FASTEST,
         required=False,
         help_text=gettext_lazy("So many are requeued each minute; empty: all at once."),
     )

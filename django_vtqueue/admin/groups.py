@@ -60,7 +60,7 @@ def page(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpResponse:
         "orders": {"last": _("the latest first"), "count": _("the most frequent first")},
         "earlier_query": urlencode({**query, "order": order, "page": shown.number - 1}),
         "later_query": urlencode({**query, "order": order, "page": shown.number + 1}),
-        "queues": engine.letter_queues(MOST_QUEUES),
+        "queues": engine.names("deadletter", "queue_name", MOST_QUEUES),
         "tasks": sorted({group.task_path for group in found}),
         "exceptions": sorted({group.exception_class for group in found}),
         "may_requeue": model_admin.has_requeue_permission(request),

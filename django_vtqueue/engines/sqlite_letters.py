@@ -70,15 +70,6 @@ SELECT json_group_array(json_array(id, CASE WHEN json_valid(history)
     THEN CAST(json_extract(history, '$[#-1].traceback') AS TEXT) END))
 FROM vtqueue_deadletter WHERE id IN (SELECT value FROM json_each(:ids))"""
 
-LETTER_QUEUES = """
-WITH RECURSIVE queue(name) AS (
-    SELECT min(queue_name) FROM vtqueue_deadletter
-    UNION ALL
-    SELECT (SELECT min(queue_name) FROM vtqueue_deadletter WHERE queue_name > name) FROM queue WHERE name IS NOT NULL
-    LIMIT :limit
-)
-SELECT json_group_array(name) FROM queue WHERE name IS NOT NULL"""
-
 
 class SQLiteLetters(SQLiteConnection):
     """What of an Engine is about dead letters: sending them round again, and groups of them."""
@@ -131,6 +122,3 @@ class SQLiteLetters(SQLiteConnection):
 
     def letter_tracebacks(self, letter_ids: Sequence[str]) -> dict[str, str]:
         return dict(self._list(LETTER_TRACEBACKS, {"ids": json.dumps(letter_ids)}))
-
-    def letter_queues(self, limit: int) -> list[str]:
-        return self._list(LETTER_QUEUES, {"limit": limit})

@@ -96,10 +96,6 @@ class Views(ABC):
         """Return the first ``limit`` queues with dead letters, and how many of them, counted up to ``most``."""
 
     @abstractmethod
-    def letter_queues(self, limit: int) -> list[str]:
-        """Return the names of up to ``limit`` queues that have dead letters."""
-
-    @abstractmethod
     def letter_groups(
         self,
         *,

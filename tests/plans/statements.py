@@ -109,7 +109,6 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "groups": (letters.LETTER_GROUPS, {**MEANT, "limit": 9, "count": 9, **ANY}, [GROUP, ROWID]),
     "deaths": (letters.LETTER_DEATHS, {**MEANT, "width": 9, "groups": '[["f", "t"]]'}, [GROUP]),
     "tracebacks": (letters.LETTER_TRACEBACKS, {"ids": IDS}, [LETTER]),
-    "queues of letters": (letters.LETTER_QUEUES, {"limit": 9}, ["vtqueue_letter_queue"]),
 }
 
 CLAIMS = [name for name in STATEMENTS if name.startswith("claim")]
