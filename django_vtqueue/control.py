@@ -119,8 +119,9 @@ def cancel(job_ids: Iterable[UUID | str], using: str | None = None, by: str = ""
 def ask(worker_ids: Iterable[str], to: str, using: str | None = None) -> list[str]:
     """Ask workers to be ``"quiet"`` (finish what runs, claim nothing), to work again (``""``), or to ``"stop"``.
 
-    They obey within a second; a stop is as graceful as after SIGTERM, and cannot be taken back. Returns the ids of
-    those that were asked; workers that are gone are left out. See run_now for ``using``.
+    They obey within a second; a stop is as graceful as after SIGTERM, and cannot be taken back: one that was asked to
+    stop does, whatever it is asked later. Returns the ids of those that were asked; workers that are gone are left out.
+    See run_now for ``using``.
     """
     if to not in (QUIET, STOP, WORK):
         raise ValueError(f'A worker can be asked to be "quiet", to "stop", or ("") to work again; not {to!r}.')
@@ -128,7 +129,7 @@ def ask(worker_ids: Iterable[str], to: str, using: str | None = None) -> list[st
     ids = list(worker_ids)
     workers = WorkerProcess.objects.using(database).filter(pk__in=ids)
     with transaction.atomic(using=database):
-        workers.update(asked_to=to)
+        workers.exclude(asked_to=STOP).update(asked_to=to)
         bell_of = dict(workers.values_list("pk", "doorbell"))
         for bell in bell_of.values():
             transaction.on_commit(partial(bells.ask, bell), using=database, robust=True)

@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 from pytest_django import Settings
 
-from django_vtqueue import Queue
+from django_vtqueue import Queue, control
 from django_vtqueue.models import DeadLetter, Job, Requeue, WorkerProcess
 from tests.project import tasks
 
@@ -273,6 +273,16 @@ def test_workers_are_asked_by_the_names_of_the_log() -> None:
     assert vtqueue("quiet", "--end", "web2:1") == "asked web2:1 to work\n"
     assert vtqueue("stop", "web1:2") == "asked web1:2 to stop\n"
     assert words() == ["quiet", "stop", ""]
+
+
+@pytest.mark.parametrize("later", ["quiet", ""])
+def test_a_stop_is_not_taken_back(later: str) -> None:
+    """Whatever a worker is asked later, its row says that it stops, which it does."""
+    row = worker("web1:1:aa")
+    for to in ("stop", later):
+        assert control.ask([row.pk], to) == [row.pk]
+    row.refresh_from_db()
+    assert row.asked_to == "stop"
 
 
 def test_all_workers_are_there_or_none_is_asked() -> None:
