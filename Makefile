@@ -5,8 +5,10 @@ BIN = .venv/bin
 .PHONY: test faults demo bench lint format types messages screenshots wheel test-oldest test-newest matrix clean
 .SECONDARY:
 
+# Two files at a time: many tests wait for processes.
+SIDE_BY_SIDE = -n 2 --dist loadfile
 test: .venv/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 # What `make test` does in seconds to workers, disks and clocks, for as long as you like: `make faults MINUTES=15`.
 # The soak lasts that long; the other tests take a larger number of jobs or examples instead.
@@ -56,7 +58,7 @@ test-oldest: test-3.11-5.2
 test-newest: test-3.13-6.1
 
 test-%: .venv-%/.installed
-	.venv-$*/bin/python -m pytest
+	.venv-$*/bin/python -m pytest $(SIDE_BY_SIDE)
 
 .venv/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=...")'

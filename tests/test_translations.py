@@ -37,6 +37,11 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return package / "locale/django.pot"
 
 
+def test_languages() -> None:
+    """There are German and French."""
+    assert {"de", "fr"} <= {path.parent.parent.name for path in CATALOGUES}
+
+
 @each_catalogue
 def test_nothing_is_missing(catalogue: Path, texts: Path) -> None:
     """Each text of the source is translated, none by a guess that nobody has read, and there is no other."""
