@@ -36,7 +36,7 @@ def live_workers(database: str, now: int) -> list["WorkerProcess"]:
 
 def serves(worker: "WorkerProcess", queue_name: str) -> bool:
     """Return whether a worker takes jobs of a queue."""
-    return not worker.queues or queue_name in worker.queues.split(",")
+    return not worker.queues or f",{queue_name}," in f",{worker.queues},"  # a name may have commas
 
 
 def hint_missing_worker(database: str, queue_name: str) -> None:

@@ -15,6 +15,7 @@ from django_vtqueue import Queue
 from django_vtqueue.clock import from_instant
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
 from django_vtqueue.pauses import pause
+from django_vtqueue.presence import serves
 from tests.fake_clock import FakeClock
 from tests.project import tasks
 
@@ -52,6 +53,15 @@ def test_due_in_a_queue_that_nobody_serves(time: FakeClock) -> None:
     worker(time, queues="default,other")
     worker(time, 4712, heartbeat_at=from_instant(time.instant - 60_000_000))  # it would, but it is gone
     assert said(result.id).endswith("; no live worker serves 'emails' (web1:4711 serves default, other)")
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"), [("a", True), ("b,c", True), ("d", True), ("c", True), ("b,", False), ("x", False)]
+)
+def test_who_serves_a_queue(name: str, taken: bool) -> None:
+    """Whoever has its name among those that he serves, or serves all, whatever characters it has."""
+    assert serves(WorkerProcess(queues="a,b,c,d"), name) == taken
+    assert serves(WorkerProcess(queues=""), name)
 
 
 def test_due_while_all_slots_are_in_use(time: FakeClock) -> None:
