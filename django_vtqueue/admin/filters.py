@@ -13,6 +13,7 @@ from .. import clock, states
 from ..conf import configured
 from ..engines import backend_options, database_of, engine_for
 from ..ids import shown_worker
+from ..listing import LATER
 from ..models import WorkerProcess
 from ..tasks import loaded_tasks
 
@@ -120,12 +121,13 @@ class PeriodFilter(Filter):
 
 
 class StateFilter(Filter):
-    """Jobs by the word for their state, with how many there are."""
+    """Jobs by the word for their state, with how many there are; both that are due later, where a link asks for it."""
 
     title, parameter_name = _("state"), "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [(word, LABELS[word]) for word in states.WORDS if word != "dead"]
+        words = [(word, LABELS[word]) for word in states.WORDS if word != "dead"]
+        return [*words, (LATER, _("scheduled or retrying"))] if request.GET.get("state") == LATER else words
 
     def asked(self, now: int) -> dict[str, Any]:
         return {"word": word} if (word := self.value()) in dict(self.lookup_choices) else {}

@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from .. import clock
 from ..engines import options_for
 from ..histograms import Percentiles
+from ..listing import LATER
 from ..models import QueueState
 from ..shown import duration
 from ..situation import Backlog, Held
@@ -103,7 +104,7 @@ class Facts:
         return QueueRow(
             name=name,
             due=number(past - expired, self.most, url=listed(pages.jobs, name, "due")),
-            later=number(future - running, self.most, url=listed(pages.jobs, name, "scheduled")),
+            later=number(future - running, self.most, url=listed(pages.jobs, name, LATER)),
             running=number(running, more=many_held, url=listed(pages.jobs, name, "running")),
             expired=number(expired, more=many_held, url=listed(pages.jobs, name, "expired")),
             dead=number(dead, self.most_letters, url=listed(pages.letters, name)),
