@@ -1,7 +1,6 @@
 """What one does to a single dead letter: change it and requeue it, or acknowledge it with a note."""
 
 import json
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -91,15 +90,9 @@ def shown_and_stored(letter: DeadLetter, options: Options) -> tuple[Any, Any]:
     """Return the payload with what is secret hidden, and as it is; as text and None if it is no JSON."""
     try:
         stored = decode(letter.payload)
-        shown = display.masked(stored, options.mask)
+        return display.hidden(stored, options.mask, display.secret_positions(letter.task_path, options)), stored
     except (ValueError, RecursionError):
         return display.unreadable(letter.payload, options.mask), None
-    match shown:
-        case {"args": list(args)} if letter.task_path:
-            names = display.parameters(letter.task_path, options.task_modules)
-            by_name = [display.masked({name: arg}, options.mask)[name] for name, arg in zip(names, args, strict=False)]
-            shown["args"] = by_name + args[len(by_name) :]
-    return shown, stored
 
 
 def check_call(value: Any, task_path: str, options: Options) -> None:
@@ -111,11 +104,11 @@ def check_call(value: Any, task_path: str, options: Options) -> None:
             raise ValidationError(_('The arguments of a task are {"args": […], "kwargs": {…}}.'))
     try:
         task = find_task(task_path, tuple(options.task_modules))
-        known = signature(task.func)
+        known = display.signature_of(task, options.mask)
     except Exception:  # the task is gone, or its module does not import: nobody can say what it takes
         return
     try:
-        known.bind(*([None] if task.takes_context else []), *args, **kwargs)
+        known.bind(*args, **kwargs)
     except TypeError as error:
         text = _("The task does not take these arguments: %(error)s. It is %(call)s.")
         call = f"{task_path.rpartition('.')[2]}{known}"

@@ -1,9 +1,7 @@
 """A new job from the admin: a registered task, its arguments checked against its signature, and when to run it."""
 
 import json
-from collections.abc import Sequence
 from datetime import timedelta
-from inspect import Parameter, Signature, signature
 from typing import Any, cast
 
 from django import forms
@@ -115,7 +113,7 @@ class EnqueueForm(forms.Form):
         """Check that the arguments are those of the function, and that there is one time at the most."""
         if "task_path" in self.cleaned_data and "arguments" in self.cleaned_data:
             args, kwargs = self.cleaned_data["arguments"]
-            shown = shown_signature(self.task, backend_options(self.database).mask)
+            shown = display.signature_of(self.task, backend_options(self.database).mask)
             try:
                 shown.bind(*args, **kwargs)
             except TypeError as error:
@@ -143,25 +141,12 @@ def database_of_task(task: Task) -> str | None:
     return getattr(task.get_backend(), "database", None)
 
 
-def shown_signature(task: Task, words: Sequence[str]) -> Signature:
-    """Return the signature of a task as those see it who call it: without its context, and without secret defaults."""
-    whole = signature(task.func)
-    parameters = [
-        parameter.replace(default=display.HIDDEN)
-        if parameter.default is not Parameter.empty and display.is_secret(parameter.name, words)
-        else parameter
-        for parameter in whole.parameters.values()
-    ]
-    return whole.replace(parameters=parameters[1:] if task.takes_context else parameters)
-
-
 def like(job: Job) -> dict[str, Any]:
     """Return what the form begins with for a call like that of a job; what is secret is hidden."""
     options = backend_options(job._state.db)
     begin = {"task_path": job.task_path, "queue_name": job.queue_name, "priority": job.priority}
     try:
-        call = display.named(decode(job.payload), job.task_path, options.task_modules)
-        shown = json.dumps(display.masked(call, options.mask), indent=2, ensure_ascii=False)
+        shown = json.dumps(display.call_of(job, options), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         return begin
     return {**begin, "arguments": display.cut(shown)}

@@ -14,7 +14,6 @@ from django.utils.translation import gettext as _
 from .. import clock, history
 from ..conf import Options
 from ..criteria import Criteria
-from ..encoding import decode
 from ..engines import backend_options, database_of, engine_for
 from ..models import DeadLetter
 from . import display, meant
@@ -70,8 +69,7 @@ def chosen(letters: QuerySet[DeadLetter]) -> Iterator[list[DeadLetter]]:
 def value(letter: DeadLetter, options: Options) -> dict[str, Any]:
     """Return a letter as one JSON value."""
     try:
-        payload = display.named(decode(letter.payload), letter.task_path, options.task_modules)
-        arguments = display.masked(payload, options.mask)
+        arguments = display.call_of(letter, options)
         json.dumps(arguments)
     except (ValueError, RecursionError):
         arguments = display.unreadable(letter.payload, options.mask)

@@ -86,7 +86,7 @@ class KeyedList(LeanChangeList):
         return LOOKED_INTO if self.sought.text else LOOKED_AT
 
     @cached_property
-    def secrets(self) -> dict[str, set[int]]:
+    def secrets(self) -> dict[str, list[bool]]:
         """Which arguments of a task are secret; asked for once for each, for many rows are of the same task."""
         return {}
 
