@@ -81,13 +81,23 @@ def stored_json(text: str, words: Sequence[str]) -> SafeString:
 def laid_out(read: Callable[[], Any], text: str, words: Sequence[str]) -> SafeString:
     """Return what is read of a stored text; what is no JSON is shown as it is, unless it names what is masked."""
     try:
-        shown = json.dumps(read(), indent=2, ensure_ascii=False)
+        shown = indented(read())
     except (ValueError, RecursionError):
         shown = unreadable(text, words)
         return format_html(
             '<p class="vtq-damaged">{}</p><pre class="vtq-text">{}</pre>', _("Not readable as JSON:"), shown
         )
     return format_html('<pre class="vtq-text">{}</pre>', cut(shown))
+
+
+def indented(value: Any) -> str:
+    """Return JSON laid out for people, as text that can be sent to a browser."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # lone surrogates: only their escapes can be sent
+        return json.dumps(value, indent=2)
+    return text
 
 
 def call_of(entry: Job | DeadLetter, options: Options) -> Any:

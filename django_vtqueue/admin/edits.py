@@ -1,6 +1,5 @@
 """What one does to a single dead letter: change it and requeue it, or acknowledge it with a note."""
 
-import json
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -48,7 +47,7 @@ class EditForm(forms.Form):
         self.letter, self.options = letter, options
         self.shown, self.stored = shown_and_stored(letter, options)
         initial = {
-            "payload": self.shown if self.stored is None else json.dumps(self.shown, indent=2, ensure_ascii=False),
+            "payload": self.shown if self.stored is None else display.indented(self.shown),
             "queue_name": letter.queue_name,
             "priority": letter.priority,
             "died_at": clock.to_instant(letter.died_at),

@@ -146,10 +146,9 @@ def like(job: Job) -> dict[str, Any]:
     options = backend_options(job._state.db)
     begin = {"task_path": job.task_path, "queue_name": job.queue_name, "priority": job.priority}
     try:
-        shown = json.dumps(display.call_of(job, options), indent=2, ensure_ascii=False)
+        return {**begin, "arguments": display.indented(display.call_of(job, options))}
     except (ValueError, RecursionError):
         return begin
-    return {**begin, "arguments": display.cut(shown)}
 
 
 def enqueue_view(model_admin: "admin.ModelAdmin[Job]", request: HttpRequest) -> HttpResponse:

@@ -34,9 +34,9 @@ def criteria_of(query: Mapping[str, str], now: int) -> Criteria | None:
             values["acknowledged"] = ANSWERS[given.pop("acknowledged")]
         if "died" in given:
             values["died_from"] = now - TIMES[given.pop("died")][0] * clock.SECOND
+        return None if given else Criteria(**values)  # type: ignore[arg-type]
     except (KeyError, ValueError):
         return None
-    return None if given else Criteria(**values)  # type: ignore[arg-type]
 
 
 def until(criteria: Criteria, now: int) -> Criteria:
