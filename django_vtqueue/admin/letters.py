@@ -160,11 +160,12 @@ class DeadLetterAdmin(EntryAdmin):
     def has_requeue_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("vtqueue.requeue_deadletter")
 
+    def has_edit_permission(self, request: HttpRequest) -> bool:
+        """Whoever changes a letter sees what is in it."""
+        return self.has_requeue_permission(request) and self.has_view_permission(request)
+
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return request.user.has_perm("vtqueue.discard_deadletter")
-
-    def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        letters.discard([obj.pk], obj._state.db)
 
     @admin.action(permissions=["requeue"], description=_("Requeue selected %(verbose_name_plural)s"))
     def requeue(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:

@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy
 from .. import clock
 from ..criteria import TEXTS, Criteria
 from ..shown import local, whole
+from .lists import AFTER, TRAIL
 
 TIMES = {
     "1h": (3600, gettext_lazy("the last hour")),
@@ -18,7 +19,7 @@ TIMES = {
 }
 ANSWERS = {"yes": True, "no": False}
 EXACT = ("died_from", "died_to")
-BESIDE = {"p", "o", "e", "order", "page"}  # parameters of an address that choose no letters
+BESIDE = {"p", "o", "e", "order", "page", AFTER, TRAIL}  # parameters of an address that choose no letters
 
 
 def criteria_of(query: Mapping[str, str], now: int) -> Criteria | None:

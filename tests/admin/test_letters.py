@@ -165,6 +165,25 @@ def test_who_may(client_with: Callable[..., Client]) -> None:
     assert not LogEntry.objects.exists()
 
 
+def test_whoever_edits_a_letter_sees_it(staff: Callable[..., Client]) -> None:
+    """The form for a letter shows its arguments, so whoever may requeue, but not look, does not get it."""
+    row = letter()
+    client = staff("requeue_deadletter")
+    url = reverse("admin:vtqueue_deadletter_edit", args=[row.pk])
+    assert client.get(url).status_code == client.post(url).status_code == 403
+
+
+def test_letters_of_a_later_page_are_meant_too(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The buttons for all that a filter chooses are on each page of the list, and mean the same on each."""
+    monkeypatch.setattr("django_vtqueue.admin.base.ReadOnlyAdmin.list_per_page", 1)
+    letter(queue_name="a"), letter(queue_name="a")
+    address = reverse("admin:vtqueue_deadletter_changelist")
+    first = admin_client.get(address, {"queue_name": "a"})
+    second = admin_client.get(address + first.context["cl"].next_link)
+    assert second.context["cl"].after
+    assert second.context["meant"] == first.context["meant"] == "queue_name=a"
+
+
 @pytest.mark.parametrize("view", ["groups", "export"])
 def test_who_may_not_look(client_with: Callable[..., Client], view: str) -> None:
     """Dead letters are shown and exported to those alone who may see them."""
