@@ -7,6 +7,7 @@ from uuid import UUID
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import DELETION, LogEntry
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -113,6 +114,25 @@ class EntryAdmin(ReadOnlyAdmin):
             name = f"{self.admin_site.name}:{self.opts.app_label}_{self.opts.model_name}_change"
             return HttpResponseRedirect(reverse(name, args=[row_id]))
         return response
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """What is confirmed on the page of a row is done, and said, as for a row that was selected in the list."""
+        if request.method != "POST":
+            return super().delete_view(request, object_id, extra_context)
+        if not (self.has_delete_permission(request) and self.has_view_permission(request)):
+            raise PermissionDenied
+        posted = request.POST.copy()
+        posted["post"], posted[ACTION_CHECKBOX_NAME] = "yes", object_id
+        request.POST = posted  # type: ignore[assignment]
+        self.delete_selected(request, self.get_queryset(request).filter(pk=parse_id(object_id)))
+        name = f"{self.admin_site.name}:{self.opts.app_label}_{self.opts.model_name}_changelist"
+        return self.back_to_page(request, HttpResponseRedirect(reverse(name)))
+
+    def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        """Delete rows, once that has been confirmed; None if it is done."""
+        raise NotImplementedError
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """Nothing hangs on a job, so Django need not look for it before it asks."""

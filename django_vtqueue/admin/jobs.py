@@ -3,12 +3,12 @@
 from functools import partial
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.actions import delete_selected as ask_first
 from django.contrib.admin.models import CHANGE, DELETION
-from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.urls import path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -119,9 +119,16 @@ class JobAdmin(EntryAdmin):
         held = isinstance(obj, Job) and display.word_of(obj, clock.now()) == "running"
         return not held and super().has_delete_permission(request, obj)
 
-    def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        if not control.delete([obj.pk], obj._state.db):
-            raise PermissionDenied(gettext("A worker has taken this job meanwhile."))
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Whoever comes to delete a job that a worker has taken meanwhile reads so."""
+        row = self.get_object(request, object_id) if self.has_delete_permission(request) else None
+        if request.method == "POST" or row is None or self.has_delete_permission(request, row):
+            return super().delete_view(request, object_id, extra_context)
+        for reason in left_out([row], str(row._state.db)):
+            self.message_user(request, reason, messages.WARNING)
+        return redirect(f"{self.admin_site.name}:vtqueue_job_change", row.pk)
 
     @admin.action(permissions=["run"], description=_("Run selected %(verbose_name_plural)s now"))
     def run_now(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
