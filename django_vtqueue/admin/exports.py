@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect, StreamingHttpResponse
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.utils.translation import gettext as _
 
 from .. import clock, history
@@ -37,7 +36,7 @@ def page(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpResponseBa
     if criteria is None:
         text = _("Nothing was exported: choose by queue, task, exception, group and time only; a search is no choice.")
         model_admin.message_user(request, text, messages.ERROR)
-        return HttpResponseRedirect(reverse("admin:vtqueue_deadletter_changelist"))
+        return model_admin.go_to("deadletter_changelist")
     return as_file(slices(meant.until(criteria, now), database), backend_options(database))
 
 

@@ -10,8 +10,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from .. import clock, states
-from ..conf import configured
-from ..engines import backend_options, database_of, engine_for
+from ..engines import backend_options, database_of, engine_for, named_queues
 from ..ids import shown_worker
 from ..listing import LATER
 from ..models import WorkerProcess
@@ -68,8 +67,7 @@ class QueueFilter(Filter):
     title, parameter_name = _("queue"), "queue_name"
 
     def names(self, database: str, model_name: str) -> list[str]:
-        known = [name for entry in configured().values() for name in (*entry.queues, *entry.queue_options)]
-        return known + super().names(database, model_name)
+        return [*named_queues(database), *super().names(database, model_name)]
 
 
 class TaskFilter(Filter):

@@ -8,7 +8,6 @@ from django.contrib.admin.actions import delete_selected as ask_first
 from django.contrib.admin.models import CHANGE, DELETION
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.urls import path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -83,7 +82,7 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("worker"))
     def worker(self, job: Job) -> SafeString | str:
-        return worker_link(job.worker_id, present([job.worker_id])) or "-"
+        return worker_link(job.worker_id, present([job.worker_id]), self.admin_site.name) or "-"
 
     @admin.display(description=_("asked to stop"))
     def asked_to_stop(self, job: Job) -> SafeString | str:
@@ -128,7 +127,7 @@ class JobAdmin(EntryAdmin):
             return super().delete_view(request, object_id, extra_context)
         for reason in left_out([row], str(row._state.db)):
             self.message_user(request, reason, messages.WARNING)
-        return redirect(f"{self.admin_site.name}:vtqueue_job_change", row.pk)
+        return self.go_to("job_change", row.pk)
 
     @admin.action(permissions=["run"], description=_("Run selected %(verbose_name_plural)s now"))
     def run_now(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
@@ -147,7 +146,7 @@ class JobAdmin(EntryAdmin):
 
     @admin.action(permissions=["amend"], description=_("Change the priority of selected %(verbose_name_plural)s"))
     def change_priority(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        form = asked(request, PriorityForm, queryset.db)
+        form = asked(request, PriorityForm)
         if not form.is_valid():
             return ask(self, request, queryset, form)
         priority = form.cleaned_data["priority"]
@@ -164,7 +163,7 @@ class JobAdmin(EntryAdmin):
 
     @admin.action(permissions=["amend"], description=_("Move selected %(verbose_name_plural)s to another queue"))
     def move(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        form = asked(request, QueueForm, queryset.db)
+        form = asked(request, QueueForm)
         if not form.is_valid():
             return ask(self, request, queryset, form)
         queue_name = form.cleaned_data["queue_name"]

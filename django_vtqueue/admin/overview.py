@@ -9,9 +9,8 @@ from typing import Any
 from django.http import HttpRequest
 
 from .. import clock, pauses, throughput
-from ..conf import configured
 from ..counts import MINUTE, minute_of
-from ..engines import Engine, backend_options, database_of, engine_for
+from ..engines import Engine, backend_options, database_of, engine_for, named_queues
 from ..models import Job, QueueState, WorkerProcess
 from ..situation import Held
 from . import display
@@ -68,7 +67,7 @@ def summary(engine: Engine, held: Sequence[Held], workers: Sequence[Busy], now: 
     paused: dict[str, QueueState] = pauses.paused(engine.alias, now)
     most_letters = MOST if len(sizes) < SHOWN else FEWEST
     letters = engine.letters(NAMES, most_letters + 1) if pages.letters else {}
-    names = {*sizes, *active, *paused, *letters, *named_in_settings(engine.alias)}
+    names = {*sizes, *active, *paused, *letters, *named_queues(engine.alias)}
 
     def importance(name: str) -> tuple[bool, int]:
         return name in paused, sizes.get(name, 0) + active.get(name, 0)
@@ -99,12 +98,6 @@ def summary(engine: Engine, held: Sequence[Held], workers: Sequence[Busy], now: 
         "queues_left": len(names) - len(shown),
         "queues_unread": max(len(sizes), len(letters)) >= NAMES,
     }
-
-
-def named_in_settings(database: str) -> set[str]:
-    """Return the queues that the settings of this database's backends name."""
-    entries = [entry for entry in configured().values() if database_of(entry) == database]
-    return {name for entry in entries for name in (*entry.queues, *entry.queue_options)}
 
 
 def untouched(rows: Sequence[Any], database: str) -> bool:

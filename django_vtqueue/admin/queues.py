@@ -9,7 +9,6 @@ from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -74,16 +73,13 @@ class QueueStateAdmin(ReadOnlyAdmin):
         form = PauseForm(request.POST if request.method == "POST" else None, initial=self.present(request))
         if form.is_valid():
             return self.begin(request, **form.cleaned_data)
-        return TemplateResponse(
+        return self.form_page(
             request,
-            "admin/vtqueue/queuestate/pause.html",
-            {
-                **self.admin_site.each_context(request),
-                "title": gettext("Pause a queue"),
-                "opts": self.opts,
-                "form": form,
-                "media": self.media + form.media,
-            },
+            form,
+            title=gettext("Pause a queue"),
+            button=gettext("Pause"),
+            text=gettext("Nothing of a paused queue is claimed. What runs goes on, and new jobs wait."),
+            calendar=True,
         )
 
     def present(self, request: HttpRequest) -> dict[str, Any]:

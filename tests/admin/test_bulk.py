@@ -117,5 +117,5 @@ def test_values_of_a_requeue_that_are_not_allowed(admin_client: Client, settings
     seen = text(html.content.decode())
     assert "greater than or equal to 1" in seen
     assert "less than or equal to 100" in seen
-    assert "allowed are: default, mail." in seen
+    assert "they name these: default, mail." in seen
     assert DeadLetter.objects.exists()
