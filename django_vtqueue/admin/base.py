@@ -6,13 +6,14 @@ import django
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
+from django.db import DatabaseError
 from django.db.models import Model, QuerySet
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from ..engines import backend_options, database_of
+from ..engines import Trouble, backend_options, database_of, engine_for
 from .pages import address
 
 CRUMBS = "vtqueue/crumbs_as_list.html" if django.VERSION >= (6, 1) else "vtqueue/crumbs.html"
@@ -52,7 +53,12 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         asked = request.POST.get("action")
         if asked in (self.actions or ()) and asked not in self.get_actions(request):
             raise PermissionDenied
-        return super().changelist_view(request, extra_context)
+        try:
+            return super().changelist_view(request, extra_context)
+        except DatabaseError as error:
+            if engine_for(database_of(backend_options())).trouble(error) is not Trouble.SCHEMA:
+                raise
+            return self.to_overview()  # which says what is wrong with the tables
 
     def page(self, request: HttpRequest, template: str, **context: Any) -> TemplateResponse:
         """Return a page of our own, with the frame that Django's pages have."""
@@ -68,6 +74,11 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         """Lead to a page of the app on this site; where it has none, to the first one of the site."""
         site = self.admin_site.name
         return HttpResponseRedirect(address(site, name, *args) or reverse("admin:index", current_app=site))
+
+    def to_overview(self) -> HttpResponse:
+        """Lead to the first page of the app."""
+        address = reverse("admin:app_list", args=[self.opts.app_label], current_app=self.admin_site.name)
+        return HttpResponseRedirect(address)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -8,8 +8,7 @@ from django.contrib.admin.widgets import AdminSplitDateTime
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
-from django.shortcuts import redirect
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -94,7 +93,7 @@ class QueueStateAdmin(ReadOnlyAdmin):
             pauses.pause(queue_name, reason=reason, until=until, by=request.user.get_username(), using=database)
             self.log_change(request, QueueState(queue_name=queue_name), pause_note(reason, until))
         self.message_user(request, gettext("The queue “%s” is paused.") % queue_name, messages.SUCCESS)
-        return self.back()
+        return self.to_overview()
 
     def resume(self, request: HttpRequest) -> HttpResponse:
         """End a pause."""
@@ -110,16 +109,13 @@ class QueueStateAdmin(ReadOnlyAdmin):
             self.message_user(request, gettext("The queue “%s” goes on.") % queue_name, messages.SUCCESS)
         else:
             self.message_user(request, gettext("The queue “%s” was not paused any more.") % queue_name, messages.INFO)
-        return self.back()
+        return self.to_overview()
 
     def resumed(self, queue_name: str, database: str) -> bool:
         try:
             return pauses.resume(queue_name, using=database)
         except ValueError as error:
             raise BadRequest(str(error)) from None
-
-    def back(self) -> HttpResponse:
-        return redirect(reverse("admin:app_list", args=[self.opts.app_label], current_app=self.admin_site.name))
 
 
 def pause_note(reason: str, until: Any) -> str:
