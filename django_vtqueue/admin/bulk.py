@@ -14,7 +14,7 @@ from .. import letters, requeueing
 from ..criteria import Criteria
 from ..engines import backend_options, database_of, engine_for
 from ..models import DeadLetter
-from . import meant
+from . import display, meant
 from .entries import BATCH
 from .fields import PriorityField, QueueField
 
@@ -175,7 +175,7 @@ def confirmation(
         more.pop("form", None),
         words=meant.in_words(criteria),
         criteria=criteria.to_json(),
-        text=text % meant.number(count, criteria.most_counted) if count else _("No dead letter meets this filter."),
+        text=text % counted(criteria, count) if count else _("No dead letter meets this filter."),
         possible=count > 0,
         **more,
     )
@@ -184,4 +184,9 @@ def confirmation(
 def bulk_note(text: str, criteria: Criteria, count: int) -> str:
     """Return what the admin's log says of many letters at once."""
     words = ", ".join(f"{name}: {value}" for name, value in meant.in_words(criteria))
-    return text % {"count": meant.number(count, criteria.most_counted), "criteria": words}
+    return text % {"count": counted(criteria, count), "criteria": words}
+
+
+def counted(criteria: Criteria, count: int) -> str:
+    """Return how many letters there are, as far as they were counted."""
+    return display.number(count, more=count >= criteria.most_counted)

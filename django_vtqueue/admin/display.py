@@ -6,6 +6,7 @@ from datetime import datetime
 from inspect import Parameter, Signature, signature
 from typing import Any
 
+from django.utils.formats import number_format
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
@@ -33,6 +34,11 @@ def moment(value: datetime | None, text: str = "") -> SafeString | str:
     return format_html(
         '<time datetime="{}" title="{}">{}</time>', here.isoformat(), whole(here), text or time_of(value)
     )
+
+
+def number(value: int, *, more: bool = False) -> str:
+    """Return a count with the separators of the reader's language; ``more``: there are at least as many."""
+    return f"{number_format(value, force_grouping=True)}{'+' if more else ''}"
 
 
 def database() -> str:

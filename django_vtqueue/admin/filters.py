@@ -15,6 +15,7 @@ from ..ids import shown_worker
 from ..listing import LATER
 from ..models import WorkerProcess
 from ..tasks import loaded_tasks
+from . import display
 
 CHOICES = 100  # of one filter
 LABELS = {
@@ -136,5 +137,5 @@ class StateFilter(Filter):
         for (word, label), choice in zip(self.lookup_choices, others, strict=True):
             rows, more = changelist.counts.get(word, (0, True))
             if rows or not more:
-                choice["display"] = f"{label} ({rows:,}{'+' if more else ''})"
+                choice["display"] = f"{label} ({display.number(rows, more=more)})"
             yield choice

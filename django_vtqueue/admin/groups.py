@@ -15,7 +15,7 @@ from ..jobs import LetterGroup
 from ..models import DeadLetter
 from ..shown import local, whole
 from . import display
-from .meant import TIMES, number
+from .meant import TIMES
 from .plots import histogram
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def rows(
             "message": display.cut(messages.get(group.latest, "")),
             "traceback": display.cut(tracebacks.get(group.latest) or ""),
             "sample": UUID(group.latest),
-            "count": number(group.number, MOST_COUNTED),
+            "count": display.number(group.number, more=group.number >= MOST_COUNTED),
             "first": display.moment(clock.from_instant(group.first)),
             "last": display.moment(clock.from_instant(group.last)),
             "plot": histogram(dead, plotted(dead, since)),

@@ -92,9 +92,9 @@ class JobAdmin(EntryAdmin):
     def progress_bar(self, job: Job) -> SafeString:
         percent = round(min(max(job.progress or 0, 0), 1) * 100)
         return format_html(
-            '<progress class="vtq-progress" value="{}" max="100">{}%</progress> {}% {}',
+            '<progress class="vtq-progress" max="100" value="{}" aria-label="{}"></progress> {}% {}',
             percent,
-            percent,
+            gettext("Progress"),
             percent,
             display.cut(job.progress_text or ""),
         )

@@ -134,7 +134,7 @@ class KeyedList(LeanChangeList):
         """How far the page has looked, if there is more behind it that it did not look at."""
         if not self.looked_to:
             return ""
-        number, instant = f"{self.size:,}", self.time_of_key(self.looked_to)
+        number, instant = display.number(self.size), self.time_of_key(self.looked_to)
         if instant is None:
             return str(self.looked % {"number": number})
         return str(self.looked_back % {"number": number, "time": time_of(clock.from_instant(instant))})

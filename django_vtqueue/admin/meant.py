@@ -74,8 +74,3 @@ def in_words(criteria: Criteria) -> list[tuple[str, str]]:
             value = _("(raw payload)")
         words.append((names[name], value))
     return words
-
-
-def number(count: int, most: int) -> str:
-    """Return a count that ends at ``most`` as people read it."""
-    return f"{count:,}+" if count >= most else f"{count:,}"

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from django.utils.formats import number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -132,8 +131,7 @@ def number(value: int, most: int | None = None, *, more: bool = False, url: str 
     value = max(value, 0)  # what was subtracted from it was read a moment before
     if most is not None and value > most:
         value, more = most, True
-    text = number_format(value, force_grouping=True)
-    return Number(value, f"{text}+" if more else text, url)
+    return Number(value, display.number(value, more=more), url)
 
 
 def listed(page: str | None, queue_name: str, state: str = "") -> str | None:

@@ -72,9 +72,9 @@ class RequeueAdmin(ReadOnlyAdmin):
     def progress(self, run: Requeue) -> SafeString:
         done = run.requeued + run.skipped
         text = _("%(requeued)s of %(matched)s requeued, %(skipped)s skipped") % {
-            "requeued": f"{run.requeued:,}",
-            "matched": meant.number(run.matched, MOST_COUNTED),
-            "skipped": f"{run.skipped:,}",
+            "requeued": display.number(run.requeued),
+            "matched": display.number(run.matched, more=run.matched >= MOST_COUNTED),
+            "skipped": display.number(run.skipped),
         }
         return format_html(
             '<progress class="vtq-progress" max="{}" value="{}" aria-label="{}"></progress> {}',
