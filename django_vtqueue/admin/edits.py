@@ -112,7 +112,7 @@ def check_call(value: Any, task_path: str, options: Options) -> None:
 
 def edit(model_admin: "DeadLetterAdmin", request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show a letter to be changed, then requeue it with the changes."""
-    if not model_admin.has_edit_permission(request):
+    if not model_admin.has_requeue_permission(request):
         raise PermissionDenied
     letter = model_admin.get_object(request, str(pk))
     if not isinstance(letter, DeadLetter):

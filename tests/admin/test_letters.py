@@ -165,12 +165,15 @@ def test_who_may(client_with: Callable[..., Client]) -> None:
     assert not LogEntry.objects.exists()
 
 
-def test_whoever_edits_a_letter_sees_it(staff: Callable[..., Client]) -> None:
-    """The form for a letter shows its arguments, so whoever may requeue, but not look, does not get it."""
-    row = letter()
-    client = staff("requeue_deadletter")
-    url = reverse("admin:vtqueue_deadletter_edit", args=[row.pk])
-    assert client.get(url).status_code == client.post(url).status_code == 403
+@pytest.mark.parametrize("permission", ["requeue_deadletter", "discard_deadletter"])
+def test_nobody_changes_what_they_may_not_see(staff: Callable[..., Client], permission: str) -> None:
+    """The pages that ask first show letters, or count them; they are for those alone who may see them."""
+    row, client = letter(), staff(permission)
+    before = DeadLetter.objects.values().get()
+    urls = [reverse(f"admin:vtqueue_deadletter_{name}") for name in ("requeue", "discard")]
+    for url in (*urls, *(reverse(f"admin:vtqueue_deadletter_{name}", args=[row.pk]) for name in ("edit", "delete"))):
+        assert client.get(url).status_code == client.post(url, {"criteria": "{}"}).status_code == 403
+    assert DeadLetter.objects.values().get() == before
 
 
 def test_letters_of_a_later_page_are_meant_too(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
