@@ -58,7 +58,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         except DatabaseError as error:
             if engine_for(database_of(backend_options())).trouble(error) is not Trouble.SCHEMA:
                 raise
-            return self.to_overview()  # which says what is wrong with the tables
+            return HttpResponseRedirect(self.overview(request))  # which says what is wrong with the tables
 
     def page(self, request: HttpRequest, template: str, **context: Any) -> TemplateResponse:
         """Return a page of our own, with the frame that Django's pages have."""
@@ -75,10 +75,12 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         site = self.admin_site.name
         return HttpResponseRedirect(address(site, name, *args) or reverse("admin:index", current_app=site))
 
-    def to_overview(self) -> HttpResponse:
-        """Lead to the first page of the app."""
-        address = reverse("admin:app_list", args=[self.opts.app_label], current_app=self.admin_site.name)
-        return HttpResponseRedirect(address)
+    def overview(self, request: HttpRequest) -> str:
+        """Return the first page of the app; that of the site for those who see nothing of the app."""
+        site, label = self.admin_site, self.opts.app_label
+        if site.get_app_list(request, label):
+            return reverse("admin:app_list", args=[label], current_app=site.name)
+        return reverse("admin:index", current_app=site.name)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

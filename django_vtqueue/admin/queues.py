@@ -7,7 +7,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.widgets import AdminSplitDateTime
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import URLPattern, path
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -93,7 +93,7 @@ class QueueStateAdmin(ReadOnlyAdmin):
             pauses.pause(queue_name, reason=reason, until=until, by=request.user.get_username(), using=database)
             self.log_change(request, QueueState(queue_name=queue_name), pause_note(reason, until))
         self.message_user(request, gettext("The queue “%s” is paused.") % queue_name, messages.SUCCESS)
-        return self.to_overview()
+        return HttpResponseRedirect(self.overview(request))
 
     def resume(self, request: HttpRequest) -> HttpResponse:
         """End a pause."""
@@ -109,7 +109,7 @@ class QueueStateAdmin(ReadOnlyAdmin):
             self.message_user(request, gettext("The queue “%s” goes on.") % queue_name, messages.SUCCESS)
         else:
             self.message_user(request, gettext("The queue “%s” was not paused any more.") % queue_name, messages.INFO)
-        return self.to_overview()
+        return HttpResponseRedirect(self.overview(request))
 
     def resumed(self, queue_name: str, database: str) -> bool:
         try:

@@ -125,7 +125,7 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
         page = request.POST.get("next", "")
         if url_has_allowed_host_and_scheme(page, {request.get_host()}, require_https=request.is_secure()):
             return page
-        return reverse("admin:app_list", args=[self.opts.app_label], current_app=self.admin_site.name)
+        return self.overview(request)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
