@@ -1,5 +1,6 @@
 """Requeue or discard all dead letters of a filter or a group: how many they are is said before anything happens."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -17,6 +18,7 @@ from ..models import DeadLetter
 from . import display, meant
 from .entries import BATCH
 from .fields import PriorityField, QueueField
+from .pages import address
 
 if TYPE_CHECKING:
     from .letters import DeadLetterAdmin
@@ -170,6 +172,7 @@ def confirmation(
     model_admin: "DeadLetterAdmin", request: HttpRequest, criteria: Criteria, count: int, text: str, **more: Any
 ) -> HttpResponse:
     """Return the page that says what would be done, and asks."""
+    listed = replace(criteria, died_from=None, died_to=None)  # the list has no filter by the microsecond
     return model_admin.form_page(
         request,
         more.pop("form", None),
@@ -177,6 +180,7 @@ def confirmation(
         criteria=criteria.to_json(),
         text=text % counted(criteria, count) if count else _("No dead letter meets this filter."),
         possible=count > 0,
+        back=f"{address(model_admin.admin_site.name, 'deadletter_changelist')}?{meant.query_of(listed)}",
         **more,
     )
 

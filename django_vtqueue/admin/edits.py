@@ -19,6 +19,7 @@ from ..models import DeadLetter
 from ..tasks import find_task
 from . import display
 from .fields import PriorityField, QueueField, json_of, restored
+from .pages import address
 
 if TYPE_CHECKING:
     from .letters import DeadLetterAdmin
@@ -168,4 +169,5 @@ def shown(
         (_("failure"), f"{letter.exception_class}: {letter.message}"),
         (_("unique key"), letter.unique_key or "-"),
     ]
-    return model_admin.form_page(request, form, words=words, **more)
+    back = address(model_admin.admin_site.name, "deadletter_change", letter.pk)
+    return model_admin.form_page(request, form, words=words, back=back, **more)

@@ -79,6 +79,7 @@ class QueueStateAdmin(ReadOnlyAdmin):
             button=gettext("Pause"),
             text=gettext("Nothing of a paused queue is claimed. What runs goes on, and new jobs wait."),
             calendar=True,
+            back=self.overview(request),
         )
 
     def present(self, request: HttpRequest) -> dict[str, Any]:

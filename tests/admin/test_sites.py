@@ -1,6 +1,7 @@
 """The pages between Django's own: their breadcrumbs, also on an older Django, and on another site of one's own."""
 
 import re
+from html import unescape
 from typing import Any
 
 import django
@@ -19,7 +20,7 @@ from django_vtqueue.admin import (
 from django_vtqueue.models import DeadLetter, Job, QueueState, Requeue, WorkerProcess
 
 from ..test_admin import act, job, letter
-from .rows import html, worker
+from .rows import OVERVIEW, html, worker
 
 pytestmark = pytest.mark.django_db
 
@@ -99,3 +100,18 @@ def test_queues_of_two_backends(admin_client: Client, settings: Any) -> None:
     assert '<option value="mail">' in act(admin_client, "move", row).content.decode()
     act(admin_client, "move", row, post="yes", queue_name="mail")
     assert Job.objects.get().queue_name == "mail"
+
+
+def test_ways_back(admin_client: Client) -> None:
+    """A form that one came to from a page has a link back to it, beside the button."""
+    row = letter()
+    own, all_of = (
+        f"/admin/vtqueue/deadletter/{row.pk}/change/",
+        "/admin/vtqueue/deadletter/?queue_name=default",
+    )
+    backs = {"queuestate_pause": OVERVIEW, "deadletter_edit": own, "deadletter_acknowledge": own}
+    for name, back in {**backs, "deadletter_requeue": all_of, "deadletter_discard": all_of}.items():
+        address = reverse(f"admin:vtqueue_{name}", args=[row.pk] if back is own else [])
+        [link] = re.findall('class="closelink" href="([^"]+)"', html(admin_client, f"{address}?queue_name=default"))
+        assert link.startswith(back)
+    assert admin_client.get(unescape(link)).status_code == 200
