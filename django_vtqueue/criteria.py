@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from .encoding import decode
+
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
 MOST_COUNTED, MOST_READ = 100_000, 10_000  # letters: by an index, and where each has to be read
 Position = tuple[int, UUID]  # a letter's place in the order in which they died
+LARGEST = 2**63  # of an instant
 TEXTS = ("queue_name", "task_path", "exception_class", "fingerprint")
 
 
@@ -27,10 +30,18 @@ class Criteria:
     died_from: int | None = None
     died_to: int | None = None
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for what no database can be asked for."""
+        for name, value in self.given().items():
+            if name in TEXTS:
+                value.encode()  # a UnicodeEncodeError is a ValueError
+            elif abs(value) >= LARGEST:
+                raise ValueError(f"{name} is {value}, which is no instant in microseconds.")
+
     @classmethod
     def from_json(cls, text: str) -> "Criteria":
         """Return stored criteria; raise ValueError if it is none, so that nothing is left out that was asked for."""
-        values = json.loads(text)
+        values = decode(text)
         known = {field.name for field in fields(cls)}
         if not isinstance(values, dict) or not known.issuperset(values):
             raise ValueError(f"Criteria are an object with some of {', '.join(sorted(known))}, not {text[:200]!r}.")

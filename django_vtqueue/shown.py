@@ -28,11 +28,6 @@ def whole(value: datetime) -> str:
     return f"{value:%Y-%m-%d %H:%M:%S}"
 
 
-def grouped(number: int) -> str:
-    """Return a whole number for people: 10,000, or as their language groups its digits."""
-    return number_format(number, force_grouping=True)
-
-
 def duration(microseconds: int) -> str:
     """Return a duration for people: 41 ms, 3.2 s, 42 s, 2.5 min, 20 h, 3 d."""
     seconds = microseconds / clock.SECOND

@@ -467,22 +467,28 @@ def test_delete(admin_client: Client) -> None:
 
 
 def test_delete_on_the_page_of_a_job(admin_client: Client) -> None:
-    """The page of a job deletes it too; one that a worker holds is refused."""
-    done, held = job("done"), job("running")
-    for row, status in ((done, 302), (held, 403)):
-        response = admin_client.post(reverse("admin:vtqueue_job_delete", args=[row.pk]), {"post": "yes"})
-        assert response.status_code == status
+    """The page of a job deletes it too, and leads to the list; one that a worker holds has no link for it."""
+    row, held = job("done"), job("running")
+    url = reverse("admin:vtqueue_job_delete", args=[row.pk])
+    assert "Are you sure" in admin_client.get(url).content.decode()
+    for message in ("1 job was deleted.", "What you selected is not here any more."):
+        response = admin_client.post(url, {"post": "yes"}, follow=True)
+        assert said(response) == [message]  # type: ignore[arg-type]
+        assert response.redirect_chain == [(reverse("admin:vtqueue_job_changelist"), 302)]
     assert Job.objects.get() == held
+    assert LogEntry.objects.get().is_deletion()
     assert "deletelink" not in page(admin_client, held)
 
 
-def test_delete_of_a_job_that_is_claimed_meanwhile(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that a worker takes between the question and the answer stays."""
-    row = job()
-    monkeypatch.setattr("django_vtqueue.admin.entries.display.word_of", lambda *args: "due")
-    Job.objects.update(state=states.RUNNING, worker_id="w", visible_at=clock.now() + HOUR)
-    response = admin_client.post(reverse("admin:vtqueue_job_delete", args=[row.pk]), {"post": "yes"})
-    assert response.status_code == 403
+def test_delete_of_a_job_that_is_claimed_meanwhile(admin_client: Client) -> None:
+    """A job that a worker takes before the question, or before the answer, stays, and its page says who holds it."""
+    row = job("running")
+    url = reverse("admin:vtqueue_job_delete", args=[row.pk])
+    asked, answered = admin_client.get(url, follow=True), admin_client.post(url, {"post": "yes"}, follow=True)
+    assert said(asked) == [f"…{row.pk.hex[-8:]} was left as it is: web1:4711 holds it."]  # type: ignore[arg-type]
+    assert said(answered) == ["1 job was skipped: a worker holds it."]  # type: ignore[arg-type]
+    for response in (asked, answered):
+        assert response.redirect_chain[-1][0] == reverse("admin:vtqueue_job_change", args=[row.pk])
     assert Job.objects.exists()
     assert not LogEntry.objects.exists()
 

@@ -13,6 +13,7 @@ from django.utils.translation import ngettext
 from ..conf import configured
 from ..engines import database_of
 from ..models import QueueState
+from ..schema import APP
 from ..shown import time_of
 from .busy import Busy
 from .queue_rows import QueueRow
@@ -43,6 +44,12 @@ def banners(database: str, rows: Sequence[QueueRow], workers: Sequence[Busy]) ->
             Banner("warning", [ngettext("%d more queue is paused.", "%d more queues are paused.", left) % left])
         )
     return found
+
+
+def unmigrated(database: str) -> Banner:
+    """Return that the tables are not those that this code knows, and what makes them."""
+    words = ["python", "manage.py", "migrate", APP, *(["--database", database] if database != "default" else [])]
+    return Banner("error", [_("The tables of the queue are missing, or of another version:")], shlex.join(words))
 
 
 def listed(names: Sequence[str]) -> str:

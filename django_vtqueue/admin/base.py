@@ -2,14 +2,21 @@
 
 from typing import Any
 
+import django
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
+from django.db import DatabaseError
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.forms import Form
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
 
-from ..engines import backend_options, database_of
+from ..engines import Trouble, backend_options, database_of, engine_for
+from .pages import address
 
+CRUMBS = "vtqueue/crumbs_as_list.html" if django.VERSION >= (6, 1) else "vtqueue/crumbs.html"
 LARGE = ("payload", "history", "result")
 
 
@@ -46,7 +53,34 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         asked = request.POST.get("action")
         if asked in (self.actions or ()) and asked not in self.get_actions(request):
             raise PermissionDenied
-        return super().changelist_view(request, extra_context)
+        try:
+            return super().changelist_view(request, extra_context)
+        except DatabaseError as error:
+            if engine_for(database_of(backend_options())).trouble(error) is not Trouble.SCHEMA:
+                raise
+            return HttpResponseRedirect(self.overview(request))  # which says what is wrong with the tables
+
+    def page(self, request: HttpRequest, template: str, **context: Any) -> TemplateResponse:
+        """Return a page of our own, with the frame that Django's pages have."""
+        own = {**self.admin_site.each_context(request), "opts": self.opts, "crumbs": CRUMBS, "media": self.media}
+        return TemplateResponse(request, template, own | context)
+
+    def form_page(self, request: HttpRequest, form: Form | None, **context: Any) -> TemplateResponse:
+        """Return the page of a form, or of a mere question; see the template for what else it shows."""
+        media = self.media if form is None else self.media + form.media
+        return self.page(request, "vtqueue/form.html", **{"form": form, "media": media, "possible": True} | context)
+
+    def go_to(self, name: str, *args: object) -> HttpResponse:
+        """Lead to a page of the app on this site; where it has none, to the first one of the site."""
+        site = self.admin_site.name
+        return HttpResponseRedirect(address(site, name, *args) or reverse("admin:index", current_app=site))
+
+    def overview(self, request: HttpRequest) -> str:
+        """Return the first page of the app; that of the site for those who see nothing of the app."""
+        site, label = self.admin_site, self.opts.app_label
+        if site.get_app_list(request, label):
+            return reverse("admin:app_list", args=[label], current_app=site.name)
+        return reverse("admin:index", current_app=site.name)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

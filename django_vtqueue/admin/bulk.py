@@ -1,14 +1,13 @@
 """Requeue or discard all dead letters of a filter or a group: how many they are is said before anything happens."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
+from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
 
@@ -16,10 +15,10 @@ from .. import letters, requeueing
 from ..criteria import Criteria
 from ..engines import backend_options, database_of, engine_for
 from ..models import DeadLetter
-from ..publishing import MAX_PRIORITY, MIN_PRIORITY
-from . import meant
+from . import display, meant
 from .entries import BATCH
-from .fields import QueueField
+from .fields import PriorityField, QueueField
+from .pages import address
 
 if TYPE_CHECKING:
     from .letters import DeadLetterAdmin
@@ -51,12 +50,8 @@ class RequeueForm(forms.Form):
     queue_name = QueueField(
         label=gettext_lazy("Into the queue"), required=False, help_text=gettext_lazy("Empty: each into its own.")
     )
-    priority = forms.IntegerField(
-        label=gettext_lazy("With the priority"),
-        min_value=MIN_PRIORITY,
-        max_value=MAX_PRIORITY,
-        required=False,
-        help_text=gettext_lazy("Empty: each with its own."),
+    priority = PriorityField(
+        label=gettext_lazy("With the priority"), required=False, help_text=gettext_lazy("Empty: each with its own.")
     )
 
 
@@ -100,7 +95,7 @@ def carry_out(
             done=ngettext_lazy("%d dead letter is a job again.", "%d dead letters are jobs again."),
             skipped=SKIPPED,
         )
-        return HttpResponseRedirect(reverse("admin:vtqueue_deadletter_changelist"))
+        return model_admin.go_to("deadletter_changelist")
     run = requeueing.start(
         criteria,
         rate=rate,
@@ -110,8 +105,9 @@ def carry_out(
         by=by,
         using=database,
     )
-    log(request, [run], ADDITION, bulk_note(_("Requeue of %(count)s dead letters (%(criteria)s)."), criteria, count))
-    return HttpResponseRedirect(reverse("admin:vtqueue_requeue_change", args=[run.pk]))
+    note = bulk_note(_("Requeue of %(count)s dead letters (%(criteria)s)."), criteria, count)
+    model_admin.log_addition(request, run, note)
+    return model_admin.go_to("requeue_change", run.pk)
 
 
 def discard(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpResponse:
@@ -126,12 +122,13 @@ def discard(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpRespons
     if request.method == "POST":
         gone = discarded(criteria, database)
         note = bulk_note(_("Discarded %(count)s dead letters (%(criteria)s)."), criteria, gone)
-        log(request, [DeadLetter(exception_class=note)], DELETION, note)
+        row = DeadLetter(exception_class=note)  # one line for all of them
+        LogEntry.objects.log_actions(request.user.pk, [row], DELETION, note)  # type: ignore[arg-type]
         done = ngettext("%d dead letter was discarded.", "%d dead letters were discarded.", gone) % gone
         model_admin.message_user(request, done, messages.SUCCESS)
         if gone >= MOST_DISCARDED:
             model_admin.message_user(request, _("There may be more: discard again."), messages.WARNING)
-        return HttpResponseRedirect(reverse("admin:vtqueue_deadletter_changelist"))
+        return model_admin.go_to("deadletter_changelist")
     text = ngettext("%s dead letter will be deleted for good.", "%s dead letters will be deleted for good.", count)
     return confirmation(
         model_admin, request, criteria, count, text, title=_("Discard dead letters"), button=_("Discard")
@@ -168,33 +165,32 @@ def refused(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpRespons
         _("Nothing was changed: choose by queue, task, exception, group and time only; a search is no choice."),
         messages.ERROR,
     )
-    return HttpResponseRedirect(reverse("admin:vtqueue_deadletter_changelist"))
+    return model_admin.go_to("deadletter_changelist")
 
 
 def confirmation(
     model_admin: "DeadLetterAdmin", request: HttpRequest, criteria: Criteria, count: int, text: str, **more: Any
 ) -> HttpResponse:
     """Return the page that says what would be done, and asks."""
-    context = {
-        **model_admin.admin_site.each_context(request),
-        "opts": model_admin.opts,
-        "media": model_admin.media,
-        "words": meant.in_words(criteria),
-        "criteria": criteria.to_json(),
-        "text": text % meant.number(count, criteria.most_counted) if count else _("No dead letter meets this filter."),
-        "possible": count > 0,
-        "form": None,
+    listed = replace(criteria, died_from=None, died_to=None)  # the list has no filter by the microsecond
+    return model_admin.form_page(
+        request,
+        more.pop("form", None),
+        words=meant.in_words(criteria),
+        criteria=criteria.to_json(),
+        text=text % counted(criteria, count) if count else _("No dead letter meets this filter."),
+        possible=count > 0,
+        back=f"{address(model_admin.admin_site.name, 'deadletter_changelist')}?{meant.query_of(listed)}",
         **more,
-    }
-    return TemplateResponse(request, "admin/vtqueue/deadletter/form.html", context)
+    )
 
 
 def bulk_note(text: str, criteria: Criteria, count: int) -> str:
     """Return what the admin's log says of many letters at once."""
     words = ", ".join(f"{name}: {value}" for name, value in meant.in_words(criteria))
-    return text % {"count": meant.number(count, criteria.most_counted), "criteria": words}
+    return text % {"count": counted(criteria, count), "criteria": words}
 
 
-def log(request: HttpRequest, rows: list[Any], flag: int, note: str) -> None:
-    """Write a line of the admin's log."""
-    LogEntry.objects.log_actions(request.user.pk, rows, flag, note)  # type: ignore[arg-type]
+def counted(criteria: Criteria, count: int) -> str:
+    """Return how many letters there are, as far as they were counted."""
+    return display.number(count, more=count >= criteria.most_counted)

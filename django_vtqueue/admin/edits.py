@@ -1,7 +1,5 @@
 """What one does to a single dead letter: change it and requeue it, or acknowledge it with a note."""
 
-import json
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -9,9 +7,7 @@ from django import forms
 from django.contrib import messages
 from django.contrib.admin.models import CHANGE
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -20,11 +16,10 @@ from ..conf import Options
 from ..encoding import decode, encode
 from ..engines import backend_options
 from ..models import DeadLetter
-from ..publishing import MAX_PRIORITY, MIN_PRIORITY
 from ..tasks import find_task
 from . import display
-from .bulk import log
-from .fields import QueueField, json_of, restored
+from .fields import PriorityField, QueueField, json_of, restored
+from .pages import address
 
 if TYPE_CHECKING:
     from .letters import DeadLetterAdmin
@@ -41,15 +36,15 @@ class EditForm(forms.Form):
         strip=False,
         help_text=gettext_lazy("JSON. What is hidden (••••) stays as it is stored if you leave the dots in place."),
     )
-    queue_name = QueueField(label=gettext_lazy("Queue"))
-    priority = forms.IntegerField(label=gettext_lazy("Priority"), min_value=MIN_PRIORITY, max_value=MAX_PRIORITY)
+    queue_name = QueueField()
+    priority = PriorityField()
     died_at = forms.IntegerField(widget=forms.HiddenInput)
 
     def __init__(self, letter: DeadLetter, options: Options, data: Any = None) -> None:
         self.letter, self.options = letter, options
         self.shown, self.stored = shown_and_stored(letter, options)
         initial = {
-            "payload": self.shown if self.stored is None else json.dumps(self.shown, indent=2, ensure_ascii=False),
+            "payload": self.shown if self.stored is None else display.indented(self.shown),
             "queue_name": letter.queue_name,
             "priority": letter.priority,
             "died_at": clock.to_instant(letter.died_at),
@@ -91,15 +86,9 @@ def shown_and_stored(letter: DeadLetter, options: Options) -> tuple[Any, Any]:
     """Return the payload with what is secret hidden, and as it is; as text and None if it is no JSON."""
     try:
         stored = decode(letter.payload)
-        shown = display.masked(stored, options.mask)
+        return display.hidden(stored, options.mask, display.secret_positions(letter.task_path, options)), stored
     except (ValueError, RecursionError):
         return display.unreadable(letter.payload, options.mask), None
-    match shown:
-        case {"args": list(args)} if letter.task_path:
-            names = display.parameters(letter.task_path, options.task_modules)
-            by_name = [display.masked({name: arg}, options.mask)[name] for name, arg in zip(names, args, strict=False)]
-            shown["args"] = by_name + args[len(by_name) :]
-    return shown, stored
 
 
 def check_call(value: Any, task_path: str, options: Options) -> None:
@@ -111,11 +100,11 @@ def check_call(value: Any, task_path: str, options: Options) -> None:
             raise ValidationError(_('The arguments of a task are {"args": […], "kwargs": {…}}.'))
     try:
         task = find_task(task_path, tuple(options.task_modules))
-        known = signature(task.func)
+        known = display.signature_of(task, options.mask)
     except Exception:  # the task is gone, or its module does not import: nobody can say what it takes
         return
     try:
-        known.bind(*([None] if task.takes_context else []), *args, **kwargs)
+        known.bind(*args, **kwargs)
     except TypeError as error:
         text = _("The task does not take these arguments: %(error)s. It is %(call)s.")
         call = f"{task_path.rpartition('.')[2]}{known}"
@@ -140,9 +129,9 @@ def edit(model_admin: "DeadLetterAdmin", request: HttpRequest, pk: UUID) -> Http
         else:
             changed = [name for name in form.changed_data if name != "died_at"]
             note = _("Requeued with changes: %(fields)s.") % {"fields": ", ".join(changed) or "-"}
-            log(request, [model_admin.logged_as(letter, CHANGE)], CHANGE, note)
+            model_admin.log_change(request, model_admin.logged_as(letter, CHANGE), note)
             model_admin.message_user(request, _("The dead letter is a job again."), messages.SUCCESS)
-            return HttpResponseRedirect(reverse("admin:vtqueue_job_change", args=[pk]))
+            return model_admin.go_to("job_change", pk)
     return shown(model_admin, request, letter, form, title=_("Requeue with changes"), button=_("Requeue"))
 
 
@@ -158,9 +147,9 @@ def acknowledge(model_admin: "DeadLetterAdmin", request: HttpRequest, pk: UUID) 
         by, note = request.user.get_username(), form.cleaned_data["note"]
         if not letters.acknowledge(letter, letter._state.db, by=by, note=note):
             return moved_on(model_admin, request)
-        log(request, [letter], CHANGE, _("Acknowledged: %(note)s") % {"note": note})
+        model_admin.log_change(request, letter, _("Acknowledged: %(note)s") % {"note": note})
         model_admin.message_user(request, _("The dead letter is acknowledged."), messages.SUCCESS)
-        return HttpResponseRedirect(reverse("admin:vtqueue_deadletter_change", args=[pk]))
+        return model_admin.go_to("deadletter_change", pk)
     return shown(model_admin, request, letter, form, title=_("Acknowledge"), button=_("Acknowledge"))
 
 
@@ -168,24 +157,17 @@ def moved_on(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpRespon
     """Say that the letter is none any more."""
     text = _("It is no dead letter any more: somebody has requeued or discarded it.")
     model_admin.message_user(request, text, messages.WARNING)
-    return HttpResponseRedirect(reverse("admin:vtqueue_deadletter_changelist"))
+    return model_admin.go_to("deadletter_changelist")
 
 
 def shown(
     model_admin: "DeadLetterAdmin", request: HttpRequest, letter: DeadLetter, form: forms.Form, **more: Any
 ) -> HttpResponse:
     """Return the page of a form about one letter."""
-    context = {
-        **model_admin.admin_site.each_context(request),
-        "opts": model_admin.opts,
-        "media": model_admin.media,
-        "words": [
-            (_("task"), display.task_name(letter.task_path)),
-            (_("failure"), f"{letter.exception_class}: {letter.message}"),
-            (_("unique key"), letter.unique_key or "-"),
-        ],
-        "possible": True,
-        "form": form,
-        **more,
-    }
-    return TemplateResponse(request, "admin/vtqueue/deadletter/form.html", context)
+    words = [
+        (_("task"), display.task_name(letter.task_path)),
+        (_("failure"), f"{letter.exception_class}: {letter.message}"),
+        (_("unique key"), letter.unique_key or "-"),
+    ]
+    back = address(model_admin.admin_site.name, "deadletter_change", letter.pk)
+    return model_admin.form_page(request, form, words=words, back=back, **more)

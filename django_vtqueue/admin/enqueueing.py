@@ -1,32 +1,28 @@
 """A new job from the admin: a registered task, its arguments checked against its signature, and when to run it."""
 
 import json
-from collections.abc import Sequence
 from datetime import timedelta
-from inspect import Parameter, Signature, signature
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from django import forms
-from django.contrib import admin
-from django.contrib.admin.models import ADDITION, LogEntry
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
-from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..compat import InvalidTask, Task
-from ..encoding import decode
 from ..engines import backend_options, database_of
 from ..exceptions import PayloadTooLarge, UnknownTask
 from ..ids import parse_id
 from ..models import Job
-from ..publishing import MAX_PRIORITY, MIN_PRIORITY
 from ..tasks import find_task, loaded_tasks
 from . import display
-from .asking import PRIORITY_HELP, QueueField, Suggestions, form_page
+from .fields import PriorityField, QueueField, Suggestions, json_of
+
+if TYPE_CHECKING:
+    from .jobs import JobAdmin
 
 ROWS = 8  # of the field for the arguments
 
@@ -45,13 +41,7 @@ class EnqueueForm(forms.Form):
         ),
     )
     queue_name = QueueField(required=False, help_text=gettext_lazy("Empty: that of the task."))
-    priority = forms.IntegerField(
-        label=gettext_lazy("Priority"),
-        required=False,
-        min_value=MIN_PRIORITY,
-        max_value=MAX_PRIORITY,
-        help_text=PRIORITY_HELP,
-    )
+    priority = PriorityField(required=False)
     run_at = forms.DateTimeField(
         label=gettext_lazy("Run at"),
         required=False,
@@ -69,9 +59,11 @@ class EnqueueForm(forms.Form):
     def __init__(self, database: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.database = database
-        paths = sorted({task.module_path for task in loaded_tasks() if database_of_task(task) == database})
-        self.fields["task_path"].widget = Suggestions(paths, size="80")
-        self.fields["queue_name"].of(database)  # type: ignore[attr-defined]
+        self.fields["task_path"].widget = Suggestions(self.paths, size="80")
+
+    def paths(self) -> list[str]:
+        """Return the paths of the tasks that one can choose."""
+        return sorted({task.module_path for task in loaded_tasks() if database_of_task(task) == self.database})
 
     def clean_task_path(self) -> str:
         """Find the task; only one that this database's backend would run can be enqueued."""
@@ -94,10 +86,7 @@ class EnqueueForm(forms.Form):
 
     def clean_arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """Read the arguments; what was hidden in a job that served as the model has to be filled in."""
-        try:
-            value = decode(self.cleaned_data["arguments"] or "[]")
-        except ValueError as error:
-            raise ValidationError(_("This is no JSON: %(error)s"), params={"error": error}) from error
+        value = json_of(self.cleaned_data["arguments"] or "[]")
         if display.HIDDEN in json.dumps(value, ensure_ascii=False):
             raise ValidationError(
                 _("Fill in the values that are shown as “%(hidden)s”."), params={"hidden": display.HIDDEN}
@@ -115,7 +104,7 @@ class EnqueueForm(forms.Form):
         """Check that the arguments are those of the function, and that there is one time at the most."""
         if "task_path" in self.cleaned_data and "arguments" in self.cleaned_data:
             args, kwargs = self.cleaned_data["arguments"]
-            shown = shown_signature(self.task, backend_options(self.database).mask)
+            shown = display.signature_of(self.task, backend_options(self.database).mask)
             try:
                 shown.bind(*args, **kwargs)
             except TypeError as error:
@@ -143,43 +132,29 @@ def database_of_task(task: Task) -> str | None:
     return getattr(task.get_backend(), "database", None)
 
 
-def shown_signature(task: Task, words: Sequence[str]) -> Signature:
-    """Return the signature of a task as those see it who call it: without its context, and without secret defaults."""
-    whole = signature(task.func)
-    parameters = [
-        parameter.replace(default=display.HIDDEN)
-        if parameter.default is not Parameter.empty and display.is_secret(parameter.name, words)
-        else parameter
-        for parameter in whole.parameters.values()
-    ]
-    return whole.replace(parameters=parameters[1:] if task.takes_context else parameters)
-
-
 def like(job: Job) -> dict[str, Any]:
     """Return what the form begins with for a call like that of a job; what is secret is hidden."""
     options = backend_options(job._state.db)
     begin = {"task_path": job.task_path, "queue_name": job.queue_name, "priority": job.priority}
     try:
-        call = display.named(decode(job.payload), job.task_path, options.task_modules)
-        shown = json.dumps(display.masked(call, options.mask), indent=2, ensure_ascii=False)
+        return {**begin, "arguments": display.indented(display.call_of(job, options))}
     except (ValueError, RecursionError):
         return begin
-    return {**begin, "arguments": display.cut(shown)}
 
 
-def enqueue_view(model_admin: "admin.ModelAdmin[Job]", request: HttpRequest) -> HttpResponse:
+def enqueue_view(model_admin: "JobAdmin", request: HttpRequest) -> HttpResponse:
     """Show the form; enqueue what was sent, and lead to the page of the new job."""
     if not request.user.has_perm("vtqueue.enqueue_job"):
         raise PermissionDenied
     database = database_of(backend_options())
     form = EnqueueForm(database, request.POST or None, initial=beginning(model_admin, request))
-    if form.is_valid() and (job_id := enqueued(request, form)):
+    if form.is_valid() and (job_id := enqueued(model_admin, request, form)):
         model_admin.message_user(request, _("The job was enqueued."))
-        return HttpResponseRedirect(page_of(model_admin, request, job_id))
-    return form_page(model_admin, request, form)
+        return to_page_of(model_admin, request, job_id)
+    return model_admin.form_page(request, form, title=form.title, button=form.title)
 
 
-def beginning(model_admin: "admin.ModelAdmin[Job]", request: HttpRequest) -> dict[str, Any]:
+def beginning(model_admin: "JobAdmin", request: HttpRequest) -> dict[str, Any]:
     """Return what the form begins with: nothing, a task, or a call like that of a job that one may see."""
     job_id = parse_id(request.GET.get("like"))
     job = model_admin.get_queryset(request).filter(pk=job_id).first() if job_id else None
@@ -188,23 +163,23 @@ def beginning(model_admin: "admin.ModelAdmin[Job]", request: HttpRequest) -> dic
     return {"task_path": request.GET.get("task_path", "")}
 
 
-def enqueued(request: HttpRequest, form: EnqueueForm) -> str | None:
+def enqueued(model_admin: "JobAdmin", request: HttpRequest, form: EnqueueForm) -> str | None:
     """Enqueue the call of a form, with a line in the admin's log; None, and an error in the form, if it is refused."""
     try:
         with transaction.atomic(using=form.database):
             job_id = form.enqueue()
             row = Job(pk=parse_id(job_id), task_path=form.task.module_path, queue_name=form.task.queue_name)
-            rows = cast(Any, [row])
-            LogEntry.objects.log_actions(cast(Model, request.user).pk, rows, ADDITION, "", single_object=True)
+            model_admin.log_addition(request, row, "")
     except (InvalidTask, TypeError, ValueError, PayloadTooLarge) as error:
         form.add_error(None, str(error))
         return None
     return job_id
 
 
-def page_of(model_admin: "admin.ModelAdmin[Job]", request: HttpRequest, job_id: str) -> str:
-    """Return the address of a new job, or of the list for somebody who may not see it."""
-    name = f"{model_admin.admin_site.name}:vtqueue_job"
-    if model_admin.has_view_permission(request) and model_admin.get_queryset(request).filter(pk=job_id).exists():
-        return reverse(f"{name}_change", args=[job_id])
-    return reverse(f"{name}_changelist") if model_admin.has_view_permission(request) else reverse("admin:index")
+def to_page_of(model_admin: "JobAdmin", request: HttpRequest, job_id: str) -> HttpResponse:
+    """Lead to a new job, to the list if the job is gone again, or away from what one may not see."""
+    if not model_admin.has_view_permission(request):
+        return HttpResponseRedirect(reverse("admin:index", current_app=model_admin.admin_site.name))
+    if model_admin.get_queryset(request).filter(pk=job_id).exists():
+        return model_admin.go_to("job_change", job_id)
+    return model_admin.go_to("job_changelist")

@@ -10,8 +10,7 @@ from django.contrib.admin.models import DELETION, LogEntry
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
@@ -24,8 +23,10 @@ from ..shown import duration
 from ..why import why
 from . import display
 from .base import ReadOnlyAdmin
-from .timelines import link, timeline
+from .pages import link
+from .timelines import timeline
 
+NO_ID = UUID(int=0)  # in the place of what is none: a row that is not there
 BATCH = 500  # rows that one transaction of an action changes
 DETAILS: tuple[str | tuple[str, ...], ...] = (
     "id",
@@ -59,11 +60,15 @@ class EntryAdmin(ReadOnlyAdmin):
     @admin.display(description=_("task"))
     def task_link(self, entry: Entry) -> SafeString | str:
         name = display.task_name(entry.task_path)
-        return link(f"{self.opts.model_name}_changelist", name, task_path=entry.task_path) if entry.task_path else name
+        return self.list_link(name, task_path=entry.task_path) if entry.task_path else name
 
     @admin.display(description=_("queue"))
     def queue_link(self, entry: Entry) -> SafeString | str:
-        return link(f"{self.opts.model_name}_changelist", entry.queue_name, queue_name=entry.queue_name)
+        return self.list_link(entry.queue_name, queue_name=entry.queue_name)
+
+    def list_link(self, text: object, **query: str) -> SafeString | str:
+        """Return a link to the rows that have something in common with this one."""
+        return link(self.admin_site.name, f"{self.opts.model_name}_changelist", text, **query)
 
     @admin.display(description=_("situation"))
     def situation(self, entry: Entry) -> str:
@@ -94,17 +99,14 @@ class EntryAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("history"))
     def timeline(self, entry: Entry) -> SafeString | str:
-        return timeline(entry)
+        return timeline(entry, self.admin_site.name)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """An action is for the rows that were selected on a page: nobody has counted all, nor seen them.
-
-        Raise PermissionDenied for one that was not offered.
-        """
-        if request.POST.get("action") in set(self.actions or ()) - self.get_actions(request).keys():
-            raise PermissionDenied
+        """An action is for the rows that were selected on a page: nobody has counted all, nor seen them."""
         posted = request.POST.copy()
         posted.pop("select_across", None)
+        if selected := posted.getlist(ACTION_CHECKBOX_NAME):
+            posted.setlist(ACTION_CHECKBOX_NAME, [str(parse_id(row_id) or NO_ID) for row_id in selected])
         request.POST = posted  # type: ignore[assignment]
         response = super().changelist_view(request, extra_context)
         return self.back_to_page(request, response) if "page" in posted else response
@@ -113,9 +115,26 @@ class EntryAdmin(ReadOnlyAdmin):
         """Lead back to the page of a row from which an action was posted, if that row is still there."""
         row_id = parse_id(request.POST.get(ACTION_CHECKBOX_NAME))
         if response.status_code == 302 and self.get_queryset(request).filter(pk=row_id).exists():
-            name = f"{self.admin_site.name}:{self.opts.app_label}_{self.opts.model_name}_change"
-            return HttpResponseRedirect(reverse(name, args=[row_id]))
+            return self.go_to(f"{self.opts.model_name}_change", row_id)
         return response
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """What is confirmed on the page of a row is done, and said, as for a row that was selected in the list."""
+        if request.method != "POST":
+            return super().delete_view(request, object_id, extra_context)
+        if not (self.has_delete_permission(request) and self.has_view_permission(request)):
+            raise PermissionDenied
+        posted = request.POST.copy()
+        posted["post"], posted[ACTION_CHECKBOX_NAME] = "yes", object_id
+        request.POST = posted  # type: ignore[assignment]
+        self.delete_selected(request, self.get_queryset(request).filter(pk=parse_id(object_id)))
+        return self.back_to_page(request, self.go_to(f"{self.opts.model_name}_changelist"))
+
+    def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        """Delete rows, once that has been confirmed; None if it is done."""
+        raise NotImplementedError
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """Nothing hangs on a job, so Django need not look for it before it asks."""

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect, StreamingHttpResponse
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.utils.translation import gettext as _
 
 from .. import clock, history
 from ..conf import Options
 from ..criteria import Criteria
-from ..encoding import decode
 from ..engines import backend_options, database_of, engine_for
 from ..models import DeadLetter
 from . import display, meant
@@ -38,7 +36,7 @@ def page(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpResponseBa
     if criteria is None:
         text = _("Nothing was exported: choose by queue, task, exception, group and time only; a search is no choice.")
         model_admin.message_user(request, text, messages.ERROR)
-        return HttpResponseRedirect(reverse("admin:vtqueue_deadletter_changelist"))
+        return model_admin.go_to("deadletter_changelist")
     return as_file(slices(meant.until(criteria, now), database), backend_options(database))
 
 
@@ -70,8 +68,7 @@ def chosen(letters: QuerySet[DeadLetter]) -> Iterator[list[DeadLetter]]:
 def value(letter: DeadLetter, options: Options) -> dict[str, Any]:
     """Return a letter as one JSON value."""
     try:
-        payload = display.named(decode(letter.payload), letter.task_path, options.task_modules)
-        arguments = display.masked(payload, options.mask)
+        arguments = display.call_of(letter, options)
         json.dumps(arguments)
     except (ValueError, RecursionError):
         arguments = display.unreadable(letter.payload, options.mask)

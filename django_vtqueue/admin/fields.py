@@ -1,34 +1,70 @@
-"""Fields of the forms: a queue that a backend allows, and JSON whose hidden parts stay as they are stored."""
+"""Fields of the forms: a queue that a backend allows, a priority, and JSON whose hidden parts stay as stored."""
 
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
-from ..conf import configured
 from ..encoding import decode, encode
-from ..engines import backend_options, database_of
-from ..publishing import LONGEST_NAME
-from .display import HIDDEN
+from ..engines import engine_for, named_queues, options_of
+from ..publishing import LONGEST_NAME, MAX_PRIORITY, MIN_PRIORITY
+from . import display
+
+CHOICES = 100  # names that are offered
+PRIORITY_HELP = gettext_lazy("A whole number from -100 to 100; higher ones run first.")
+
+
+class Suggestions(forms.TextInput):
+    """A text for which the browser offers what is known by the time the form is shown."""
+
+    template_name = "vtqueue/suggestions.html"
+
+    def __init__(self, known: Callable[[], list[str]], **attrs: Any) -> None:
+        super().__init__(attrs)
+        self.known = known
+
+    def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
+        context = super().get_context(name, value, {**attrs, "list": f"suggestions-{name}"})
+        return {**context, "suggestions": self.known()}
+
+
+def queues() -> list[str]:
+    """Return the names of queues that can be offered."""
+    database = display.database()
+    found = named_queues(database)
+    if all(entry.queues for entry in options_of(database)):
+        return sorted(found)
+    return sorted({*found, *engine_for(database).names("job", "queue_name", CHOICES)})
 
 
 class QueueField(forms.CharField):
     """The name of a queue that the settings allow in the database of the workers."""
 
+    widget = Suggestions(queues)
+
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(max_length=LONGEST_NAME, **kwargs)
+        super().__init__(**{"label": gettext_lazy("Queue"), "max_length": LONGEST_NAME, "strip": False, **kwargs})
 
     def validate(self, value: Any) -> None:
         super().validate(value)
-        database = database_of(backend_options())
-        entries = [entry for entry in configured().values() if database_of(entry) == database]
+        database = display.database()
+        entries = options_of(database)
         if value and entries and not any(entry.serves(value) for entry in entries):
-            names = sorted(name for entry in entries for name in {*entry.queues, *entry.queue_options})
             raise ValidationError(
-                _("The settings know no queue “%(queue)s”; allowed are: %(names)s."),
-                params={"queue": value, "names": ", ".join(names)},
+                _("The settings allow no queue “%(queue)s”; they name these: %(names)s."),
+                params={"queue": value, "names": ", ".join(sorted(named_queues(database)))},
             )
+
+
+class PriorityField(forms.IntegerField):
+    """A priority as the queue has them."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        own = {"label": gettext_lazy("Priority"), "help_text": PRIORITY_HELP}
+        super().__init__(min_value=MIN_PRIORITY, max_value=MAX_PRIORITY, **(own | kwargs))
 
 
 def restored(value: Any, shown: Any, stored: Any) -> Any:
@@ -36,11 +72,11 @@ def restored(value: Any, shown: Any, stored: Any) -> Any:
 
     ``shown``: the stored value as the form showed it. Raise ValidationError where dots stand for nothing.
     """
-    if value == HIDDEN and isinstance(value, str):
-        if shown == HIDDEN:
+    if value == display.HIDDEN and isinstance(value, str):
+        if shown == display.HIDDEN:
             return stored
         raise ValidationError(
-            _("%(dots)s stands for a stored value, but none is hidden here."), params={"dots": HIDDEN}
+            _("%(dots)s stands for a stored value, but none is hidden here."), params={"dots": display.HIDDEN}
         )
     if isinstance(value, dict):
         pairs = (shown, stored) if isinstance(shown, dict) and isinstance(stored, dict) else ({}, {})

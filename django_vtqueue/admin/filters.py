@@ -10,12 +10,12 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from .. import clock, states
-from ..conf import configured
-from ..engines import backend_options, database_of, engine_for
+from ..engines import backend_options, database_of, engine_for, named_queues
 from ..ids import shown_worker
+from ..listing import LATER
 from ..models import WorkerProcess
-from ..shown import grouped
 from ..tasks import loaded_tasks
+from . import display
 
 CHOICES = 100  # of one filter
 LABELS = {
@@ -68,8 +68,7 @@ class QueueFilter(Filter):
     title, parameter_name = _("queue"), "queue_name"
 
     def names(self, database: str, model_name: str) -> list[str]:
-        known = [name for entry in configured().values() for name in (*entry.queues, *entry.queue_options)]
-        return known + super().names(database, model_name)
+        return [*named_queues(database), *super().names(database, model_name)]
 
 
 class TaskFilter(Filter):
@@ -121,12 +120,13 @@ class PeriodFilter(Filter):
 
 
 class StateFilter(Filter):
-    """Jobs by the word for their state, with how many there are."""
+    """Jobs by the word for their state, with how many there are; both that are due later, where a link asks for it."""
 
     title, parameter_name = _("state"), "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [(word, LABELS[word]) for word in states.WORDS if word != "dead"]
+        words = [(word, LABELS[word]) for word in states.WORDS if word != "dead"]
+        return [*words, (LATER, _("scheduled or retrying"))] if request.GET.get("state") == LATER else words
 
     def asked(self, now: int) -> dict[str, Any]:
         return {"word": word} if (word := self.value()) in dict(self.lookup_choices) else {}
@@ -137,5 +137,5 @@ class StateFilter(Filter):
         for (word, label), choice in zip(self.lookup_choices, others, strict=True):
             rows, more = changelist.counts.get(word, (0, True))
             if rows or not more:
-                choice["display"] = f"{label} ({grouped(rows)}{'+' if more else ''})"
+                choice["display"] = f"{label} ({display.number(rows, more=more)})"
             yield choice

@@ -7,7 +7,6 @@ from uuid import UUID
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
 from .. import clock
@@ -16,7 +15,7 @@ from ..jobs import LetterGroup
 from ..models import DeadLetter
 from ..shown import local, whole
 from . import display
-from .meant import TIMES, number
+from .meant import TIMES
 from .plots import histogram
 
 if TYPE_CHECKING:
@@ -46,9 +45,6 @@ def page(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpResponse:
     shown = Paginator(found, PER_PAGE).get_page(request.GET.get("page"))
     query = chosen | ({"died": died} if died else {})
     context = {
-        **model_admin.admin_site.each_context(request),
-        "opts": model_admin.opts,
-        "media": model_admin.media,
         "title": _("Dead letters by failure"),
         "rows": rows(engine, list(shown), query, since or min((group.first for group in shown), default=now), now),
         "page": shown,
@@ -66,7 +62,7 @@ def page(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpResponse:
         "may_requeue": model_admin.has_requeue_permission(request),
         "may_discard": model_admin.has_delete_permission(request),
     }
-    return TemplateResponse(request, "admin/vtqueue/deadletter/groups.html", context)
+    return model_admin.page(request, "admin/vtqueue/deadletter/groups.html", **context)
 
 
 def rows(
@@ -86,7 +82,7 @@ def rows(
             "message": display.cut(messages.get(group.latest, "")),
             "traceback": display.cut(tracebacks.get(group.latest) or ""),
             "sample": UUID(group.latest),
-            "count": number(group.number, MOST_COUNTED),
+            "count": display.number(group.number, more=group.number >= MOST_COUNTED),
             "first": display.moment(clock.from_instant(group.first)),
             "last": display.moment(clock.from_instant(group.last)),
             "plot": histogram(dead, plotted(dead, since)),

@@ -3,10 +3,9 @@
 from functools import partial
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.actions import delete_selected as ask_first
 from django.contrib.admin.models import CHANGE, DELETION
-from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
@@ -83,7 +82,7 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("worker"))
     def worker(self, job: Job) -> SafeString | str:
-        return worker_link(job.worker_id, present([job.worker_id])) or "-"
+        return worker_link(job.worker_id, present([job.worker_id]), self.admin_site.name) or "-"
 
     @admin.display(description=_("asked to stop"))
     def asked_to_stop(self, job: Job) -> SafeString | str:
@@ -93,9 +92,9 @@ class JobAdmin(EntryAdmin):
     def progress_bar(self, job: Job) -> SafeString:
         percent = round(min(max(job.progress or 0, 0), 1) * 100)
         return format_html(
-            '<progress class="vtq-progress" value="{}" max="100">{}%</progress> {}% {}',
+            '<progress class="vtq-progress" max="100" value="{}" aria-label="{}"></progress> {}% {}',
             percent,
-            percent,
+            gettext("Progress"),
             percent,
             display.cut(job.progress_text or ""),
         )
@@ -119,9 +118,16 @@ class JobAdmin(EntryAdmin):
         held = isinstance(obj, Job) and display.word_of(obj, clock.now()) == "running"
         return not held and super().has_delete_permission(request, obj)
 
-    def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        if not control.delete([obj.pk], obj._state.db):
-            raise PermissionDenied(gettext("A worker has taken this job meanwhile."))
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Whoever comes to delete a job that a worker has taken meanwhile reads so."""
+        row = self.get_object(request, object_id) if self.has_delete_permission(request) else None
+        if request.method == "POST" or row is None or self.has_delete_permission(request, row):
+            return super().delete_view(request, object_id, extra_context)
+        for reason in left_out([row], str(row._state.db)):
+            self.message_user(request, reason, messages.WARNING)
+        return self.go_to("job_change", row.pk)
 
     @admin.action(permissions=["run"], description=_("Run selected %(verbose_name_plural)s now"))
     def run_now(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
@@ -140,7 +146,7 @@ class JobAdmin(EntryAdmin):
 
     @admin.action(permissions=["amend"], description=_("Change the priority of selected %(verbose_name_plural)s"))
     def change_priority(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        form = asked(request, PriorityForm, queryset.db)
+        form = asked(request, PriorityForm)
         if not form.is_valid():
             return ask(self, request, queryset, form)
         priority = form.cleaned_data["priority"]
@@ -157,7 +163,7 @@ class JobAdmin(EntryAdmin):
 
     @admin.action(permissions=["amend"], description=_("Move selected %(verbose_name_plural)s to another queue"))
     def move(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        form = asked(request, QueueForm, queryset.db)
+        form = asked(request, QueueForm)
         if not form.is_valid():
             return ask(self, request, queryset, form)
         queue_name = form.cleaned_data["queue_name"]

@@ -158,13 +158,11 @@ class DeadLetterAdmin(EntryAdmin):
         return request.user.has_perm("vtqueue.change_deadletter")
 
     def has_requeue_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("vtqueue.requeue_deadletter")
+        """Nobody changes what they may not see: the pages that ask first show it, or count it."""
+        return request.user.has_perm("vtqueue.requeue_deadletter") and self.has_view_permission(request)
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return request.user.has_perm("vtqueue.discard_deadletter")
-
-    def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        letters.discard([obj.pk], obj._state.db)
+        return request.user.has_perm("vtqueue.discard_deadletter") and self.has_view_permission(request)
 
     @admin.action(permissions=["requeue"], description=_("Requeue selected %(verbose_name_plural)s"))
     def requeue(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:

@@ -15,7 +15,7 @@ from .. import clock
 from ..engines import Engine, backend_options, engine_for
 from ..ids import instant_of, parse_id
 from ..listing import Count, Found, Key, Sought, in_json
-from ..shown import grouped, time_of
+from ..shown import time_of
 from . import display
 from .base import LeanChangeList
 from .filters import Filter
@@ -86,7 +86,7 @@ class KeyedList(LeanChangeList):
         return LOOKED_INTO if self.sought.text else LOOKED_AT
 
     @cached_property
-    def secrets(self) -> dict[str, set[int]]:
+    def secrets(self) -> dict[str, list[bool]]:
         """Which arguments of a task are secret; asked for once for each, for many rows are of the same task."""
         return {}
 
@@ -134,7 +134,7 @@ class KeyedList(LeanChangeList):
         """How far the page has looked, if there is more behind it that it did not look at."""
         if not self.looked_to:
             return ""
-        number, instant = grouped(self.size), self.time_of_key(self.looked_to)
+        number, instant = display.number(self.size), self.time_of_key(self.looked_to)
         if instant is None:
             return str(self.looked % {"number": number})
         return str(self.looked_back % {"number": number, "time": time_of(clock.from_instant(instant))})

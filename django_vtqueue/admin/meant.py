@@ -9,7 +9,8 @@ from django.utils.translation import gettext_lazy
 
 from .. import clock
 from ..criteria import TEXTS, Criteria
-from ..shown import grouped, local, whole
+from ..shown import local, whole
+from .lists import AFTER, TRAIL
 
 TIMES = {
     "1h": (3600, gettext_lazy("the last hour")),
@@ -18,7 +19,7 @@ TIMES = {
 }
 ANSWERS = {"yes": True, "no": False}
 EXACT = ("died_from", "died_to")
-BESIDE = {"p", "o", "e", "order", "page"}  # parameters of an address that choose no letters
+BESIDE = {"p", "o", "e", "order", "page", AFTER, TRAIL}  # parameters of an address that choose no letters
 
 
 def criteria_of(query: Mapping[str, str], now: int) -> Criteria | None:
@@ -34,9 +35,9 @@ def criteria_of(query: Mapping[str, str], now: int) -> Criteria | None:
             values["acknowledged"] = ANSWERS[given.pop("acknowledged")]
         if "died" in given:
             values["died_from"] = now - TIMES[given.pop("died")][0] * clock.SECOND
+        return None if given else Criteria(**values)  # type: ignore[arg-type]
     except (KeyError, ValueError):
         return None
-    return None if given else Criteria(**values)  # type: ignore[arg-type]
 
 
 def until(criteria: Criteria, now: int) -> Criteria:
@@ -73,8 +74,3 @@ def in_words(criteria: Criteria) -> list[tuple[str, str]]:
             value = _("(raw payload)")
         words.append((names[name], value))
     return words
-
-
-def number(count: int, most: int) -> str:
-    """Return a count that ends at ``most`` as people read it."""
-    return f"{grouped(count)}+" if count >= most else grouped(count)

@@ -6,16 +6,16 @@ All is read anew for each look, in a dozen queries that read indexes or a few ro
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.db import DatabaseError
 from django.http import HttpRequest
 
 from .. import clock, pauses, throughput
-from ..conf import configured
 from ..counts import MINUTE, minute_of
-from ..engines import Engine, backend_options, database_of, engine_for
+from ..engines import Engine, Trouble, backend_options, database_of, engine_for, named_queues
 from ..models import Job, QueueState, WorkerProcess
 from ..situation import Held
 from . import display
-from .banners import banners
+from .banners import banners, unmigrated
 from .busy import Busy, busy
 from .flows import flows
 from .pages import Pages, pages_for
@@ -34,21 +34,32 @@ REFRESH = 5  # seconds
 
 def overview(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what the template of the overview shows; ``app_list``: as Django's admin gives it to its templates."""
-    pages, database = pages_for(request, app_list), database_of(backend_options())
-    engine = engine_for(database)
+    pages, engine = pages_for(request, app_list), engine_for(database_of(backend_options()))
     now = engine.now()
-    held = engine.held(MOST, now)
-    workers = crew(engine, held, now, pages)
-    queues = summary(engine, held, workers, now, pages) if pages.jobs else {"queues": []}
-    return {
+    page = {
         "pages": pages,
         "path": request.path,
         "refresh": REFRESH,
         "updated": display.moment(clock.from_instant(now)),
-        "banners": banners(database, queues["queues"], workers if pages.workers else []),
+    }
+    try:
+        return page | situation(engine, now, pages)
+    except DatabaseError as error:
+        if engine.trouble(error) is not Trouble.SCHEMA:
+            raise
+        return page | {"pages": None, "banners": [unmigrated(engine.alias)]}
+
+
+def situation(engine: Engine, now: int, pages: Pages) -> dict[str, Any]:
+    """Return how it stands, as far as the user may see it."""
+    held = engine.held(MOST, now)
+    workers = crew(engine, held, now, pages)
+    queues = summary(engine, held, workers, now, pages) if pages.jobs else {"queues": []}
+    return {
+        "banners": banners(engine.alias, queues["queues"], workers if pages.workers else []),
         "workers": workers[:SHOWN] if pages.workers else [],
         "workers_left": max(len(workers) - SHOWN, 0),
-        "nothing": bool(pages.jobs and not workers) and untouched(queues["queues"], database),
+        "nothing": bool(pages.jobs and not workers) and untouched(queues["queues"], engine.alias),
         **queues,
     }
 
@@ -68,7 +79,7 @@ def summary(engine: Engine, held: Sequence[Held], workers: Sequence[Busy], now: 
     paused: dict[str, QueueState] = pauses.paused(engine.alias, now)
     most_letters = MOST if len(sizes) < SHOWN else FEWEST
     letters = engine.letters(NAMES, most_letters + 1) if pages.letters else {}
-    names = {*sizes, *active, *paused, *letters, *named_in_settings(engine.alias)}
+    names = {*sizes, *active, *paused, *letters, *named_queues(engine.alias)}
 
     def importance(name: str) -> tuple[bool, int]:
         return name in paused, sizes.get(name, 0) + active.get(name, 0)
@@ -99,12 +110,6 @@ def summary(engine: Engine, held: Sequence[Held], workers: Sequence[Busy], now: 
         "queues_left": len(names) - len(shown),
         "queues_unread": max(len(sizes), len(letters)) >= NAMES,
     }
-
-
-def named_in_settings(database: str) -> set[str]:
-    """Return the queues that the settings of this database's backends name."""
-    entries = [entry for entry in configured().values() if database_of(entry) == database]
-    return {name for entry in entries for name in (*entry.queues, *entry.queue_options)}
 
 
 def untouched(rows: Sequence[Any], database: str) -> bool:

@@ -1,11 +1,14 @@
-"""Where the overview leads to, as far as its user may go there."""
+"""Where pages lead to, on the admin site that they are on, and as far as their user may go there."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,17 @@ def pages_for(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> Pa
     )
 
 
-def address(site: str, name: str, *args: str) -> str | None:
+def address(site: str, name: str, *args: object) -> str | None:
     """Return the address of a page of the app on an admin site; None if its model is not registered there."""
     try:
         return reverse(f"admin:vtqueue_{name}", args=args, current_app=site)
     except NoReverseMatch:
         return None
+
+
+def link(site: str, name: str, text: object, *args: object, **query: str) -> SafeString | str:
+    """Return a link to a page of the app on an admin site; the text alone where there is no such page."""
+    found = address(site, name, *args)
+    if found is None:
+        return str(text)
+    return format_html('<a href="{}">{}</a>', f"{found}?{urlencode(query)}" if query else found, text)

@@ -13,8 +13,9 @@ from django.utils.translation import gettext as _
 from .. import clock
 from ..engines import options_for
 from ..histograms import Percentiles
+from ..listing import LATER
 from ..models import QueueState
-from ..shown import duration, grouped
+from ..shown import duration
 from ..situation import Backlog, Held
 from ..throughput import Flow
 from . import display
@@ -102,7 +103,7 @@ class Facts:
         return QueueRow(
             name=name,
             due=number(past - expired, self.most, url=listed(pages.jobs, name, "due")),
-            later=number(future - running, self.most, url=listed(pages.jobs, name, "scheduled")),
+            later=number(future - running, self.most, url=listed(pages.jobs, name, LATER)),
             running=number(running, more=many_held, url=listed(pages.jobs, name, "running")),
             expired=number(expired, more=many_held, url=listed(pages.jobs, name, "expired")),
             dead=number(dead, self.most_letters, url=listed(pages.letters, name)),
@@ -130,8 +131,7 @@ def number(value: int, most: int | None = None, *, more: bool = False, url: str 
     value = max(value, 0)  # what was subtracted from it was read a moment before
     if most is not None and value > most:
         value, more = most, True
-    text = grouped(value)
-    return Number(value, f"{text}+" if more else text, url)
+    return Number(value, display.number(value, more=more), url)
 
 
 def listed(page: str | None, queue_name: str, state: str = "") -> str | None:

@@ -7,10 +7,8 @@ from django.contrib import admin, messages
 from django.contrib.admin.widgets import AdminSplitDateTime
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
-from django.shortcuts import redirect
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import URLPattern, path
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -74,16 +72,14 @@ class QueueStateAdmin(ReadOnlyAdmin):
         form = PauseForm(request.POST if request.method == "POST" else None, initial=self.present(request))
         if form.is_valid():
             return self.begin(request, **form.cleaned_data)
-        return TemplateResponse(
+        return self.form_page(
             request,
-            "admin/vtqueue/queuestate/pause.html",
-            {
-                **self.admin_site.each_context(request),
-                "title": gettext("Pause a queue"),
-                "opts": self.opts,
-                "form": form,
-                "media": self.media + form.media,
-            },
+            form,
+            title=gettext("Pause a queue"),
+            button=gettext("Pause"),
+            text=gettext("Nothing of a paused queue is claimed. What runs goes on, and new jobs wait."),
+            calendar=True,
+            back=self.overview(request),
         )
 
     def present(self, request: HttpRequest) -> dict[str, Any]:
@@ -98,7 +94,7 @@ class QueueStateAdmin(ReadOnlyAdmin):
             pauses.pause(queue_name, reason=reason, until=until, by=request.user.get_username(), using=database)
             self.log_change(request, QueueState(queue_name=queue_name), pause_note(reason, until))
         self.message_user(request, gettext("The queue “%s” is paused.") % queue_name, messages.SUCCESS)
-        return self.back()
+        return HttpResponseRedirect(self.overview(request))
 
     def resume(self, request: HttpRequest) -> HttpResponse:
         """End a pause."""
@@ -114,16 +110,13 @@ class QueueStateAdmin(ReadOnlyAdmin):
             self.message_user(request, gettext("The queue “%s” goes on.") % queue_name, messages.SUCCESS)
         else:
             self.message_user(request, gettext("The queue “%s” was not paused any more.") % queue_name, messages.INFO)
-        return self.back()
+        return HttpResponseRedirect(self.overview(request))
 
     def resumed(self, queue_name: str, database: str) -> bool:
         try:
             return pauses.resume(queue_name, using=database)
         except ValueError as error:
             raise BadRequest(str(error)) from None
-
-    def back(self) -> HttpResponse:
-        return redirect(reverse("admin:app_list", args=[self.opts.app_label], current_app=self.admin_site.name))
 
 
 def pause_note(reason: str, until: Any) -> str:

@@ -5,10 +5,9 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import admin, messages
-from django.contrib.admin.models import CHANGE
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.urls import URLPattern, path, reverse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.urls import URLPattern, path
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -17,11 +16,10 @@ from django.utils.translation import gettext_lazy, ngettext
 from .. import clock, requeueing
 from ..criteria import MOST_COUNTED, Criteria
 from ..models import Requeue
-from ..shown import grouped
 from ..why import why
 from . import display, meant
 from .base import ReadOnlyAdmin
-from .bulk import log
+from .pages import link
 
 WORDS = {
     requeueing.CANARY: ("running", gettext_lazy("one first")),
@@ -74,9 +72,9 @@ class RequeueAdmin(ReadOnlyAdmin):
     def progress(self, run: Requeue) -> SafeString:
         done = run.requeued + run.skipped
         text = _("%(requeued)s of %(matched)s requeued, %(skipped)s skipped") % {
-            "requeued": grouped(run.requeued),
-            "matched": meant.number(run.matched, MOST_COUNTED),
-            "skipped": grouped(run.skipped),
+            "requeued": display.number(run.requeued),
+            "matched": display.number(run.matched, more=run.matched >= MOST_COUNTED),
+            "skipped": display.number(run.skipped),
         }
         return format_html(
             '<progress class="vtq-progress" max="{}" value="{}" aria-label="{}"></progress> {}',
@@ -121,7 +119,7 @@ class RequeueAdmin(ReadOnlyAdmin):
     def canary_letter(self, run: Requeue) -> SafeString | str:
         if run.canary is None:
             return "-"
-        return format_html('<a href="{}">{}</a>', reverse("admin:vtqueue_job_change", args=[run.canary]), run.canary)
+        return link(self.admin_site.name, "job_change", run.canary, run.canary)
 
     def get_urls(self) -> list[URLPattern]:
         own = {"stop": self.stop, "resume": self.resume}
@@ -162,8 +160,8 @@ class RequeueAdmin(ReadOnlyAdmin):
         if not self.may_change(request):
             raise PermissionDenied
         if act(pk):
-            log(request, [Requeue(pk=pk)], CHANGE, done)
+            self.log_change(request, Requeue(pk=pk), done)
             self.message_user(request, done, messages.SUCCESS)
         else:
             self.message_user(request, not_done, messages.WARNING)
-        return HttpResponseRedirect(reverse("admin:vtqueue_requeue_change", args=[pk]))
+        return self.go_to("requeue_change", pk)

@@ -3,12 +3,9 @@
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib.admin.utils import quote
 from django.template.loader import render_to_string
-from django.urls import NoReverseMatch, reverse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -19,6 +16,7 @@ from ..models import DeadLetter, Job, WorkerProcess
 from ..shown import duration
 from . import display
 from .filters import LABELS
+from .pages import link
 
 Entry = Job | DeadLetter
 OUTCOMES = {
@@ -35,14 +33,14 @@ OUTCOMES = {
 }
 
 
-def timeline(entry: Entry) -> SafeString:
-    """Return the steps of a job as a table."""
+def timeline(entry: Entry, site: str) -> SafeString:
+    """Return the steps of a job as a table; ``site``: the name of the admin site to link to."""
     items = [*history.read(entry.history), *last_attempt(entry)]
     alive = present(item.get("worker") for item in items)
-    return render_to_string("vtqueue/timeline.html", {"steps": list(steps(entry, items, alive))})
+    return render_to_string("vtqueue/timeline.html", {"steps": list(steps(entry, items, alive, site))})
 
 
-def steps(entry: Entry, items: list[history.Entry], alive: set[str]) -> Iterator[dict[str, Any]]:
+def steps(entry: Entry, items: list[history.Entry], alive: set[str], site: str) -> Iterator[dict[str, Any]]:
     """Yield the steps for the template; nothing in an item is sure to have the right type."""
     yield mark(_("enqueued"), entry.enqueued_at)
     since: int | None = clock.to_instant(entry.enqueued_at)
@@ -53,18 +51,18 @@ def steps(entry: Entry, items: list[history.Entry], alive: set[str]) -> Iterator
         elif not item.get("number") and item.get("started") is None and ended is not None:  # what people did
             yield mark(outcome(item), clock.from_instant(ended), item.get("worker"))
         else:
-            yield attempt(item, since, alive)
+            yield attempt(item, since, alive, site)
         since = ended
     if isinstance(entry, Job):
         yield from what_is_next(entry)
 
 
-def attempt(item: history.Entry, since: int | None, alive: set[str]) -> dict[str, Any]:
+def attempt(item: history.Entry, since: int | None, alive: set[str], site: str) -> dict[str, Any]:
     """Return the step of an attempt; ``since``: the instant from which it was waited for."""
     started, ended = instant(item.get("started")), instant(item.get("ended"))
     return {
         "number": display.cut(item.get("number") or ""),
-        "worker": worker_link(str(item.get("worker", "")), alive),
+        "worker": worker_link(str(item.get("worker", "")), alive, site),
         "waited": took(since, started),
         "started": "-" if started is None else display.moment(clock.from_instant(started)),
         "ended": "-" if ended is None else display.moment(clock.from_instant(ended)),
@@ -128,18 +126,9 @@ def present(workers: Any) -> set[str]:
     return set(WorkerProcess.objects.using(database).filter(pk__in=names).values_list("pk", flat=True))
 
 
-def worker_link(worker_id: str, alive: set[str]) -> SafeString | str:
+def worker_link(worker_id: str, alive: set[str], site: str) -> SafeString | str:
     """Return a worker's name, with a link to its page if it has one."""
     name = display.cut(shown_worker(worker_id))
     if worker_id not in alive:
         return name
-    return link("workerprocess_change", name, args=[quote(worker_id)])
-
-
-def link(view: str, text: object, args: list[str] | None = None, **query: str) -> SafeString | str:
-    """Return a link to a page of this app in the admin; the text alone where there is no such page."""
-    try:
-        address = reverse(f"admin:vtqueue_{view}", args=args)
-    except NoReverseMatch:
-        return str(text)
-    return format_html('<a href="{}">{}</a>', f"{address}?{urlencode(query)}" if query else address, text)
+    return link(site, "workerprocess_change", name, quote(worker_id))

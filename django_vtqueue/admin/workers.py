@@ -7,8 +7,7 @@ from django.contrib.admin.utils import unquote
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import transaction
 from django.db.models import Model
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
-from django.shortcuts import redirect
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.urls import URLPattern, path, reverse
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -119,14 +118,14 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
         else:
             text = gettext("The worker %s is not here any more.") % shown_worker(worker_id)
             self.message_user(request, text, messages.WARNING)
-        return redirect(self.next(request))
+        return HttpResponseRedirect(self.next(request))
 
     def next(self, request: HttpRequest) -> str:
         """Return the page of the admin that the button was on."""
         page = request.POST.get("next", "")
         if url_has_allowed_host_and_scheme(page, {request.get_host()}, require_https=request.is_secure()):
             return page
-        return reverse("admin:app_list", args=[self.opts.app_label], current_app=self.admin_site.name)
+        return self.overview(request)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None

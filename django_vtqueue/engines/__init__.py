@@ -8,7 +8,18 @@ from ..conf import Options, configured
 from .base import Engine, Trouble
 from .sqlite import SQLiteEngine
 
-__all__ = ["ENGINES", "Engine", "Trouble", "backend_options", "database_of", "engine_for", "new_engine", "options_for"]
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "Trouble",
+    "backend_options",
+    "database_of",
+    "engine_for",
+    "named_queues",
+    "new_engine",
+    "options_for",
+    "options_of",
+]
 
 ENGINES: dict[str, type[Engine]] = {"sqlite": SQLiteEngine}
 
@@ -42,7 +53,7 @@ def options_for(queue_name: str, database: str | None = None) -> Options:
 
     ``database``: only of backends that use this alias. Without any backend the defaults hold.
     """
-    entries = [entry for entry in configured().values() if database in (None, database_of(entry))]
+    entries = options_of(database)
     naming = [entry for entry in entries if queue_name in entry.queues or queue_name in entry.queue_options]
     allowing = [entry for entry in entries if not entry.queues]
     return next(iter([*naming, *allowing, *entries]), Options())
@@ -50,5 +61,14 @@ def options_for(queue_name: str, database: str | None = None) -> Options:
 
 def backend_options(database: str | None = None) -> Options:
     """Return the options of the backend that uses a database (None: of the first one), for what concerns any queue."""
-    entries = configured().values()
-    return next((entry for entry in entries if database in (None, database_of(entry))), Options())
+    return next(iter(options_of(database)), Options())
+
+
+def options_of(database: str | None) -> list[Options]:
+    """Return the options of the backends that use a database (None: of all)."""
+    return [entry for entry in configured().values() if database in (None, database_of(entry))]
+
+
+def named_queues(database: str) -> set[str]:
+    """Return the queues that the settings of a database's backends name."""
+    return {name for entry in options_of(database) for name in (*entry.queues, *entry.queue_options)}

@@ -7,6 +7,8 @@ a page needs (SQLite runs what is inside as a coroutine). Behind the last match 
 
 from collections.abc import Callable
 
+from ..listing import LATER
+
 Walk = Callable[[str], str]  # columns -> a SELECT of them
 
 WORD = """CASE
@@ -96,7 +98,8 @@ def words(walked: Walk) -> str:
     return f"SELECT word, count(*) FROM ({walked(columns)} LIMIT :slice) GROUP BY word"
 
 
-WANTED_JOB = f"({SAME_JOB} AND (:word = '' OR {WORD} = :word))"
+WANTED_WORD = f"(:word = '' OR {WORD} = :word OR :word = '{LATER}' AND {WORD} IN ('scheduled', 'retrying'))"
+WANTED_JOB = f"({SAME_JOB} AND {WANTED_WORD})"
 KEYS = {
     "newest": "json_array(job.id)",
     "held": "json_array(CAST(job.worker_id AS TEXT), job.rowid)",

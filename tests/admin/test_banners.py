@@ -4,11 +4,14 @@ import re
 from typing import Any
 
 import pytest
+from django.apps import apps
+from django.db import connection
 from django.test import Client
+from django.urls import reverse
 
 from django_vtqueue.models import QueueState
 
-from .rows import ago, banners, job, row_of, worker
+from .rows import OVERVIEW, ago, banners, html, job, part, row_of, worker
 
 pytestmark = pytest.mark.django_db
 
@@ -88,3 +91,15 @@ def test_banners_do_not_talk_all_the_time(admin_client: Client) -> None:
     assert first
     job("emails")
     assert banners(admin_client) == first
+
+
+def test_tables_that_are_missing(admin_client: Client) -> None:
+    """Before the migrations have run, the overview says which command makes the tables, and the lists lead there."""
+    with connection.cursor() as cursor:
+        for model in apps.get_app_config("vtqueue").get_models():
+            cursor.execute(f"ALTER TABLE {model._meta.db_table} RENAME TO gone_{model._meta.db_table}")
+    shown = part(html(admin_client), 'id="vtq-banners"', "</div>")
+    assert shown.endswith("missing, or of another version: python manage.py migrate vtqueue")
+    for name in ("job", "deadletter", "requeue", "workerprocess"):
+        response = admin_client.get(reverse(f"admin:vtqueue_{name}_changelist"), {"q": "x"} if name == "job" else {})
+        assert response["Location"] == OVERVIEW

@@ -13,7 +13,7 @@ from django_vtqueue.models import DeadLetter, Job, Requeue
 from django_vtqueue.testing import run_pending
 
 from ..test_admin import client_with as client_with
-from ..test_admin import letter, said, text
+from ..test_admin import letter, page, said, text
 from .tools import criteria_in, group, send, shown
 
 pytestmark = pytest.mark.django_db
@@ -117,5 +117,15 @@ def test_values_of_a_requeue_that_are_not_allowed(admin_client: Client, settings
     seen = text(html.content.decode())
     assert "greater than or equal to 1" in seen
     assert "less than or equal to 100" in seen
-    assert "allowed are: default, mail." in seen
+    assert "they name these: default, mail." in seen
     assert DeadLetter.objects.exists()
+
+
+def test_numbers_in_the_language_of_the_reader(admin_client: Client, settings: Any) -> None:
+    """Wherever a page has a large number, its digits are grouped as its reader groups them."""
+    settings.LANGUAGE_CODE = "de"
+    run = requeueing.start(requeueing.Criteria(), rate=1)
+    Requeue.objects.update(matched=54_321, requeued=12_345)
+    seen = text(page(admin_client, run))
+    assert "12.345" in seen
+    assert "54.321" in seen

@@ -98,7 +98,7 @@ WRONG = {
         "too many positional arguments",
         "with_context(user: str) -> None",
     ),
-    "no JSON": ({"arguments": "[1, 2"}, "This is no JSON", ""),
+    "no JSON": ({"arguments": "[1, 2"}, "This is not JSON", ""),
     "no arguments": ({"arguments": "3"}, "Give a list or an object.", ""),
     "NaN": ({"arguments": "[1, NaN]"}, "is not JSON", ""),
     "unknown task": ({"task_path": "tests.project.tasks.gone"}, "is not a task", ""),

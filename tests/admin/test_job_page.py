@@ -81,7 +81,7 @@ def test_links(admin_client: Client) -> None:
 def test_progress(admin_client: Client, progress: float, percent: int) -> None:
     """What a task has said of its progress is a bar with its words; one that says nothing has none."""
     shown = page(admin_client, job("running", progress=progress, progress_text=f"page 4 {EVIL}"))
-    assert f'value="{percent}" max="100"' in shown
+    assert f'max="100" value="{percent}" aria-label="Progress"' in shown
     assert f"{percent}% page 4" in text(shown)
     assert "<script>alert" not in shown
     assert "<progress" not in page(admin_client, job("running"))

@@ -165,6 +165,28 @@ def test_who_may(client_with: Callable[..., Client]) -> None:
     assert not LogEntry.objects.exists()
 
 
+@pytest.mark.parametrize("permission", ["requeue_deadletter", "discard_deadletter"])
+def test_nobody_changes_what_they_may_not_see(staff: Callable[..., Client], permission: str) -> None:
+    """The pages that ask first show letters, or count them; they are for those alone who may see them."""
+    row, client = letter(), staff(permission)
+    before = DeadLetter.objects.values().get()
+    urls = [reverse(f"admin:vtqueue_deadletter_{name}") for name in ("requeue", "discard")]
+    for url in (*urls, *(reverse(f"admin:vtqueue_deadletter_{name}", args=[row.pk]) for name in ("edit", "delete"))):
+        assert client.get(url).status_code == client.post(url, {"criteria": "{}"}).status_code == 403
+    assert DeadLetter.objects.values().get() == before
+
+
+def test_letters_of_a_later_page_are_meant_too(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The buttons for all that a filter chooses are on each page of the list, and mean the same on each."""
+    monkeypatch.setattr("django_vtqueue.admin.base.ReadOnlyAdmin.list_per_page", 1)
+    letter(queue_name="a"), letter(queue_name="a")
+    address = reverse("admin:vtqueue_deadletter_changelist")
+    first = admin_client.get(address, {"queue_name": "a"})
+    second = admin_client.get(address + first.context["cl"].next_link)
+    assert second.context["cl"].after
+    assert second.context["meant"] == first.context["meant"] == "queue_name=a"
+
+
 @pytest.mark.parametrize("view", ["groups", "export"])
 def test_who_may_not_look(client_with: Callable[..., Client], view: str) -> None:
     """Dead letters are shown and exported to those alone who may see them."""

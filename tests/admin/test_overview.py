@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from html import unescape
 from typing import Any
 
 import pytest
@@ -50,6 +51,19 @@ def test_numbers_of_a_queue(admin_client: Client, time: FakeClock) -> None:
     job("emails", worker_id=WORKER, state="SUCCESSFUL", finished_at=clock.now())
     assert row_of(admin_client, "queue-emails").startswith("emails 3 1.5 min 4 2 1 1 0 0 ")
     assert row_of(admin_client, "queue-other").startswith("other 1 1 s 0 0 0 1")
+
+
+def test_what_is_scheduled_or_retrying_is_one_list(admin_client: Client) -> None:
+    """The number of the jobs that are due later leads to all of them, in the order of the claim, also page by page."""
+    worker()
+    rows = [job("emails", due, **values) for due, values in ((60, {}), (50, {"attempts": 1}), (70, {"priority": 1}))]
+    job("emails"), job("other", 60), job("emails", 60, worker_id=WORKER)
+    row = html(admin_client).partition('data-key="queue-emails"')[2].partition("</tr>")[0]
+    [link] = re.findall(r'<a href="([^"]+)">3<', row)
+    shown = admin_client.get(unescape(link)).context["cl"]
+    assert [each.pk for each in shown.result_list] == [rows[2].pk, rows[1].pk, rows[0].pk]
+    [chosen] = [choice for choice in shown.filter_specs[0].choices(shown) if choice["selected"]]
+    assert chosen["display"] == "scheduled or retrying"
 
 
 def test_each_number_leads_to_its_list(admin_client: Client) -> None:

@@ -8,6 +8,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.http import HttpResponse
 from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
 from django_vtqueue import Queue, pauses
@@ -133,3 +134,9 @@ def test_whoever_is_not_logged_in(client: Client) -> None:
         response = client.post(page, {"queue_name": "emails"})
         assert response.status_code == 302
         assert "/login/" in response.headers["Location"]
+
+
+def test_whoever_sees_nothing_of_the_app(staff: Callable[..., Client]) -> None:
+    """Somebody who may pause, but not look, is led to a page that is there."""
+    client = staff("pause_queue")
+    assert pause(client).redirect_chain[-1] == (reverse("admin:index"), 302)  # type: ignore[attr-defined]

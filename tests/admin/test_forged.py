@@ -1,0 +1,64 @@
+"""Addresses and forms that no page of ours made: they are answered, and change nothing."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from django_vtqueue.models import DeadLetter, Job
+
+from ..test_admin import act, job, letter, page, said
+from .rows import worker
+from .tools import send, shown
+
+pytestmark = pytest.mark.django_db
+
+HUGE = "9" * 30
+LETTERS = ("requeue", "discard", "export")
+
+
+@pytest.mark.parametrize("query", [{"died_from": HUGE}, {"died_to": f"-{HUGE}"}])
+def test_instants_that_no_database_has(admin_client: Client, query: dict[str, str]) -> None:
+    """An address with an instant that is none chooses no letters, and the person is told so."""
+    letter()
+    for view in LETTERS:
+        response = admin_client.get(reverse(f"admin:vtqueue_deadletter_{view}"), query, follow=True)
+        assert "choose by queue, task, exception, group and time only" in said(response)[0]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("criteria", ["[" * 100_000, f'{{"died_to": {HUGE}}}', '{"queue_name": "\\ud800"}', "[]", ""])
+def test_criteria_that_are_none(admin_client: Client, criteria: str) -> None:
+    """Criteria that cannot be read choose no letters, rather than all of them."""
+    letter()
+    for view in ("requeue", "discard"):
+        assert said(send(admin_client, view, criteria=criteria))[0].startswith("Nothing was changed")
+    assert DeadLetter.objects.exists()
+
+
+def test_ids_that_are_none(admin_client: Client) -> None:
+    """An action for something that is no id is for nothing; for the others it is carried out."""
+    row = job("scheduled")
+    where = reverse("admin:vtqueue_job_changelist")
+    data: dict[str, Any] = {"action": "run_now", "_selected_action": ["x", "\0"], "page": "1"}
+    nothing = said(admin_client.post(where, data, follow=True))  # type: ignore[arg-type]
+    assert nothing == ["What you selected is not here any more."]
+    one_is_none = ["1 of those selected is not here any more.", "1 job is due now."]
+    assert said(act(admin_client, "run_now", row, Job(pk="x"))) == one_is_none
+
+
+def test_a_page_to_return_to_is_an_address(admin_client: Client) -> None:
+    """What a form names as the page to return to is taken for an address, never for the name of a view."""
+    row = worker()
+    for page_name in ("foo", "auth_user"):
+        data = {"worker_id": row.pk, "to": "quiet", "next": page_name}
+        assert admin_client.post(reverse("admin:vtqueue_workerprocess_ask"), data)["Location"] == page_name
+
+
+def test_half_a_character(admin_client: Client) -> None:
+    """A payload with half a character, which JSON can hold, is shown and edited by its escape."""
+    payload = '{"args":[1,"\\ud800"],"kwargs":{}}'
+    waiting, dead = job(payload=payload), letter(payload=payload)
+    again = admin_client.get(reverse("admin:vtqueue_job_enqueue"), {"like": str(waiting.pk)}).content.decode()
+    for html in (page(admin_client, waiting), page(admin_client, dead), shown(admin_client, "edit", dead.pk), again):
+        assert "\\ud800" in html
