@@ -68,7 +68,7 @@ class GroupFilter(ChoiceFilter):
 class DeadLetterAdmin(EntryAdmin):
     """Jobs that failed for good, until somebody requeues or discards them."""
 
-    list_display = ("task", "failure", "died", "seen", "queue_name", "used")
+    list_display = ("task", "failure", "died", "queue_name", "seen")
     list_filter = (
         QueueFilter,
         TaskFilter,

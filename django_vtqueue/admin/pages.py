@@ -18,6 +18,7 @@ class Pages:
     site: str
     jobs: str | None
     letters: str | None
+    groups: str | None
     workers: str | None
     pause: str | None
     resume: str | None
@@ -36,6 +37,7 @@ def pages_for(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> Pa
         site=site,
         jobs=lists.get("Job"),
         letters=lists.get("DeadLetter"),
+        groups=address(site, "deadletter_groups") if "DeadLetter" in lists else None,
         workers=lists.get("WorkerProcess"),
         pause=action("pause_queue", "queuestate_pause"),
         resume=action("pause_queue", "queuestate_resume"),
