@@ -1,6 +1,7 @@
 """A database file of a test's own: it has real transactions, locks and threads, which the one in memory has not."""
 
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,9 @@ ALIAS = "file"
 # The same examples in every run, however slow the machine is.
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.load_profile("steady")
+
+# A shell that starts the tests in the background has them, and all that they start, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
