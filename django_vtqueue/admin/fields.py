@@ -83,10 +83,22 @@ def restored(value: Any, shown: Any, stored: Any) -> Any:
         return {key: restored(item, pairs[0].get(key), pairs[1].get(key)) for key, item in value.items()}
     if isinstance(value, list):
         lists = (shown, stored) if isinstance(shown, list) and isinstance(stored, list) else ([], [])
+        if len(value) != len(lists[0]) and sum(map(hides, lists[0])) > 1 and hides(value):
+            raise ValidationError(
+                _("Nobody knows which %(dots)s is which in a list that was made longer or shorter: type those values."),
+                params={"dots": display.HIDDEN},
+            )
         old = [*zip(*lists, strict=False)][: len(value)]
         old += [(None, None)] * (len(value) - len(old))
         return [restored(item, *pair) for item, pair in zip(value, old, strict=True)]
     return value
+
+
+def hides(value: Any) -> bool:
+    """Return whether something in a value is shown as hidden."""
+    if isinstance(value, dict | list):
+        return any(map(hides, value.values() if isinstance(value, dict) else value))
+    return bool(value == display.HIDDEN)
 
 
 def json_of(text: str) -> Any:

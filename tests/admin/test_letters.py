@@ -56,6 +56,16 @@ def test_requeue_without_changes_keeps_the_payload_as_it_was(admin_client: Clien
         assert Job.objects.get(pk=row.pk).payload == payload
 
 
+def test_hidden_values_of_a_list(admin_client: Client) -> None:
+    """They stay with their places; when there are others than before, nobody's value is given to somebody else."""
+    row = letter(task_path="", payload='{"users":[{"name":"a","token":"1"},{"name":"b","token":"2"}]}')
+    shorter = '{"users":[{"name":"b","token":"••••"}]}'
+    assert "Nobody knows which •••• is which" in text(edited(admin_client, row, shorter).content.decode())
+    same = '{"users":[{"name":"a","token":"••••"},{"name":"b","token":"3"}]}'
+    assert said(edited(admin_client, row, same)) == ["The dead letter is a job again."]
+    assert json.loads(Job.objects.get().payload)["users"] == [{"name": "a", "token": "1"}, {"name": "b", "token": "3"}]
+
+
 @pytest.mark.parametrize(
     ("payload", "why"),
     [
