@@ -65,10 +65,13 @@ def move(job_ids: Iterable[UUID | str], queue_name: str, using: str | None = Non
     database = using or database_of(options)
     ids = [job_id for given in job_ids if (job_id := parse_id(given))]
     taken = Job.objects.using(database).filter(UNFINISHED, queue_name=queue_name, unique_key=OuterRef("unique_key"))
-    jobs = unheld(ids, database).exclude(queue_name=queue_name).filter(~Exists(taken))
+
+    def moved_one(job_id: UUID) -> int:
+        job = unheld([job_id], database).exclude(queue_name=queue_name).filter(~Exists(taken))
+        return job.update(queue_name=queue_name)
+
     with transaction.atomic(using=database):
-        # One by one: two of them may have the same key.
-        moved = [job_id for job_id in ids if jobs.filter(pk=job_id).update(queue_name=queue_name)]
+        moved = [job_id for job_id in ids if moved_one(job_id)]  # one by one: two of them may have the same key
         ring_after_commit(database, options.doorbells)
     return moved
 
