@@ -51,6 +51,15 @@ def test_pages_of_jobs(admin_client: Client) -> None:
     assert walked(admin_client, JOBS) == [newest[:3], newest[3:6], newest[6:]]
 
 
+@pytest.mark.parametrize(("count", "told"), [(1, "1 job"), (3, "3 jobs"), (4, "Next page")])
+def test_a_list_of_one_page(admin_client: Client, count: int, told: str) -> None:
+    """It says how many there are; a longer one does not count them."""
+    for _ in range(count):
+        job()
+    html = admin_client.get(JOBS).content.decode()
+    assert text(html.split('class="paginator')[1].split("</nav>")[0]).split(">")[1].strip() == told
+
+
 def test_jobs_that_come_and_go_between_pages(admin_client: Client) -> None:
     """What is new, or gone, moves nothing from one page to another."""
     rows = [job().pk for _ in range(7)][::-1]
