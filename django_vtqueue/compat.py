@@ -13,7 +13,7 @@ if TYPE_CHECKING or django.VERSION >= (6, 0):  # the types are those of django-s
     from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
     from django.tasks.signals import task_enqueued, task_finished, task_started
 
-    FRAMEWORK_APP = None
+    FRAMEWORK_APP, FRAMEWORK_LOGGER = None, "django.tasks"
 else:
     try:
         from django_tasks import DEFAULT_TASK_BACKEND_ALIAS, task_backends
@@ -31,11 +31,12 @@ else:
             '    python -m pip install "django-vtqueue[backport]"\n'
         ) from error
 
-    FRAMEWORK_APP = "django_tasks"
+    FRAMEWORK_APP = FRAMEWORK_LOGGER = "django_tasks"
 
 __all__ = [
     "DEFAULT_TASK_BACKEND_ALIAS",
     "FRAMEWORK_APP",
+    "FRAMEWORK_LOGGER",
     "BaseTaskBackend",
     "InvalidTask",
     "Task",

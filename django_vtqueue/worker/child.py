@@ -16,6 +16,7 @@ from ..tasks import import_task_modules
 from . import wire
 from .pool import Pool
 from .report import Silence
+from .unheard import unheard_left_out
 
 LINGER = 0.002  # seconds: many outcomes in one piece cost the parent little more than one
 
@@ -25,7 +26,8 @@ def run(alias: str, threads: int, descriptor: int) -> None:
     backend = cast(VTQueueBackend, task_backends[alias])
     import_task_modules(backend.settings.task_modules)
     gc.freeze()  # as in its parent
-    Child(backend, threads, Connection(descriptor)).run()
+    with unheard_left_out():
+        Child(backend, threads, Connection(descriptor)).run()
 
 
 class Child:

@@ -1,5 +1,6 @@
 """What a worker writes."""
 
+import json
 import os
 import pty
 import re
@@ -91,6 +92,27 @@ def test_verbose_gives_a_line_for_each(database: Database, drain: Drain) -> None
     worker = drain("-v", "2")
     assert len([line for line in worker.lines("ok ") if re.fullmatch(rf"ok    {JOB} .*", line)]) == MANY
     assert "jobs in the last second" not in worker.log
+
+
+def to_stderr(level: str) -> str:
+    """Return a LOGGING that writes everything from a level on."""
+    handler = {"class": "logging.StreamHandler", "level": level}
+    root = {"handlers": ["stderr"], "level": "INFO"}
+    everything = {"version": 1, "disable_existing_loggers": False, "handlers": {"stderr": handler}, "root": root}
+    return json.dumps(everything)
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize(("level", "lines"), [("INFO", "FAILED RUNNING RUNNING SUCCESSFUL"), ("ERROR", "FAILED")])
+def test_lines_of_the_framework_are_written_where_the_project_wants_them(
+    database: Database, drain: Drain, processes: str, level: str, lines: str
+) -> None:
+    """Django's own lines for each job reach the handler that the project has for them, and failures any."""
+    database.enqueue(tasks.add, 1, 2)
+    database.enqueue(tasks.raise_it, "BaseException")
+    worker = drain("--processes", processes, VTQUEUE_TEST_LOGGING=to_stderr(level))
+    found = re.findall(r"^Task id=\S+ path=tests\.project\.tasks\.\w+ state=(\w+)$", worker.log, re.M)
+    assert sorted(found) == lines.split()
 
 
 def test_a_drain_on_a_terminal_shows_a_progress_bar(database: Database) -> None:

@@ -32,6 +32,7 @@ from ...worker.reload import run_with_reload, stop_with_parent
 from ...worker.report import Report
 from ...worker.stopping import Stopping
 from ...worker.trouble import Episode
+from ...worker.unheard import unheard_left_out
 from ..backends import add_backend, backend_of, option_of
 from ..copies import refuse_copy
 
@@ -106,7 +107,8 @@ class Command(BaseCommand):
             systemd.notify(systemd.READY)
             faulthandler.register(signal.SIGUSR1, all_threads=True)  # what does every thread do?
             gc.freeze()  # what is there now stays: no need to look through it again and again
-        with progress(worker.engine, worker.scopes, report, show=plan.drain and sys.stderr.isatty()):
+        show = plan.drain and sys.stderr.isatty()
+        with unheard_left_out(), progress(worker.engine, worker.scopes, report, show=show):
             worker.run()
         logger.info(
             "vtworker %s done: %d jobs; longest write lock %.1fms",

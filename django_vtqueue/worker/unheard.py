@@ -1,0 +1,53 @@
+"""Log records that nobody would see, left out: Django's Tasks framework makes two for each job, at INFO.
+
+As Django sets logging up they reach no handler that writes them, and making them takes as long as all the rest that
+runs a no-op job (measured). Django's are those of ``django.tasks.signals``.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.conf import settings
+from django.utils.log import RequireDebugTrue
+
+from ..compat import FRAMEWORK_LOGGER
+
+
+@contextmanager
+def unheard_left_out() -> Iterator[None]:
+    """For the block, have the framework make no record below WARNING, if nobody would see it.
+
+    A level that the project has given to its logger stands.
+    """
+    framework = logging.getLogger(FRAMEWORK_LOGGER)
+    if framework.level != logging.NOTSET or heard(framework, logging.INFO):
+        yield
+        return
+    framework.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        framework.setLevel(logging.NOTSET)
+
+
+def heard(logger: logging.Logger, level: int) -> bool:
+    """Return whether a record of this level may reach anybody: a handler, a filter, or who has hooked into logging."""
+    hooks = type(logger).handle, type(logger).callHandlers, logging.getLogRecordFactory()
+    if logger.filters or any(hook.__module__ != logging.__name__ for hook in hooks):
+        return True
+    handlers = list(_handlers(logger)) or ([logging.lastResort] if logging.lastResort else [])
+    return any(handler.level <= level and not _silent(handler) for handler in handlers)
+
+
+def _handlers(logger: logging.Logger) -> Iterator[logging.Handler]:
+    """Give the handlers of a logger, and of those that it propagates to."""
+    above: logging.Logger | None = logger
+    while above:
+        yield from above.handlers
+        above = above.parent if above.propagate else None
+
+
+def _silent(handler: logging.Handler) -> bool:
+    """Return whether a handler refuses every record: Django's own for the console, unless DEBUG is on."""
+    return not settings.DEBUG and any(isinstance(item, RequireDebugTrue) for item in handler.filters)
