@@ -35,6 +35,7 @@ from .sqlite_lists import SQLiteLists
 from .sqlite_pauses import PRUNE_PAUSES, QUEUE_NAMES
 from .sqlite_situation import SQLiteSituation
 from .sqlite_sql import (
+    ACK,
     ASK,
     ASKED,
     ASKED_NOW,
@@ -44,6 +45,7 @@ from .sqlite_sql import (
     COUNT,
     EXTEND,
     FIND,
+    GIVE_BACK,
     HELD_BY,
     INSERT,
     INSERT_MANY,
@@ -63,7 +65,6 @@ from .sqlite_sql import (
     REMOVE_WAITING,
     RENEW,
     SET_RIGHT,
-    SETTLE,
     STAMPED_AHEAD,
 )
 
@@ -168,17 +169,20 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSituation):
 
     def settle(self, settlements: Sequence[Settlement]) -> set[Key]:
         dying = [item for item in settlements if item.state == states.FAILED]
-        staying = [item for item in settlements if item.state != states.FAILED]
-        large = [item for item in staying if len(item.result or "") > LARGE]
-        small = [item for item in staying if len(item.result or "") <= LARGE]
+        done = [item for item in settlements if item.state == states.SUCCESSFUL]
+        again = [item for item in settlements if item.state == states.READY]
+        large = [item for item in done if len(item.result or "") > LARGE]
+        small = [item for item in done if len(item.result or "") <= LARGE] if large else done
         lost = self._bury(dying) if dying else set()
         if small:
-            lost |= self._settle(small)
+            lost |= self._settle(ACK, small)
+        if again:
+            lost |= self._settle(GIVE_BACK, again)
         for item in large:
-            lost |= self._settle([replace(item, result=None)], item.result)
+            lost |= self._settle(ACK, [replace(item, result=None)], item.result)
         return lost
 
-    def _settle(self, settlements: Sequence[Settlement], result: str | None = None) -> set[Key]:
+    def _settle(self, sql: str, settlements: Sequence[Settlement], result: str | None = None) -> set[Key]:
         """Carry out settlements that are no deaths; ``result``: that of a single one."""
         rows = json.dumps(
             [
@@ -188,7 +192,7 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSituation):
             ensure_ascii=False,
         )
         lost: set[Key] = set()
-        if self._run(SETTLE, {"settlements": rows, "result": result}) != len(settlements):
+        if self._run(sql, {"settlements": rows, "result": result}) != len(settlements):
             lost = self._keys(NOT_SETTLED, {"settlements": rows})
         unkept = [s.job.id for s in settlements if s.expires_at is not None and s.expires_at == s.finished_at]
         if unkept:

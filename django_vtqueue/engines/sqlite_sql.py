@@ -66,22 +66,22 @@ EXTEND = """
 UPDATE vtqueue_job SET visible_at = :now + :lease_us, lease_us = :lease_us
 WHERE id = :id AND claims = :claims AND worker_id = :worker_id AND state = 'RUNNING' AND visible_at > :now"""
 
-SETTLE = f"""
+ACK = f"""
 UPDATE vtqueue_job
-SET state = json_extract(mine.value, '$[3]'),
-    worker_id = CASE json_extract(mine.value, '$[3]') WHEN 'READY' THEN '' ELSE worker_id END,
-    attempts = json_extract(mine.value, '$[4]'),
-    visible_at = coalesce(json_extract(mine.value, '$[5]'), visible_at),
-    finished_at = json_extract(mine.value, '$[6]'),
-    expires_at = json_extract(mine.value, '$[7]'),
-    result = coalesce(:result, json_extract(mine.value, '$[8]')),
-    history = coalesce(json_extract(mine.value, '$[9]'), history)
-FROM json_each(:settlements) AS mine
-WHERE {GUARD} AND (cancelled_at IS NULL OR json_extract(mine.value, '$[3]') <> 'READY')"""
+SET state = 'SUCCESSFUL', attempts = json_extract(mine.value, '$[4]'), finished_at = json_extract(mine.value, '$[6]'),
+    expires_at = json_extract(mine.value, '$[7]'), result = coalesce(:result, json_extract(mine.value, '$[8]'))
+FROM json_each(:settlements) AS mine WHERE {GUARD}"""
 
-# Run after SETTLE changed fewer rows than it was given. A row that is just as the settlement leaves it was settled by
-# it, now or by a commit whose answer never came. The claim number alone would not do: a row that somebody else gave
-# back, buried or requeued since has it too.
+# Of nack and of release; what was asked to stop is not given back.
+GIVE_BACK = f"""
+UPDATE vtqueue_job
+SET state = 'READY', worker_id = '', attempts = json_extract(mine.value, '$[4]'),
+    visible_at = json_extract(mine.value, '$[5]'), history = coalesce(json_extract(mine.value, '$[9]'), history)
+FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
+
+# Run after ACK or GIVE_BACK changed fewer rows than it was given. A row that is just as the settlement leaves it was
+# settled by it, now or by a commit whose answer never came. The claim number alone would not do: a row that somebody
+# else gave back, buried or requeued since has it too.
 NOT_SETTLED = """
 SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
 FROM json_each(:settlements) AS mine

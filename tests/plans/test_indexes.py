@@ -56,13 +56,14 @@ def test_the_work_does_not_grow_with_the_table(table: sqlite3.Connection, name: 
     assert work(table, statement, values) < 250
 
 
-def test_settling_many_jobs_of_one_worker_is_not_quadratic(table: sqlite3.Connection) -> None:
+@pytest.mark.parametrize("statement", [sql.ACK, sql.GIVE_BACK], ids=["ack", "give back"])
+def test_settling_many_jobs_of_one_worker_is_not_quadratic(table: sqlite3.Connection, statement: str) -> None:
     """Twice the jobs are twice the work, also when all are held by the same worker."""
     with undone(table):
         table.execute("UPDATE vtqueue_job SET worker_id = 'w', claims = 1 WHERE state = 'RUNNING'")
 
         def settling(count: int) -> int:
-            rows = [(f"b{number:031x}", 1, "w", "READY", 1, at(1), None, None, None, None) for number in range(count)]
-            return work(table, sql.SETTLE, {"settlements": json.dumps(rows), "result": None})
+            rows = [(f"b{number:031x}", 1, "w", "", 1, at(1), at(1), None, "null", None) for number in range(count)]
+            return work(table, statement, {"settlements": json.dumps(rows), "result": None})
 
         assert settling(800) < 2.5 * settling(400)
