@@ -44,7 +44,7 @@ def from_instant(instant: int) -> datetime:
     What no datetime can hold (a row edited by hand) is shown as the nearest one that exists.
     """
     try:
-        moment = EPOCH + timedelta(microseconds=instant)
+        moment = EPOCH + timedelta(0, 0, instant)
     except OverflowError:
         moment = LAST if instant > 0 else FIRST
     if settings.USE_TZ:

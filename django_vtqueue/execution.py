@@ -42,7 +42,7 @@ from .exceptions import (
     WorkerDied,
 )
 from .failures import class_path, describe, summary
-from .hygiene import close_leftovers
+from .hygiene import close_leftovers, refresh_connections
 from .jobs import HeldJob, Settlement, cancellation, exhausted, failed, released, succeeded
 from .limits import limited, timekeeper
 from .queue import ClaimedJob, Queue
@@ -89,7 +89,7 @@ def execute(job: HeldJob, backend: VTQueueBackend, *, inline: bool = False) -> O
     own thread and transaction, where Ctrl-C raises it) KeyboardInterrupt goes through.
     """
     execution = Execution(job, backend)
-    close_leftovers(inline=inline)
+    refresh_connections(inline=inline)
     try:
         return execution.run()
     except BaseException as error:
@@ -210,11 +210,12 @@ class Execution:
 
     def _outcome(self, settlement: Settlement, error: BaseException | None) -> Outcome:
         if self.result:
-            change(self.result, status=TaskResultStatus(settlement.state))
-            if settlement.state == states.SUCCESSFUL:
-                change(self.result, _return_value=self.returned)
-            if settlement.finished_at is not None:
-                change(self.result, finished_at=clock.from_instant(settlement.finished_at))
+            change(
+                self.result,
+                status=TaskResultStatus(settlement.state),
+                finished_at=clock.from_instant(settlement.finished_at) if settlement.finished_at else None,
+                _return_value=self.returned if settlement.state == states.SUCCESSFUL else None,
+            )
         return Outcome(self.job, settlement, self.result, error, time.perf_counter() - self._began)
 
 

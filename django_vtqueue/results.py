@@ -22,15 +22,19 @@ T = TypeVar("T")
 
 
 @lru_cache(maxsize=10)
-def _defaults(kind: Any) -> dict[str, Any]:
-    return {item.name: None if item.default is MISSING else item.default for item in fields(kind)}
+def _slots(kind: Any) -> list[tuple[str, Callable[[Any, Any], None], Any]]:
+    """Return what sets each field of a dataclass with slots, be it frozen or not, and its default."""
+    return [
+        (item.name, getattr(kind, item.name).__set__, None if item.default is MISSING else item.default)
+        for item in fields(kind)
+    ]
 
 
 def unvalidated(kind: type[T], **values: Any) -> T:
-    """Return an instance of a frozen dataclass without running its constructor."""
+    """Return an instance of a frozen dataclass with slots without running its constructor."""
     instance = object.__new__(kind)
-    for name, value in {**_defaults(cast(Hashable, kind)), **values}.items():
-        object.__setattr__(instance, name, value)
+    for name, put, default in _slots(cast(Hashable, kind)):
+        put(instance, values.get(name, default))
     return instance
 
 

@@ -5,7 +5,7 @@ back, for another worker may have room. Its attempt counts from when a thread ta
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..jobs import HeldJob, Key
 
@@ -50,17 +50,19 @@ class Ahead:
             if self._jobs:
                 self.give_back_at = min(now + PATIENCE, self._claimed_at + LONGEST)
 
-    def add(self, job: HeldJob) -> None:
-        """Note a job that was claimed; it counts if it has not begun."""
-        self._size = max(len(job.payload), self._size // 2, 1)
-        if not job.begun:
-            self._jobs[job.key] = job
+    def add(self, jobs: Sequence[HeldJob]) -> None:
+        """Note jobs that were claimed; those that have not begun count."""
+        waiting = {job.key: job for job in jobs if not job.begun}
+        for job in jobs:
+            self._size = max(len(job.payload), self._size // 2, 1)
+        if waiting:
+            self._jobs.update(waiting)
             self._claimed_at = time.monotonic()
             self.give_back_at = self._claimed_at + PATIENCE
 
-    def remove(self, job: HeldJob) -> None:
+    def remove(self, key: Key) -> None:
         """Forget a job that has ended or is given back."""
-        self._jobs.pop(job.key, None)
+        self._jobs.pop(key, None)
         if not self._jobs:
             self.give_back_at = float("inf")
 

@@ -39,16 +39,21 @@ class Held:
     def __iter__(self) -> Iterator[HeldJob]:
         return iter(self._jobs.values())
 
-    def add(self, job: HeldJob, seconds: float) -> None:
-        """Begin to hold a job that may run for ``seconds``."""
-        self._jobs[job.key] = job
-        self._ends[job.key] = time.monotonic() + seconds
-        left = (job.visible_at - self.engine.now()) / SECOND  # the claim's commit may have taken long
-        self.renew_at = min(self.renew_at, time.monotonic() + min(left - 2 * third(job), third(job)))
+    def add(self, jobs: Sequence[HeldJob], seconds: Sequence[float]) -> None:
+        """Begin to hold jobs, each of which may run for so many seconds."""
+        now, instant = time.monotonic(), self.engine.now()
+        for job, longest in zip(jobs, seconds, strict=True):
+            key, lease = job.key, job.lease_us / SECOND
+            self._jobs[key] = job
+            self._ends[key] = now + longest
+            left = (job.visible_at - instant) / SECOND  # the claim's commit may have taken long
+            self.renew_at = min(self.renew_at, now + min(left - 2 * lease / 3, lease / 3))
 
-    def remove(self, job: HeldJob) -> None:
-        for kept in (self._jobs, self._ends, self._told):
-            kept.pop(job.key, None)
+    def remove(self, key: Key) -> None:
+        """Hold a job no longer."""
+        self._jobs.pop(key, None)
+        self._ends.pop(key, None)
+        self._told.pop(key, None)
 
     def next_end(self) -> float:
         """Return when the next job's time is up (monotonic)."""

@@ -19,7 +19,7 @@ from .chores import PERIOD
 from .crew import Crew
 from .leaving import leave
 from .lookout import LOOK
-from .mailbox import Finished, Message, Stop, Wake
+from .mailbox import Message, Stop, Wake
 from .plan import Plan, scopes_of, served
 from .processes import executors
 from .report import Report
@@ -54,7 +54,7 @@ class Worker:
             backend,
             report,
             self.bell.fileno(),
-            finished=lambda outcome: self.mailbox.put(Finished(outcome)),
+            finished=self.mailbox.put,
             wake=lambda: self.mailbox.put(Wake()),
         )
         self.turns = Turns(self.crew, self.pool, plan, report, self.scopes)
@@ -178,10 +178,8 @@ class Worker:
     def read(self, message: Message) -> None:
         """Take note of one message."""
         match message:
-            case Finished(Outcome(stands=None) as outcome):
-                self.turns.outcomes.append(outcome)
-            case Finished(outcome):
-                self.turns.concluded([outcome]) if outcome.stands else self.turns.lost(outcome)
+            case Outcome():
+                self.turns.finished(message)
             case Wake(asked):
                 self.turns.lookout.forget()
                 if asked:

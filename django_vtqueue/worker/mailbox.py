@@ -6,13 +6,6 @@ from ..execution import Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """A thread has finished a job."""
-
-    outcome: Outcome
-
-
-@dataclass(frozen=True, slots=True)
 class Wake:
     """Somebody has rung; ``asked``: for something that this worker shall do."""
 
@@ -24,4 +17,4 @@ class Stop:
     """Claim nothing more and end when what runs has ended; a second one: give it back and leave."""
 
 
-Message = Finished | Wake | Stop
+Message = Outcome | Wake | Stop

@@ -90,7 +90,7 @@ class Turns:
             if free or ahead:
                 taken = self.claim(free, ahead)
         for job in begun:
-            self.ahead.remove(job)
+            self.ahead.remove(job.key)
         self.settled(outcomes, lost)
         if taken:
             self._none_ahead = not (free or taken.rows)
@@ -128,11 +128,20 @@ class Turns:
         self.outcomes += [given_back(job) for job in self.pool.recall()]
         self.ahead.recalled()
 
+    def finished(self, outcome: Outcome) -> None:
+        """Note what came of a job: its settlement is made in the next turn, if it was not made with its task."""
+        if outcome.stands is None:
+            self.outcomes.append(outcome)
+        elif outcome.stands:
+            self.concluded([outcome])
+        else:
+            self.lost(outcome)
+
     def settled(self, outcomes: Sequence[Outcome], lost: set[Key]) -> None:
         """After the commit: forget what has ended, and have it announced."""
         del self.outcomes[: len(outcomes)]
-        self.concluded([outcome for outcome in outcomes if outcome.job.key not in lost])
-        for outcome in outcomes:
+        self.concluded([outcome for outcome in outcomes if outcome.job.key not in lost] if lost else outcomes)
+        for outcome in outcomes if lost else ():
             if outcome.job.key in lost:
                 self.lost(outcome)
         if any(outcome.went_back for outcome in outcomes):
@@ -141,22 +150,25 @@ class Turns:
     def concluded(self, outcomes: Sequence[Outcome]) -> None:
         """Count and forget jobs whose settlement was made."""
         self.tally.count(outcomes)
+        ended = []
         for outcome in outcomes:
-            self.held.remove(outcome.job)
-            self.ahead.remove(outcome.job)
-            if outcome.settlement.state == states.READY:
-                self.lookout.expect(outcome.settlement.visible_at or 0)
-            if outcome.went_back or outcome.settlement.stopped:
-                self.pool.forget(outcome)
-            if outcome.settlement.stopped:
-                self.pool.announce_burial(outcome.settlement)
-        ended = [outcome for outcome in outcomes if not (outcome.went_back or outcome.settlement.stopped)]
+            key, settlement = outcome.job.key, outcome.settlement
+            self.held.remove(key)
+            self.ahead.remove(key)
+            if settlement.state == states.READY:
+                self.lookout.expect(settlement.visible_at or 0)
+            if not (outcome.went_back or settlement.stopped):
+                ended.append(outcome)
+                continue
+            self.pool.forget(outcome)
+            if settlement.stopped:
+                self.pool.announce_burial(settlement)
         self.pool.announce(ended)
 
     def lost(self, outcome: Outcome) -> None:
         """Forget a job that somebody else holds now; what came of it is dropped."""
-        self.held.remove(outcome.job)
-        self.ahead.remove(outcome.job)
+        self.held.remove(outcome.job.key)
+        self.ahead.remove(outcome.job.key)
         self.report.lost(outcome.job)
         self.pool.forget(outcome)
 
@@ -168,9 +180,8 @@ class Turns:
         jobs = collect(self.engine, taken)
         # Of one that runs the database was put back to before its claim; now it was claimed once more.
         new = [job for job in jobs if job.key not in self.held]
-        for job in jobs:
-            self.held.add(job, longest_run(job, self.backend))
-            self.ahead.add(job)
+        self.held.add(jobs, [longest_run(job, self.backend) for job in jobs])
+        self.ahead.add(jobs)
         self.started += len(new)
         self.pool.run(new)
         self.lookout.took(taken.all)
