@@ -29,13 +29,14 @@ class Engine(Views):
 
     ``traced``: statements go through Django's cursor, so that query counting, logging and tracing see them. A
     worker's control loop asks for False: it repeats itself all day, and waits for a lock outside the database.
-    ``longest_hold``: the most seconds for which others had to wait for a transaction begun inside ``impatient()``.
+    ``last_hold``, ``longest_hold``: the seconds for which others had to wait for a transaction begun inside
+    ``impatient()``, at the most.
     """
 
     def __init__(self, alias: str, *, traced: bool = True) -> None:
         self.alias = alias
         self.traced = traced
-        self.longest_hold = 0.0
+        self.last_hold = self.longest_hold = 0.0
 
     @abstractmethod
     def now(self) -> int:
@@ -233,10 +234,11 @@ class Engine(Views):
         """Return whether another connection may have committed since the last call; cheap enough for 10 a second."""
 
     @abstractmethod
-    def tidy(self) -> int:
-        """Keep small what the database stores beside the tables; called once a second, outside of transactions.
+    def tidy(self) -> int | None:
+        """Keep small what the database stores beside the tables; called after each turn, outside of transactions.
 
-        Return the bytes of it that somebody else keeps from being taken away.
+        Return None if there is nothing more to do about it for now, else the bytes of it that somebody else keeps from
+        being taken away: 0 if he was only in the way.
         """
 
     @abstractmethod

@@ -3,9 +3,8 @@
 import json
 import re
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -24,9 +23,7 @@ from .sqlite_texts import for_django, replacing_bad_bytes
 
 Row = TypeVar("Row")
 
-LONG_LOG = 4_000_000  # bytes of the WAL: that of SQLite's own checkpoints
-VERY_LONG_LOG = 2 * LONG_LOG
-TRIES, PAUSE = 20, 0.001  # seconds
+LONG_LOG = 3_000_000  # bytes of the WAL: before that of SQLite's own checkpoints, which some commit pays for
 CHANGED = "PRAGMA data_version"
 DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -76,7 +73,7 @@ class SQLiteConnection(Engine):
 
         def opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
             if connection is mine:
-                connection.connection.execute("PRAGMA busy_timeout = 0")
+                connection.connection.executescript("PRAGMA busy_timeout = 0; PRAGMA wal_autocheckpoint = 0;")
                 self._version = None
 
         self._file = File(mine)  # looked at before the connection is opened, so that no exchange is missed
@@ -109,17 +106,15 @@ class SQLiteConnection(Engine):
         before, self._version = self._version, version
         return bool(version != before)
 
-    def tidy(self) -> int:
-        # SQLite's own checkpoints never come to the end of the log while others append to it, and only then it begins
-        # anew. The first one copies nearly all, beside the writers; the second holds them up for what is left, and is
-        # refused while another one writes.
+    def tidy(self) -> int | None:
+        # SQLite's own checkpoints are part of a COMMIT, and come with each one, as soon as they do not reach the end of
+        # the log because others append to it; only then it begins anew. Here the first one copies nearly all, beside
+        # the writers; the second holds them up for what is left, and is refused while another one writes.
         if not self._file or (size := self._file.log_size()) < LONG_LOG:
-            return 0
+            return None
         [(_, length, copied)] = self._rows("PRAGMA wal_checkpoint(PASSIVE)", {})
-        for _ in range(TRIES if size > VERY_LONG_LOG else 1):
-            if not self._value("PRAGMA wal_checkpoint(TRUNCATE)", {}):
-                return 0
-            time.sleep(PAUSE)
+        if not self._value("PRAGMA wal_checkpoint(TRUNCATE)", {}):
+            return None
         return size if 0 <= copied < length / 2 else 0
 
     def trouble(self, error: BaseException) -> Trouble | None:
@@ -139,6 +134,7 @@ class SQLiteConnection(Engine):
         return None
 
     def _held(self, seconds: float) -> None:
+        self.last_hold = seconds
         self.longest_hold = max(self.longest_hold, seconds)
 
     def _connected(self) -> BaseDatabaseWrapper:
@@ -181,5 +177,5 @@ class SQLiteConnection(Engine):
                 cursor.execute(for_django(sql), values)
                 return outcome(cursor)
         self._connected()
-        with connection.wrap_database_errors:
-            return outcome(connection.connection.execute(sql, values))
+        with connection.wrap_database_errors, closing(connection.connection.execute(sql, values)) as cursor:
+            return outcome(cursor)  # one that fails half-way, on text that is none, would stay open, and read on

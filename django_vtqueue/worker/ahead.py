@@ -41,11 +41,11 @@ class Ahead:
         while waiting() > self.depth() // 2 and time.monotonic() < until:
             time.sleep(STEP)
 
-    def finished(self, count: int) -> None:
-        """Note that so many jobs have finished since the last turn that had any."""
-        if count:
+    def finished(self, seconds: Sequence[float], slots: int) -> None:
+        """Note how long the jobs took that have finished since the last turn that had any, in so many slots."""
+        if seconds:
             now = time.monotonic()
-            pace = count / max(now - self._finished_at, 1e-6)
+            pace = len(seconds) / max(now - self._finished_at, sum(seconds) / max(slots, 1), 1e-6)
             self._pace, self._finished_at = max(pace, self._pace * FADING), now
             if self._jobs:
                 self.give_back_at = min(now + PATIENCE, self._claimed_at + LONGEST)

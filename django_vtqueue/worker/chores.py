@@ -14,6 +14,7 @@ logger = logging.getLogger("django_vtqueue")
 
 PERIOD = 1.0  # seconds
 HUGE_LOG = 64_000_000  # bytes
+TIDY_AGAIN = 0.02  # seconds, if somebody wrote just then
 PRUNED_AT_ONCE = 200
 
 
@@ -36,7 +37,7 @@ class Chores:
         self.at = time.monotonic() + PERIOD
         endings = self.crew.end_leases_of_the_dead()
         repaired = self.repair.go_on()
-        self._tidy()
+        self.tidy()
         if self._prune() or self.repair.unfinished():
             self.at = 0.0  # go on after the next turn
         return endings if endings or repaired else None
@@ -51,12 +52,12 @@ class Chores:
         self.at = usual
         return pruned >= PRUNED_AT_ONCE
 
-    def _tidy(self) -> None:
-        """Keep the database's log short; say once if somebody lets it grow."""
-        if time.monotonic() < self._tidy_at:
+    def tidy(self) -> None:
+        """Keep the database's log short, after each turn; say once if somebody lets it grow."""
+        if time.monotonic() < self._tidy_at or (kept := self.engine.tidy()) is None:
             return
-        self._tidy_at = time.monotonic() + PERIOD
-        if self.engine.tidy() > HUGE_LOG and not self._told:
+        self._tidy_at = time.monotonic() + (PERIOD if kept else TIDY_AGAIN)
+        if kept > HUGE_LOG and not self._told:
             self._told = True
             logger.warning(
                 "the log beside the database (-wal) has over %d MB: a transaction that reads has been open for long (a "

@@ -67,7 +67,7 @@ class Worker:
     def run(self) -> None:
         """Work until told to stop, or until there is nothing left to do."""
         self.pool.start()
-        self.bell.listen(lambda asked: self.mailbox.put(Wake(asked)))
+        self.bell.listen(self.rung)
         with self.engine.impatient():
             try:
                 while not self.done():
@@ -81,6 +81,11 @@ class Worker:
     def stop(self) -> None:
         """Ask for a graceful stop; from any thread, and from a signal handler. Twice: at once."""
         self.mailbox.put(Stop())
+
+    def rung(self, asked: bool) -> None:
+        """Wake up, in the bell's own thread; what is rung before the next turn can be tells nothing new."""
+        self.mailbox.put(Wake(asked))
+        self.turns.pace.linger()
 
     def done(self) -> bool:
         """Return whether there is nothing left to do, or no time left to do it."""
@@ -170,6 +175,7 @@ class Worker:
             self.read(self.mailbox.get(timeout=patience) if patience > 0 else self.mailbox.get_nowait())
             written = True
             self.turns.ahead.linger(self.pool.waiting)
+            self.turns.pace.linger()
             while True:
                 self.read(self.mailbox.get_nowait())
         except Empty:

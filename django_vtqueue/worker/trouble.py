@@ -10,6 +10,7 @@ from ..retry import busy_pause, trouble_pause
 
 logger = logging.getLogger("django_vtqueue")
 
+PATIENT = 2  # times the pause of a publisher: its transaction is for one job, that of a worker for many
 SAID_AFTER = 1.0  # seconds of a locked database before it is worth a line
 
 HELP = {
@@ -45,7 +46,7 @@ class Episode:
         self._tries += 1
         kind = self.engine.trouble(error)
         if kind is Trouble.BUSY:
-            pause = busy_pause(now - self._began, random.random())
+            pause = PATIENT * busy_pause(now - self._began, random.random())
             if now - self._began >= SAID_AFTER:
                 self._say(kind, "%s; waiting. Nothing is lost.", kind.value)
         else:

@@ -11,9 +11,10 @@ from django.conf import settings
 from .. import states
 from ..bells import ring
 from ..claims import Taken, collect, take
+from ..engines import Trouble
 from ..execution import Outcome, given_back, longest_run
 from ..home import left_behind
-from ..jobs import Key, Scope
+from ..jobs import HeldJob, Key, Scope
 from ..presence import QUIET, STOP
 from ..settlements import settle
 from .ahead import Ahead
@@ -22,6 +23,7 @@ from .contact import Contact
 from .crew import Crew
 from .held import Held
 from .lookout import Lookout
+from .pace import Pace
 from .plan import Plan
 from .pool import Pool
 from .processes import Processes
@@ -41,6 +43,7 @@ class Turns:
         self.id, self.engine, self.backend = crew.worker.worker_id, crew.engine, crew.backend
         self.held = Held(self.engine, self.id, self.backend)
         self.ahead = Ahead()
+        self.pace = Pace()
         self.lookout = Lookout(self.engine, scopes)
         self.chores = Chores(self.engine, self.backend, crew, pool.memory)
         self.contact = Contact(self.engine, self.held, pool)
@@ -68,7 +71,7 @@ class Turns:
     def turn(self) -> None:
         """Keep up what is held; settle and claim, in one transaction; then start and announce."""
         self.keep_up()
-        self.ahead.finished(sum(not outcome.went_back for outcome in self.outcomes))
+        self.ahead.finished([outcome.seconds for outcome in self.outcomes if not outcome.went_back], self.pool.slots)
         if self.stopping or self.quiet or self.ahead.overdue():
             self.give_back_waiting()
         outcomes = list(self.outcomes)
@@ -78,6 +81,14 @@ class Turns:
             free = ahead = 0
         if not (outcomes or begun or free or ahead):
             return
+        if (outcomes or begun) and (free or ahead) and self.pace.apart:
+            self.exchange(outcomes, begun, 0, 0)
+            outcomes, begun = [], []
+        self.exchange(outcomes, begun, free, ahead)
+        self.chores.tidy()
+
+    def exchange(self, outcomes: Sequence[Outcome], begun: Sequence[HeldJob], free: int, ahead: int) -> None:
+        """Settle and claim, in one transaction; then start and announce."""
         lost: set[Key] = set()
         taken: Taken | None = None
         self._unsure = True
@@ -89,6 +100,7 @@ class Turns:
                 self.engine.begin(begun, self.engine.now())
             if free or ahead:
                 taken = self.claim(free, ahead)
+        self.pace.took(self.engine.last_hold)
         for job in begun:
             self.ahead.remove(job.key)
         self.settled(outcomes, lost)
@@ -212,7 +224,10 @@ class Turns:
 
     def endure(self, error: Exception) -> None:
         """Go on after an error: wait if it is one that passes, else find out which settlement it was."""
-        if self.engine.trouble(error) is None and self.outcomes:
+        trouble = self.engine.trouble(error)
+        if trouble is Trouble.BUSY:
+            self.pace.busy()
+        if trouble is None and self.outcomes:
             logger.warning("a turn failed (%r): its settlements are made one by one", error)
             try:
                 outcomes = list(self.outcomes)

@@ -11,6 +11,7 @@ from django.db.models.signals import post_delete
 from pytest_django import Settings
 
 from django_vtqueue.compat import task_finished
+from django_vtqueue.worker import pace
 from tests.project import tasks
 
 from ..conftest import ALIAS
@@ -73,6 +74,18 @@ def test_a_slow_receiver_keeps_no_other_job_waiting(database: Database, work: Wo
         task_finished.disconnect(receiver)
     assert waited == [True]
     assert len(heard) == 2
+
+
+def test_settling_and_claiming_in_transactions_of_their_own(
+    database: Database, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where threads that compute make transactions long, each has half the statements; nothing else changes."""
+    monkeypatch.setattr(pace, "LONG", -1.0)  # as if every one had been long
+    done = database.enqueue_many(tasks.add, [(1, 2)] * 100)
+    died = [database.enqueue(tasks.raise_it, "BaseException") for _ in range(3)]
+    work(threads=2)
+    assert {(row["state"], row["attempts"], row["claims"]) for row in map(database.job, done)} == {("SUCCESSFUL", 1, 1)}
+    assert all(database.letter(job_id)["attempts"] == 1 for job_id in died)
 
 
 def test_where_every_deletion_is_listened_to(

@@ -5,6 +5,8 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
+from tests.project import tasks
+
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
@@ -54,6 +56,19 @@ def test_the_log_of_the_database_is_kept_short(database: Database, start_worker:
             connection.execute("INSERT INTO junk VALUES (zeroblob(1000000))")
         assert log.stat().st_size > 8_000_000
         wait_until(lambda: log.stat().st_size < 4_000_000, PATIENCE)
+
+
+def test_the_log_is_kept_short_while_jobs_come_and_go(database: Database, start_worker: Start) -> None:
+    """A worker copies the log back between its turns, early enough that nobody else's commit has to."""
+    log, longest = Path(f"{database.path}-wal"), 0
+    with closing(sqlite3.connect(database.path)) as keeper:  # whoever is the last to close would remove it
+        keeper.execute("SELECT count(*) FROM vtqueue_job").fetchone()
+        start_worker()
+        for _ in range(30):
+            database.enqueue_many(tasks.add, [(1, 2)] * 200)
+            longest = max(longest, log.stat().st_size)
+            wait_until(lambda: not database.unfinished(), PATIENCE)
+    assert longest < 1000 * 4096
 
 
 def test_a_log_that_cannot_be_kept_short_is_told_once(database: Database, start_worker: Start) -> None:

@@ -1,0 +1,91 @@
+"""How fast a worker goes: how soon a turn follows another, and how many jobs it claims ahead."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from django_vtqueue.worker import ahead, pace
+from django_vtqueue.worker.ahead import Ahead
+from django_vtqueue.worker.pace import CONTENDED_FOR, GAP, LONG, Pace
+
+
+class Watch:
+    """A watch that a test sets; who sleeps finds it advanced."""
+
+    def __init__(self) -> None:
+        self.now, self.slept = 1000.0, 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.slept += seconds
+        self.now += seconds
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    watch = Watch()
+    for module in (ahead, pace):
+        monkeypatch.setattr(module, "time", watch)
+    return watch
+
+
+def test_turns_wait_for_each_other_while_somebody_else_wants_to_write(watch: Watch) -> None:
+    """At once as long as nobody was in the way; then one every GAP seconds, until nobody was for a while."""
+    paced = Pace()
+    paced.linger()
+    paced.took(0.0)
+    paced.linger()
+    assert not watch.slept
+    paced.busy()
+    paced.linger()
+    assert watch.slept == pytest.approx(GAP)
+    paced.linger()
+    assert watch.slept == pytest.approx(GAP)
+    watch.now += CONTENDED_FOR
+    paced.took(0.0)
+    paced.linger()
+    assert watch.slept == pytest.approx(GAP)
+
+
+def test_after_a_long_transaction_the_next_ones_are_shorter(watch: Watch) -> None:
+    """What a computing thread has made long once it makes long again; after some hundred short ones it is forgotten."""
+    paced = Pace()
+    paced.took(LONG / 2)
+    assert not paced.apart
+    paced.took(LONG * 2)
+    assert paced.apart
+    paced.took(0.0)
+    assert paced.apart
+    for _ in range(100):
+        paced.took(0.0)
+    assert not paced.apart
+
+
+@pytest.fixture
+def depth(watch: Watch) -> Callable[..., int]:
+    """Return how many are claimed ahead, after turns in which so many jobs ended that took so many seconds each."""
+
+    def depth(count: int, seconds: float, every: float) -> int:
+        claimed = Ahead()
+        for _ in range(10):
+            watch.now += every
+            claimed.finished([seconds] * count, 4)
+        return claimed.depth()
+
+    return depth
+
+
+def test_jobs_are_claimed_ahead_as_fast_as_they_end(depth: Callable[..., int]) -> None:
+    """What 20 ms take, by the pace of the last turns; nothing where jobs take longer, even if some end together."""
+    assert depth(20, 0.0002, every=0.002) == 200
+    assert depth(1, 0.0002, every=0.1) == 0
+    assert depth(2, 0.2, every=0.0001) == 0
+
+
+def test_the_watch_is_the_real_one() -> None:
+    """What these tests set is what the modules use."""
+    assert ahead.time is pace.time is time
