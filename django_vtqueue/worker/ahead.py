@@ -32,13 +32,13 @@ class Ahead:
         """Return how many jobs may wait for a thread."""
         return min(int(self._pace * HORIZON), MOST, LARGEST // self._size)
 
-    def linger(self, waiting: Callable[[], int]) -> None:
-        """Put the next turn off while more than half of what was claimed ahead waits for a thread.
+    def linger(self, waiting: Callable[[], int], reserve: float) -> None:
+        """Put the next turn off while more than a ``reserve`` (0 to 1) of what may be claimed ahead waits for a thread.
 
-        One turn for many costs little more than one for each.
+        One turn for many costs little more than one for each, but nobody shall run out of jobs before its end.
         """
         until = time.monotonic() + HORIZON / 2
-        while waiting() > self.depth() // 2 and time.monotonic() < until:
+        while waiting() > self.depth() * reserve and time.monotonic() < until:
             time.sleep(STEP)
 
     def finished(self, seconds: Sequence[float], slots: int) -> None:

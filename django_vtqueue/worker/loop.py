@@ -174,7 +174,7 @@ class Worker:
         try:
             self.read(self.mailbox.get(timeout=patience) if patience > 0 else self.mailbox.get_nowait())
             written = True
-            self.turns.ahead.linger(self.pool.waiting)
+            self.turns.ahead.linger(self.pool.waiting, self.pool.reserve)
             self.turns.pace.linger()
             while True:
                 self.read(self.mailbox.get_nowait())

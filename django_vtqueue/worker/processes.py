@@ -30,6 +30,8 @@ LIVED = 5.0  # seconds: a child that ends sooner has probably not been able to s
 class Processes:
     """``processes`` children of ``threads`` threads each; to the control loop the same as a Pool of threads."""
 
+    reserve = 1.0  # as in Pool: children run beside a turn, which need not wait for them
+
     def __init__(
         self,
         plan: Plan,
@@ -87,12 +89,15 @@ class Processes:
 
     def run(self, jobs: Sequence[HeldJob]) -> None:
         """Have jobs run, each by the child that has most room."""
+        if not self._children:
+            for job in jobs:
+                self._finished(given_back(job))
+            return
+        room = {process: process.slots - len(process.jobs) for process in self._children}
         shares: dict[Process, list[HeldJob]] = {process: [] for process in self._children}
         for job in jobs:
-            if not shares:
-                self._finished(given_back(job))
-                continue
-            process = max(shares, key=lambda process: process.slots - len(process.jobs) - len(shares[process]))
+            process = max(room, key=room.__getitem__)
+            room[process] -= 1
             self._homes[job.key] = process
             shares[process].append(job)
         for process, share in shares.items():
