@@ -7,7 +7,7 @@ import pytest
 
 from django_vtqueue.worker import ahead, pace
 from django_vtqueue.worker.ahead import Ahead
-from django_vtqueue.worker.pace import CONTENDED_FOR, GAP, LONG, Pace
+from django_vtqueue.worker.pace import GAP, LONG, Pace
 
 
 class Watch:
@@ -33,20 +33,28 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     return watch
 
 
-def test_turns_wait_for_each_other_while_somebody_else_wants_to_write(watch: Watch) -> None:
-    """At once as long as nobody was in the way; then one every GAP seconds, until nobody was for a while."""
+def test_turns_wait_for_each_other_while_others_often_have_the_lock(watch: Watch) -> None:
+    """At once as long as nobody, or hardly anybody, was in the way; then one every GAP seconds, until few are again."""
     paced = Pace()
     paced.linger()
-    paced.took(0.0)
-    paced.linger()
+    for _ in range(20):
+        paced.busy()
+        for _ in range(7):
+            paced.took(0.0)
+        paced.linger()
     assert not watch.slept
-    paced.busy()
+    assert paced.patience == 1
+    for _ in range(20):
+        paced.busy()
+        paced.busy()
+        paced.took(0.0)
+    assert paced.patience == 2
     paced.linger()
     assert watch.slept == pytest.approx(GAP)
     paced.linger()
     assert watch.slept == pytest.approx(GAP)
-    watch.now += CONTENDED_FOR
-    paced.took(0.0)
+    for _ in range(20):
+        paced.took(0.0)
     paced.linger()
     assert watch.slept == pytest.approx(GAP)
 

@@ -2,8 +2,9 @@
 
 import time
 
-GAP = 0.005  # seconds between two turns while others want to write
-CONTENDED_FOR = 0.1  # seconds after the lock was found taken
+GAP = 0.005  # seconds between two turns while others often have the lock
+OFTEN = 0.5  # of the tries to take it
+MEMORY = 0.1  # the weight of the last try in that
 LONG = 0.008  # seconds for which a lock is held, above what the statements take
 FADING = 0.99  # of a long one, from turn to turn
 
@@ -13,21 +14,32 @@ class Pace:
 
     def __init__(self) -> None:
         self._hold = 0.0  # seconds
-        self._busy_at = self._took_at = float("-inf")  # monotonic
+        self._busy = 0.0  # the share of the tries that found somebody else with the lock
+        self._took_at = float("-inf")  # monotonic
 
     def busy(self) -> None:
         """Note that somebody else had the lock."""
-        self._busy_at = time.monotonic()
+        self._busy += (1 - self._busy) * MEMORY
 
     def took(self, hold: float) -> None:
         """Note a turn, which held the lock for so many seconds."""
+        self._busy -= self._busy * MEMORY
         self._took_at, self._hold = time.monotonic(), max(hold, self._hold * FADING)
 
     def linger(self) -> None:
         """While others want to write, wait until a moment after the last turn: more jobs will have ended by then."""
-        now = time.monotonic()
-        if now < self._busy_at + CONTENDED_FOR and now < self._took_at + GAP:
-            time.sleep(self._took_at + GAP - now)
+        if self.contended and (seconds := self._took_at + GAP - time.monotonic()) > 0:
+            time.sleep(seconds)
+
+    @property
+    def contended(self) -> bool:
+        """Whether others often have the lock."""
+        return self._busy > OFTEN
+
+    @property
+    def patience(self) -> float:
+        """How many times as long as a publisher to wait between two tries: his transaction is for one job only."""
+        return 2.0 if self.contended else 1.0
 
     @property
     def apart(self) -> bool:

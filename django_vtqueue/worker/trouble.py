@@ -10,7 +10,6 @@ from ..retry import busy_pause, trouble_pause
 
 logger = logging.getLogger("django_vtqueue")
 
-PATIENT = 2  # times the pause of a publisher: its transaction is for one job, that of a worker for many
 SAID_AFTER = 1.0  # seconds of a locked database before it is worth a line
 
 HELP = {
@@ -38,15 +37,15 @@ class Episode:
         """Return for how many seconds nothing has succeeded."""
         return time.monotonic() - self._began if self._tries else 0.0
 
-    def failed(self, error: BaseException) -> None:
-        """Note a failure; ``retry_at`` says when to try again."""
+    def failed(self, error: BaseException, patience: float = 1.0) -> None:
+        """Note a failure; ``retry_at`` says when to try again. ``patience``: times the usual pause for a lock."""
         now = time.monotonic()
         if not self._tries:
             self._began = now
         self._tries += 1
         kind = self.engine.trouble(error)
         if kind is Trouble.BUSY:
-            pause = PATIENT * busy_pause(now - self._began, random.random())
+            pause = patience * busy_pause(now - self._began, random.random())
             if now - self._began >= SAID_AFTER:
                 self._say(kind, "%s; waiting. Nothing is lost.", kind.value)
         else:

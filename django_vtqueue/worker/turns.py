@@ -235,7 +235,7 @@ class Turns:
                 return
             except Exception as again:
                 error = again
-        self.episode.failed(error)
+        self.episode.failed(error, self.pace.patience)
 
     def watch(self) -> bool:
         """If another database has taken the place of ours, forget what is known; what runs is settled in that one.
