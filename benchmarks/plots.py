@@ -126,7 +126,8 @@ def flat(runs: Mapping[str, Run]) -> Figure:
     height = 0.8 / len(measures)
     for part, what in enumerate(measures):
         places = [place + (part - 1) * height for place in range(len(found))]
-        axes.barh(places, [ratios[what] for ratios in found.values()], height * 0.9, color=SHADES[part], label=what)
+        widths = [ratios.get(what, 0.0) for ratios in found.values()]
+        axes.barh(places, widths, height * 0.9, color=SHADES[part], label=what)
     axes.axvline(1, color=TEXT, linewidth=1)
     axes.set_yticks(range(len(found)), list(found))
     axes.invert_yaxis()
