@@ -213,7 +213,7 @@ class Execution:
             change(
                 self.result,
                 status=TaskResultStatus(settlement.state),
-                finished_at=clock.from_instant(settlement.finished_at) if settlement.finished_at else None,
+                finished_at=None if settlement.finished_at is None else clock.from_instant(settlement.finished_at),
                 _return_value=self.returned if settlement.state == states.SUCCESSFUL else None,
             )
         return Outcome(self.job, settlement, self.result, error, time.perf_counter() - self._began)

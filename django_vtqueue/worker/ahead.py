@@ -25,7 +25,8 @@ class Ahead:
         self.give_back_at = float("inf")  # monotonic
         self._jobs: dict[Key, HeldJob] = {}
         self._pace = 0.0  # jobs a second
-        self._finished_at = self._claimed_at = 0.0  # monotonic
+        self._finished, self._took = 0, 0.0  # jobs since the last measurement, and the seconds of all of them
+        self._measured_at = self._claimed_at = 0.0  # monotonic
         self._size = 1  # characters of a payload, of the last ones
 
     def depth(self) -> int:
@@ -41,12 +42,18 @@ class Ahead:
         while waiting() > self.depth() * reserve and time.monotonic() < until:
             time.sleep(STEP)
 
-    def finished(self, seconds: Sequence[float], slots: int) -> None:
-        """Note how long the jobs took that have finished since the last turn that had any, in so many slots."""
-        if seconds:
+    def finished(self, seconds: float) -> None:
+        """Note that a job has finished, which took so many seconds."""
+        self._finished += 1
+        self._took += seconds
+
+    def measure(self, slots: int) -> None:
+        """Judge the pace by the jobs that have finished since this was done last, in so many slots."""
+        if self._finished:
             now = time.monotonic()
-            pace = len(seconds) / max(now - self._finished_at, sum(seconds) / max(slots, 1), 1e-6)
-            self._pace, self._finished_at = max(pace, self._pace * FADING), now
+            pace = self._finished / max(now - self._measured_at, self._took / max(slots, 1), 1e-6)
+            self._pace, self._measured_at = max(pace, self._pace * FADING), now
+            self._finished, self._took = 0, 0.0
             if self._jobs:
                 self.give_back_at = min(now + PATIENCE, self._claimed_at + LONGEST)
 

@@ -71,7 +71,7 @@ class Turns:
     def turn(self) -> None:
         """Keep up what is held; settle and claim, in one transaction; then start and announce."""
         self.keep_up()
-        self.ahead.finished([outcome.seconds for outcome in self.outcomes if not outcome.went_back], self.pool.slots)
+        self.ahead.measure(self.pool.slots)
         if self.stopping or self.quiet or self.ahead.overdue():
             self.give_back_waiting()
         outcomes = list(self.outcomes)
@@ -142,6 +142,8 @@ class Turns:
 
     def finished(self, outcome: Outcome) -> None:
         """Note what came of a job: its settlement is made in the next turn, if it was not made with its task."""
+        if not outcome.went_back:
+            self.ahead.finished(outcome.seconds)
         if outcome.stands is None:
             self.outcomes.append(outcome)
         elif outcome.stands:
