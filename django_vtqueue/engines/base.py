@@ -234,9 +234,10 @@ class Engine(Views):
         """Return whether another connection may have committed since the last call; cheap enough for 10 a second."""
 
     @abstractmethod
-    def tidy(self) -> int | None:
+    def tidy(self, *, early: bool) -> int | None:
         """Keep small what the database stores beside the tables; called after each turn, outside of transactions.
 
+        ``early``: before a commit of others has to do it, for they wait for each other as it is.
         Return None if there is nothing more to do about it for now, else the bytes of it that somebody else keeps from
         being taken away: 0 if he was only in the way.
         """

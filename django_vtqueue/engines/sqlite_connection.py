@@ -23,7 +23,8 @@ from .sqlite_texts import for_django, replacing_bad_bytes
 
 Row = TypeVar("Row")
 
-LONG_LOG = 3_000_000  # bytes of the WAL: before that of SQLite's own checkpoints, which some commit pays for
+SOON_LONG = 3_000_000  # bytes of the WAL, before SQLite's own checkpoints (4 MB), which some commit pays for
+LONG = 8_000_000  # bytes of the WAL
 CHANGED = "PRAGMA data_version"
 DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -106,11 +107,11 @@ class SQLiteConnection(Engine):
         before, self._version = self._version, version
         return bool(version != before)
 
-    def tidy(self) -> int | None:
+    def tidy(self, *, early: bool) -> int | None:
         # SQLite's own checkpoints are part of a COMMIT, and come with each one, as soon as they do not reach the end of
         # the log because others append to it; only then it begins anew. Here the first one copies nearly all, beside
         # the writers; the second holds them up for what is left, and is refused while another one writes.
-        if not self._file or (size := self._file.log_size()) < LONG_LOG:
+        if not self._file or (size := self._file.log_size()) < (SOON_LONG if early else LONG):
             return None
         [(_, length, copied)] = self._rows("PRAGMA wal_checkpoint(PASSIVE)", {})
         if not self._value("PRAGMA wal_checkpoint(TRUNCATE)", {}):

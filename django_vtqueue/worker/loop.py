@@ -138,8 +138,9 @@ class Worker:
             return turns.episode.retry_at - now
         if turns.outcomes or self.done():
             return 0.0
-        at = (turns.held.renew_at, turns.held.next_end(), turns.chores.at, turns.tally.at, turns.ahead.give_back_at)
-        seconds = min(*at, self._stop_by) - now
+        of_jobs = min(turns.held.renew_at, turns.held.next_end(), turns.ahead.give_back_at)
+        of_the_rest = min(turns.chores.at, turns.chores.mend_at, turns.upkeep.prune_at, turns.tally.at, self._stop_by)
+        seconds = min(of_jobs, of_the_rest) - now
         return max(min(seconds, turns.lookout.seconds_to_sleep()) if any(turns.room()) else seconds, 0.0)
 
     def next_look(self) -> float:

@@ -31,6 +31,7 @@ from .report import Report, name
 from .settling import settle_alone
 from .tally import Tally
 from .trouble import Episode
+from .upkeep import Upkeep
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -46,6 +47,7 @@ class Turns:
         self.pace = Pace()
         self.lookout = Lookout(self.engine, scopes)
         self.chores = Chores(self.engine, self.backend, crew, pool.memory)
+        self.upkeep = Upkeep(self.engine)
         self.contact = Contact(self.engine, self.held, pool)
         self.tally = Tally(self.engine, self.id)
         self.episode = Episode(self.engine)
@@ -61,9 +63,10 @@ class Turns:
         return self.crew.asked_to in (QUIET, STOP)
 
     def try_turn(self) -> None:
-        """Take a turn; one that fails is not the end."""
+        """Take a turn, and keep the database in order; a failure is not the end."""
         try:
             self.turn()
+            self.upkeep.do(contended=self.pace.contended)
             self.episode.over()
         except Exception as error:
             self.endure(error)
@@ -85,7 +88,6 @@ class Turns:
             self.exchange(outcomes, begun, 0, 0)
             outcomes, begun = [], []
         self.exchange(outcomes, begun, free, ahead)
-        self.chores.tidy()
 
     def exchange(self, outcomes: Sequence[Outcome], begun: Sequence[HeldJob], free: int, ahead: int) -> None:
         """Settle and claim, in one transaction; then start and announce."""
@@ -117,12 +119,14 @@ class Turns:
         self.end_overdue()
         self.pool.maintain()
         self.held.renew()
-        if (endings := self.chores.do()) is not None:
+        if endings := self.chores.do():
             self.lookout.forget()
             self.tally.count_endings(endings)
             for settlement in endings:
                 if settlement.state == states.FAILED:
                     self.pool.announce_burial(settlement)
+        if self.chores.mend():
+            self.lookout.forget()
         self.tally.write()
         if self._unsure:
             self.held.release_unknown()
