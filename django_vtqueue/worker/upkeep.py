@@ -12,6 +12,7 @@ TIDY_AGAIN = 0.02  # seconds, if somebody wrote just then
 HUGE_LOG = 64_000_000  # bytes
 PRUNED_AT_ONCE = 200  # rows
 PRUNING_SHARE = 0.1  # of the time, as long as there is more to prune: in one go it would hold up the jobs of a moment
+PRUNE_AGAIN = 0.1  # seconds, if there was something: what ends in a stream is outdated in a stream
 
 
 class Upkeep:
@@ -48,9 +49,11 @@ class Upkeep:
         began = time.monotonic()
         now = self.engine.now()
         try:
-            more = self.engine.prunable(now) and self.engine.prune(now, PRUNED_AT_ONCE) >= PRUNED_AT_ONCE
+            pruned = self.engine.prune(now, PRUNED_AT_ONCE) if self.engine.prunable(now) else 0
         except Exception as error:
             self.prune_at = 0.0 if self.engine.trouble(error) is Trouble.BUSY else began + PERIOD
             raise
-        took = time.monotonic() - began
-        self.prune_at = began + (took / PRUNING_SHARE if more else PERIOD)
+        if pruned >= PRUNED_AT_ONCE:
+            self.prune_at = began + (time.monotonic() - began) / PRUNING_SHARE
+        else:
+            self.prune_at = began + (PRUNE_AGAIN if pruned else PERIOD)

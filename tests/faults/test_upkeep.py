@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError
 
 from django_vtqueue.engines import new_engine
-from django_vtqueue.worker.upkeep import PERIOD, PRUNED_AT_ONCE, Upkeep
+from django_vtqueue.worker.upkeep import PRUNED_AT_ONCE, Upkeep
 from tests.project import tasks
 
 from ..conftest import ALIAS
@@ -29,13 +29,11 @@ def test_what_a_lock_prevents_is_done_in_the_next_turn(database: Database) -> No
     upkeep = Upkeep(engine)
     with engine.impatient():
         upkeep.do(contended=False)
-        assert upkeep.prune_at < time.monotonic() + PERIOD / 2  # there is one left
+        assert len(database.rows("SELECT 1 FROM vtqueue_job")) == 1
         wait_until(lambda: time.monotonic() >= upkeep.prune_at)
         with database.locked(), pytest.raises(OperationalError, match="locked"):
             upkeep.do(contended=False)
-        assert upkeep.prune_at <= time.monotonic()
         upkeep.do(contended=False)
-        assert upkeep.prune_at > time.monotonic() + PERIOD / 2
     assert not database.rows("SELECT 1 FROM vtqueue_job")
 
 
