@@ -34,7 +34,7 @@ def main() -> None:
             worst = max(worst, max(run.ended for run in done) - min(run.enqueued for run in done))
         plural = "s" if count > 1 else ""
         goal = "no wait for a long job"
-        show(f"{count} worker{plural}: longest wait of a short job, a slot free", max(waits) * 1000, "ms", goal=goal)
+        show(f"{count} worker{plural}: longest wait of short jobs, a slot free", max(waits) * 1000, "ms", goal=goal)
         show(f"{count} worker{plural}: the same, p99", percentile(waits, 99) * 1000, "ms")
         best = LONG * round(given.jobs * given.long_percent / 100) / (count * THREADS)
         show(f"{count} worker{plural}: all done after (raw: the long ones, packed)", worst, "s", best)
@@ -53,18 +53,18 @@ def worked_off(jobs: int, long_share: float, count: int) -> list[Run]:
 
 
 def longest_idle(run: Run, done: list[Run], slots: int) -> float:
-    """Return the longest time without a break in which a slot was free while this job waited, in seconds."""
+    """Return the longest time in which a slot was free while this job waited, and none began, in seconds."""
     changes = sorted([(other.began, 1) for other in done] + [(other.ended, -1) for other in done])
     longest, running, free_since = 0.0, 0, run.enqueued
     for moment, change in changes:
         if moment > run.began:
             break
-        before, running = running, running + change
-        if before < slots <= running:
+        if change > 0 and running < slots:
             longest = max(longest, moment - max(free_since, run.enqueued))
-        elif running < slots <= before:
+        if change > 0 or running >= slots:
             free_since = moment
-    return max(longest, run.began - max(free_since, run.enqueued)) if running < slots else longest
+        running += change
+    return longest
 
 
 if __name__ == "__main__":
