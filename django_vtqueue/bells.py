@@ -143,7 +143,7 @@ class Ringer:
     """A process's way to the bells of one database."""
 
     def __init__(self, alias: str, folder: Path) -> None:
-        self.folder, self.prefix, self.pid = folder, f"{name_of(alias)}-", os.getpid()
+        self.folder, self.prefix = folder, f"{name_of(alias)}-"
         self._paths: list[str] = []
         self._looked = 0.0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) if hasattr(socket, "AF_UNIX") else None
@@ -176,9 +176,10 @@ _ringers_lock = threading.Lock()
 
 
 def _forked() -> None:
-    """In a forked child: forget a lock that may have been held by a thread which it does not have."""
+    """In a forked child: forget a lock that may have been held by a thread which it does not have, and the sockets."""
     global _ringers_lock
     _ringers_lock = threading.Lock()
+    _ringers.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -188,7 +189,7 @@ if hasattr(os, "register_at_fork"):
 def ring(alias: str, folder: str | None) -> None:
     """Wake the workers of a database."""
     ringer = _ringers.get((alias, folder))
-    if ringer is None or ringer.pid != os.getpid():  # a forked child has its own
+    if ringer is None:
         with _ringers_lock:
             ringer = _ringers[alias, folder] = Ringer(alias, folder_of(folder))
             atexit.register(ringer.close)
