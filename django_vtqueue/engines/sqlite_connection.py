@@ -24,7 +24,7 @@ from .sqlite_texts import for_django, replacing_bad_bytes
 Row = TypeVar("Row")
 
 SOON_LONG = 3_000_000  # bytes of the WAL, before SQLite's own checkpoints (4 MB), which some commit pays for
-LONG = 8_000_000  # bytes of the WAL
+LONG = 8_000_000  # bytes of the WAL: what others' own checkpoints have not kept short
 CHANGED = "PRAGMA data_version"
 DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}

@@ -63,7 +63,7 @@ class Turns:
         return self.crew.asked_to in (QUIET, STOP)
 
     def try_turn(self) -> None:
-        """Take a turn, and keep the database in order; a failure is not the end."""
+        """Take a turn, and keep the database in order; one that fails is not the end."""
         try:
             self.turn()
             self.upkeep.do(contended=self.pace.contended)
@@ -146,10 +146,10 @@ class Turns:
 
     def finished(self, outcome: Outcome) -> None:
         """Note what came of a job: its settlement is made in the next turn, if it was not made with its task."""
-        if not outcome.went_back:
-            self.ahead.finished(outcome.seconds)
         if outcome.stands is None:
             self.outcomes.append(outcome)
+            if not outcome.went_back:
+                self.ahead.finished(outcome.seconds)
         elif outcome.stands:
             self.concluded([outcome])
         else:

@@ -8,6 +8,7 @@ from ..engines import Engine, Trouble
 logger = logging.getLogger("django_vtqueue")
 
 PERIOD = 1.0  # seconds
+BUSY_AGAIN = 0.002  # seconds, if somebody else had the lock
 TIDY_AGAIN = 0.02  # seconds, if somebody wrote just then
 HUGE_LOG = 64_000_000  # bytes
 PRUNED_AT_ONCE = 200  # rows
@@ -22,20 +23,31 @@ class Upkeep:
         self.engine = engine
         self.prune_at = 0.0  # monotonic
         self._tidy_at = 0.0  # monotonic
-        self._told = False
+        self._told = self._failed = False
 
     def do(self, *, contended: bool) -> None:
-        """Do what is due, after a turn; ``contended``: others often have the lock."""
-        if time.monotonic() >= self._tidy_at:
-            self._tidy(contended)
-        if time.monotonic() >= self.prune_at:
-            self._prune()
+        """Do what is due, after a turn, which stands even if this fails; ``contended``: others often have the lock."""
+        now = time.monotonic()
+        try:
+            if now >= self._tidy_at:
+                self._tidy(now, contended)
+            if now >= self.prune_at:
+                self._prune(now)
+        except Exception as error:
+            trouble = self.engine.trouble(error)
+            if trouble is Trouble.BUSY:
+                self.prune_at = now + BUSY_AGAIN
+            elif trouble is None and not self._failed:
+                self._failed = True
+                logger.warning("the database cannot be pruned, or its log not be kept short: %r. Jobs go on", error)
 
-    def _tidy(self, contended: bool) -> None:
+    def _tidy(self, now: float, contended: bool) -> None:
         """Keep the database's log short; say once if somebody lets it grow."""
-        if (kept := self.engine.tidy(early=contended)) is None:
+        self._tidy_at = now + PERIOD  # also if it fails
+        kept = self.engine.tidy(early=contended)
+        if not kept:
+            self._tidy_at = 0.0 if kept is None else now + TIDY_AGAIN
             return
-        self._tidy_at = time.monotonic() + (PERIOD if kept else TIDY_AGAIN)
         if kept > HUGE_LOG and not self._told:
             self._told = True
             logger.warning(
@@ -44,16 +56,12 @@ class Upkeep:
                 HUGE_LOG // 1_000_000,
             )
 
-    def _prune(self) -> None:
-        """Delete some of what was kept for long enough; what a lock prevents is done after the next turn."""
-        began = time.monotonic()
-        now = self.engine.now()
-        try:
-            pruned = self.engine.prune(now, PRUNED_AT_ONCE) if self.engine.prunable(now) else 0
-        except Exception as error:
-            self.prune_at = 0.0 if self.engine.trouble(error) is Trouble.BUSY else began + PERIOD
-            raise
+    def _prune(self, now: float) -> None:
+        """Delete some of what was kept for long enough."""
+        self.prune_at = now + PERIOD  # also if it fails
+        instant = self.engine.now()
+        pruned = self.engine.prune(instant, PRUNED_AT_ONCE) if self.engine.prunable(instant) else 0
         if pruned >= PRUNED_AT_ONCE:
-            self.prune_at = began + (time.monotonic() - began) / PRUNING_SHARE
-        else:
-            self.prune_at = began + (PRUNE_AGAIN if pruned else PERIOD)
+            self.prune_at = now + (time.monotonic() - now) / PRUNING_SHARE
+        elif pruned:
+            self.prune_at = now + PRUNE_AGAIN

@@ -1,7 +1,6 @@
 """Many processes on one database file."""
 
 import sqlite3
-import time
 from collections import Counter
 from contextlib import closing
 from itertools import pairwise
@@ -54,9 +53,11 @@ def test_the_log_of_the_database_is_kept_short(database: Database, start_worker:
     with closing(sqlite3.connect(database.path, isolation_level=None)) as connection:
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute("CREATE TABLE junk (data)")
+        longest = 0
         for _ in range(10):
             connection.execute("INSERT INTO junk VALUES (zeroblob(1000000))")
-        assert log.stat().st_size > 8_000_000
+            longest = max(longest, log.stat().st_size)
+        assert longest > 8_000_000
         wait_until(lambda: log.stat().st_size < 4_000_000, PATIENCE)
 
 
@@ -67,9 +68,7 @@ def test_the_log_is_kept_short_while_jobs_are_run(database: Database, start_work
     with closing(sqlite3.connect(database.path)) as keeper:  # whoever is the last to close would remove it
         keeper.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         worker = start_worker("--drain", ready=False)
-        while worker.process.poll() is None:
-            sizes.append(log.stat().st_size)
-            time.sleep(0.001)
+        wait_until(lambda: sizes.append(log.stat().st_size) or worker.process.poll() is not None, PATIENCE)
     assert max(sizes) < 10_000_000
     assert any(after < before for before, after in pairwise(sizes))
 
