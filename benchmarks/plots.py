@@ -112,7 +112,7 @@ def spread(axes: Axes, run: Run, ours: str, raw: str, names: tuple[str, str]) ->
     bars(axes, pairs, "ms", names)
     axes.margins(x=0.3)
     axes.set_xlabel("milliseconds")
-    axes.legend(loc="upper right", fontsize=9)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2, fontsize=9)  # no bar is there
 
 
 def flat(runs: Mapping[str, Run]) -> Figure:
