@@ -23,8 +23,8 @@ from .sqlite_texts import for_django, replacing_bad_bytes
 
 Row = TypeVar("Row")
 
-SOON_LONG = 3_000_000  # bytes of the WAL, before SQLite's own checkpoints (4 MB), which some commit pays for
-LONG = 8_000_000  # bytes of the WAL: what others' own checkpoints have not kept short
+LONG_LOG = 8_000_000  # bytes of the WAL: others' own checkpoints (at 4 MB, part of a commit) come first
+LONG_LOG_EARLY = 3_000_000  # bytes: before any commit has to make one
 CHANGED = "PRAGMA data_version"
 DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -111,7 +111,7 @@ class SQLiteConnection(Engine):
         # SQLite's own checkpoints are part of a COMMIT, and come with each one, as soon as they do not reach the end of
         # the log because others append to it; only then it begins anew. Here the first one copies nearly all, beside
         # the writers; the second holds them up for what is left, and is refused while another one writes.
-        if not self._file or (size := self._file.log_size()) < (SOON_LONG if early else LONG):
+        if not self._file or (size := self._file.log_size()) < (LONG_LOG_EARLY if early else LONG_LOG):
             return None
         [(_, length, copied)] = self._rows("PRAGMA wal_checkpoint(PASSIVE)", {})
         if not self._value("PRAGMA wal_checkpoint(TRUNCATE)", {}):

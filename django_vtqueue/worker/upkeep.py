@@ -23,7 +23,7 @@ class Upkeep:
         self.engine = engine
         self.prune_at = 0.0  # monotonic
         self._tidy_at = 0.0  # monotonic
-        self._told = self._failed = False
+        self._told_of_log = self._told_of_failure = False
 
     def do(self, *, contended: bool) -> None:
         """Do what is due, after a turn, which stands even if this fails; ``contended``: others often have the lock."""
@@ -37,9 +37,9 @@ class Upkeep:
             trouble = self.engine.trouble(error)
             if trouble is Trouble.BUSY:
                 self.prune_at = now + BUSY_AGAIN
-            elif trouble is None and not self._failed:
-                self._failed = True
-                logger.warning("the database cannot be pruned, or its log not be kept short: %r. Jobs go on", error)
+            elif trouble is None and not self._told_of_failure:
+                self._told_of_failure = True
+                logger.warning("pruning the database, or keeping its log short, failed: %r. Jobs go on", error)
 
     def _tidy(self, now: float, contended: bool) -> None:
         """Keep the database's log short; say once if somebody lets it grow."""
@@ -48,8 +48,8 @@ class Upkeep:
         if not kept:
             self._tidy_at = 0.0 if kept is None else now + TIDY_AGAIN
             return
-        if kept > HUGE_LOG and not self._told:
-            self._told = True
+        if kept > HUGE_LOG and not self._told_of_log:
+            self._told_of_log = True
             logger.warning(
                 "the log beside the database (-wal) has over %d MB: a transaction that reads has been open for long (a "
                 "shell, a backup, a streamed response), and until it ends the log cannot begin anew",

@@ -1,5 +1,6 @@
 """Rows that somebody edited by hand: whatever stands in them, the jobs beside them run."""
 
+import signal
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
@@ -115,3 +116,17 @@ def test_a_row_edited_while_its_job_runs(
         (tmp_path / f"{number}go").touch()
         after = database.enqueue(tasks.add, number, 1)
         wait_until(lambda after=after: database.succeeded(after), PATIENCE)
+
+
+def test_a_row_that_cannot_be_read_hides_no_death(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """What becomes of the jobs of a dead worker is told, also by one whose look for wrong stamps fails each second."""
+    holder = start_worker()
+    job_id = database.enqueue(tasks.hold, str(tmp_path), "")
+    wait_until((tmp_path / "started").exists, PATIENCE)
+    database.write("UPDATE vtqueue_job SET max_attempts = 1")
+    holder.process.send_signal(signal.SIGSTOP)  # or it would look at the damaged row first
+    damage(database, [(database.enqueue(tasks.add, 1, 2), ("visible_at", "x'ff'"))])
+    other = start_worker()
+    other.wait_for("an error that this worker does not know")
+    holder.kill()
+    other.wait_for(f"dead  {tasks.hold.module_path} …{job_id.replace('-', '')[-8:]}")
