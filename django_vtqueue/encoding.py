@@ -31,6 +31,10 @@ def _normal(value: Any) -> Any:
     kind = type(value)
     if kind is str or kind is int or kind is bool or value is None:
         return value
+    if kind is list or kind is tuple:
+        return [_normal(item) for item in value]
+    if kind is dict:
+        return {_key(key): _normal(item) for key, item in value.items()}
     if isinstance(value, float):
         if not math.isfinite(value):
             raise TypeError(f"{value!r} is not JSON; use None or a string for it.")

@@ -29,6 +29,8 @@ def close_leftovers(*, inline: bool) -> None:
                 if not inline:
                     connection.close()
                     del connections[connection.alias]
+            elif connection.connection is None:
+                continue  # never opened, or closed: most often the case, and quickly seen
             elif getattr(connection.connection, "in_transaction", False) and connection.get_autocommit():
                 connection.close()  # a BEGIN that Django knows nothing of
             else:

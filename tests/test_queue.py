@@ -694,7 +694,8 @@ def test_the_busy_timeout_is_as_the_user_set_it(queue: Queue, alias: str) -> Non
             queue._engine.insert(new_jobs(priority=999))
 
     for act in (
-        lambda: queue.publish_many(["a", "b", "c", "d", "e", "f"]),
+        lambda: queue.publish("a"),
+        lambda: queue.publish_many(["b", "c", "d", "e", "f"]),
         lambda: queue.claim().ack(),  # type: ignore[union-attr]
         lambda: queue.claim().nack(delay=100),  # type: ignore[union-attr]
         lambda: queue.claim().release(),  # type: ignore[union-attr]
@@ -736,6 +737,42 @@ def test_a_timeout_of_0_does_not_wait(queue: Queue, alias: str) -> None:
     with locked(alias), pytest.raises(OperationalError, match="locked"):
         queue.publish("x")
     assert patience(alias) == 0
+
+
+def test_a_publish_that_waits_for_a_reader_keeps_its_place(
+    queue: Queue, alias: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without WAL a commit waits for who reads; others who come to read wait behind it, or it would never have an end.
+
+    It had no turn if new readers were let in for as long as it waits.
+    """
+    path = connections[alias].settings_dict["NAME"]
+    monkeypatch.setitem(connections[alias].settings_dict["OPTIONS"], "init_command", "PRAGMA journal_mode = DELETE")
+    connections[alias].close()
+    connections[alias].connect()
+
+    def publish() -> None:
+        queue.publish("x")
+        connections.close_all()
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader, closing(sqlite3.connect(path)) as late:
+        late.execute("PRAGMA busy_timeout = 0")
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM vtqueue_job").fetchall()
+        publisher = threading.Thread(target=publish)
+        publisher.start()
+        refused, deadline = 0, real_time.monotonic() + 30
+        while refused < 50 and real_time.monotonic() < deadline:
+            try:
+                late.execute("SELECT * FROM vtqueue_job").fetchall()
+                refused = 0
+            except sqlite3.OperationalError:
+                refused += 1
+            real_time.sleep(0.0005)
+        reader.execute("COMMIT")
+        publisher.join()
+    assert refused == 50
+    assert len(queue) == 1
 
 
 def test_a_worker_does_not_wait_in_the_database(queue: Queue, alias: str) -> None:

@@ -1,6 +1,7 @@
 """The SQL that differs from database to database, each statement whole."""
 
 from functools import lru_cache
+from typing import Any
 
 from django.db import connections, router
 
@@ -43,9 +44,14 @@ def new_engine(alias: str, *, traced: bool = True) -> Engine:
 
 def database_of(options: Options) -> str:
     """Return the one alias that the workers, the admin and the commands of a backend use."""
+    return options.database or router.db_for_write(_job_model())
+
+
+@lru_cache
+def _job_model() -> type[Any]:
     from ..models import Job  # this module is imported before the apps are ready
 
-    return options.database or router.db_for_write(Job)
+    return Job
 
 
 def options_for(queue_name: str, database: str | None = None) -> Options:

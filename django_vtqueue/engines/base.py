@@ -27,8 +27,8 @@ class Trouble(Enum):
 class Engine(Views):
     """The statements of the queue on one database alias.
 
-    ``traced``: statements go through Django's cursor, so that query counting, logging and tracing see them. A
-    worker's control loop asks for False: it repeats itself all day, and waits for a lock outside the database.
+    ``traced``: statements go through Django's cursor where anybody watches it, so that query counting, logging and
+    tracing see them. A worker's control loop asks for False: it repeats itself all day.
     ``last_hold``, ``longest_hold``: the seconds for which others had to wait for a transaction begun inside
     ``impatient()``, at the most.
     """

@@ -109,10 +109,10 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSituation):
             "enqueued_at": new.enqueued_at,
             "visible_at": new.visible_at,
         }
+        if len(new.jobs) == 1:
+            self._write(INSERT, {"id": new.jobs[0][0], "payload": new.jobs[0][1], **values})
+            return
         with self.transaction():
-            if len(new.jobs) == 1:
-                self._run(INSERT, {"id": new.jobs[0][0], "payload": new.jobs[0][1], **values})
-                return
             for start in range(0, len(new.jobs), SLICE):
                 self._run(INSERT_MANY, {"jobs": json.dumps(new.jobs[start : start + SLICE]), **values})
 
@@ -164,8 +164,7 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSituation):
 
     def extend(self, job: HeldJob, now: int, lease_us: int) -> bool:
         values = {"id": job.id, "claims": job.claims, "worker_id": job.worker_id, "now": now, "lease_us": lease_us}
-        with self.transaction():
-            return self._run(EXTEND, values) == 1
+        return self._write(EXTEND, values) == 1
 
     def settle(self, settlements: Sequence[Settlement]) -> set[Key]:
         dying = [item for item in settlements if item.state == states.FAILED]
@@ -236,8 +235,7 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSituation):
     def purge(self, queue_name: str, now: int) -> int:
         total = 0
         while True:
-            with self.transaction():
-                deleted = self._run(PURGE, {"queue_name": queue_name, "now": now, "limit": SLICE})
+            deleted = self._write(PURGE, {"queue_name": queue_name, "now": now, "limit": SLICE})
             total += deleted
             if deleted < SLICE:
                 return total

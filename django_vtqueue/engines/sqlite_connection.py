@@ -18,8 +18,9 @@ from ..jobs import Key
 from .base import Engine, Trouble
 from .sqlite_effects import effects
 from .sqlite_file import File, FileExchanged
-from .sqlite_lock import BUSY, WriteTransaction, code_of
+from .sqlite_lock import BUSY, WriteTransaction, code_of, write_alone
 from .sqlite_texts import for_django, replacing_bad_bytes
+from .sqlite_watched import watched
 
 Row = TypeVar("Row")
 
@@ -28,6 +29,10 @@ LONG_LOG_EARLY = 3_000_000  # bytes: before any commit has to make one
 CHANGED = "PRAGMA data_version"
 DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def _changed(cursor: Any) -> int:
+    return cast(int, cursor.rowcount)
 
 
 def _all(cursor: Any) -> list[tuple[Any, ...]]:
@@ -60,7 +65,7 @@ class SQLiteConnection(Engine):
 
     def transaction(self) -> AbstractContextManager[None]:
         connection = self._connected()
-        if connection.in_atomic_block or not connection.get_autocommit():
+        if connection.in_atomic_block or not connection.autocommit:
             return nullcontext()
         return WriteTransaction(connection, self._held if self._file else None)
 
@@ -148,7 +153,14 @@ class SQLiteConnection(Engine):
 
     def _run(self, sql: str, values: Mapping[str, Any]) -> int:
         """Execute a statement that writes; return how many rows it changed."""
-        return cast(int, self._execute(sql, values, lambda cursor: cursor.rowcount))
+        return cast(int, self._execute(sql, values, _changed))
+
+    def _write(self, sql: str, values: Mapping[str, Any]) -> int:
+        """Execute one statement that writes, in the caller's transaction or as one of its own; see _run."""
+        connection = self._connected()
+        if connection.in_atomic_block or not connection.autocommit:
+            return cast(int, self._execute_on(connection, sql, values, _changed))
+        return write_alone(connection, lambda: cast(int, self._execute_on(connection, sql, values, _changed)))
 
     def _rows(self, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return self._read(sql, values, _all)
@@ -172,11 +184,15 @@ class SQLiteConnection(Engine):
         return {(job_id, claims) for job_id, claims in self._list(sql, values)}
 
     def _execute(self, sql: str, values: Mapping[str, Any], outcome: Any) -> Any:
-        connection = self.connection
+        return self._execute_on(self._connected(), sql, values, outcome)
+
+    def _execute_on(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any], outcome: Any) -> Any:
         if self.traced:
-            with connection.cursor() as cursor:
-                cursor.execute(for_django(sql), values)
-                return outcome(cursor)
-        self._connected()
+            if watched(connection):
+                with connection.cursor() as cursor:
+                    cursor.execute(for_django(sql), values)
+                    return outcome(cursor)
+            connection.validate_thread_sharing()
+            connection.validate_no_broken_transaction()
         with connection.wrap_database_errors, closing(connection.connection.execute(sql, values)) as cursor:
             return outcome(cursor)  # one that fails half-way, on text that is none, would stay open, and read on

@@ -12,7 +12,7 @@ from django.db.transaction import TransactionManagementError
 
 from ..exceptions import TaskTimeout
 from ..limits import timekeeper
-from .sqlite_lock import insist, own_patience
+from .sqlite_lock import OwnPatience, insist
 
 LOOK = 10_000  # steps of SQLite's machine, less than a millisecond, between two looks at the time in a long statement
 
@@ -72,8 +72,8 @@ def effects(connection: BaseDatabaseWrapper, seconds: float) -> Iterator[None]:
             stack.enter_context(begin)
             yield
             return
-        with own_patience(connection.connection) as patience, immediate(connection):
-            insist(lambda: stack.enter_context(begin), patience)
+        with OwnPatience(connection.connection) as patience, immediate(connection):
+            insist(lambda: stack.enter_context(begin), patience.seconds)
         deadline = Deadline(connection.connection)
         try:
             with (

@@ -9,8 +9,7 @@ import random
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
@@ -29,15 +28,27 @@ def code_of(error: BaseException) -> int:
     return 0
 
 
-@contextmanager
-def own_patience(raw: sqlite3.Connection) -> Iterator[float]:
-    """Switch SQLite's busy handler off for the block; gives the seconds that it would have waited."""
-    milliseconds = raw.execute("PRAGMA busy_timeout").fetchone()[0]
-    raw.execute("PRAGMA busy_timeout = 0")
-    try:
-        yield milliseconds / 1000
-    finally:
-        raw.execute(f"PRAGMA busy_timeout = {milliseconds}")
+class OwnPatience:
+    """SQLite's busy handler switched off for a block; ``seconds``: what it would have waited.
+
+    A class, because each enqueue pays for it: a generator takes longer.
+    """
+
+    def __init__(self, raw: sqlite3.Connection) -> None:
+        self._raw = raw
+        self._milliseconds = 0
+
+    @property
+    def seconds(self) -> float:
+        return self._milliseconds / 1000
+
+    def __enter__(self) -> "OwnPatience":
+        self._milliseconds = self._raw.execute("PRAGMA busy_timeout").fetchone()[0]
+        self._raw.execute("PRAGMA busy_timeout = 0")
+        return self
+
+    def __exit__(self, *ignored: object) -> None:
+        self._raw.execute(f"PRAGMA busy_timeout = {self._milliseconds}")
 
 
 def insist(step: Callable[[], object], patience: float) -> None:
@@ -54,20 +65,36 @@ def insist(step: Callable[[], object], patience: float) -> None:
             time.sleep(min(busy_pause(waited, random.random()), patience - waited))
 
 
+def write_alone(connection: BaseDatabaseWrapper, write: Callable[[], int]) -> int:
+    """Execute one statement that writes as a transaction of its own; return what ``write`` returns.
+
+    SQLite takes the lock and commits for it, with no BEGIN and COMMIT to execute. Where the lock is refused, these are
+    the better way: a commit that has to wait for readers then keeps its place.
+    """
+    with connection.wrap_database_errors, OwnPatience(connection.connection):
+        try:
+            return write()
+        except OperationalError as error:
+            if code_of(error) not in BUSY:
+                raise
+    with WriteTransaction(connection, None):
+        return write()
+
+
 class WriteTransaction:
     """The write lock, held for a block; everything in it is committed, or rolled back.
 
     ``held``: for a control loop, which is told for how many seconds it held the lock; the busy handler is off already,
     nothing is waited for, and threads that compute are made to hand the interpreter over soon: after each statement it
-    is waited for with the lock held. A class, because each enqueue pays for it: the same in generators takes longer.
+    is waited for with the lock held.
     """
 
     def __init__(self, connection: BaseDatabaseWrapper, held: Callable[[float], None] | None) -> None:
         self._raw: sqlite3.Connection = connection.connection
         self._errors = connection.wrap_database_errors
+        self._patience = OwnPatience(self._raw)
         self._held = held
         self._began = 0.0  # monotonic
-        self._milliseconds = 0  # what the busy handler would have waited
         self._switch_interval = sys.getswitchinterval()
 
     def __enter__(self) -> None:
@@ -76,8 +103,7 @@ class WriteTransaction:
                 sys.setswitchinterval(min(HURRY, self._switch_interval))
                 self._began = time.monotonic()
             else:
-                self._milliseconds = self._raw.execute("PRAGMA busy_timeout").fetchone()[0]
-                self._raw.execute("PRAGMA busy_timeout = 0")
+                self._patience.__enter__()
             try:
                 self._insist("BEGIN IMMEDIATE")
             except BaseException:
@@ -99,10 +125,10 @@ class WriteTransaction:
                     self._held(time.monotonic() - self._began)
 
     def _insist(self, statement: str) -> None:
-        insist(lambda: self._raw.execute(statement), self._milliseconds / 1000)
+        insist(lambda: self._raw.execute(statement), self._patience.seconds)
 
     def _restore(self) -> None:
         if self._held:
             sys.setswitchinterval(self._switch_interval)
         else:
-            self._raw.execute(f"PRAGMA busy_timeout = {self._milliseconds}")
+            self._patience.__exit__()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandError
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...engines.sqlite import SQLiteEngine
 
@@ -58,8 +59,8 @@ class Copy(SQLiteEngine):
             for sql in DROP:
                 self._run(sql, {})
 
-    def _execute(self, sql: str, values: Mapping[str, Any], outcome: Any) -> Any:
-        return super()._execute(renamed(sql), values, outcome)
+    def _execute_on(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any], outcome: Any) -> Any:
+        return super()._execute_on(connection, renamed(sql), values, outcome)
 
 
 @contextmanager
