@@ -25,6 +25,7 @@ from .engines import database_of, engine_for
 from .ids import dashed, new_id, parse_id
 from .jobs import NewJobs
 from .publishing import store, visible_from
+from .receivers import received
 from .results import stored, unvalidated, with_changes
 from .tasks import OPTIONS, loaded_task, options_of, set_options
 
@@ -115,7 +116,7 @@ class VTQueueBackend(BaseTaskBackend):
         if new.visible_at > new.enqueued_at:
             task = with_changes(task, run_after=clock.from_instant(new.visible_at))
         enqueued_at = clock.from_instant(new.enqueued_at)
-        results = []
+        listened, results = received(task_enqueued), []
         for (job_id, _), (args, kwargs) in zip(new.jobs, given, strict=True):
             result = unvalidated(
                 TaskResult,
@@ -129,7 +130,8 @@ class VTQueueBackend(BaseTaskBackend):
                 errors=[],
                 worker_ids=[],
             )
-            task_enqueued.send(type(self), task_result=result)
+            if listened:
+                task_enqueued.send(type(self), task_result=result)
             results.append(result)
         return results
 

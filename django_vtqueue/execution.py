@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import Any, cast
 
 from asgiref.sync import async_to_sync
 from django.core.exceptions import ImproperlyConfigured
@@ -46,6 +46,7 @@ from .hygiene import close_leftovers, refresh_connections
 from .jobs import HeldJob, Settlement, cancellation, exhausted, failed, released, succeeded
 from .limits import limited, timekeeper
 from .queue import ClaimedJob, Queue
+from .receivers import received
 from .results import call_of, change, error_of, running, task_of, with_changes
 from .retry import backoff_delay
 from .tasks import find_task, options_of
@@ -63,7 +64,9 @@ UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process know
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one execution. ``result`` is None for a raw job; ``seconds``: how long it took.
+    """What came of one execution; ``seconds``: how long it took.
+
+    ``result``: what is told of a task; None for a raw job, and for one that went well if nobody would be told.
 
     ``stands``: None as long as the settlement is still to be made; else it was made together with the task's own
     writes (True), or could not be (False), for somebody else holds the job.
@@ -88,7 +91,7 @@ def execute(job: HeldJob, backend: VTQueueBackend, *, inline: bool = False) -> O
     Whatever the task raises is its outcome, SystemExit and KeyboardInterrupt too; only with ``inline`` (the caller's
     own thread and transaction, where Ctrl-C raises it) KeyboardInterrupt goes through.
     """
-    execution = Execution(job, backend)
+    execution = Execution(job, backend, inline=inline)
     refresh_connections(inline=inline)
     try:
         return execution.run()
@@ -103,13 +106,24 @@ def execute(job: HeldJob, backend: VTQueueBackend, *, inline: bool = False) -> O
 class Execution:
     """An attempt at a job: the call, and what either end of it means for the job."""
 
-    def __init__(self, job: HeldJob, backend: VTQueueBackend) -> None:
-        self.job, self.backend = job, backend
+    def __init__(self, job: HeldJob, backend: VTQueueBackend, *, inline: bool = False) -> None:
+        self.job, self.backend, self.inline = job, backend, inline
         self.policy = backend.settings.policy(job.queue_name)
         self.options: Mapping[str, Any] = {}  # those of the task, once it is found
-        self.result: TaskResult | None = None
         self.returned: Any = None
+        self._call: tuple[Task, list[Any], dict[str, Any]] | None = None  # of a task that was found, as it is stored
+        self._result: TaskResult | None = None
         self._began = time.perf_counter()
+
+    @property
+    def result(self) -> TaskResult | None:
+        """What is told of a task, made when somebody first asks for it; None if none was found to call."""
+        if self._call and self._result is None:
+            (task, args, kwargs), job, alias = self._call, self.job, self.backend.alias
+            if (task.queue_name, task.priority, task.backend) != (job.queue_name, job.priority, alias):
+                task = with_changes(task, queue_name=job.queue_name, priority=job.priority, backend=alias)
+            self._result = running(job, task, args, kwargs)
+        return self._result
 
     def run(self) -> Outcome:
         """Call what the row names, and return the outcome of a call that succeeds."""
@@ -127,14 +141,13 @@ class Execution:
         task = find_task(job.task_path, tuple(backend.settings.task_modules))
         self.options = options_of(task.func)
         args, kwargs = call_of(job)
-        if (task.queue_name, task.priority, task.backend) != (job.queue_name, job.priority, backend.alias):
-            task = with_changes(task, queue_name=job.queue_name, priority=job.priority, backend=backend.alias)
-        self.result = running(job, task, args, kwargs)
-        task_started.send_robust(type(backend), task_result=self.result)
+        self._call = task, args, kwargs
+        if received(task_started):
+            task_started.send_robust(type(backend), task_result=self.result)
         if task.takes_context:
             # While a transactional task runs nobody else writes: neither that it shall stop, nor how far it is.
             told = replace(job) if self.options.get("transactional") else job
-            args = [JobContext(task_result=self.result, _job=told), *args]
+            args = [JobContext(task_result=cast(TaskResult, self.result), _job=told), *args]
         return lambda: self.within_limit(task, args, kwargs)
 
     def together(self, call: Callable[[], Any]) -> Outcome:
@@ -209,31 +222,33 @@ class Execution:
         return max(delay, UNKNOWN_TASK_DELAY) if isinstance(error, UnknownTask) else delay
 
     def _outcome(self, settlement: Settlement, error: BaseException | None) -> Outcome:
-        if self.result:
+        told = self.inline or error is not None or received(task_finished)
+        if result := self.result if told else self._result:
             change(
-                self.result,
+                result,
                 status=TaskResultStatus(settlement.state),
                 finished_at=None if settlement.finished_at is None else clock.from_instant(settlement.finished_at),
                 _return_value=self.returned if settlement.state == states.SUCCESSFUL else None,
             )
-        return Outcome(self.job, settlement, self.result, error, time.perf_counter() - self._began)
+        return Outcome(self.job, settlement, result, error, time.perf_counter() - self._began)
 
 
-def announce(outcome: Outcome, backend: VTQueueBackend) -> None:
-    """Send ``task_finished`` for an outcome that ended the job, after the commit that stored it.
+def announce(outcome: Outcome, backend: VTQueueBackend) -> bool:
+    """Send ``task_finished`` for an outcome that ended the job, after the commit that stored it; return whether it was.
 
     A failure is sent from inside ``except``, so that Django's logger finds the traceback. Receivers that raise (mail
     to ADMINS, say) are logged by Django and do no harm.
     """
     if outcome.result is None or outcome.settlement.state == states.READY:
-        return
+        return False
     if outcome.exception is None:
         task_finished.send_robust(type(backend), task_result=outcome.result)
-        return
+        return True
     try:
         raise outcome.exception
     except BaseException:
         task_finished.send_robust(type(backend), task_result=outcome.result)
+    return True
 
 
 def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:

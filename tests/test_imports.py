@@ -28,7 +28,7 @@ LAYERS = {
     "queue": "bells claims consumer control criteria home letters pauses presence publishing queue repair schema "
     "settlements standstills throughput why",
     # Django's Tasks on top of the primitive
-    "tasks": "backend compat configuration context requeueing results tasks",
+    "tasks": "backend compat configuration context receivers requeueing results tasks",
     # what runs
     "worker": "execution hygiene transactional worker",
     # what a user touches

@@ -130,8 +130,8 @@ class Pool:
     def _announce(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
             self.report.outcome(outcome)
-            announce(outcome, self.backend)
-            close_leftovers(inline=False)
+            if announce(outcome, self.backend):
+                close_leftovers(inline=False)
 
     def _thread(self, name: str, inbox: "SimpleQueue[T | None]", do: Callable[[T], None]) -> threading.Thread:
         return threading.Thread(target=self._work, args=(inbox, do), name=name, daemon=True)

@@ -1,0 +1,148 @@
+"""Signals of the Tasks framework that nobody receives are not sent, nor is a result made for them."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.dispatch import Signal
+from pytest_django import Settings
+
+from django_vtqueue.backend import VTQueueBackend
+from django_vtqueue.claims import collect, take
+from django_vtqueue.compat import FRAMEWORK_LOGGER, TaskResultStatus, task_enqueued, task_finished, task_started
+from django_vtqueue.engines import engine_for
+from django_vtqueue.execution import Outcome, announce, execute
+from django_vtqueue.jobs import HeldJob, Scope
+from django_vtqueue.receivers import received
+from tests.conformance.conftest import configure
+from tests.project import tasks
+
+SIGNALS = [task_enqueued, task_started, task_finished]
+
+
+@pytest.fixture
+def backend(sqlite_file: str, settings: Settings) -> VTQueueBackend:
+    return configure(settings, sqlite_file)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Have the framework's log written from WARNING on, as a worker does where nobody would see more."""
+    framework = logging.getLogger(FRAMEWORK_LOGGER)
+    framework.setLevel(logging.WARNING)
+    yield
+    framework.setLevel(logging.NOTSET)
+
+
+@contextmanager
+def connected(signal: Signal, **options: Any) -> Iterator[list[Any]]:
+    """Receive a signal during the block; gives the results that were told."""
+    results: list[Any] = []
+
+    def receiver(task_result: Any, **kwargs: Any) -> None:
+        results.append(task_result)
+
+    signal.connect(receiver, **options)
+    try:
+        yield results
+    finally:
+        options.pop("weak", None)
+        assert signal.disconnect(receiver, **options)
+
+
+def held(backend: VTQueueBackend) -> HeldJob:
+    """Return the one job that is due, claimed."""
+    engine = engine_for(backend.database)
+    with engine.transaction():
+        taken = take(engine, [Scope(None, raw=False)], 1, "host:1:a", engine.now(), lambda name: None)
+    [job] = collect(engine, taken)
+    return job
+
+
+def outcome_of(backend: VTQueueBackend, enqueue: Callable[[], object], *, inline: bool = False) -> Outcome:
+    enqueue()
+    return execute(held(backend), backend, inline=inline)
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_a_receiver_is_told(signal: Signal) -> None:
+    """However it was connected: for all senders or for one, held weakly or not."""
+    assert not received(signal)
+    how: list[dict[str, Any]] = [{}, {"weak": False}, {"sender": VTQueueBackend}, {"dispatch_uid": "mine"}]
+    for options in how:
+        with connected(signal, **options):
+            assert received(signal)
+    assert not received(signal)
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_a_receiver_in_the_place_of_djangos_is_told(signal: Signal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project may disconnect what writes Django's log, and connect its own."""
+    with connected(signal), monkeypatch.context() as patch:
+        patch.setattr(signal, "receivers", signal.receivers[1:])
+        assert received(signal)
+        patch.setattr(signal, "receivers", [])
+        assert not received(signal)
+
+
+@pytest.mark.parametrize(
+    ("signal", "level"),
+    [(task_enqueued, logging.DEBUG), (task_started, logging.INFO), (task_finished, logging.INFO)],
+)
+def test_the_log_is_told_at_its_level(signal: Signal, level: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Django writes that a task was enqueued at DEBUG, the rest at INFO."""
+    with caplog.at_level(level, logger=FRAMEWORK_LOGGER):
+        assert received(signal)
+    with caplog.at_level(level + 1, logger=FRAMEWORK_LOGGER):
+        assert not received(signal)
+
+
+def test_djangos_log_has_its_lines(backend: VTQueueBackend, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever asks for them has all three, and nothing else is needed for it."""
+    with caplog.at_level(logging.DEBUG, logger=FRAMEWORK_LOGGER):
+        announce(outcome_of(backend, lambda: tasks.add.enqueue(1, 2)), backend)
+    words = [record.getMessage().partition("path=tests.project.tasks.add ")[2] for record in caplog.records]
+    assert words == ["enqueued backend=default", "state=RUNNING", "state=SUCCESSFUL"]
+
+
+def test_without_receivers_no_result_is_made(backend: VTQueueBackend) -> None:
+    """A job that went well is stored, and that is all."""
+    outcome = outcome_of(backend, lambda: tasks.add.enqueue(1, 2))
+    assert outcome.settlement.result == "3"
+    assert outcome.result is None
+    assert not announce(outcome, backend)
+
+
+def test_a_receiver_of_the_end_alone(backend: VTQueueBackend) -> None:
+    """It is told all there is to tell, though nobody wanted to know of the start."""
+    with connected(task_finished) as finished:
+        assert announce(outcome_of(backend, lambda: tasks.add.using(priority=7).enqueue(1, b=2)), backend)
+    [result] = finished
+    assert (result.status, result.return_value) == (TaskResultStatus.SUCCESSFUL, 3)
+    assert (result.args, result.kwargs, result.task.priority) == ([1], {"b": 2}, 7)
+    assert result.worker_ids == ["host:1:a"]
+    assert result.enqueued_at <= result.started_at <= result.finished_at
+
+
+def test_a_failure_is_always_told(backend: VTQueueBackend, caplog: pytest.LogCaptureFixture) -> None:
+    """At ERROR: whatever the level below it, the log line with the traceback is written, and mail to ADMINS sent."""
+    outcome = outcome_of(backend, lambda: tasks.raise_it.enqueue("BaseException"))
+    assert outcome.result is not None
+    assert outcome.result.errors
+    assert announce(outcome, backend)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+def test_who_runs_jobs_inline_is_given_their_results(backend: VTQueueBackend) -> None:
+    """``run_pending`` returns them, whoever else listens."""
+    outcome = outcome_of(backend, lambda: tasks.add.enqueue(1, 2), inline=True)
+    assert outcome.result is not None
+    assert outcome.result.return_value == 3
+
+
+def test_a_task_that_takes_the_context_has_its_result(backend: VTQueueBackend) -> None:
+    """With the attempt and all, though no signal is sent."""
+    outcome = outcome_of(backend, lambda: tasks.fail_first.enqueue(0))
+    assert outcome.settlement.result == "1"
