@@ -6,7 +6,7 @@ import django
 from django.core.exceptions import ImproperlyConfigured
 
 if TYPE_CHECKING or django.VERSION >= (6, 0):  # the types are those of django-stubs, whatever the version
-    from django.tasks import DEFAULT_TASK_BACKEND_ALIAS, task_backends
+    from django.tasks import DEFAULT_TASK_BACKEND_ALIAS, signals, task_backends
     from django.tasks import task as framework_task
     from django.tasks.backends.base import BaseTaskBackend
     from django.tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
@@ -16,7 +16,7 @@ if TYPE_CHECKING or django.VERSION >= (6, 0):  # the types are those of django-s
     FRAMEWORK_APP, FRAMEWORK_LOGGER = None, "django.tasks"
 else:
     try:
-        from django_tasks import DEFAULT_TASK_BACKEND_ALIAS, task_backends
+        from django_tasks import DEFAULT_TASK_BACKEND_ALIAS, signals, task_backends
         from django_tasks import task as framework_task
         from django_tasks.backends.base import BaseTaskBackend
         from django_tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
@@ -46,6 +46,7 @@ __all__ = [
     "TaskResultDoesNotExist",
     "TaskResultStatus",
     "framework_task",
+    "signals",
     "task_backends",
     "task_enqueued",
     "task_finished",

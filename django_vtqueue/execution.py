@@ -223,7 +223,7 @@ class Execution:
 
     def _outcome(self, settlement: Settlement, error: BaseException | None) -> Outcome:
         told = self.inline or error is not None or received(task_finished)
-        if result := self.result if told else self._result:
+        if result := self.result if told else None:
             change(
                 result,
                 status=TaskResultStatus(settlement.state),

@@ -3,7 +3,9 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.dispatch import Signal
@@ -85,6 +87,27 @@ def test_a_receiver_in_the_place_of_djangos_is_told(signal: Signal, monkeypatch:
         assert received(signal)
         patch.setattr(signal, "receivers", [])
         assert not received(signal)
+
+
+def test_a_receiver_that_bears_the_name_of_djangos_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a decorator gives it one; another function of that name is another one, too."""
+    [(_, reference, *_)] = task_finished.receivers
+
+    @wraps(reference())
+    def mine(**kwargs: Any) -> None:
+        pass
+
+    monkeypatch.setattr(task_finished, "receivers", [])
+    task_finished.connect(mine)
+    assert received(task_finished)
+
+
+@pytest.mark.parametrize("name", ["send", "send_robust"])
+def test_a_mock_in_the_place_of_send_is_told(name: str) -> None:
+    """As a project's tests may have it."""
+    with mock.patch.object(task_started, name):
+        assert received(task_started)
+    assert not received(task_started)
 
 
 @pytest.mark.parametrize(

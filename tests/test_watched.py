@@ -1,15 +1,18 @@
 """Statements that nobody watches go around Django's cursor: all ways in which somebody might watch, and its checks."""
 
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
+from unittest import mock
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.apps import apps
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError, OperationalError, connections, transaction
 from django.db.backends.sqlite3.base import DatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.db.transaction import TransactionManagementError
@@ -101,20 +104,97 @@ def test_a_patched_cursor_sees_each_statement(
     assert seen.inserts == 1
 
 
+def test_a_patch_that_comes_late_sees_each_statement(
+    connection: DatabaseWrapper, publish: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tracers may be switched on at any time; their proxies have the hash of what they wrap, and are equal to it."""
+    seen, usual = Seen(), CursorWrapper.execute
+
+    class Proxy:
+        def __hash__(self) -> int:
+            return hash(usual)
+
+        def __eq__(self, other: object) -> bool:
+            return other == usual
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(usual, name)
+
+        def __get__(self, cursor: Any, owner: Any) -> Any:
+            return partial(seen.patch(usual), cursor) if cursor else self
+
+    publish()
+    monkeypatch.setattr(CursorWrapper, "execute", Proxy())
+    publish()
+    assert seen.inserts == 1
+
+
+def test_a_mock_sees_each_statement(connection: DatabaseWrapper, publish: Callable[[], object]) -> None:
+    """A function that a mock has made belongs to no module at all."""
+    with mock.patch.object(CursorWrapper, "execute", autospec=True, side_effect=CursorWrapper.execute) as execute:
+        publish()
+    assert Seen(call.args[1] for call in execute.call_args_list).inserts == 1
+
+
+def test_an_error_of_who_watches_stores_nothing(
+    connection: DatabaseWrapper, publish: Callable[[], object], alias: str
+) -> None:
+    """Else the caller, who is told of an error and tries again, would have the job twice."""
+
+    def wrapper(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        execute(sql, params, many, context)
+        raise failure
+
+    for failure in (RuntimeError("the log is full"), sqlite_busy()):
+        with connection.execute_wrapper(wrapper), pytest.raises(type(failure), match=str(failure)):
+            publish()
+    assert stored(alias) == 0
+
+
+def sqlite_busy() -> OperationalError:
+    """Return the error of another database, in which whoever watches may write its log."""
+    cause = sqlite3.OperationalError("another database is locked")
+    cause.sqlite_errorcode = sqlite3.SQLITE_BUSY
+    error = OperationalError(*cause.args)
+    error.__cause__ = cause
+    return error
+
+
+def test_while_the_database_is_locked_nothing_is_seen(
+    connection: DatabaseWrapper, publish: Callable[[], object], alias: str
+) -> None:
+    """Waiting for the lock is no failed statement; an error tracker would report it."""
+    path = connection.settings_dict["NAME"]
+    seen = Seen()
+
+    def wrapper(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        seen.append(sql)
+        return execute(sql, params, many, context)
+
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        later = threading.Timer(0.1, other.execute, ["ROLLBACK"])
+        later.start()
+        with connection.execute_wrapper(wrapper):
+            publish()
+        later.join()
+    assert seen.inserts == 1
+
+
 def test_a_patched_connection_is_watched(connection: DatabaseWrapper, monkeypatch: pytest.MonkeyPatch) -> None:
     """Profilers put their own ``cursor`` on one connection, Django's tests one that refuses."""
-    with monkeypatch.context() as patch:
-        patch.setattr(connection, "cursor", connection.cursor)
-        assert watched(connection)
+    for name in ("cursor", "create_cursor", "make_cursor"):
+        with monkeypatch.context() as patch:
+            patch.setattr(connection, name, getattr(connection, name))
+            assert watched(connection)
     assert not watched(connection)
 
 
 def test_a_backend_of_the_projects_own_is_watched(alias: str, connection: DatabaseWrapper) -> None:
-    """Metrics libraries bring a database backend whose cursors count."""
+    """Metrics libraries bring a database backend whose cursors count, whatever method makes them."""
 
     class Counting(DatabaseWrapper):
-        def create_cursor(self, name: str | None = None) -> Any:
-            return super().create_cursor(name)
+        pass
 
     counting = Counting(connection.settings_dict, alias)
     counting.ensure_connection()
@@ -132,6 +212,15 @@ def test_a_wrapped_driver_is_watched(connection: DatabaseWrapper, monkeypatch: p
         monkeypatch.setattr(connection, "connection", traced)
         assert watched(connection)
         monkeypatch.undo()
+
+
+def test_a_statement_that_comes_too_early_is_warned_of(
+    connection: DatabaseWrapper, publish: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Django warns of what is written while apps are set up: it may go to the wrong database."""
+    monkeypatch.setattr(apps, "ready", False)
+    with pytest.warns(RuntimeWarning, match="app initialization"):
+        publish()
 
 
 # -- what Django's cursor checks is checked on the shorter way, too ---------------------------------------------------
@@ -176,4 +265,16 @@ def test_not_in_a_thread_that_does_not_own_the_connection(
         patch.setattr(connection, "_thread_ident", 1)
         with pytest.raises(DatabaseError, match="thread"):
             publish()
+    assert stored(alias) == 0
+
+
+@pytest.mark.usefixtures("either")
+def test_not_in_a_transaction_that_django_does_not_know(
+    connection: DatabaseWrapper, publish: Callable[[], object], alias: str
+) -> None:
+    """A BEGIN by hand is refused, not joined: nobody could tell when to ring the workers, and it may not be ended."""
+    connection.connection.execute("BEGIN")
+    with pytest.raises(OperationalError, match="within a transaction"):
+        publish()
+    connection.connection.execute("ROLLBACK")
     assert stored(alias) == 0

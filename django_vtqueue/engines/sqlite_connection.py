@@ -31,10 +31,6 @@ DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqli
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
-def _changed(cursor: Any) -> int:
-    return cast(int, cursor.rowcount)
-
-
 def _all(cursor: Any) -> list[tuple[Any, ...]]:
     return cast(list[tuple[Any, ...]], cursor.fetchall())
 
@@ -153,14 +149,19 @@ class SQLiteConnection(Engine):
 
     def _run(self, sql: str, values: Mapping[str, Any]) -> int:
         """Execute a statement that writes; return how many rows it changed."""
-        return cast(int, self._execute(sql, values, _changed))
+        return cast(int, self._execute(sql, values, lambda cursor: cursor.rowcount))
 
     def _write(self, sql: str, values: Mapping[str, Any]) -> int:
-        """Execute one statement that writes, in the caller's transaction or as one of its own; see _run."""
+        """Execute one statement that writes, in the caller's transaction or as one of its own; see _run.
+
+        It is its own transaction only if nothing but SQLite takes part: who watches may raise an error after it.
+        """
         connection = self._connected()
-        if connection.in_atomic_block or not connection.autocommit:
-            return cast(int, self._execute_on(connection, sql, values, _changed))
-        return write_alone(connection, lambda: cast(int, self._execute_on(connection, sql, values, _changed)))
+        joined = connection.in_atomic_block or not connection.autocommit or connection.connection.in_transaction
+        if joined or self._file or self._watched(connection):
+            with self.transaction():
+                return self._run(sql, values)
+        return write_alone(connection, sql, values)
 
     def _rows(self, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return self._read(sql, values, _all)
@@ -184,15 +185,18 @@ class SQLiteConnection(Engine):
         return {(job_id, claims) for job_id, claims in self._list(sql, values)}
 
     def _execute(self, sql: str, values: Mapping[str, Any], outcome: Any) -> Any:
-        return self._execute_on(self._connected(), sql, values, outcome)
-
-    def _execute_on(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any], outcome: Any) -> Any:
-        if self.traced:
-            if watched(connection):
-                with connection.cursor() as cursor:
-                    cursor.execute(for_django(sql), values)
-                    return outcome(cursor)
-            connection.validate_thread_sharing()
-            connection.validate_no_broken_transaction()
+        connection = self._connected()
+        if self._watched(connection):
+            with connection.cursor() as cursor:
+                cursor.execute(for_django(sql), values)
+                return outcome(cursor)
         with connection.wrap_database_errors, closing(connection.connection.execute(sql, values)) as cursor:
             return outcome(cursor)  # one that fails half-way, on text that is none, would stay open, and read on
+
+    def _watched(self, connection: BaseDatabaseWrapper) -> bool:
+        """Return whether to use Django's cursor; if not, check what it would have checked."""
+        if not self.traced or watched(connection):
+            return self.traced
+        connection.validate_thread_sharing()
+        connection.validate_no_broken_transaction()
+        return False

@@ -9,7 +9,8 @@ import random
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
@@ -65,20 +66,21 @@ def insist(step: Callable[[], object], patience: float) -> None:
             time.sleep(min(busy_pause(waited, random.random()), patience - waited))
 
 
-def write_alone(connection: BaseDatabaseWrapper, write: Callable[[], int]) -> int:
-    """Execute one statement that writes as a transaction of its own; return what ``write`` returns.
+def write_alone(connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> int:
+    """Execute one statement as a transaction of its own; return how many rows it changed.
 
     SQLite takes the lock and commits for it, with no BEGIN and COMMIT to execute. Where the lock is refused, these are
     the better way: a commit that has to wait for readers then keeps its place.
     """
-    with connection.wrap_database_errors, OwnPatience(connection.connection):
+    raw: sqlite3.Connection = connection.connection
+    with connection.wrap_database_errors, OwnPatience(raw):
         try:
-            return write()
-        except OperationalError as error:
+            return raw.execute(sql, values).rowcount
+        except sqlite3.OperationalError as error:
             if code_of(error) not in BUSY:
                 raise
-    with WriteTransaction(connection, None):
-        return write()
+    with WriteTransaction(connection, None), connection.wrap_database_errors:
+        return raw.execute(sql, values).rowcount
 
 
 class WriteTransaction:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...engines.sqlite import SQLiteEngine
 
@@ -59,8 +58,11 @@ class Copy(SQLiteEngine):
             for sql in DROP:
                 self._run(sql, {})
 
-    def _execute_on(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any], outcome: Any) -> Any:
-        return super()._execute_on(connection, renamed(sql), values, outcome)
+    def _write(self, sql: str, values: Mapping[str, Any]) -> int:
+        return super()._write(renamed(sql), values)
+
+    def _execute(self, sql: str, values: Mapping[str, Any], outcome: Any) -> Any:
+        return super()._execute(renamed(sql), values, outcome)
 
 
 @contextmanager
