@@ -1,13 +1,10 @@
-"""One job to its outcome: calls the task, never raises, encodes what will be stored.
-
-The outcome is a value. Settling it is the control loop's work; announcing it comes after the commit.
-"""
+"""One job to its outcome: calls the task, never raises, encodes what will be stored."""
 
 import random
 import time
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from inspect import iscoroutinefunction
 from typing import Any, cast
 
@@ -35,19 +32,18 @@ from .exceptions import (
     Cancelled,
     DamagedPayload,
     GiveUp,
-    LeaseExpired,
     Retry,
     TaskTimeout,
     UnknownTask,
-    WorkerDied,
 )
-from .failures import class_path, describe, summary
+from .failures import describe, summary
 from .hygiene import close_leftovers, refresh_connections
 from .jobs import HeldJob, Settlement, cancellation, exhausted, failed, released, succeeded
 from .limits import limited, timekeeper
+from .outcomes import Outcome, given_back
 from .queue import ClaimedJob, Queue
 from .receivers import received
-from .results import call_of, change, error_of, running, task_of, with_changes
+from .results import call_of, change, running, with_changes
 from .retry import backoff_delay
 from .tasks import find_task, options_of
 from .transactional import LIMIT, Lost, NotBegun, settle_with
@@ -60,29 +56,6 @@ WORDS = {
 }
 LAST_WORDS = (GiveUp, Cancelled, DamagedPayload)  # exceptions after which there is no further attempt
 UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What came of one execution; ``seconds``: how long it took.
-
-    ``result``: what is told of a task; None for a raw job, and for one that went well if nobody would be told.
-
-    ``stands``: None as long as the settlement is still to be made; else it was made together with the task's own
-    writes (True), or could not be (False), for somebody else holds the job.
-    """
-
-    job: HeldJob
-    settlement: Settlement
-    result: TaskResult | None
-    exception: BaseException | None
-    seconds: float
-    stands: bool | None = None
-
-    @property
-    def went_back(self) -> bool:
-        """Whether the job was given back, for others to execute."""
-        return self.settlement.state == states.READY and self.settlement.failure is None
 
 
 def execute(job: HeldJob, backend: VTQueueBackend, *, inline: bool = False) -> Outcome:
@@ -231,57 +204,6 @@ class Execution:
                 _return_value=self.returned if settlement.state == states.SUCCESSFUL else None,
             )
         return Outcome(self.job, settlement, result, error, time.perf_counter() - self._began)
-
-
-def announce(outcome: Outcome, backend: VTQueueBackend) -> bool:
-    """Send ``task_finished`` for an outcome that ended the job, after the commit that stored it; return whether it was.
-
-    A failure is sent from inside ``except``, so that Django's logger finds the traceback. Receivers that raise (mail
-    to ADMINS, say) are logged by Django and do no harm.
-    """
-    if outcome.result is None or outcome.settlement.state == states.READY:
-        return False
-    if outcome.exception is None:
-        task_finished.send_robust(type(backend), task_result=outcome.result)
-        return True
-    try:
-        raise outcome.exception
-    except BaseException:
-        task_finished.send_robust(type(backend), task_result=outcome.result)
-    return True
-
-
-def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:
-    """Return the outcome of a job that became a dead letter without anybody to execute it to its end.
-
-    Its last holder died, or it was asked to stop and not started again.
-    """
-    job, failure = settlement.job, settlement.failure
-    kinds = {class_path(kind): kind for kind in (Cancelled, LeaseExpired, TaskTimeout, WorkerDied)}
-    kind = kinds.get(failure.exception_class, WorkerDied) if failure else WorkerDied
-    error = kind(failure.message if failure else "")
-    if not job.task_path:
-        return Outcome(job, settlement, None, error, 0.0)
-    task = task_of(job, backend.alias, backend.settings.task_modules)
-    try:
-        args, kwargs = call_of(job)
-    except DamagedPayload:
-        args, kwargs = [], {}
-    result = running(job, task, args, kwargs)
-    entries = history.read(settlement.history or job.history)
-    errors = [error_of(entry) for entry in entries if entry.get("exception_class")]
-    change(
-        result,
-        errors=errors,
-        status=TaskResultStatus.FAILED,
-        finished_at=clock.from_instant(settlement.finished_at or 0),
-    )
-    return Outcome(job, settlement, result, error, 0.0)
-
-
-def given_back(job: HeldJob) -> Outcome:
-    """Return the outcome of a job that was not executed: others may have it at once."""
-    return Outcome(job, released(job, clock.now()), None, None, 0.0)
 
 
 def longest_run(job: HeldJob, backend: VTQueueBackend) -> float:

@@ -30,7 +30,7 @@ LAYERS = {
     # Django's Tasks on top of the primitive
     "tasks": "backend compat configuration context receivers requeueing results tasks",
     # what runs
-    "worker": "execution hygiene transactional worker",
+    "worker": "execution hygiene outcomes transactional worker",
     # what a user touches
     "user": "admin apps checks management templatetags testing",
 }

@@ -15,10 +15,10 @@ import pytest
 from django_vtqueue import states
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.exceptions import TaskTimeout
-from django_vtqueue.execution import Outcome
 from django_vtqueue.ids import new_id
 from django_vtqueue.jobs import HeldJob
 from django_vtqueue.limits import Timekeeper
+from django_vtqueue.outcomes import Outcome
 from django_vtqueue.worker.pool import Pool
 from django_vtqueue.worker.report import Silence
 

@@ -15,8 +15,9 @@ from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.claims import collect, take
 from django_vtqueue.compat import FRAMEWORK_LOGGER, TaskResultStatus, task_enqueued, task_finished, task_started
 from django_vtqueue.engines import engine_for
-from django_vtqueue.execution import Outcome, announce, execute
+from django_vtqueue.execution import execute
 from django_vtqueue.jobs import HeldJob, Scope
+from django_vtqueue.outcomes import Outcome, announce
 from django_vtqueue.receivers import received
 from tests.conformance.conftest import configure
 from tests.project import tasks

@@ -16,8 +16,8 @@ from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.clock import to_instant
 from django_vtqueue.compat import Task, TaskResultStatus, framework_task, task_backends
 from django_vtqueue.conf import BACKEND, POLICY, Options, configured, parse
-from django_vtqueue.execution import Outcome
 from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.outcomes import Outcome
 from django_vtqueue.tasks import OPTIONS, options_of
 from django_vtqueue.testing import run_pending
 from django_vtqueue.worker.inline import run_due

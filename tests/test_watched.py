@@ -63,6 +63,11 @@ class Seen(list[str]):
 
         return patched
 
+    def wrapper(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        """See each statement as one of Django's execute wrappers."""
+        self.append(sql)
+        return execute(sql, params, many, context)
+
 
 def test_djangos_own_log_sees_each_statement(connection: DatabaseWrapper, publish: Callable[[], object]) -> None:
     """As in assertNumQueries, and in the debug toolbar."""
@@ -81,12 +86,7 @@ def test_with_debug_everything_is_logged(connection: DatabaseWrapper, settings: 
 def test_an_execute_wrapper_sees_each_statement(connection: DatabaseWrapper, publish: Callable[[], object]) -> None:
     """Django's own way to instrument a connection."""
     seen = Seen()
-
-    def wrapper(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        seen.append(sql)
-        return execute(sql, params, many, context)
-
-    with connection.execute_wrapper(wrapper):
+    with connection.execute_wrapper(seen.wrapper):
         publish()
     publish()
     assert seen.inserts == 1
@@ -166,16 +166,11 @@ def test_while_the_database_is_locked_nothing_is_seen(
     """Waiting for the lock is no failed statement; an error tracker would report it."""
     path = connection.settings_dict["NAME"]
     seen = Seen()
-
-    def wrapper(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        seen.append(sql)
-        return execute(sql, params, many, context)
-
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
         other.execute("BEGIN IMMEDIATE")
         later = threading.Timer(0.1, other.execute, ["ROLLBACK"])
         later.start()
-        with connection.execute_wrapper(wrapper):
+        with connection.execute_wrapper(seen.wrapper):
             publish()
         later.join()
     assert seen.inserts == 1

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from ..backend import VTQueueBackend
 from ..compat import task_backends
-from ..execution import Outcome
 from ..jobs import HeldJob, Key
+from ..outcomes import Outcome
 from ..tasks import import_task_modules
 from . import wire
 from .pool import Pool

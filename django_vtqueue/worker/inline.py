@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from ..backend import VTQueueBackend
 from ..claims import collect, take
 from ..engines import engine_for
-from ..execution import Outcome, announce, burial, execute
+from ..execution import execute
 from ..ids import new_worker_id
 from ..jobs import Scope, released
+from ..outcomes import Outcome, announce, burial
 from ..settlements import settle
 
 

@@ -11,8 +11,8 @@ from ..backend import VTQueueBackend
 from ..bells import Doorbell, folder_of
 from ..clock import microseconds
 from ..engines import new_engine
-from ..execution import Outcome
 from ..ids import new_worker_id, shown_worker
+from ..outcomes import Outcome
 from ..presence import QUIET, STOP, WORK
 from . import systemd
 from .chores import PERIOD

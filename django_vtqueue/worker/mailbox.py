@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..execution import Outcome
+from ..outcomes import Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from django.db import connections
 from .. import clock
 from ..backend import VTQueueBackend
 from ..exceptions import TaskTimeout
-from ..execution import Execution, Outcome, announce, build_backends, burial, execute
+from ..execution import Execution, build_backends, execute
 from ..hygiene import close_leftovers
 from ..jobs import HeldJob, Key, Settlement
 from ..limits import raise_in
+from ..outcomes import Outcome, announce, burial
 from .memory import resident
 from .report import Report
 

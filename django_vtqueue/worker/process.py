@@ -14,8 +14,8 @@ from typing import Any
 
 from .. import clock
 from ..backend import VTQueueBackend
-from ..execution import Outcome, given_back
 from ..jobs import HeldJob, Key, Settlement, released
+from ..outcomes import Outcome, given_back
 from . import spawn, wire
 from .deaths import after_death, timed_out
 from .memory import resident

@@ -11,8 +11,8 @@ from queue import SimpleQueue
 
 from .. import states
 from ..backend import VTQueueBackend
-from ..execution import Outcome, given_back
 from ..jobs import HeldJob, Key, Settlement
+from ..outcomes import Outcome, given_back
 from ..retry import trouble_pause
 from . import wire
 from .memory import resident

@@ -6,8 +6,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ..engines import Engine
-from ..execution import Outcome
 from ..jobs import Scope
+from ..outcomes import Outcome
 from .report import Report
 
 logger = logging.getLogger("django_vtqueue")

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from .. import clock, states
-from ..execution import Outcome
 from ..jobs import HeldJob, Settlement
+from ..outcomes import Outcome
 
 logger = logging.getLogger("django_vtqueue")
 

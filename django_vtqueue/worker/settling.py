@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from .. import history
 from ..engines import Engine
-from ..execution import Outcome
 from ..failures import Failure
 from ..jobs import Key, Settlement, failed
+from ..outcomes import Outcome
 from ..settlements import LetterTTL, settle
 from .trouble import Episode
 

@@ -11,9 +11,9 @@ from .. import states
 from ..clock import SECOND
 from ..counts import MINUTE, Counts, minute_of
 from ..engines import Engine, Trouble
-from ..execution import Outcome
 from ..histograms import bucket_of
 from ..jobs import Settlement
+from ..outcomes import Outcome
 
 logger = logging.getLogger("django_vtqueue")
 

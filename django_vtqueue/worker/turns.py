@@ -12,9 +12,10 @@ from .. import states
 from ..bells import ring
 from ..claims import Taken, collect, take
 from ..engines import Trouble
-from ..execution import Outcome, given_back, longest_run
+from ..execution import longest_run
 from ..home import left_behind
 from ..jobs import HeldJob, Key, Scope
+from ..outcomes import Outcome, given_back
 from ..presence import QUIET, STOP
 from ..settlements import settle
 from .ahead import Ahead

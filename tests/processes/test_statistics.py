@@ -10,9 +10,9 @@ import pytest
 
 from django_vtqueue import clock, throughput
 from django_vtqueue.engines import new_engine
-from django_vtqueue.execution import Outcome
 from django_vtqueue.histograms import ERROR
 from django_vtqueue.jobs import HeldJob, succeeded
+from django_vtqueue.outcomes import Outcome
 from django_vtqueue.worker import tally as module
 from django_vtqueue.worker.tally import Tally
 from tests.project import tasks
