@@ -717,6 +717,17 @@ def new_jobs(priority: int) -> Any:
     return NewJobs("sensors", "", priority, 1, 1, 0, 0, [(uuid4().hex, "1")])
 
 
+def test_a_publish_is_one_statement(queue: Queue, alias: str) -> None:
+    """It is its own transaction: nothing else is executed, but for what keeps the user's timeout."""
+    queue.publish("first")
+    statements: list[str] = []
+    raw = connections[alias].connection
+    raw.set_trace_callback(statements.append)
+    queue.publish("x")
+    raw.set_trace_callback(None)
+    assert [sql.split()[0] for sql in statements] == ["PRAGMA", "PRAGMA", "INSERT", "PRAGMA"]
+
+
 def test_the_busy_timeout_is_restored_when_the_database_stays_locked(queue: Queue, alias: str) -> None:
     """A publish waits for as long as the user's timeout says, not longer, and raises what Django raises."""
     with connections[alias].cursor() as cursor:
