@@ -38,7 +38,7 @@ class Child:
         self.pool = Pool(threads, backend, Silence(), self.finished)
         self.outbox = wire.Outbox(parent, self.linger, lambda: os._exit(1))  # whoever notices that the parent is gone
         self._jobs: dict[Key, HeldJob] = {}  # not finished
-        self._unsettled: dict[Key, Outcome] = {}  # finished, and not yet known to be stored
+        self._unsettled: dict[Key, Outcome] = {}  # finished, to be told when they are stored
 
     def run(self) -> None:
         """Work for the parent."""
@@ -82,12 +82,13 @@ class Child:
         return verb != "stop"
 
     def finished(self, outcome: Outcome) -> None:
-        """In a thread: send what shall be stored, and keep the rest until it is."""
-        key = outcome.job.key
-        self._unsettled[key] = outcome
+        """In a thread: send what shall be stored; if there is more to be told then, keep that until it is."""
+        key, kept = outcome.job.key, outcome.result is not None
+        if kept:
+            self._unsettled[key] = outcome
         self._jobs.pop(key, None)
         values = wire.packed(outcome.settlement), outcome.seconds, outcome.stands, outcome.job.progress
-        self.outbox.say("finished", key, *values)
+        self.outbox.say("finished", key, kept, *values)
 
     def _ask(self, asked: dict[Key, str]) -> None:
         """Let jobs know that they shall stop; one that has just finished is not here any more."""

@@ -26,10 +26,16 @@ Finished = Callable[[Outcome], None]
 
 
 class Process:
-    """One child, as its parent sees it."""
+    """One child, as its parent sees it; in ``tellers`` it notes itself for jobs of which there will be more to tell."""
 
     def __init__(
-        self, backend: VTQueueBackend, threads: int, bell: int | None, finished: Finished, wake: Callable[[], None]
+        self,
+        backend: VTQueueBackend,
+        threads: int,
+        bell: int | None,
+        finished: Finished,
+        wake: Callable[[], None],
+        tellers: "dict[Key, Process]",
     ) -> None:
         self.backend, self.threads = backend, threads
         self.slots = 0  # none until it is ready
@@ -39,7 +45,7 @@ class Process:
         self.retired = False
         self.ended = False
         self._overdue: set[Key] = set()  # for them it is killed
-        self._finished, self._wake = finished, wake
+        self._finished, self._wake, self._tellers = finished, wake, tellers
         self._lock = threading.Lock()
         ours, theirs = socket.socketpair()
         with theirs:
@@ -123,6 +129,7 @@ class Process:
         with self._lock:
             self.ended, self.slots = True, 0
         for job in self.jobs.values():
+            self._tellers[job.key] = self  # who cannot tell it any more
             ran = (clock.now() - (job.started_at or clock.now())) / clock.SECOND
             self._finished(Outcome(job, self._left_behind(job), None, None, ran))
         self._wake()
@@ -138,7 +145,9 @@ class Process:
             case "ready", []:
                 self.slots = self.threads
                 self._wake()
-            case "finished", [key, *outcome]:
+            case "finished", [key, kept, *outcome]:
+                if kept:
+                    self._tellers[wire.key_of(key)] = self
                 self._finish(wire.key_of(key), *outcome)
             case "progress", [said]:
                 self._answers = True

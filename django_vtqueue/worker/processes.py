@@ -44,7 +44,7 @@ class Processes:
         self.plan, self.backend, self.report, self.bell = plan, backend, report, bell
         self._finished, self._wake = finished, wake
         self._children: list[Process] = []
-        self._homes: dict[Key, Process] = {}  # who has executed what is not announced yet
+        self._tellers: dict[Key, Process] = {}  # who can tell more of what has finished, once it is stored
         self._start_at = 0.0  # monotonic
         self._failures = 0
         self._log: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -75,12 +75,14 @@ class Processes:
                 self._bury_child(process)
             elif process.slots and self._worn_out(process):
                 process.retire()
-            elif process.retired and not process.jobs and process not in self._homes.values():
+            elif process.retired and not process.jobs and process not in list(self._tellers.values()):
                 process.stop(LAST_ANNOUNCEMENTS)
         active = sum(not process.retired for process in self._children)
         while active < self.plan.processes and time.monotonic() >= self._start_at:
             try:
-                self._children.append(Process(self.backend, self.plan.threads, self.bell, self._finished, self._wake))
+                self._children.append(
+                    Process(self.backend, self.plan.threads, self.bell, self._finished, self._wake, self._tellers)
+                )
             except (OSError, RuntimeError) as error:  # no memory for another process or thread, just now
                 logger.warning("a process could not be started: %s", error)
                 self._failed()
@@ -98,7 +100,6 @@ class Processes:
         for job in jobs:
             process = max(room, key=room.__getitem__)
             room[process] -= 1
-            self._homes[job.key] = process
             shares[process].append(job)
         for process, share in shares.items():
             if share:
@@ -125,26 +126,27 @@ class Processes:
 
     def end(self, job: HeldJob) -> None:
         """End a job whose time is up, by killing its child."""
-        if home := self._homes.get(job.key):
-            home.end(job)
+        for process in self._children:
+            if job.key in process.jobs:
+                process.end(job)
 
     def announce(self, outcomes: Sequence[Outcome]) -> None:
-        """Have outcomes told that are stored: the log line here, the signal in the child that still has the rest."""
+        """Have outcomes told that are stored: the log line here, the signal in the child that keeps the rest."""
         told: dict[Process, list[Key]] = {}
         for outcome in outcomes:
-            home = self._homes.pop(outcome.job.key, None)
-            if home and not home.ended:
-                told.setdefault(home, []).append(outcome.job.key)
-            elif outcome.settlement.state == states.FAILED:
+            teller = self._tellers.pop(outcome.job.key, None)
+            if teller and not teller.ended:
+                told.setdefault(teller, []).append(outcome.job.key)
+            elif teller and outcome.settlement.state == states.FAILED:
                 self._bury(outcome.settlement)
-        for home, keys in told.items():
-            home.outbox.say("tell", keys)
+        for teller, keys in told.items():
+            teller.outbox.say("tell", keys)
         self._log.put(partial(self._report, outcomes))
 
     def forget(self, outcome: Outcome) -> None:
         """Drop an outcome whose lease was lost, or that gave the job back."""
-        if home := self._homes.pop(outcome.job.key, None):
-            home.outbox.say("forget", outcome.job.key)
+        if teller := self._tellers.pop(outcome.job.key, None):
+            teller.outbox.say("forget", outcome.job.key)
 
     def announce_burial(self, settlement: Settlement) -> None:
         """Have it told that a job died with its worker."""
