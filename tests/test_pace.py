@@ -77,7 +77,7 @@ def depth(watch: Watch) -> Callable[..., int]:
     """Return how many are claimed ahead, after turns in which so many jobs ended that took so many seconds each."""
 
     def depth(count: int, seconds: float, every: float) -> int:
-        claimed = Ahead()
+        claimed = Ahead(horizon=0.02)
         for _ in range(10):
             watch.now += every
             for _ in range(count):

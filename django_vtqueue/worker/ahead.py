@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 from ..jobs import HeldJob, Key
 
-HORIZON = 0.02  # seconds of work that are claimed ahead, judged by the pace of the last turns
 STEP = 0.001  # seconds between two looks at what waits
 FADING = 0.8  # of a pace from turn to turn: one that had to wait for the database tells too little
 MOST = 400  # jobs
@@ -19,9 +18,13 @@ LARGEST = 2_000_000  # characters of payloads
 
 
 class Ahead:
-    """How many jobs to claim ahead, and which of them are not yet known to have begun."""
+    """How many jobs to claim ahead, and which of them are not yet known to have begun.
 
-    def __init__(self) -> None:
+    ``horizon``: the seconds of work that are claimed ahead, judged by the pace of the last turns.
+    """
+
+    def __init__(self, horizon: float) -> None:
+        self.horizon = horizon
         self.give_back_at = float("inf")  # monotonic
         self._jobs: dict[Key, HeldJob] = {}
         self._pace = 0.0  # jobs a second
@@ -31,14 +34,14 @@ class Ahead:
 
     def depth(self) -> int:
         """Return how many jobs may wait for a thread."""
-        return min(int(self._pace * HORIZON), MOST, LARGEST // self._size)
+        return min(int(self._pace * self.horizon), MOST, LARGEST // self._size)
 
     def linger(self, waiting: Callable[[], int], reserve: float) -> None:
         """Put the next turn off while more than a ``reserve`` (0 to 1) of what may be claimed ahead waits for a thread.
 
         One turn for many costs little more than one for each, but nobody shall run out of jobs before its end.
         """
-        until = time.monotonic() + HORIZON / 2
+        until = time.monotonic() + self.horizon / 2
         while waiting() > self.depth() * reserve and time.monotonic() < until:
             time.sleep(STEP)
 

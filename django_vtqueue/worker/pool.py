@@ -31,6 +31,7 @@ class Pool:
     """``size`` threads that run jobs, and one that announces; ``finished`` is called with each outcome."""
 
     may_wait = True  # jobs that are given to it ahead of a free thread can be recalled
+    horizon = 0.02  # seconds of work that are given to it ahead
     reserve = 0.5  # of these, that is left when the next ones are claimed: threads hardly run beside a turn
 
     def __init__(self, size: int, backend: VTQueueBackend, report: Report, finished: Callable[[Outcome], None]) -> None:

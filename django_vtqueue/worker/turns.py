@@ -44,7 +44,7 @@ class Turns:
         self.crew, self.pool, self.plan, self.report, self.scopes = crew, pool, plan, report, scopes
         self.id, self.engine, self.backend = crew.worker.worker_id, crew.engine, crew.backend
         self.held = Held(self.engine, self.id, self.backend)
-        self.ahead = Ahead()
+        self.ahead = Ahead(pool.horizon)
         self.pace = Pace()
         self.lookout = Lookout(self.engine, scopes)
         self.chores = Chores(self.engine, self.backend, crew, pool.memory)
