@@ -13,7 +13,7 @@ STEP = 0.001  # seconds between two looks at what waits
 FADING = 0.8  # of a pace from turn to turn: one that had to wait for the database tells too little
 MOST = 400  # jobs
 PATIENCE = 0.02  # seconds without an end of any job after which what has not begun is given back
-LONGEST = 0.06  # seconds after which it is given back in any case
+LONGEST = 3  # times the horizon, after which it is given back in any case
 LARGEST = 2_000_000  # characters of payloads
 
 
@@ -58,7 +58,7 @@ class Ahead:
             self._pace, self._measured_at = max(pace, self._pace * FADING), now
             self._finished, self._took = 0, 0.0
             if self._jobs:
-                self.give_back_at = min(now + PATIENCE, self._claimed_at + LONGEST)
+                self.give_back_at = min(now + PATIENCE, self._claimed_at + self.horizon * LONGEST)
 
     def add(self, jobs: Sequence[HeldJob]) -> None:
         """Note jobs that were claimed; those that have not begun count."""

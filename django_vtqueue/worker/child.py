@@ -8,6 +8,7 @@ import os
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
+from .. import states
 from ..backend import VTQueueBackend
 from ..compat import task_backends
 from ..jobs import HeldJob, Key
@@ -38,7 +39,7 @@ class Child:
         self.pool = Pool(threads, backend, Silence(), self.finished)
         self.outbox = wire.Outbox(parent, self.linger, lambda: os._exit(1))  # whoever notices that the parent is gone
         self._jobs: dict[Key, HeldJob] = {}  # not finished
-        self._unsettled: dict[Key, Outcome] = {}  # finished, to be told when they are stored
+        self._unsettled: dict[Key, Outcome] = {}  # finished; to be told when they are stored
 
     def run(self) -> None:
         """Work for the parent."""
@@ -70,10 +71,9 @@ class Child:
                 self._ask({wire.key_of(key): by for key, by in asked})
                 self._tell_progress()
             case "tell", [keys]:
-                known = [self._unsettled.pop(wire.key_of(key), None) for key in keys]
-                self.pool.announce([outcome for outcome in known if outcome])
+                self.pool.announce([self._unsettled.pop(wire.key_of(key)) for key in keys])
             case "forget", [key]:
-                self._unsettled.pop(wire.key_of(key), None)  # one that was called back is not known here
+                del self._unsettled[wire.key_of(key)]
             case "bury", [job, settlement]:
                 self.pool.announce_burial(wire.unpacked(wire.unpacked_job(job), settlement))
             case "stop", [seconds]:
@@ -82,12 +82,13 @@ class Child:
         return verb != "stop"
 
     def finished(self, outcome: Outcome) -> None:
-        """In a thread: send what shall be stored; if there is more to be told then, keep that until it is."""
-        key, kept = outcome.job.key, outcome.result is not None
+        """In a thread: send what shall be stored; if somebody is to be told then, keep the outcome until it is."""
+        key, settlement = outcome.job.key, outcome.settlement
+        kept = outcome.result is not None and settlement.state != states.READY
         if kept:
             self._unsettled[key] = outcome
         self._jobs.pop(key, None)
-        values = wire.packed(outcome.settlement), outcome.seconds, outcome.stands, outcome.job.progress
+        values = wire.packed(settlement), outcome.seconds, outcome.stands, outcome.job.progress
         self.outbox.say("finished", key, kept, *values)
 
     def _ask(self, asked: dict[Key, str]) -> None:

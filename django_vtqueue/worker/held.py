@@ -49,11 +49,15 @@ class Held:
             left = (job.visible_at - instant) / SECOND  # the claim's commit may have taken long
             self.renew_at = min(self.renew_at, now + min(left - 2 * lease / 3, lease / 3))
 
+    def finished(self, key: Key) -> None:
+        """Note that the code of a job has ended: its time cannot be up any more, however long it is not settled."""
+        self._ends.pop(key, None)
+        self._told.pop(key, None)
+
     def remove(self, key: Key) -> None:
         """Hold a job no longer."""
         self._jobs.pop(key, None)
-        self._ends.pop(key, None)
-        self._told.pop(key, None)
+        self.finished(key)
 
     def next_end(self) -> float:
         """Return when the next job's time is up (monotonic)."""

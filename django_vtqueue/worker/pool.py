@@ -78,7 +78,7 @@ class Pool:
         return jobs
 
     def forget(self, outcome: Outcome) -> None:
-        """Drop an outcome whose lease was lost, or that gave the job back: nothing is left of it here."""
+        """Drop an outcome that nobody is to be told of: nothing is left of it here."""
 
     def contact(self, asked: Sequence[HeldJob]) -> None:
         """Threads share the jobs with who asks."""

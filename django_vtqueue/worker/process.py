@@ -26,7 +26,11 @@ Finished = Callable[[Outcome], None]
 
 
 class Process:
-    """One child, as its parent sees it; in ``tellers`` it notes itself for jobs of which there will be more to tell."""
+    """One child, as its parent sees it.
+
+    ``tellers``: here it notes itself for each job of which somebody is to be told: it keeps the outcome until then, or
+    has died and cannot tell it.
+    """
 
     def __init__(
         self,
@@ -129,7 +133,7 @@ class Process:
         with self._lock:
             self.ended, self.slots = True, 0
         for job in self.jobs.values():
-            self._tellers[job.key] = self  # who cannot tell it any more
+            self._tellers[job.key] = self
             ran = (clock.now() - (job.started_at or clock.now())) / clock.SECOND
             self._finished(Outcome(job, self._left_behind(job), None, None, ran))
         self._wake()

@@ -45,7 +45,8 @@ class Processes:
         self.plan, self.backend, self.report, self.bell = plan, backend, report, bell
         self._finished, self._wake = finished, wake
         self._children: list[Process] = []
-        self._tellers: dict[Key, Process] = {}  # who can tell more of what has finished, once it is stored
+        self._tellers: dict[Key, Process] = {}  # of what has finished and somebody is to be told of
+        self._burials: list[Settlement] = []  # to be told when there is a child again
         self._start_at = 0.0  # monotonic
         self._failures = 0
         self._log: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -70,6 +71,9 @@ class Processes:
 
         After a growing pause, if they end as soon as they are started.
         """
+        burials, self._burials = self._burials, []
+        for settlement in burials:
+            self._bury(settlement)
         for process in list(self._children):
             process.look()
             if process.ended:
@@ -145,7 +149,7 @@ class Processes:
         self._log.put(partial(self._report, outcomes))
 
     def forget(self, outcome: Outcome) -> None:
-        """Drop an outcome whose lease was lost, or that gave the job back."""
+        """Drop an outcome that nobody is to be told of: it was lost, gave the job back, or could not be stored."""
         if teller := self._tellers.pop(outcome.job.key, None):
             teller.outbox.say("forget", outcome.job.key)
 
@@ -197,6 +201,8 @@ class Processes:
             max(alive, key=lambda process: process.slots).outbox.say(
                 "bury", wire.packed_job(settlement.job), wire.packed(settlement)
             )
+        else:
+            self._burials.append(settlement)
 
     def _report(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:

@@ -148,6 +148,7 @@ class Turns:
     def finished(self, outcome: Outcome) -> None:
         """Note what came of a job: its settlement is made in the next turn, if it was not made with its task."""
         if outcome.stands is None:
+            self.held.finished(outcome.job.key)
             self.outcomes.append(outcome)
             if not outcome.went_back:
                 self.ahead.finished(outcome.seconds)
@@ -238,7 +239,8 @@ class Turns:
             logger.warning("a turn failed (%r): its settlements are made one by one", error)
             try:
                 outcomes = list(self.outcomes)
-                self.settled(outcomes, settle_alone(self.engine, outcomes, self.backend.settings.letter_ttl))
+                letter_ttl = self.backend.settings.letter_ttl
+                self.settled(outcomes, settle_alone(self.engine, outcomes, letter_ttl, self.pool.forget))
                 return
             except Exception as again:
                 error = again

@@ -3,7 +3,7 @@
 To a child: ``execute`` jobs; ``recall`` the jobs that no thread has taken; ``contact``, with those that are asked to
 stop; ``tell`` the world outcomes, which are stored; ``forget`` an outcome, which was lost; ``bury`` a job that died
 elsewhere; ``stop``. From a child: ``ready``; ``finished``, with what shall be stored or, for a transactional task, is,
-and whether there is more, which the child keeps to tell it or to forget it; ``returned``, the jobs that were recalled;
+and whether the child keeps the outcome to tell or to forget it; ``returned``, the jobs that were recalled;
 ``progress``, how far jobs are, the answer to ``contact``.
 """
 

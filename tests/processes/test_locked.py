@@ -47,6 +47,25 @@ def test_a_lock_during_settlement_and_claim_loses_nothing(
     assert_said_once(worker)
 
 
+@pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["threads", "processes"])
+def test_a_job_that_ends_in_time_is_not_ended_because_of_a_lock(
+    database: Database, start_worker: Start, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """The time of a job that has finished cannot be up, however long a lock keeps it from being settled."""
+    database.options["hard_timeout"] = 2
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    worker = start_worker(*arguments, VTQUEUE_TEST_TIMEOUT="1")
+    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    with database.locked():
+        (tmp_path / "go").touch()
+        worker.wait_for(LOCKED)
+        hold_the_lock()
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    assert "runs for too long" not in worker.log
+    assert "ended with code" not in worker.log
+    assert_said_once(worker)
+
+
 def test_a_lock_longer_than_the_leases_takes_no_job_from_its_living_holder(
     database: Database, start_worker: Start, tmp_path: Path
 ) -> None:

@@ -1,0 +1,75 @@
+"""What is told of jobs that child processes run: by the child that has run them, or by another if that one has died."""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+from tests.project import tasks
+
+from ..waiting import wait_until
+from .conftest import ROOT, Start
+from .database import Database
+from .running import PATIENCE, Running
+from .test_children import lines
+
+DEBUG = {"VTQUEUE_TEST_DEBUG": "1"}  # with it Django's logger, a receiver of task_finished, writes to the console
+
+
+def told(worker: Running, state: str) -> int:
+    """Return how many jobs the worker, or a child of its, has said to have ended so."""
+    return sum(f"state={state}" in line for line in worker.log.splitlines())
+
+
+def children(worker: Running) -> list[int]:
+    return list(map(int, Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()))
+
+
+def test_a_success_that_could_not_be_stored_is_not_told(database: Database, start_worker: Start) -> None:
+    """A job whose result its row refuses has failed, to be tried again: nobody hears that it has succeeded."""
+    database.write(
+        "CREATE TRIGGER refuse BEFORE UPDATE ON vtqueue_job WHEN new.result = '13' BEGIN SELECT RAISE(ABORT, 'no'); END"
+    )
+    refused, *stored = database.enqueue_many(tasks.add, [(6, 7), (1, 1), (2, 2)])
+    worker = start_worker("--processes", "2", **DEBUG)
+    wait_until(lambda: told(worker, "SUCCESSFUL") == 2 and database.job(refused)["attempts"] == 1, PATIENCE)
+    assert worker.terminate() == 0
+    assert told(worker, "SUCCESSFUL") == 2
+    assert database.succeeded(*stored)
+    assert [entry["message"] for entry in database.history(refused)] == ["The outcome could not be stored."]
+
+
+def test_a_death_is_told_when_there_is_a_child_again(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """A job that dies with the last child, while the others are being replaced, is told of by one that comes next."""
+    database.options["max_attempts"] = 1
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    worker = start_worker("--processes", "2", "--threads", "1", **DEBUG)
+    wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
+    [busy] = map(int, lines(tmp_path / "started"))
+    for child in [*(pid for pid in children(worker) if pid != busy), busy]:
+        os.kill(child, signal.SIGKILL)
+        wait_until(lambda: child not in children(worker), PATIENCE)  # noqa: B023
+    wait_until(lambda: database.letter(job_id) and told(worker, "FAILED") == 1, PATIENCE)
+    assert worker.terminate() == 0
+    assert told(worker, "FAILED") == 1
+
+
+def test_a_child_of_another_version_is_refused(database: Database, start: Start, tmp_path: Path) -> None:
+    """After an upgrade beside a running worker new children say so and end; those that are there go on."""
+    package = tmp_path / "site" / "django_vtqueue"
+    shutil.copytree(ROOT / "django_vtqueue", package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    command = "-P", "-m", "django", "vtworker", "--no-reload", "--processes", "2", "--threads", "1"
+    worker = start(*command, PYTHONPATH=os.pathsep.join([str(package.parent), str(ROOT)]))
+    a, b = (database.enqueue(tasks.hold, str(tmp_path / name)) for name in "ab")
+    wait_until(lambda: lines(tmp_path / "a" / "started") and lines(tmp_path / "b" / "started"), PATIENCE)
+    init = package / "__init__.py"
+    init.write_text(init.read_text().replace('__version__ = "', '__version__ = "1234.'))
+    os.kill(int(lines(tmp_path / "a" / "started")[0]), signal.SIGKILL)
+    worker.wait_for("is installed now: start the worker anew")
+    for name in "ab":
+        (tmp_path / name / "go").touch()
+    wait_until(lambda: database.succeeded(a, b), PATIENCE)
+    assert (database.job(a)["attempts"], database.job(b)["attempts"]) == (2, 1)
+    assert worker.terminate() == 0
