@@ -12,8 +12,9 @@ from .conftest import ROOT, Start
 from .database import Database
 from .running import PATIENCE, Running
 from .test_children import lines
+from .test_log import to_stderr
 
-DEBUG = {"VTQUEUE_TEST_DEBUG": "1"}  # with it Django's logger, a receiver of task_finished, writes to the console
+LOGGED = {"VTQUEUE_TEST_LOGGING": to_stderr("INFO")}  # the framework's log is a receiver of task_finished
 
 
 def told(worker: Running, state: str) -> int:
@@ -31,7 +32,7 @@ def test_a_success_that_could_not_be_stored_is_not_told(database: Database, star
         "CREATE TRIGGER refuse BEFORE UPDATE ON vtqueue_job WHEN new.result = '13' BEGIN SELECT RAISE(ABORT, 'no'); END"
     )
     refused, *stored = database.enqueue_many(tasks.add, [(6, 7), (1, 1), (2, 2)])
-    worker = start_worker("--processes", "2", **DEBUG)
+    worker = start_worker("--processes", "2", **LOGGED)
     wait_until(lambda: told(worker, "SUCCESSFUL") == 2 and database.job(refused)["attempts"] == 1, PATIENCE)
     assert worker.terminate() == 0
     assert told(worker, "SUCCESSFUL") == 2
@@ -43,7 +44,7 @@ def test_a_death_is_told_when_there_is_a_child_again(database: Database, start_w
     """A job that dies with the last child, while the others are being replaced, is told of by one that comes next."""
     database.options["max_attempts"] = 1
     job_id = database.enqueue(tasks.hold, str(tmp_path))
-    worker = start_worker("--processes", "2", "--threads", "1", **DEBUG)
+    worker = start_worker("--processes", "2", "--threads", "1", **LOGGED)
     wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
     [busy] = map(int, lines(tmp_path / "started"))
     for child in [*(pid for pid in children(worker) if pid != busy), busy]:
