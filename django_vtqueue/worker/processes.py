@@ -45,7 +45,7 @@ class Processes:
         self.plan, self.backend, self.report, self.bell = plan, backend, report, bell
         self._finished, self._wake = finished, wake
         self._children: list[Process] = []
-        self._tellers: dict[Key, Process] = {}  # of what has finished and somebody is to be told of
+        self._tellers: dict[Key, Process] = {}  # who has what is to be told of finished jobs
         self._burials: list[Settlement] = []  # to be told when there is a child again
         self._start_at = 0.0  # monotonic
         self._failures = 0

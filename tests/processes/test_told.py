@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.project import tasks
 
+from ..faults.storm import children
 from ..waiting import wait_until
 from .conftest import ROOT, Start
 from .database import Database
@@ -20,10 +21,6 @@ LOGGED = {"VTQUEUE_TEST_LOGGING": to_stderr("INFO")}  # the framework's log is a
 def told(worker: Running, state: str) -> int:
     """Return how many jobs the worker, or a child of its, has said to have ended so."""
     return sum(f"state={state}" in line for line in worker.log.splitlines())
-
-
-def children(worker: Running) -> list[int]:
-    return list(map(int, Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()))
 
 
 def test_a_success_that_could_not_be_stored_is_not_told(database: Database, start_worker: Start) -> None:
@@ -47,9 +44,9 @@ def test_a_death_is_told_when_there_is_a_child_again(database: Database, start_w
     worker = start_worker("--processes", "2", "--threads", "1", **LOGGED)
     wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
     [busy] = map(int, lines(tmp_path / "started"))
-    for child in [*(pid for pid in children(worker) if pid != busy), busy]:
+    for child in [*(pid for pid in children(worker.pid) if pid != busy), busy]:
         os.kill(child, signal.SIGKILL)
-        wait_until(lambda: child not in children(worker), PATIENCE)  # noqa: B023
+        wait_until(lambda: child not in children(worker.pid), PATIENCE)  # noqa: B023
     wait_until(lambda: database.letter(job_id) and told(worker, "FAILED") == 1, PATIENCE)
     assert worker.terminate() == 0
     assert told(worker, "FAILED") == 1
