@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import OperationalError, connections, transaction
+from django.db import connections, transaction
 from pytest_django import Settings
 
 from django_vtqueue import ClaimedJob, LeaseLost, PayloadTooLarge, Queue, history
-from django_vtqueue.engines import Trouble, new_engine
 from django_vtqueue.letters import requeue
 from django_vtqueue.models import DeadLetter, Job
 
@@ -653,158 +652,6 @@ def test_without_autocommit_the_caller_commits(queue: Queue, alias: str) -> None
     finally:
         transaction.set_autocommit(True, using=alias)
     assert [job.payload for job in queue.claim_many(5)] == ["y"]
-
-
-# -- the user's connection --------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def locked(alias: str) -> Iterator[None]:
-    """Hold the write lock in another connection."""
-    path = connections[alias].settings_dict["NAME"]
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        yield
-        other.execute("ROLLBACK")
-
-
-def patience(alias: str) -> int:
-    """Return the busy timeout of this thread's connection, in milliseconds."""
-    with connections[alias].cursor() as cursor:
-        return int(cursor.execute("PRAGMA busy_timeout").fetchone()[0])
-
-
-def test_the_busy_timeout_is_as_the_user_set_it(queue: Queue, alias: str) -> None:
-    """After every verb, whether it succeeded or not: it is the user's connection."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute("PRAGMA busy_timeout = 4321")
-
-    def damaged() -> None:
-        Job.objects.using(alias).filter(state="READY").update(payload="{")
-        assert queue.claim() is None
-
-    def refused() -> None:
-        stale = claimed(queue)
-        Job.objects.using(alias).filter(pk=stale.id).update(claims=9)
-        with pytest.raises(LeaseLost):
-            stale.ack()
-
-    def unstorable() -> None:
-        with pytest.raises(Exception, match="CHECK"):
-            queue._engine.insert(new_jobs(priority=999))
-
-    for act in (
-        lambda: queue.publish("a"),
-        lambda: queue.publish_many(["b", "c", "d", "e", "f"]),
-        lambda: queue.claim().ack(),  # type: ignore[union-attr]
-        lambda: queue.claim().nack(delay=100),  # type: ignore[union-attr]
-        lambda: queue.claim().release(),  # type: ignore[union-attr]
-        lambda: queue.claim().extend(),  # type: ignore[union-attr]
-        refused,
-        damaged,
-        unstorable,
-        queue.purge,
-        queue.claim,
-        lambda: requeue([letter.pk for letter in DeadLetter.objects.using(alias)], using=alias),
-    ):
-        act()
-        assert patience(alias) == 4321
-
-
-def new_jobs(priority: int) -> Any:
-    from django_vtqueue.jobs import NewJobs
-
-    return NewJobs("sensors", "", priority, 1, 1, 0, 0, [(uuid4().hex, "1")])
-
-
-def test_a_publish_is_one_statement(queue: Queue, alias: str) -> None:
-    """It is its own transaction: nothing else is executed, but for what keeps the user's timeout."""
-    queue.publish("first")
-    statements: list[str] = []
-    raw = connections[alias].connection
-    raw.set_trace_callback(statements.append)
-    queue.publish("x")
-    raw.set_trace_callback(None)
-    assert [sql.split()[0] for sql in statements] == ["PRAGMA", "PRAGMA", "INSERT", "PRAGMA"]
-
-
-def test_the_busy_timeout_is_restored_when_the_database_stays_locked(queue: Queue, alias: str) -> None:
-    """A publish waits for as long as the user's timeout says, not longer, and raises what Django raises."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute("PRAGMA busy_timeout = 300")
-    with locked(alias):
-        began = real_time.monotonic()
-        with pytest.raises(OperationalError, match="locked"):
-            queue.publish("x")
-        assert 0.29 <= real_time.monotonic() - began < 2
-    assert patience(alias) == 300
-    queue.publish("x")
-
-
-def test_a_timeout_of_0_does_not_wait(queue: Queue, alias: str) -> None:
-    """Who asked not to wait is answered at once."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute("PRAGMA busy_timeout = 0")
-    with locked(alias), pytest.raises(OperationalError, match="locked"):
-        queue.publish("x")
-    assert patience(alias) == 0
-
-
-def test_a_publish_that_waits_for_a_reader_keeps_its_place(
-    queue: Queue, alias: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without WAL a commit waits for who reads; others who come to read wait behind it, or it would never have an end.
-
-    It had no turn if new readers were let in for as long as it waits.
-    """
-    path = connections[alias].settings_dict["NAME"]
-    monkeypatch.setitem(connections[alias].settings_dict["OPTIONS"], "init_command", "PRAGMA journal_mode = DELETE")
-    connections[alias].close()
-    connections[alias].connect()
-
-    def publish() -> None:
-        queue.publish("x")
-        connections.close_all()
-
-    with closing(sqlite3.connect(path, isolation_level=None)) as reader, closing(sqlite3.connect(path)) as late:
-        late.execute("PRAGMA busy_timeout = 0")
-        reader.execute("BEGIN")
-        reader.execute("SELECT * FROM vtqueue_job").fetchall()
-        publisher = threading.Thread(target=publish)
-        publisher.start()
-        refused, deadline = 0, real_time.monotonic() + 30
-        while refused < 50 and real_time.monotonic() < deadline:
-            try:
-                late.execute("SELECT * FROM vtqueue_job").fetchall()
-                refused = 0
-            except sqlite3.OperationalError:
-                refused += 1
-            real_time.sleep(0.0005)
-        reader.execute("COMMIT")
-        publisher.join()
-    assert refused == 50
-    assert len(queue) == 1
-
-
-def test_a_worker_does_not_wait_in_the_database(queue: Queue, alias: str) -> None:
-    """Its control loop is told at once that the database is locked, whatever the timeout; it knows that this passes."""
-    engine = new_engine(alias, traced=False)
-    began = real_time.monotonic()
-    with locked(alias), engine.impatient(), pytest.raises(OperationalError) as caught, engine.transaction():
-        pytest.fail("nobody else holds the lock")
-    assert engine.trouble(caught.value) is Trouble.BUSY
-    assert real_time.monotonic() - began < 1
-    assert patience(alias) == 20_000
-
-
-def test_an_empty_queue_is_found_empty_without_the_write_lock(queue: Queue, alias: str) -> None:
-    """A claim of nothing disturbs nobody, and is disturbed by nobody."""
-    queue.publish("later", delay=1000)
-    with connections[alias].cursor() as cursor:
-        cursor.execute("PRAGMA busy_timeout = 0")
-    with locked(alias):
-        assert queue.claim() is None
-        assert len(queue) == 1
 
 
 # -- run --------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from ..jobs import Key
 from .base import Engine, Trouble
 from .sqlite_effects import effects
 from .sqlite_file import File, FileExchanged
-from .sqlite_lock import BUSY, WriteTransaction, code_of, write_alone
+from .sqlite_lock import BUSY, WriteTransaction, code_of
 from .sqlite_texts import for_django, replacing_bad_bytes
 from .sqlite_watched import watched
 
@@ -152,16 +152,9 @@ class SQLiteConnection(Engine):
         return cast(int, self._execute(sql, values, lambda cursor: cursor.rowcount))
 
     def _write(self, sql: str, values: Mapping[str, Any]) -> int:
-        """Execute one statement that writes, in the caller's transaction or as one of its own; see _run.
-
-        It is its own transaction only if nothing but SQLite takes part: who watches may raise an error after it.
-        """
-        connection = self._connected()
-        joined = connection.in_atomic_block or not connection.autocommit or connection.connection.in_transaction
-        if joined or self._file or self._watched(connection):
-            with self.transaction():
-                return self._run(sql, values)
-        return write_alone(connection, sql, values)
+        """Execute one statement that writes, in the caller's transaction or in one of its own; see _run."""
+        with self.transaction():
+            return self._run(sql, values)
 
     def _rows(self, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return self._read(sql, values, _all)

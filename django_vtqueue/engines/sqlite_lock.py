@@ -9,8 +9,8 @@ import random
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from contextlib import closing
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
@@ -18,6 +18,8 @@ from django.db.utils import OperationalError
 from ..retry import busy_pause
 
 HURRY = 0.00002  # seconds for which a thread keeps the interpreter while a loop that holds the lock waits for it
+BEGIN = "BEGIN IMMEDIATE"
+READING = "PRAGMA user_version"  # from its one row until it is closed
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
@@ -53,7 +55,7 @@ class OwnPatience:
 
 
 def insist(step: Callable[[], object], patience: float) -> None:
-    """Take a step (a BEGIN, a COMMIT) again and again for up to ``patience`` seconds while the database is busy."""
+    """Take a step (a BEGIN) again and again for up to ``patience`` seconds while the database is busy."""
     began = time.monotonic()
     while True:
         try:
@@ -66,21 +68,20 @@ def insist(step: Callable[[], object], patience: float) -> None:
             time.sleep(min(busy_pause(waited, random.random()), patience - waited))
 
 
-def write_alone(connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> int:
-    """Execute one statement as a transaction of its own; return how many rows it changed.
+def begin(raw: sqlite3.Connection) -> None:
+    """Take the write lock; wait for it, fairly, for as long as the connection's busy timeout says.
 
-    SQLite takes the lock and commits for it, with no BEGIN and COMMIT to execute. Where the lock is refused, these are
-    the better way: a commit that has to wait for readers then keeps its place.
+    To a connection that reads SQLite refuses the lock at once, whatever its timeout. Only then the timeout is touched:
+    to ask for it and to put it back takes three statements, and most often the lock is free.
     """
-    raw: sqlite3.Connection = connection.connection
-    with connection.wrap_database_errors, OwnPatience(raw):
-        try:
-            return raw.execute(sql, values).rowcount
-        except sqlite3.OperationalError as error:
-            if code_of(error) not in BUSY:
-                raise
-    with WriteTransaction(connection, None), connection.wrap_database_errors:
-        return raw.execute(sql, values).rowcount
+    try:
+        with closing(raw.execute(READING)):
+            raw.execute(BEGIN)
+    except sqlite3.OperationalError as error:
+        if code_of(error) not in BUSY:
+            raise
+        with OwnPatience(raw) as patience:
+            insist(lambda: raw.execute(BEGIN), patience.seconds)
 
 
 class WriteTransaction:
@@ -94,43 +95,33 @@ class WriteTransaction:
     def __init__(self, connection: BaseDatabaseWrapper, held: Callable[[float], None] | None) -> None:
         self._raw: sqlite3.Connection = connection.connection
         self._errors = connection.wrap_database_errors
-        self._patience = OwnPatience(self._raw)
         self._held = held
         self._began = 0.0  # monotonic
-        self._switch_interval = sys.getswitchinterval()
+        self._switch_interval = 0.0
 
     def __enter__(self) -> None:
         with self._errors:
-            if self._held:
-                sys.setswitchinterval(min(HURRY, self._switch_interval))
-                self._began = time.monotonic()
-            else:
-                self._patience.__enter__()
+            if not self._held:
+                begin(self._raw)
+                return
+            self._began, self._switch_interval = time.monotonic(), sys.getswitchinterval()
+            sys.setswitchinterval(min(HURRY, self._switch_interval))
             try:
-                self._insist("BEGIN IMMEDIATE")
+                self._raw.execute(BEGIN)
             except BaseException:
-                self._restore()
+                sys.setswitchinterval(self._switch_interval)
                 raise
 
     def __exit__(self, kind: type[BaseException] | None, *ignored: object) -> None:
         with self._errors:
             try:
                 if kind is None:
-                    self._insist("COMMIT")
+                    self._raw.execute("COMMIT")
             finally:
                 try:
                     if self._raw.in_transaction:
                         self._raw.execute("ROLLBACK")
                 finally:
-                    self._restore()
-                if self._held:
-                    self._held(time.monotonic() - self._began)
-
-    def _insist(self, statement: str) -> None:
-        insist(lambda: self._raw.execute(statement), self._patience.seconds)
-
-    def _restore(self) -> None:
-        if self._held:
-            sys.setswitchinterval(self._switch_interval)
-        else:
-            self._patience.__exit__()
+                    if self._held:
+                        sys.setswitchinterval(self._switch_interval)
+                        self._held(time.monotonic() - self._began)
