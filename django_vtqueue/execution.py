@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from dataclasses import replace
+from functools import lru_cache
 from inspect import iscoroutinefunction
 from typing import Any, cast
 
@@ -146,13 +147,13 @@ class Execution:
     def within_limit(self, task: Task, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a task; what it activates (a language …) ends with it, and so does its time."""
         seconds = self.options.get("timeout", self.policy.timeout)
-        context = copy_context()
-        if seconds is None:
-            return context.run(task.call, *args, **kwargs)
-        if iscoroutinefunction(task.func):
-            return context.run(async_to_sync(limited(task.func, seconds)), *args, **kwargs)
-        with timekeeper.limit(seconds):
-            return context.run(task.call, *args, **kwargs)
+        context, function = copy_context(), task.func
+        if is_async(function):
+            function = async_to_sync(function if seconds is None else limited(function, seconds))
+        elif seconds is not None:
+            with timekeeper.limit(seconds):
+                return context.run(function, *args, **kwargs)
+        return context.run(function, *args, **kwargs)
 
     def succeeded(self, value: Any) -> Settlement:
         """Return the settlement of a call that returned ``value``; raise TypeError if that is not JSON."""
@@ -204,6 +205,12 @@ class Execution:
                 _return_value=self.returned if settlement.state == states.SUCCESSFUL else None,
             )
         return Outcome(self.job, settlement, result, error, time.perf_counter() - self._began)
+
+
+@lru_cache(maxsize=1000)
+def is_async(function: Callable[..., Any]) -> bool:
+    """Return whether a task's function is to be awaited; Django's ``Task.call`` finds it out anew each time."""
+    return iscoroutinefunction(function)
 
 
 def longest_run(job: HeldJob, backend: VTQueueBackend) -> float:

@@ -5,13 +5,13 @@ and send them takes as long as all the rest that runs a no-op job (measured).
 """
 
 import logging
-from weakref import ReferenceType
 
 from django.dispatch import Signal
 
 from .compat import FRAMEWORK_LOGGER, signals, task_enqueued
 
 logger = logging.getLogger(FRAMEWORK_LOGGER)
+WRITE_THE_LOG = {id(function) for name, function in vars(signals).items() if name.startswith("log_task_")}
 
 
 def received(signal: Signal) -> bool:
@@ -23,12 +23,6 @@ def received(signal: Signal) -> bool:
     if not {"send", "send_robust"}.isdisjoint(vars(signal)):
         return True
     receivers = list(signal.receivers)  # others may connect and disconnect meanwhile
-    if len(receivers) == 1 and _writes_the_log(receivers[0][1]):
+    if len(receivers) == 1 and receivers[0][0][0] in WRITE_THE_LOG:
         return logger.isEnabledFor(logging.DEBUG if signal is task_enqueued else logging.INFO)
     return bool(receivers)
-
-
-def _writes_the_log(receiver: object) -> bool:
-    """Return whether a receiver, or what a reference leads to, is the framework's own."""
-    function = receiver() if isinstance(receiver, ReferenceType) else receiver
-    return getattr(signals, getattr(function, "__name__", ""), None) is function

@@ -4,10 +4,10 @@ History stays readable when a queue, a function or USE_TZ has changed since: wha
 and TaskResult) is left out, and a task that is gone is shown by its path.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from . import history, states
 from .clock import from_instant
@@ -22,19 +22,19 @@ T = TypeVar("T")
 
 
 @lru_cache(maxsize=10)
-def _slots(kind: Any) -> list[tuple[str, Callable[[Any, Any], None], Any]]:
-    """Return what sets each field of a dataclass with slots, be it frozen or not, and its default."""
-    return [
-        (item.name, getattr(kind, item.name).__set__, None if item.default is MISSING else item.default)
-        for item in fields(kind)
-    ]
+def _slots(kind: Any) -> tuple[list[tuple[str, Callable[[Any, Any], None]]], dict[str, Any]]:
+    """Return what sets each field of a dataclass with slots, be it frozen or not, and their defaults."""
+    setters = [(item.name, getattr(kind, item.name).__set__) for item in fields(kind)]
+    return setters, {item.name: None if item.default is MISSING else item.default for item in fields(kind)}
 
 
 def unvalidated(kind: type[T], **values: Any) -> T:
     """Return an instance of a frozen dataclass with slots without running its constructor."""
     instance = object.__new__(kind)
-    for name, put, default in _slots(cast(Hashable, kind)):
-        put(instance, values.get(name, default))
+    setters, defaults = _slots(kind)  # type: ignore[arg-type]
+    values = defaults | values
+    for name, put in setters:
+        put(instance, values[name])
     return instance
 
 

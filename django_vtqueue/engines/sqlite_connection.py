@@ -4,7 +4,8 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from operator import attrgetter, methodcaller
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -22,7 +23,7 @@ from .sqlite_lock import BUSY, WriteTransaction, code_of
 from .sqlite_texts import for_django, replacing_bad_bytes
 from .sqlite_watched import watched
 
-Row = TypeVar("Row")
+Read = TypeVar("Read")
 
 LONG_LOG = 8_000_000  # bytes of the WAL: others' own checkpoints (at 4 MB, part of a commit) come first
 LONG_LOG_EARLY = 3_000_000  # bytes: before any commit has to make one
@@ -31,8 +32,9 @@ DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqli
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
-def _all(cursor: Any) -> list[tuple[Any, ...]]:
-    return cast(list[tuple[Any, ...]], cursor.fetchall())
+_changed: Callable[[Any], int] = attrgetter("rowcount")
+_all: Callable[[Any], list[tuple[Any, ...]]] = methodcaller("fetchall")
+_first: Callable[[Any], tuple[Any, ...]] = methodcaller("fetchone")
 
 
 class SQLiteConnection(Engine):
@@ -60,7 +62,9 @@ class SQLiteConnection(Engine):
         return self.connection.in_atomic_block or self.connection.is_in_memory_db()  # type: ignore[attr-defined]
 
     def transaction(self) -> AbstractContextManager[None]:
-        connection = self._connected()
+        return self._transaction(self._connected())
+
+    def _transaction(self, connection: BaseDatabaseWrapper) -> AbstractContextManager[None]:
         if connection.in_atomic_block or not connection.autocommit:
             return nullcontext()
         return WriteTransaction(connection, self._held if self._file else None)
@@ -149,27 +153,29 @@ class SQLiteConnection(Engine):
 
     def _run(self, sql: str, values: Mapping[str, Any]) -> int:
         """Execute a statement that writes; return how many rows it changed."""
-        return cast(int, self._execute(sql, values, lambda cursor: cursor.rowcount))
+        return self._execute(self._connected(), sql, values, _changed)
 
     def _write(self, sql: str, values: Mapping[str, Any]) -> int:
         """Execute one statement that writes, in the caller's transaction or in one of its own; see _run."""
-        with self.transaction():
-            return self._run(sql, values)
+        connection = self._connected()
+        with self._transaction(connection):
+            return self._execute(connection, sql, values, _changed)
 
     def _rows(self, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return self._read(sql, values, _all)
 
-    def _read(self, sql: str, values: Mapping[str, Any], outcome: Callable[[Any], list[Row]]) -> list[Row]:
+    def _read(self, sql: str, values: Mapping[str, Any], outcome: Callable[[Any], Read]) -> Read:
+        connection = self._connected()
         try:
-            return cast(list[Row], self._execute(sql, values, outcome))
+            return self._execute(connection, sql, values, outcome)
         except OperationalError as error:
             if "decode to UTF-8" not in str(error):
                 raise
-            with replacing_bad_bytes(self.connection.connection):  # one damaged row must not hide the others
-                return cast(list[Row], self._execute(sql, values, outcome))
+            with replacing_bad_bytes(connection.connection):  # one damaged row must not hide the others
+                return self._execute(connection, sql, values, outcome)
 
     def _value(self, sql: str, values: Mapping[str, Any]) -> Any:
-        return self._execute(sql, values, lambda cursor: cursor.fetchone()[0])
+        return self._execute(self._connected(), sql, values, _first)[0]
 
     def _list(self, sql: str, values: Mapping[str, Any]) -> list[Any]:
         return cast(list[Any], json.loads(self._value(sql, values)))
@@ -177,14 +183,19 @@ class SQLiteConnection(Engine):
     def _keys(self, sql: str, values: Mapping[str, Any]) -> set[Key]:
         return {(job_id, claims) for job_id, claims in self._list(sql, values)}
 
-    def _execute(self, sql: str, values: Mapping[str, Any], outcome: Any) -> Any:
-        connection = self._connected()
+    def _execute(
+        self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any], outcome: Callable[[Any], Read]
+    ) -> Read:
         if self._watched(connection):
             with connection.cursor() as cursor:
                 cursor.execute(for_django(sql), values)
                 return outcome(cursor)
-        with connection.wrap_database_errors, closing(connection.connection.execute(sql, values)) as cursor:
-            return outcome(cursor)  # one that fails half-way, on text that is none, would stay open, and read on
+        with connection.wrap_database_errors:
+            cursor = connection.connection.execute(sql, values)
+            try:
+                return outcome(cursor)
+            finally:
+                cursor.close()  # one that fails half-way, on text that is none, would stay open, and read on
 
     def _watched(self, connection: BaseDatabaseWrapper) -> bool:
         """Return whether to use Django's cursor; if not, check what it would have checked."""

@@ -10,7 +10,6 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
@@ -75,8 +74,11 @@ def begin(raw: sqlite3.Connection) -> None:
     to ask for it and to put it back takes three statements, and most often the lock is free.
     """
     try:
-        with closing(raw.execute(READING)):
+        reading = raw.execute(READING)
+        try:
             raw.execute(BEGIN)
+        finally:
+            reading.close()
     except sqlite3.OperationalError as error:
         if code_of(error) not in BUSY:
             raise

@@ -5,13 +5,14 @@ Both are gone when it ends. What a killed one has left is removed by the next, w
 
 import fcntl
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandError
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...engines.sqlite import SQLiteEngine
 
@@ -58,11 +59,8 @@ class Copy(SQLiteEngine):
             for sql in DROP:
                 self._run(sql, {})
 
-    def _write(self, sql: str, values: Mapping[str, Any]) -> int:
-        return super()._write(renamed(sql), values)
-
-    def _execute(self, sql: str, values: Mapping[str, Any], outcome: Any) -> Any:
-        return super()._execute(renamed(sql), values, outcome)
+    def _execute(self, connection: BaseDatabaseWrapper, sql: str, *given: Any) -> Any:
+        return super()._execute(connection, renamed(sql), *given)
 
 
 @contextmanager
