@@ -11,7 +11,7 @@ from django.dispatch import Signal
 from .compat import FRAMEWORK_LOGGER, signals, task_enqueued
 
 logger = logging.getLogger(FRAMEWORK_LOGGER)
-WRITE_THE_LOG = {id(function) for name, function in vars(signals).items() if name.startswith("log_task_")}
+WRITE_THE_LOG = [id(function) for name, function in vars(signals).items() if name.startswith("log_task_")]
 
 
 def received(signal: Signal) -> bool:

@@ -6,6 +6,7 @@ import time as real_time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from random import random
 from typing import Any
 from uuid import uuid4
 
@@ -14,8 +15,10 @@ from django.db import OperationalError, connections
 
 from django_vtqueue import ClaimedJob, LeaseLost, Queue
 from django_vtqueue.engines import Trouble, new_engine
+from django_vtqueue.exceptions import TaskTimeout
 from django_vtqueue.jobs import NewJobs
 from django_vtqueue.letters import requeue
+from django_vtqueue.limits import raise_in
 from django_vtqueue.models import DeadLetter, Job
 
 
@@ -36,11 +39,11 @@ def claimed(queue: Queue) -> ClaimedJob:
 
 
 @contextmanager
-def locked(alias: str) -> Iterator[None]:
+def locked(alias: str, how: str = "IMMEDIATE") -> Iterator[None]:
     """Hold the write lock in another connection."""
     path = connections[alias].settings_dict["NAME"]
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
+        other.execute(f"BEGIN {how}")
         yield
         other.execute("ROLLBACK")
 
@@ -102,8 +105,8 @@ def executed(alias: str) -> Iterator[list[str]]:
     raw.set_trace_callback(None)
 
 
-def test_a_publish_is_one_statement(queue: Queue, alias: str) -> None:
-    """In a transaction of its own, before which something is read that has no rows; the timeout is not touched."""
+def test_a_publish_executes_one_statement_on_data(queue: Queue, alias: str) -> None:
+    """In a transaction of its own, before which something is read; the user's timeout is not touched."""
     queue.publish("first")
     with executed(alias) as statements:
         queue.publish("x")
@@ -146,6 +149,55 @@ def test_the_busy_timeout_is_restored_when_the_database_stays_locked(queue: Queu
     queue.publish("x")
 
 
+def without_wal(alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connect anew to a file with a rollback journal, Django's default."""
+    monkeypatch.setitem(connections[alias].settings_dict["OPTIONS"], "init_command", "PRAGMA journal_mode = DELETE")
+    connections[alias].close()
+    connections[alias].connect()
+
+
+def test_without_wal_a_publish_waits_no_longer(queue: Queue, alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where somebody commits nobody may begin to read, either; the two waits are one for the user."""
+    without_wal(alias, monkeypatch)
+    with connections[alias].cursor() as cursor:
+        cursor.execute("PRAGMA busy_timeout = 1000")
+    with locked(alias, "EXCLUSIVE"):
+        began = real_time.monotonic()
+        with pytest.raises(OperationalError, match="locked"):
+            queue.publish("x")
+        assert 0.99 <= real_time.monotonic() - began < 1.9
+
+
+def test_a_timeout_in_the_midst_of_a_publish_leaves_nothing_open(queue: Queue, alias: str) -> None:
+    """TaskTimeout is raised in a thread wherever it is. An open transaction would keep everybody from writing."""
+    raw, publisher = connections[alias].connection, threading.get_ident()
+
+    def shoot() -> None:
+        real_time.sleep(random() * 0.001)
+        raise_in(publisher, TaskTimeout)
+
+    for _ in range(200):
+        timer = threading.Thread(target=shoot)
+        timer.start()
+        with pytest.raises(TaskTimeout):
+            while True:
+                queue.publish("x")
+        timer.join()
+        assert not raw.in_transaction
+        assert patience(alias) == 20_000
+
+
+def test_a_transaction_of_the_user_is_not_ended(queue: Queue, alias: str) -> None:
+    """Django knows nothing of who executes BEGIN by hand; nor do we, but we leave it to him."""
+    raw = connections[alias].connection
+    raw.execute("BEGIN")
+    with pytest.raises(OperationalError, match="within a transaction"):
+        queue.publish("x")
+    assert raw.in_transaction
+    raw.execute("ROLLBACK")
+    queue.publish("x")
+
+
 def test_a_timeout_of_0_does_not_wait(queue: Queue, alias: str) -> None:
     """Who asked not to wait is answered at once."""
     with connections[alias].cursor() as cursor:
@@ -163,9 +215,7 @@ def test_a_publish_that_waits_for_a_reader_keeps_its_place(
     It had no turn if new readers were let in for as long as it waits.
     """
     path = connections[alias].settings_dict["NAME"]
-    monkeypatch.setitem(connections[alias].settings_dict["OPTIONS"], "init_command", "PRAGMA journal_mode = DELETE")
-    connections[alias].close()
-    connections[alias].connect()
+    without_wal(alias, monkeypatch)
 
     def publish() -> None:
         queue.publish("x")

@@ -144,11 +144,15 @@ class SQLiteConnection(Engine):
         self.longest_hold = max(self.longest_hold, seconds)
 
     def _connected(self) -> BaseDatabaseWrapper:
-        """Return the connection, open. SQLite creates a file that is missing; a control loop waits for one."""
+        """Return the connection, open and this thread's own.
+
+        SQLite creates a file that is missing; a control loop waits for one.
+        """
         connection = self.connection
         if connection.connection is None and self._file:
             self._file.open()
         connection.ensure_connection()
+        connection.validate_thread_sharing()
         return connection
 
     def _run(self, sql: str, values: Mapping[str, Any]) -> int:
@@ -201,6 +205,5 @@ class SQLiteConnection(Engine):
         """Return whether to use Django's cursor; if not, check what it would have checked."""
         if not self.traced or watched(connection):
             return self.traced
-        connection.validate_thread_sharing()
         connection.validate_no_broken_transaction()
         return False
