@@ -6,6 +6,7 @@ import time as real_time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from random import random
 from typing import Any
 from uuid import uuid4
@@ -170,25 +171,36 @@ def test_without_wal_a_publish_waits_no_longer(queue: Queue, alias: str, monkeyp
 
 def test_a_timeout_in_the_midst_of_a_publish_leaves_nothing_open(queue: Queue, alias: str) -> None:
     """TaskTimeout is raised in a thread wherever it is. An open transaction would keep everybody from writing."""
+    queue.publish("first")
     raw, publisher = connections[alias].connection, threading.get_ident()
+    asked: SimpleQueue[bool] = SimpleQueue()
 
     def shoot() -> None:
-        real_time.sleep(random() * 0.001)
-        raise_in(publisher, TaskTimeout)
+        while asked.get():
+            real_time.sleep(random() * 0.001)
+            raise_in(publisher, TaskTimeout)
 
-    for _ in range(200):
-        timer = threading.Thread(target=shoot)
-        timer.start()
-        with pytest.raises(TaskTimeout):
-            while True:
-                queue.publish("x")
-        timer.join()
-        assert not raw.in_transaction
-        assert patience(alias) == 20_000
+    def publish() -> None:
+        asked.put(True)
+        while True:
+            queue.publish("x")
+
+    shooter = threading.Thread(target=shoot)
+    shooter.start()
+    try:
+        for _ in range(200):
+            with pytest.raises(TaskTimeout):
+                publish()
+            assert not raw.in_transaction
+            assert patience(alias) == 20_000
+    finally:
+        asked.put(False)
+        shooter.join()
 
 
 def test_a_transaction_of_the_user_is_not_ended(queue: Queue, alias: str) -> None:
     """Django knows nothing of who executes BEGIN by hand; nor do we, but we leave it to him."""
+    queue.publish("first")
     raw = connections[alias].connection
     raw.execute("BEGIN")
     with pytest.raises(OperationalError, match="within a transaction"):
