@@ -23,7 +23,10 @@ def start(*arguments: str, **options: Any) -> subprocess.Popen[Any]:
 
 
 class Worker:
-    """A ``vtworker`` process, started and ready; ``options``: OPTIONS of the backend."""
+    """A ``vtworker`` process, started and ready; ``options``: OPTIONS of the backend.
+
+    Raise RuntimeError if it ended before it was.
+    """
 
     started = 0
 
@@ -35,6 +38,8 @@ class Worker:
             self.process = start("-m", "django", "vtworker", *arguments, env=env, stdout=log, stderr=log)
         self.pid = self.process.pid
         wait_until(lambda: " ready: " in self.log or self.process.poll() is not None)
+        if self.process.returncode is not None:
+            raise self._failed()
 
     @property
     def log(self) -> str:
@@ -45,8 +50,11 @@ class Worker:
         _, status, usage = os.wait4(self.pid, 0)
         self.process.returncode = os.waitstatus_to_exitcode(status)
         if self.process.returncode:
-            raise RuntimeError(f"vtworker ended with {self.process.returncode}:\n{self.log}")
+            raise self._failed()
         return usage
+
+    def _failed(self) -> RuntimeError:
+        return RuntimeError(f"vtworker ended with {self.process.returncode}:\n{self.log}")
 
     def stop(self) -> struct_rusage:
         """Ask it to stop, and wait."""
