@@ -22,7 +22,7 @@ from .compat import (
 from .conf import Options, parse
 from .encoding import dumps, normalize
 from .engines import database_of, engine_for
-from .ids import dashed, new_id, parse_id
+from .ids import dashed, new_ids, parse_id
 from .jobs import NewJobs
 from .publishing import store, visible_from
 from .receivers import received
@@ -93,7 +93,8 @@ class VTQueueBackend(BaseTaskBackend):
         options = options_of(task.func)
         policy = self.settings.policy(task.queue_name)
         given = [(normalize(list(args)), normalize(kwargs)) for args, kwargs in calls]
-        jobs = [(new_id(), dumps({"args": args, "kwargs": kwargs})) for args, kwargs in given]
+        payloads = [dumps({"args": args, "kwargs": kwargs}) for args, kwargs in given]
+        jobs = list(zip(new_ids(len(payloads)), payloads, strict=True))
         database = self.database
         now = engine_for(database).now()
         new = NewJobs(

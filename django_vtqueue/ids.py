@@ -5,13 +5,24 @@ import socket
 import time
 from uuid import UUID
 
+VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))  # of four random bits two become those of the RFC
+
 
 def new_id() -> str:
-    """Return a new id as 32 hexadecimal digits: milliseconds, then the fraction in 12 bits, then 62 random bits."""
+    """Return a new id as 32 hexadecimal digits."""
+    return new_ids(1)[0]
+
+
+def new_ids(count: int) -> list[str]:
+    """Return new ids, each beyond the one before: milliseconds, then the fraction in 12 bits, then 62 random bits."""
     milliseconds, rest = divmod(time.time_ns(), 1_000_000)
-    fraction = (rest << 12) // 1_000_000
-    tail = int.from_bytes(os.urandom(8), "big") & 0x3FFF_FFFF_FFFF_FFFF | 0x8000_0000_0000_0000
-    return f"{milliseconds:012x}7{fraction:03x}{tail:016x}"
+    first = (milliseconds << 12) + (rest << 12) // 1_000_000
+    random = os.urandom(8 * count).hex()
+    ids = []
+    for number in range(count):
+        stamp, tail = f"{first + number:015x}", random[16 * number : 16 * number + 16]
+        ids.append(f"{stamp[:12]}7{stamp[12:]}{VARIANT[tail[0]]}{tail[1:]}")
+    return ids
 
 
 def first_id(instant: int) -> str:

@@ -25,7 +25,7 @@ from .encoding import decode, encode
 from .engines import Engine, database_of, engine_for, options_for
 from .exceptions import LeaseLost
 from .failures import MAX_MESSAGE, Failure, describe, shorten, storable
-from .ids import new_id, parse_id, process_worker_id
+from .ids import new_ids, parse_id, process_worker_id
 from .jobs import HeldJob, NewJobs, Scope, Settlement, failed, released, succeeded
 from .pauses import pause, resume
 from .publishing import checked_priority, checked_queue_name, store, visible_from
@@ -134,7 +134,8 @@ class Queue:
         """Put many jobs into the queue in one transaction, all or none; see publish."""
         own = {} if max_attempts is None else {"max_attempts": max_attempts}
         attempts = checked(own, POLICY, f"{self!r}.publish").get("max_attempts", self._max_attempts)
-        jobs = [(new_id(), encode(payload)) for payload in payloads]
+        encoded = [encode(payload) for payload in payloads]
+        jobs = list(zip(new_ids(len(encoded)), encoded, strict=True))
         now = self._engine.now()
         new = NewJobs(
             queue_name=self.name,
@@ -148,7 +149,7 @@ class Queue:
         )
         if jobs:
             store(new, self.database, self.options)
-        return [UUID(job_id) for job_id, _ in jobs]
+        return [UUID(int=int(job_id, 16)) for job_id, _ in jobs]
 
     async def apublish(self, payload: Any, **options: Any) -> UUID:
         """See publish."""

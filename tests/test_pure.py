@@ -405,6 +405,16 @@ def test_ids_sort_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted_ids == sorted(sorted_ids)
 
 
+def test_ids_made_at_once_are_in_order() -> None:
+    """Of many jobs the one that was given first has the smallest id; none is made twice, whatever is made meanwhile."""
+    made = [job_id for count in (0, 1, 5000, 2) for job_id in ids.new_ids(count)]
+    first = made[1:5001]
+    assert first == sorted(first)
+    assert len(set(made)) == len(made) == 5003
+    assert {UUID(job_id).version for job_id in made} == {7}
+    assert {job_id[16] for job_id in made} == set("89ab")
+
+
 @given(st.uuids())
 def test_parse_id(value: UUID) -> None:
     """A UUID in any of its spellings is that UUID."""

@@ -114,7 +114,7 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSituation):
             return
         with self.transaction():
             for start in range(0, len(new.jobs), SLICE):
-                self._run(INSERT_MANY, {"jobs": json.dumps(new.jobs[start : start + SLICE]), **values})
+                self._run(INSERT_MANY, {"jobs": json.dumps(dict(new.jobs[start : start + SLICE])), **values})
 
     def earliest(self, scopes: Iterable[Scope]) -> int | None:
         found = [self._earliest(scope) for scope in scopes]

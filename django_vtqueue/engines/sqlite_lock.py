@@ -71,9 +71,9 @@ def insist(step: Callable[[], object], patience: float) -> None:
 def begin(raw: sqlite3.Connection) -> None:
     """Take the write lock; wait for it, fairly, for as long as the connection's busy timeout says.
 
-    To a connection that reads SQLite refuses the lock at once, whatever its timeout; without WAL it may have to wait, in
-    SQLite's own way, before it can read. The timeout is touched only where the lock was refused: to ask for it and to
-    put it back takes three statements.
+    To a connection that reads SQLite refuses the lock at once, whatever its timeout. (Without WAL it may have to wait
+    before it can read, in SQLite's own way.) The timeout is touched only where the lock was refused: to ask for it and
+    to put it back takes three statements.
     """
     began = time.monotonic()
     try:

@@ -23,8 +23,8 @@ INSERT INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, enqueued_at, state,
     visible_at, payload, history
 ) SELECT
-    json_extract(value, '$[0]'), :queue_name, :task_path, :priority, 0, 0, :max_attempts, '', :lease_us, :enqueued_at,
-    'READY', :visible_at, json_extract(value, '$[1]'), '[]'
+    key, :queue_name, :task_path, :priority, 0, 0, :max_attempts, '', :lease_us, :enqueued_at, 'READY',
+    :visible_at, value, '[]'
 FROM json_each(:jobs)"""
 
 LEASE = """
