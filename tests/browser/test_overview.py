@@ -56,6 +56,7 @@ def test_pause_and_resume(site: Site, visit: Visit, database: Database, start_wo
         assert database.job(waiting)["state"] == "READY"
         row(page, "default").get_by_role("button", name="Resume").click()
         wait_until(lambda: database.succeeded(waiting))
+        expect(row(page, "default").get_by_role("link", name="Pause")).to_be_visible()
 
 
 def test_quiet_and_stop(site: Site, visit: Visit, database: Database, start_worker: Start, tmp_path: Path) -> None:
