@@ -12,7 +12,7 @@ from django.db import connections
 from hypothesis import settings
 from pytest_django import DjangoDbBlocker
 
-from django_vtqueue import clock
+from django_vtqueue import ClaimedJob, Queue, clock
 from django_vtqueue.engines import ENGINES
 
 from .fake_clock import FakeClock
@@ -55,6 +55,25 @@ def sqlite_file(empty_file: Path, tmp_path: Path, django_db_blocker: DjangoDbBlo
     shutil.copy(empty_file, path)
     with django_db_blocker.unblock(), connected(path) as alias:
         yield alias
+
+
+@pytest.fixture
+def alias(sqlite_file: str) -> str:
+    """Return the alias that a test uses."""
+    return sqlite_file
+
+
+@pytest.fixture
+def queue(alias: str) -> Queue:
+    """Return an empty queue."""
+    return Queue("sensors", using=alias)
+
+
+def claimed(queue: Queue) -> ClaimedJob:
+    """Claim the job that is due; fail if none is."""
+    job = queue.claim()
+    assert job is not None
+    return job
 
 
 @pytest.fixture

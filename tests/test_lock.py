@@ -12,9 +12,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import OperationalError, connections
+from django.db import DatabaseError, OperationalError, connections
 
-from django_vtqueue import ClaimedJob, LeaseLost, Queue
+from django_vtqueue import LeaseLost, Queue
 from django_vtqueue.engines import Trouble, new_engine
 from django_vtqueue.exceptions import TaskTimeout
 from django_vtqueue.jobs import NewJobs
@@ -22,21 +22,7 @@ from django_vtqueue.letters import requeue
 from django_vtqueue.limits import raise_in
 from django_vtqueue.models import DeadLetter, Job
 
-
-@pytest.fixture
-def alias(sqlite_file: str) -> str:
-    return sqlite_file
-
-
-@pytest.fixture
-def queue(alias: str) -> Queue:
-    return Queue("sensors", using=alias)
-
-
-def claimed(queue: Queue) -> ClaimedJob:
-    job = queue.claim()
-    assert job
-    return job
+from .conftest import claimed
 
 
 @contextmanager
@@ -196,6 +182,25 @@ def test_a_timeout_in_the_midst_of_a_publish_leaves_nothing_open(queue: Queue, a
     finally:
         asked.put(False)
         shooter.join()
+
+
+def test_nothing_is_executed_on_the_connection_of_another_thread(queue: Queue, alias: str) -> None:
+    """Who shares it by mistake is refused, as by Django, before what its owner does at that moment is disturbed."""
+    queue.publish("first")
+    owned, refused = connections[alias], []
+
+    def publish() -> None:
+        connections[alias] = owned
+        with pytest.raises(DatabaseError, match="created in a thread"):
+            queue.publish("x")
+        refused.append(True)
+
+    with executed(alias) as statements:
+        thread = threading.Thread(target=publish)
+        thread.start()
+        thread.join()
+    assert refused
+    assert statements == []
 
 
 def test_a_transaction_of_the_user_is_not_ended(queue: Queue, alias: str) -> None:

@@ -18,25 +18,9 @@ from django_vtqueue import ClaimedJob, LeaseLost, PayloadTooLarge, Queue, histor
 from django_vtqueue.letters import requeue
 from django_vtqueue.models import DeadLetter, Job
 
+from .conftest import claimed
 from .fake_clock import FakeClock
 from .waiting import wait_until
-
-
-@pytest.fixture
-def alias(sqlite_file: str) -> str:
-    return sqlite_file
-
-
-@pytest.fixture
-def queue(alias: str) -> Queue:
-    return Queue("sensors", using=alias)
-
-
-def claimed(queue: Queue) -> ClaimedJob:
-    """Claim the job that is due; fail if none is."""
-    job = queue.claim()
-    assert job is not None
-    return job
 
 
 def rows(queue: Queue) -> list[Any]:

@@ -13,7 +13,14 @@ from pytest_django import Settings
 
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.claims import collect, take
-from django_vtqueue.compat import FRAMEWORK_LOGGER, TaskResultStatus, task_enqueued, task_finished, task_started
+from django_vtqueue.compat import (
+    FRAMEWORK_LOGGER,
+    TaskResultStatus,
+    signals,
+    task_enqueued,
+    task_finished,
+    task_started,
+)
 from django_vtqueue.engines import engine_for
 from django_vtqueue.execution import execute
 from django_vtqueue.jobs import HeldJob, Scope
@@ -67,6 +74,19 @@ def held(backend: VTQueueBackend) -> HeldJob:
 def outcome_of(backend: VTQueueBackend, enqueue: Callable[[], object], *, inline: bool = False) -> Outcome:
     enqueue()
     return execute(held(backend), backend, inline=inline)
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_a_receiver_in_the_place_of_the_log_is_told(signal: Signal) -> None:
+    """Whatever it is known by: Django only compares what it is given."""
+    [log] = [function for function in vars(signals).values() if id(function) == signal.receivers[0][0][0]]
+    signal.disconnect(log)
+    try:
+        assert not received(signal)
+        with connected(signal, dispatch_uid=["mine"]):
+            assert received(signal)
+    finally:
+        signal.connect(log)
 
 
 @pytest.mark.parametrize("signal", SIGNALS)

@@ -24,11 +24,6 @@ from django_vtqueue.engines.sqlite_watched import watched
 
 
 @pytest.fixture
-def alias(sqlite_file: str) -> str:
-    return sqlite_file
-
-
-@pytest.fixture
 def connection(alias: str) -> DatabaseWrapper:
     connection = connections[alias]
     connection.ensure_connection()

@@ -18,7 +18,7 @@ from ..retry import busy_pause
 
 HURRY = 0.00002  # seconds for which a thread keeps the interpreter while a loop that holds the lock waits for it
 BEGIN = "BEGIN IMMEDIATE"
-READING = "PRAGMA user_version"  # from its one row until it is closed
+READING = "PRAGMA user_version"  # has the connection read until the cursor is closed
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
