@@ -50,6 +50,21 @@ def take(
     due = [row for scope in scopes for row in engine.due(scope, limit + ahead, now, resumed_at)]
     if len(scopes) > 1:
         due = sorted(due, key=lambda row: (-row.priority, row.visible_at, row.rowid))[: limit + ahead]
+    return take_rows(engine, due, limit, worker_id, now, letter_ttl, lease_us=lease_us, ahead=ahead)
+
+
+def take_rows(
+    engine: Engine,
+    due: Sequence[Due],
+    limit: int,
+    worker_id: str,
+    now: int,
+    letter_ttl: LetterTTL,
+    *,
+    lease_us: int | None = None,
+    ahead: int = 0,
+) -> Taken:
+    """Lease due rows that were found in this transaction; see take."""
     rows, further = due[:limit], list(takewhile(lambda row: row.fresh and row.sound, due[limit:]))
     taken = Taken(worker_id, all=len(rows) + len(further) == len(due) < limit + ahead)
     endings = end_former(engine, rows, worker_id, now, letter_ttl)

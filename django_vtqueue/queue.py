@@ -19,14 +19,14 @@ from uuid import UUID
 from asgiref.sync import sync_to_async
 
 from . import clock, history
-from .claims import collect, take
+from .claims import collect, take_rows
 from .conf import POLICY, checked, microseconds_or_none
 from .encoding import decode, encode
 from .engines import Engine, database_of, engine_for, options_for
 from .exceptions import LeaseLost
 from .failures import MAX_MESSAGE, Failure, describe, shorten, storable
 from .ids import new_ids, parse_id, process_worker_id
-from .jobs import HeldJob, NewJobs, Scope, Settlement, failed, released, succeeded
+from .jobs import Due, HeldJob, NewJobs, Scope, Settlement, failed, released, succeeded
 from .pauses import pause, resume
 from .publishing import checked_priority, checked_queue_name, store, visible_from
 from .settlements import settle
@@ -175,22 +175,18 @@ class Queue:
 
     def _claim(self, limit: int, resumed_at: Callable[[int], int]) -> list[ClaimedJob]:
         engine, scope = self._engine, Scope((self.name,), raw=True)
-        while True:
+
+        def look() -> list[Due]:
             now = engine.now()
-            if not engine.due(scope, 1, now, resumed_at(now)):
-                return []  # found by a read: nobody waits for a lock
-            with engine.transaction():
+            return engine.due(scope, limit, now, resumed_at(now))
+
+        while True:
+            with engine.transaction_if(look) as due:
+                if not due:
+                    return []
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
-                taken = take(
-                    engine,
-                    [scope],
-                    limit,
-                    process_worker_id(),
-                    now,
-                    self.options.letter_ttl,
-                    lease_us=self._lease,
-                    resumed_at=resumed_at(now),
-                )
+                holder, letter_ttl = process_worker_id(), self.options.letter_ttl
+                taken = take_rows(engine, due, limit, holder, now, letter_ttl, lease_us=self._lease)
             jobs = self._readable(collect(engine, taken))
             if jobs or not (taken.rows or taken.buried):
                 return jobs  # else all that was taken became dead letters: what is due behind them is next

@@ -277,3 +277,90 @@ def test_an_empty_queue_is_found_empty_without_the_write_lock(queue: Queue, alia
     with locked(alias):
         assert queue.claim() is None
         assert len(queue) == 1
+
+
+def test_a_claim_looks_once(queue: Queue, alias: str) -> None:
+    """What is due is found by a read, and leased under a lock that is given only if nobody has written since."""
+    queue.publish_many(["first", "x", "y"])
+    claimed(queue)
+    with executed(alias) as statements:
+        claimed(queue)
+    assert [sql.split()[0] for sql in statements] == ["PRAGMA", "SELECT", "BEGIN", "UPDATE", "COMMIT", "SELECT"]
+    assert "busy_timeout" not in statements[0]
+
+
+@pytest.mark.parametrize("wal", [True, False])
+def test_what_was_found_is_looked_for_again_if_anybody_has_written_since(
+    queue: Queue, alias: str, monkeypatch: pytest.MonkeyPatch, wal: bool
+) -> None:
+    """As if it had been looked for under the lock: a queue that was paused a moment before the lock yields nothing."""
+    if not wal:
+        without_wal(alias, monkeypatch)
+    queue.publish("x")
+    engine, path = queue._engine, connections[alias].settings_dict["NAME"]
+    answers = iter([["old"], ["new"]])
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as other:
+
+        def look() -> list[str]:
+            found = next(answers)
+            if found == ["old"] and wal:
+                other.execute("DELETE FROM vtqueue_job")
+            elif found == ["old"]:  # who reads keeps others from writing
+                with pytest.raises(sqlite3.OperationalError, match="locked"):
+                    other.execute("DELETE FROM vtqueue_job")
+            return found
+
+        with engine.transaction_if(look) as found:
+            assert found == (["new"] if wal else ["old"])
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                other.execute("BEGIN IMMEDIATE")
+        other.execute("BEGIN IMMEDIATE")
+    assert patience(alias) == 20_000
+
+
+def test_what_is_gone_when_it_is_looked_for_again_locks_nothing_for_long(queue: Queue, alias: str) -> None:
+    """The transaction that was begun for it ends, and the next claim is as any other."""
+    queue.publish("x")
+    raw, path = connections[alias].connection, connections[alias].settings_dict["NAME"]
+    answers = iter([["old"], []])
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+
+        def look() -> list[str]:
+            found = next(answers)
+            if found:
+                other.execute("UPDATE vtqueue_job SET priority = 1")
+            return found
+
+        with queue._engine.transaction_if(look) as found:
+            assert found == []
+    assert not raw.in_transaction
+    assert claimed(queue).priority == 1
+
+
+def test_who_finds_nothing_is_in_no_transaction(queue: Queue, alias: str) -> None:
+    """Nor does an error while looking leave one open; one of the user's own is left to him."""
+    queue.publish("first")
+    engine, raw = queue._engine, connections[alias].connection
+    with locked(alias), engine.transaction_if(list) as found:
+        assert found == []
+        assert not raw.in_transaction
+    with pytest.raises(ZeroDivisionError), engine.transaction_if(lambda: 1 / 0):
+        pytest.fail("it did not look")
+    assert not raw.in_transaction
+    raw.execute("BEGIN")
+    with engine.transaction_if(list):
+        pass
+    assert raw.in_transaction
+    raw.execute("ROLLBACK")
+
+
+def test_a_claim_that_waited_for_the_lock_takes_what_is_first_then(queue: Queue, alias: str) -> None:
+    """Not what was first when it began to wait."""
+    queue.publish("low")
+    path = connections[alias].settings_dict["NAME"]
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("UPDATE vtqueue_job SET payload = '\"changed\"', priority = 7")
+        threading.Timer(0.3, lambda: other.execute("COMMIT")).start()
+        job = claimed(queue)
+    assert (job.payload, job.priority) == ("changed", 7)

@@ -5,13 +5,16 @@ decides anything: which jobs are due, and what becomes of one, is said by the ca
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
+from typing import TypeVar
 
 from ..counts import Counts
 from ..jobs import Due, HeldJob, Key, NewJobs, Place, Progress, Scope, Settlement, StoredJob
 from .views import Views
+
+Found = TypeVar("Found")
 
 
 class Trouble(Enum):
@@ -55,11 +58,19 @@ class Engine(Views):
         """Return whether this thread alone sees the database: it is in memory, or inside a transaction."""
 
     @abstractmethod
-    def transaction(self) -> AbstractContextManager[None]:
+    def transaction(self) -> AbstractContextManager[object]:
         """Hold the right to write until the block ends: all of it is committed, or nothing.
 
         Inside the caller's own transaction it adds nothing: that one commits or rolls back. It waits for its turn as
         long as the connection's own timeout says (inside ``impatient()``: not at all), then raises.
+        """
+
+    @abstractmethod
+    def transaction_if(self, look: Callable[[], Found]) -> AbstractContextManager[Found]:
+        """Hold the right to write if a look at the database finds something; give the block what it found.
+
+        That is what one finds who has the right to write: if anybody else has written since the look, it is taken once
+        more. Who finds nothing (an empty list) waits for nobody, and the block is no transaction.
         """
 
     @abstractmethod

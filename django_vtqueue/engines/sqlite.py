@@ -24,6 +24,7 @@ from .sqlite_due import (
     DUE_ALL,
     DUE_LOOKED,
     DUE_NAMED,
+    DUE_OF_ONE,
     DUE_UNPAUSED,
     EARLIEST_ALL,
     EARLIEST_LOOKED,
@@ -134,8 +135,10 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSituation):
         values: dict[str, Any] = {"raw": scope.raw, "now": now, "resumed_at": resumed_at, "limit": limit}
         if scope.queues is None:
             found, each = self._value(DUE_ALL, values), DUE_UNPAUSED
+        elif len(names := _names(scope)) == 1:
+            found = self._value(DUE_OF_ONE, {**values, "name": names[0]}) or "[]"
         else:
-            names, each = _names(scope), DUE_NAMED
+            each = DUE_NAMED
             values["names"] = json.dumps(names)
             look = len(names) + limit  # no more rows than the other statement seeks
             found = self._value(DUE_LOOKED, {**values, "look": look}) if len(names) > MANY else None

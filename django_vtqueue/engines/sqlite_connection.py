@@ -19,11 +19,12 @@ from ..jobs import Key
 from .base import Engine, Trouble
 from .sqlite_effects import effects
 from .sqlite_file import File, FileExchanged
-from .sqlite_lock import BUSY, WriteTransaction, code_of
+from .sqlite_lock import BUSY, WriteTransaction, anyway, code_of
 from .sqlite_texts import for_django, replacing_bad_bytes
 from .sqlite_watched import watched
 
 Read = TypeVar("Read")
+Found = TypeVar("Found")
 
 LONG_LOG = 8_000_000  # bytes of the WAL: others' own checkpoints (at 4 MB, part of a commit) come first
 LONG_LOG_EARLY = 3_000_000  # bytes: before any commit has to make one
@@ -61,13 +62,16 @@ class SQLiteConnection(Engine):
     def private(self) -> bool:
         return self.connection.in_atomic_block or self.connection.is_in_memory_db()  # type: ignore[attr-defined]
 
-    def transaction(self) -> AbstractContextManager[None]:
-        return self._transaction(self._connected())
+    def transaction(self) -> AbstractContextManager[object]:
+        return self._transaction(self._connected(), anyway)
 
-    def _transaction(self, connection: BaseDatabaseWrapper) -> AbstractContextManager[None]:
+    def transaction_if(self, look: Callable[[], Found]) -> AbstractContextManager[Found]:
+        return self._transaction(self._connected(), look)
+
+    def _transaction(self, connection: BaseDatabaseWrapper, look: Callable[[], Found]) -> AbstractContextManager[Found]:
         if connection.in_atomic_block or not connection.autocommit:
-            return nullcontext()
-        return WriteTransaction(connection, self._held if self._file else None)
+            return nullcontext(look())
+        return WriteTransaction(connection, self._held if self._file else None, look)
 
     def effects(self, seconds: float) -> AbstractContextManager[None]:
         self.connection.ensure_connection()
@@ -162,7 +166,7 @@ class SQLiteConnection(Engine):
     def _write(self, sql: str, values: Mapping[str, Any]) -> int:
         """Execute one statement that writes, in the caller's transaction or in one of its own; see _run."""
         connection = self._connected()
-        with self._transaction(connection):
+        with self._transaction(connection, anyway):
             return self._execute(connection, sql, values, _changed)
 
     def _rows(self, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:

@@ -49,15 +49,22 @@ DUE_VALUES = f"""job.rowid, CAST(job.priority AS INTEGER) AS priority, CAST(job.
     job.claims = 0 AND job.max_attempts <> 1 AS fresh"""
 DUE_ROW = "json_array(due.rowid, due.priority, due.visible_at, due.claims, due.expired, due.sound, due.fresh)"
 
-DUE_ALL = f"""
-SELECT {UNLESS_PAUSED} ({LEVELS}
+
+def due(index: str, rows: str, unless_paused: str) -> str:
+    """Return the statement for the due ones of these rows, all of which are in an index in claim order."""
+    return f"""
+SELECT {unless_paused} ({levels(index, rows)}
     SELECT json_group_array({DUE_ROW}) FROM (
         SELECT {DUE_VALUES}
-        FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_due
-        WHERE {LEVEL} AND {WAITING} AND job.priority = level.priority AND {DUE}
+        FROM level CROSS JOIN vtqueue_job AS job INDEXED BY {index}
+        WHERE {LEVEL} AND {rows} AND job.priority = level.priority AND {DUE}
         LIMIT :limit
     ) AS due
 ) END"""
+
+
+DUE_ALL = due("vtqueue_job_due", WAITING, UNLESS_PAUSED)
+DUE_OF_ONE = due("vtqueue_job_queue", f"job.queue_name = :name AND {WAITING}", f"CASE WHEN :name NOT IN {PAUSED} THEN")
 
 # A merge: ``best`` is a queue in claim order (that is what ORDER BY means in a recursive CTE) and begins with the first
 # due row of each name. A row that leaves it is one of the result, and the next of its name takes its place: a later one

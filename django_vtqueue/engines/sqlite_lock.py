@@ -10,11 +10,14 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
 
 from ..retry import busy_pause
+
+Found = TypeVar("Found")
 
 HURRY = 0.00002  # seconds for which a thread keeps the interpreter while a loop that holds the lock waits for it
 BEGIN = "BEGIN IMMEDIATE"
@@ -28,6 +31,11 @@ def code_of(error: BaseException) -> int:
         if isinstance(cause, sqlite3.Error):
             return (getattr(cause, "sqlite_errorcode", None) or 0) & 0xFF
     return 0
+
+
+def anyway() -> bool:
+    """Look at nothing: for who wants the lock whatever there is."""
+    return True
 
 
 class OwnPatience:
@@ -68,44 +76,53 @@ def insist(step: Callable[[], object], patience: float) -> None:
             time.sleep(min(busy_pause(waited, random.random()), patience - waited))
 
 
-def begin(raw: sqlite3.Connection) -> None:
-    """Take the write lock; wait for it, fairly, for as long as the connection's busy timeout says.
+def begin(raw: sqlite3.Connection, look: Callable[[], Found]) -> Found:
+    """Take the write lock if ``look`` finds something, and return what it found, true at the moment of the lock.
 
-    To a connection that reads SQLite refuses the lock at once, whatever its timeout. (Without WAL it may have to wait
-    before it can read, in SQLite's own way.) The timeout is touched only where the lock was refused: to ask for it and
-    to put it back takes three statements.
+    It is waited for, fairly, for as long as the connection's busy timeout says. To a connection that reads SQLite
+    refuses the lock at once, whatever its timeout, and also if anybody has written since: only then is looked again.
+    (Without WAL it may have to wait before it can read, in SQLite's own way.) The timeout is touched only where the
+    lock was refused: to ask for it and to put it back takes three statements.
     """
     began = time.monotonic()
     try:
         reading = raw.execute(READING)
         try:
-            raw.execute(BEGIN)
+            if found := look():
+                raw.execute(BEGIN)
         finally:
             reading.close()
+        return found
     except sqlite3.OperationalError as error:
         if code_of(error) not in BUSY:
             raise
         with OwnPatience(raw) as patience:
             insist(lambda: raw.execute(BEGIN), patience.seconds - (time.monotonic() - began))
+    return look()
 
 
-class WriteTransaction:
+class WriteTransaction(Generic[Found]):
     """The write lock, held for a block; everything in it is committed, or rolled back.
 
+    ``look``: what it finds is given to the block; where that is nothing there is no transaction (see ``begin``).
     ``held``: for a control loop, which is told for how many seconds it held the lock; the busy handler is off already,
     nothing is waited for, and threads that compute are made to hand the interpreter over soon: after each statement it
     is waited for with the lock held.
     """
 
-    def __init__(self, connection: BaseDatabaseWrapper, held: Callable[[float], None] | None) -> None:
+    def __init__(
+        self, connection: BaseDatabaseWrapper, held: Callable[[float], None] | None, look: Callable[[], Found]
+    ) -> None:
         self._raw: sqlite3.Connection = connection.connection
+        self._look = look
         self._errors = connection.wrap_database_errors
         self._held = held
         self._began = 0.0  # monotonic
         self._switch_interval = 0.0
         self._theirs = False  # whether the user has begun a transaction, which is not ours to end
+        self._ours = False  # whether we have begun one
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Found:
         self._theirs = self._raw.in_transaction
         if self._held:
             self._began, self._switch_interval = time.monotonic(), sys.getswitchinterval()
@@ -114,8 +131,11 @@ class WriteTransaction:
             try:
                 if self._held:
                     self._raw.execute(BEGIN)
+                    found = self._look()
                 else:
-                    begin(self._raw)
+                    found = begin(self._raw, self._look)
+                self._ours = self._raw.in_transaction and not self._theirs
+                return found
             except BaseException:  # TaskTimeout is raised in a thread wherever it is: after BEGIN, too
                 self._end()
                 raise
@@ -123,7 +143,7 @@ class WriteTransaction:
     def __exit__(self, kind: type[BaseException] | None, *ignored: object) -> None:
         with self._errors:
             try:
-                if kind is None:
+                if kind is None and self._ours:
                     self._raw.execute("COMMIT")  # without WAL it waits for who reads, and lets in nobody else
             finally:
                 try:

@@ -32,6 +32,7 @@ LETTER, LETTER_EXPIRES = "sqlite_autoindex_vtqueue_deadletter_1", "vtqueue_lette
 
 STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "claim, all queues": (due.DUE_ALL, CLAIM, [DUE]),
+    "claim, one named queue": (due.DUE_OF_ONE, {**CLAIM, "name": "q0"}, [QUEUE]),
     "claim, named queues": (due.DUE_NAMED, {**CLAIM, "names": NAMES}, [QUEUE, ROWID]),
     "claim, many named queues": (due.DUE_LOOKED, {**CLAIM, "names": NAMES, "look": 100}, [DUE, ROWID]),
     "claim, all but the paused": (due.DUE_UNPAUSED, CLAIM, [QUEUE, ROWID]),
