@@ -6,15 +6,13 @@ lock, and beside computing threads the write lock would be held for as long as i
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from math import inf
 from typing import Any, cast
 
 from .. import states
 from ..counts import Counts
-from ..failures import Failure
 from ..ids import first_id
-from ..jobs import Due, HeldJob, Key, NewJobs, Place, Progress, Scope, Settlement, StoredJob
+from ..jobs import Due, HeldJob, Key, NewJobs, Place, Progress, Scope, StoredJob
 from .sqlite_counts import ARRIVALS, COUNTS, PRUNE_COUNTS, TALLY
 from .sqlite_damage import MEND
 from .sqlite_due import (
@@ -34,43 +32,36 @@ from .sqlite_due import (
 from .sqlite_letters import SQLiteLetters
 from .sqlite_lists import SQLiteLists
 from .sqlite_pauses import PRUNE_PAUSES, QUEUE_NAMES
+from .sqlite_settling import SQLiteSettling
 from .sqlite_situation import SQLiteSituation
 from .sqlite_sql import (
-    ACK,
     ASK,
     ASKED,
     ASKED_NOW,
     BEGIN,
-    BURY,
-    BURY_WAITING,
     COUNT,
     EXTEND,
     FIND,
-    GIVE_BACK,
     HELD_BY,
     INSERT,
     INSERT_MANY,
     LEASE,
     LEVEL_BELOW,
-    NOT_BURIED,
     NOT_HELD,
-    NOT_SETTLED,
     NOTE_PROGRESS,
     PRUNABLE,
     PRUNE_JOBS,
     PRUNE_LETTERS,
     PURGE,
     READ,
-    REMOVE_BURIED,
-    REMOVE_EXPIRED,
-    REMOVE_WAITING,
     RENEW,
     SET_RIGHT,
     STAMPED_AHEAD,
+    guard,
 )
 
 SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
-LARGE = 20_000  # characters of a result from which it is an argument of its own: JSON would be parsed for each column
+READ_AT_ONCE = 100  # rows: their payloads are one value, which has room for a gigabyte
 MANY = 100  # names of queues: with more, a look at the first rows of all queues comes before one at each name
 FRONT = 10  # rows of each priority looked at for a time
 
@@ -80,24 +71,7 @@ def _names(scope: Scope) -> list[str]:
     return sorted(set(scope.queues or ()))
 
 
-def _guard(job: HeldJob) -> tuple[str, int, str]:
-    """Return what a statement's GUARD compares."""
-    return job.id, job.claims, job.worker_id
-
-
-def _told(failure: Failure | None) -> tuple[str, str, str]:
-    return (failure.exception_class, failure.message, failure.fingerprint) if failure else ("", "", "")
-
-
-def _burials(settlements: Sequence[Settlement]) -> str:
-    """Return what the statements of a burial are given."""
-    return json.dumps(
-        [(*_guard(s.job), s.finished_at, s.expires_at, s.history, *_told(s.failure)) for s in settlements],
-        ensure_ascii=False,
-    )
-
-
-class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSituation):
+class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
     """See Engine."""
 
     def insert(self, new: NewJobs) -> None:
@@ -151,16 +125,19 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSituation):
         self._run(LEASE, {"rowids": json.dumps(rowids), **values})
 
     def begin(self, jobs: Sequence[HeldJob], now: int) -> None:
-        self._run(BEGIN, {"held": json.dumps([_guard(job) for job in jobs]), "now": now})
+        self._run(BEGIN, {"held": json.dumps([guard(job) for job in jobs]), "now": now})
 
     def mend(self, rowids: Sequence[int], worker_id: str) -> None:
         self._run(MEND, {"rowids": json.dumps(rowids), "worker_id": worker_id})
 
     def read(self, rowids: Sequence[int]) -> dict[int, HeldJob]:
-        return {row[0]: HeldJob(*row[1:]) for row in self._rows(READ, {"rowids": json.dumps(rowids)})}
+        found: list[tuple[str]] = []
+        for start in range(0, len(rowids), READ_AT_ONCE):
+            found += self._rows(READ, {"rowids": json.dumps(rowids[start : start + READ_AT_ONCE])})
+        return {rowid: HeldJob(*row) for (rows,) in found for rowid, *row in json.loads(rows)}
 
     def renew(self, jobs: Sequence[HeldJob], now: int) -> set[Key]:
-        held = json.dumps([_guard(job) for job in jobs])
+        held = json.dumps([guard(job) for job in jobs])
         if self._run(RENEW, {"held": held, "now": now}) == len(jobs):
             return set()
         return self._keys(NOT_HELD, {"held": held})
@@ -169,46 +146,6 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSituation):
         values = {"id": job.id, "claims": job.claims, "worker_id": job.worker_id, "now": now, "lease_us": lease_us}
         return self._write(EXTEND, values) == 1
 
-    def settle(self, settlements: Sequence[Settlement]) -> set[Key]:
-        dying = [item for item in settlements if item.state == states.FAILED]
-        done = [item for item in settlements if item.state == states.SUCCESSFUL]
-        again = [item for item in settlements if item.state == states.READY]
-        large = [item for item in done if len(item.result or "") > LARGE]
-        small = [item for item in done if len(item.result or "") <= LARGE] if large else done
-        lost = self._bury(dying) if dying else set()
-        if small:
-            lost |= self._settle(ACK, small)
-        if again:
-            lost |= self._settle(GIVE_BACK, again)
-        for item in large:
-            lost |= self._settle(ACK, [replace(item, result=None)], item.result)
-        return lost
-
-    def _settle(self, sql: str, settlements: Sequence[Settlement], result: str | None = None) -> set[Key]:
-        """Carry out settlements that are no deaths; ``result``: that of a single one."""
-        rows = json.dumps(
-            [
-                (*_guard(s.job), s.state, s.attempts, s.visible_at, s.finished_at, s.expires_at, s.result, s.history)
-                for s in settlements
-            ],
-            ensure_ascii=False,
-        )
-        lost: set[Key] = set()
-        if self._run(sql, {"settlements": rows, "result": result}) != len(settlements):
-            lost = self._keys(NOT_SETTLED, {"settlements": rows})
-        unkept = [s.job.id for s in settlements if s.expires_at is not None and s.expires_at == s.finished_at]
-        if unkept:
-            self._run(REMOVE_EXPIRED, {"ids": json.dumps(unkept)})
-        return lost
-
-    def _bury(self, settlements: Sequence[Settlement]) -> set[Key]:
-        rows = _burials(settlements)
-        buried = self._run(BURY, {"settlements": rows})
-        self._run(REMOVE_BURIED, {"settlements": rows})
-        if buried == len(settlements):
-            return set()
-        return self._keys(NOT_BURIED, {"settlements": rows})
-
     def ask(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
         values = {"ids": json.dumps(job_ids), "now": now}
         self._run(ASK, {**values, "by": by})
@@ -216,17 +153,12 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSituation):
         waiting = [rowid for _, rowid, state in asked if state == states.READY]
         return {job_id for job_id, _, _ in asked}, list(self.read(waiting).values()) if waiting else []
 
-    def bury_waiting(self, settlements: Sequence[Settlement]) -> None:
-        rows = _burials(settlements)
-        self._run(BURY_WAITING, {"settlements": rows})
-        self._run(REMOVE_WAITING, {"settlements": rows})
-
     def asked(self, jobs: Sequence[HeldJob]) -> dict[Key, str]:
-        [(found,)] = self._rows(ASKED, {"held": json.dumps([_guard(job) for job in jobs])})
+        [(found,)] = self._rows(ASKED, {"held": json.dumps([guard(job) for job in jobs])})
         return {(job_id, claims): by for job_id, claims, by in json.loads(found)}
 
     def note_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
-        self._run(NOTE_PROGRESS, {"said": json.dumps([(*_guard(job), *progress) for job, progress in said])})
+        self._run(NOTE_PROGRESS, {"said": json.dumps([(*guard(job), *progress) for job, progress in said])})
 
     def find(self, job_id: str) -> StoredJob | None:
         rows = self._rows(FIND, {"id": job_id})

@@ -4,6 +4,7 @@
 kind is walked over for the other. "Unfinished" is always ``finished_at IS NULL``: the condition of those indexes.
 """
 
+from ..jobs import HeldJob
 from .sqlite_damage import READABLE, SOUND
 
 COLUMNS = """id, queue_name, task_path, priority, visible_at, claims, attempts, max_attempts, worker_id, lease_us,
@@ -35,7 +36,8 @@ SET state = 'RUNNING', claims = claims + 1, attempts = attempts + :attempts, wor
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
 READ = f"""
-SELECT rowid, {COLUMNS} FROM vtqueue_job WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
+SELECT json_group_array(json_array(rowid, {COLUMNS})) FROM vtqueue_job
+WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
 HELD_BY = f"""
 SELECT {COLUMNS} FROM vtqueue_job AS job WHERE worker_id = :worker_id AND state = 'RUNNING' AND {SOUND}"""
@@ -48,6 +50,12 @@ IN_STATE = """
     AND +vtqueue_job.worker_id = json_extract(mine.value, '$[2]') AND +vtqueue_job.state = """
 GUARD = IN_STATE + "'RUNNING'"
 WAITS = IN_STATE + "'READY'"
+
+
+def guard(job: HeldJob) -> tuple[str, int, str]:
+    """Return what GUARD compares."""
+    return job.id, job.claims, job.worker_id
+
 
 # OR IGNORE: one row that somebody damaged, and that a constraint refuses, must not keep the others from it.
 RENEW = f"""
@@ -65,64 +73,6 @@ FROM json_each(:held) AS mine WHERE {GUARD} AND vtqueue_job.attempts = 0"""
 EXTEND = """
 UPDATE vtqueue_job SET visible_at = :now + :lease_us, lease_us = :lease_us
 WHERE id = :id AND claims = :claims AND worker_id = :worker_id AND state = 'RUNNING' AND visible_at > :now"""
-
-ACK = f"""
-UPDATE vtqueue_job
-SET state = 'SUCCESSFUL', attempts = json_extract(mine.value, '$[4]'), finished_at = json_extract(mine.value, '$[6]'),
-    expires_at = json_extract(mine.value, '$[7]'), result = coalesce(:result, json_extract(mine.value, '$[8]'))
-FROM json_each(:settlements) AS mine WHERE {GUARD}"""
-
-# Of nack and of release; what was asked to stop is not given back.
-GIVE_BACK = f"""
-UPDATE vtqueue_job
-SET state = 'READY', worker_id = '', attempts = json_extract(mine.value, '$[4]'),
-    visible_at = json_extract(mine.value, '$[5]'), history = coalesce(json_extract(mine.value, '$[9]'), history)
-FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
-
-# Run after ACK or GIVE_BACK changed fewer rows than it was given. A row that is just as the settlement leaves it was
-# settled by it, now or by a commit whose answer never came. The claim number alone would not do: a row that somebody
-# else gave back, buried or requeued since has it too.
-NOT_SETTLED = """
-SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
-FROM json_each(:settlements) AS mine
-WHERE NOT EXISTS (
-    SELECT 1 FROM vtqueue_job
-    WHERE id = json_extract(mine.value, '$[0]') AND claims = json_extract(mine.value, '$[1]')
-      AND state = json_extract(mine.value, '$[3]') AND attempts = json_extract(mine.value, '$[4]')
-      AND visible_at = coalesce(json_extract(mine.value, '$[5]'), visible_at)
-      AND finished_at IS json_extract(mine.value, '$[6]')
-)"""
-
-REMOVE_EXPIRED = """
-DELETE FROM vtqueue_job
-WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'SUCCESSFUL' AND expires_at = finished_at"""
-
-# OR REPLACE: a letter of that id is there already only if somebody has copied it into the queue by hand.
-BURIAL = """
-INSERT OR REPLACE INTO vtqueue_deadletter (
-    id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, enqueued_at,
-    started_at, expires_at, died_at, exception_class, message, fingerprint, payload, history
-) SELECT
-    vtqueue_job.id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key,
-    enqueued_at, started_at, json_extract(mine.value, '$[4]'), json_extract(mine.value, '$[3]'),
-    json_extract(mine.value, '$[6]'), json_extract(mine.value, '$[7]'), json_extract(mine.value, '$[8]'), payload,
-    json_extract(mine.value, '$[5]')
-FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE """
-REMOVAL = """
-DELETE FROM vtqueue_job WHERE rowid IN (
-    SELECT vtqueue_job.rowid FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE {}
-)"""
-BURY, REMOVE_BURIED = BURIAL + GUARD, REMOVAL.format(GUARD)
-BURY_WAITING, REMOVE_WAITING = BURIAL + WAITS, REMOVAL.format(WAITS)
-
-NOT_BURIED = """
-SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
-FROM json_each(:settlements) AS mine
-WHERE NOT EXISTS (
-    SELECT 1 FROM vtqueue_deadletter
-    WHERE id = json_extract(mine.value, '$[0]') AND claims = json_extract(mine.value, '$[1]')
-      AND died_at = json_extract(mine.value, '$[3]')
-)"""
 
 # The plus keeps the planner off the indexes of unfinished jobs. OR IGNORE and SOUND: a row that somebody damaged keeps
 # the others from nothing; a claim buries it.

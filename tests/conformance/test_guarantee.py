@@ -256,6 +256,20 @@ def test_settlements_of_one_turn_stand_alone(bench: Bench) -> None:
     assert states == ["SUCCESSFUL", "RUNNING", "READY", "RUNNING", "FAILED", "RUNNING"]
 
 
+@pytest.mark.parametrize("order", [1, -1], ids=["older first", "newer first"])
+def test_a_job_that_was_lost_and_claimed_again_is_acknowledged_by_its_last_claim(bench: Bench, order: int) -> None:
+    """Both executions may end in one turn, in any order, beside jobs of other holders: each of them stands alone."""
+    bench.publish("a", lease=5)
+    first = bench.one(now=0)
+    second = bench.one(now=9)
+    bench.publish("b")
+    other = bench.one(now=10, worker="w2")
+    assert first.key != second.key
+    both = [succeeded(first, '"first"', at(11), None), succeeded(second, '"second"', at(11), None)]
+    assert bench.settle(succeeded(other, '"other"', at(11), None), *both[::order]) == {first.key}
+    assert [bench.found(job.id).result for job in (first, other)] == ['"second"', '"other"']
+
+
 # -- a commit whose end is unknown ------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from django_vtqueue.engines import sqlite_counts as counts
 from django_vtqueue.engines import sqlite_due as due
 from django_vtqueue.engines import sqlite_letters as letters
 from django_vtqueue.engines import sqlite_pauses as pauses
+from django_vtqueue.engines import sqlite_settling as settling
 from django_vtqueue.engines import sqlite_situation as situation
 from django_vtqueue.engines import sqlite_sql as sql
 
@@ -16,6 +17,7 @@ from .database import MANY
 HELD = json.dumps([["a" + "0" * 31, 1, "w0"], ["a" + "0" * 30 + "1", 1, "w1"]])
 IDS = json.dumps(["a" + "0" * 31, "a" + "0" * 30 + "1"])
 SETTLEMENTS = json.dumps([["a" + "0" * 31, 1, "w0", "READY", 1, 1, None, None, None, None]])
+DONE = json.dumps({"a" + "0" * 31: [1, 1, 1, None, "null"]})
 BURIALS = json.dumps([["a" + "0" * 31, 1, "w0", 1, None, "[]", "E", "m", "f"]])
 NAMES = json.dumps(["q0", "q1"])
 CLAIM = {"raw": True, "now": at(0), "resumed_at": 0, "limit": 10}
@@ -54,15 +56,15 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "renew": (sql.RENEW, {"held": HELD, "now": at(0)}, [KEY]),
     "not held": (sql.NOT_HELD, {"held": HELD}, [KEY]),
     "extend": (sql.EXTEND, {"id": "a" + "0" * 31, "claims": 1, "worker_id": "w", "now": 1, "lease_us": 1}, [KEY]),
-    "ack": (sql.ACK, {"settlements": SETTLEMENTS, "result": None}, [KEY]),
-    "give back": (sql.GIVE_BACK, {"settlements": SETTLEMENTS}, [KEY]),
-    "not settled": (sql.NOT_SETTLED, {"settlements": SETTLEMENTS, "result": None}, [KEY]),
-    "remove expired": (sql.REMOVE_EXPIRED, {"ids": IDS}, [KEY]),
-    "bury": (sql.BURY, {"settlements": BURIALS}, [KEY]),
-    "remove buried": (sql.REMOVE_BURIED, {"settlements": BURIALS}, [KEY, ROWID]),
-    "not buried": (sql.NOT_BURIED, {"settlements": BURIALS}, [LETTER]),
-    "bury waiting": (sql.BURY_WAITING, {"settlements": BURIALS}, [KEY]),
-    "remove waiting": (sql.REMOVE_WAITING, {"settlements": BURIALS}, [KEY, ROWID]),
+    "ack": (settling.ACK, {"done": DONE, "worker_id": "w0", "result": None}, [KEY]),
+    "give back": (settling.GIVE_BACK, {"settlements": SETTLEMENTS}, [KEY]),
+    "not settled": (settling.NOT_SETTLED, {"settlements": SETTLEMENTS, "result": None}, [KEY]),
+    "remove expired": (settling.REMOVE_EXPIRED, {"ids": IDS}, [KEY]),
+    "bury": (settling.BURY, {"settlements": BURIALS}, [KEY]),
+    "remove buried": (settling.REMOVE_BURIED, {"settlements": BURIALS}, [KEY, ROWID]),
+    "not buried": (settling.NOT_BURIED, {"settlements": BURIALS}, [LETTER]),
+    "bury waiting": (settling.BURY_WAITING, {"settlements": BURIALS}, [KEY]),
+    "remove waiting": (settling.REMOVE_WAITING, {"settlements": BURIALS}, [KEY, ROWID]),
     "ask": (sql.ASK, {"ids": IDS, "now": at(0), "by": "anna"}, [KEY]),
     "asked now": (sql.ASKED_NOW, {"ids": IDS, "now": at(0)}, [KEY]),
     "asked": (sql.ASKED, {"held": HELD}, [KEY]),
