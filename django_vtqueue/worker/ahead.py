@@ -11,7 +11,7 @@ from ..jobs import HeldJob, Key
 
 STEP = 0.001  # seconds between two looks at what waits
 FADING = 0.8  # of a pace from turn to turn: one that had to wait for the database tells too little
-MOST = 400  # jobs
+MOST = 1200  # jobs
 PATIENCE = 0.02  # seconds without an end of any job after which what has not begun is given back
 LONGEST = 3  # times the horizon, after which it is given back in any case
 LARGEST = 2_000_000  # characters of payloads

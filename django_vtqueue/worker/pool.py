@@ -4,8 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TypeVar
 
 from django.db import connections
@@ -20,6 +19,7 @@ from ..limits import raise_in
 from ..outcomes import Outcome, announce, burial
 from .memory import resident
 from .report import Report
+from .stock import Stock
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -31,18 +31,19 @@ class Pool:
     """``size`` threads that run jobs, and one that announces; ``finished`` is called with each outcome."""
 
     may_wait = True  # jobs that are given to it ahead of a free thread can be recalled
-    horizon = 0.02  # seconds of work that are given to it ahead
-    reserve = 0.5  # of these, that is left when the next ones are claimed: threads hardly run beside a turn
+    horizon = 0.06  # seconds of work that are given to it ahead
+    reserve = 2 / 3  # of these, that is left when the next ones are claimed, so that they run beside that turn
 
     def __init__(self, size: int, backend: VTQueueBackend, report: Report, finished: Callable[[Outcome], None]) -> None:
         self.slots, self.backend, self.report, self.finished = size, backend, report, finished
         self._running: dict[Key, int] = {}  # which thread
         self._told: set[Key] = set()  # to end
         self._lock = threading.Lock()
-        self._jobs: SimpleQueue[HeldJob | None] = SimpleQueue()
+        self._stock = Stock(size)
         self._news: SimpleQueue[News | None] = SimpleQueue()  # a slow receiver of a signal must keep no job waiting
-        self._threads = [self._thread(f"vtworker-{number}", self._jobs, self._execute) for number in range(1, size + 1)]
-        self._announcer = self._thread("vtworker-announcer", self._news, lambda tell: tell())
+        names = [f"vtworker-{number}" for number in range(1, size + 1)]
+        self._threads = [self._thread(name, self._stock.take, self._execute) for name in names]
+        self._announcer = self._thread("vtworker-announcer", self._news.get, lambda tell: tell())
 
     def start(self) -> None:
         """Start the threads."""
@@ -51,8 +52,7 @@ class Pool:
 
     def run(self, jobs: Sequence[HeldJob]) -> None:
         """Have jobs run; their outcomes go to ``finished``."""
-        for job in jobs:
-            self._jobs.put(job)
+        self._stock.put(jobs)
 
     def end(self, job: HeldJob) -> None:
         """End a job whose time is up: TaskTimeout is raised in it."""
@@ -67,15 +67,11 @@ class Pool:
 
     def waiting(self) -> int:
         """Return how many jobs no thread has taken yet."""
-        return self._jobs.qsize()
+        return len(self._stock)
 
     def recall(self) -> list[HeldJob]:
         """Take back the jobs that no thread has taken yet."""
-        jobs: list[HeldJob] = []
-        with suppress(Empty):
-            while job := self._jobs.get_nowait():
-                jobs.append(job)
-        return jobs
+        return self._stock.recall()
 
     def forget(self, outcome: Outcome) -> None:
         """Drop an outcome that nobody is to be told of: nothing is left of it here."""
@@ -101,8 +97,7 @@ class Pool:
     def stop(self, seconds: float) -> None:
         """Let the threads finish what they were given, and end; wait for them for ``seconds`` at the most."""
         deadline = time.monotonic() + seconds
-        for _ in self._threads:
-            self._jobs.put(None)
+        self._stock.close()
         for thread in self._threads:
             thread.join(max(deadline - time.monotonic(), 0))
         self._news.put(None)
@@ -135,13 +130,13 @@ class Pool:
             if announce(outcome, self.backend):
                 close_leftovers(inline=False)
 
-    def _thread(self, name: str, inbox: "SimpleQueue[T | None]", do: Callable[[T], None]) -> threading.Thread:
-        return threading.Thread(target=self._work, args=(inbox, do), name=name, daemon=True)
+    def _thread(self, name: str, take: Callable[[], T | None], do: Callable[[T], None]) -> threading.Thread:
+        return threading.Thread(target=self._work, args=(take, do), name=name, daemon=True)
 
-    def _work(self, inbox: "SimpleQueue[T | None]", do: Callable[[T], None]) -> None:
+    def _work(self, take: Callable[[], T | None], do: Callable[[T], None]) -> None:
         try:
             build_backends()
-            while item := inbox.get():
+            while item := take():
                 try:
                     do(item)
                 except BaseException:  # a mistake of ours: jobs end as outcomes

@@ -36,6 +36,8 @@ from .upkeep import Upkeep
 
 logger = logging.getLogger("django_vtqueue")
 
+AT_ONCE = 400  # jobs that a turn settles, and that it claims ahead: for as long others may have to wait to write
+
 
 class Turns:
     """What one worker holds and knows of the queue, and what it does about it, turn by turn."""
@@ -78,8 +80,8 @@ class Turns:
         self.ahead.measure(self.pool.slots)
         if self.stopping or self.quiet or self.ahead.overdue():
             self.give_back_waiting()
-        outcomes = list(self.outcomes)
-        begun = self.ahead.begun({outcome.job.key for outcome in outcomes})
+        begun = self.ahead.begun({outcome.job.key for outcome in self.outcomes})
+        outcomes = self.outcomes[:AT_ONCE]
         free, ahead = self.room()
         if not (free or ahead) or not (self.lookout.worth_a_try() if outcomes else self.lookout.due()):
             free = ahead = 0
@@ -218,7 +220,7 @@ class Turns:
         if self.plan.max_jobs:
             return max(min(free, self.plan.max_jobs - self.started), 0), 0
         depth = self.ahead.depth() if self.pool.may_wait and not self._none_ahead else 0
-        ahead = depth + min(free, 0)
+        ahead = min(depth + min(free, 0), AT_ONCE)
         return max(free, 0), ahead if ahead > depth // 4 else 0
 
     def end_overdue(self) -> None:

@@ -1,0 +1,143 @@
+"""The jobs that wait for a thread: none is left lying while a thread is free, and brief ones are left to one thread."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+
+import pytest
+
+from django_vtqueue.jobs import HeldJob
+from django_vtqueue.worker import stock as module
+from django_vtqueue.worker.stock import MANY, Stock
+
+from .test_limits import PATIENCE, held_job
+from .waiting import wait_until
+
+JOBS = [held_job(number) for number in range(20 * MANY)]
+Do = Callable[[HeldJob], None]
+
+
+@contextmanager
+def threads(stock: Stock, count: int, do: Do) -> Iterator[list[threading.Thread]]:
+    """Have so many threads take jobs and do something with each, until the stock is closed."""
+
+    def work() -> None:
+        while job := stock.take():
+            do(job)
+
+    started = [threading.Thread(target=work) for _ in range(count)]
+    for thread in started:
+        thread.start()
+    try:
+        yield started
+    finally:
+        stock.close()
+        for thread in started:
+            thread.join(PATIENCE)
+    assert not [thread for thread in started if thread.is_alive()]
+
+
+@pytest.mark.parametrize("size", [1, 3, 17, MANY - 1, MANY, 1000])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_each_job_is_taken_once(count: int, size: int) -> None:
+    """However they come in, whether threads wait or are busy; what is there when it is closed is taken, too."""
+    stock = Stock(count)
+    done: SimpleQueue[HeldJob] = SimpleQueue()
+    with threads(stock, count, done.put):
+        for begin in range(0, len(JOBS), size):
+            stock.put(JOBS[begin : begin + size])
+    assert len(stock) == 0
+    assert sorted(done.get_nowait().id for _ in JOBS) == sorted(job.id for job in JOBS)
+    assert done.empty()
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_jobs_are_taken_in_their_order(count: int) -> None:
+    """As they were claimed: by priority, then by time."""
+    stock, taken, lock = Stock(count), [], threading.Lock()
+    stock.put(JOBS)
+    stock.close()
+
+    def work() -> None:
+        while True:
+            with lock:
+                if not (job := stock.take()):
+                    return
+                taken.append(job)
+
+    started = [threading.Thread(target=work) for _ in range(count)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join(PATIENCE)
+    assert taken == JOBS
+
+
+@pytest.mark.parametrize("several", [1, 4 * MANY])
+def test_all_threads_go_at_jobs_that_take_long(several: int) -> None:
+    """At few of them at once; at many, where one thread was to go at them alone, when it is seen to be slow."""
+    stock, at_it = Stock(4), threading.Barrier(4)
+    done: SimpleQueue[HeldJob] = SimpleQueue()
+
+    def do(job: HeldJob) -> None:
+        if done.empty():
+            at_it.wait(PATIENCE)  # nobody passes before four have come
+        done.put(job)
+
+    with threads(stock, 4, do):
+        if several == 1:
+            for job in JOBS[:4]:
+                stock.put([job])
+        else:
+            stock.put(JOBS[:several])
+        wait_until(lambda: done.qsize() == max(several, 4))
+
+
+def test_brief_jobs_are_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one goes at them, and is fast, the others sleep."""
+    monkeypatch.setattr(module, "LOOK", PATIENCE)  # it is fast enough whatever the machine does
+    stock = Stock(4)
+    took: SimpleQueue[int] = SimpleQueue()
+
+    def do(job: HeldJob) -> None:
+        took.put(threading.get_ident())
+        time.sleep(0.0001)  # others that are awake have their turn
+
+    with threads(stock, 4, do):
+        wait_until(lambda: stock._going == 0)
+        for _ in range(5):
+            stock.put(JOBS)
+            wait_until(lambda: took.qsize() == len(JOBS))
+            assert len({took.get_nowait() for _ in JOBS}) == 1
+
+
+def test_a_long_job_among_brief_ones_keeps_none_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that goes at them alone may come to one that takes long: then the others go at the rest."""
+    monkeypatch.setattr(module, "AGAIN", PATIENCE)
+    stock, over = Stock(2), threading.Event()
+    done: SimpleQueue[HeldJob] = SimpleQueue()
+
+    def do(job: HeldJob) -> None:
+        if job is JOBS[MANY]:
+            assert over.wait(PATIENCE)
+        done.put(job)
+
+    with threads(stock, 2, do):
+        stock.put(JOBS)
+        wait_until(lambda: done.qsize() == len(JOBS) - 1)
+        over.set()
+
+
+def test_what_is_recalled_is_taken_by_nobody() -> None:
+    """Each job is either taken or given back."""
+    stock = Stock(2)
+    done: SimpleQueue[HeldJob] = SimpleQueue()
+    with threads(stock, 2, done.put):
+        stock.put(JOBS)
+        recalled = stock.recall()
+        assert len(stock) == 0
+    assert sorted([done.get_nowait().id for _ in range(done.qsize())] + [job.id for job in recalled]) == sorted(
+        job.id for job in JOBS
+    )
