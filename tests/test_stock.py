@@ -141,3 +141,25 @@ def test_what_is_recalled_is_taken_by_nobody() -> None:
     assert sorted([done.get_nowait().id for _ in range(done.qsize())] + [job.id for job in recalled]) == sorted(
         job.id for job in JOBS
     )
+
+
+def test_threads_that_are_at_it_leave_brief_jobs_to_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that were busy when the many came."""
+    monkeypatch.setattr(module, "LOOK", PATIENCE)
+    stock, over = Stock(4), threading.Event()
+    took: SimpleQueue[int] = SimpleQueue()
+
+    def do(job: HeldJob) -> None:
+        if any(job is early for early in JOBS[:4]):
+            assert over.wait(PATIENCE)
+        else:
+            took.put(threading.get_ident())
+            time.sleep(0.0001)
+
+    with threads(stock, 4, do):
+        stock.put(JOBS[:4])
+        wait_until(lambda: len(stock) == 0)
+        stock.put(JOBS[4:])
+        over.set()
+        wait_until(lambda: took.qsize() == len(JOBS) - 4)
+    assert len({took.get_nowait() for _ in JOBS[4:]}) == 1
