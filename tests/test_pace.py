@@ -76,8 +76,8 @@ def test_after_a_long_transaction_the_next_ones_are_shorter(watch: Watch) -> Non
 def depth(watch: Watch) -> Callable[..., int]:
     """Return how many are claimed ahead, after turns in which so many jobs ended that took so many seconds each."""
 
-    def depth(count: int, seconds: float, every: float) -> int:
-        claimed = Ahead(horizon=0.02)
+    def depth(count: int, seconds: float, every: float, horizon: float = 0.02) -> int:
+        claimed = Ahead(horizon)
         for _ in range(10):
             watch.now += every
             for _ in range(count):
@@ -94,3 +94,5 @@ def test_jobs_are_claimed_ahead_as_fast_as_they_end(depth: Callable[..., int]) -
     assert depth(20, 0.0002, every=0.002) == 200
     assert depth(1, 0.0002, every=0.1) == 0
     assert depth(2, 0.2, every=0.0001) == 0
+    assert depth(1, 0.02, every=0.019, horizon=1) == 52
+    assert depth(1, 0.02, every=0.021, horizon=1) == 0

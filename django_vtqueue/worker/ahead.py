@@ -11,6 +11,7 @@ from ..jobs import HeldJob, Key
 
 STEP = 0.001  # seconds between two looks at what waits
 FADING = 0.8  # of a pace from turn to turn: one that had to wait for the database tells too little
+SLOW = 50  # jobs a second
 MOST = 1200  # jobs
 PATIENCE = 0.02  # seconds without an end of any job after which what has not begun is given back
 LONGEST = 3  # times the horizon, after which it is given back in any case
@@ -33,7 +34,9 @@ class Ahead:
         self._size = 1  # characters of a payload, of the last ones
 
     def depth(self) -> int:
-        """Return how many jobs may wait for a thread."""
+        """Return how many jobs may wait for a thread; none at a pace at which they hardly wait for turns."""
+        if self._pace < SLOW:
+            return 0
         return min(int(self._pace * self.horizon), MOST, LARGEST // self._size)
 
     def linger(self, waiting: Callable[[], int], reserve: float) -> None:
