@@ -1,5 +1,6 @@
 """The jobs that wait for a thread: none is left lying while a thread is free, and brief ones are left to one thread."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -130,17 +131,49 @@ def test_a_long_job_among_brief_ones_keeps_none_waiting(monkeypatch: pytest.Monk
         over.set()
 
 
-def test_what_is_recalled_is_taken_by_nobody() -> None:
-    """Each job is either taken or given back."""
-    stock = Stock(2)
-    done: SimpleQueue[HeldJob] = SimpleQueue()
-    with threads(stock, 2, done.put):
-        stock.put(JOBS)
-        recalled = stock.recall()
-        assert len(stock) == 0
-    assert sorted([done.get_nowait().id for _ in range(done.qsize())] + [job.id for job in recalled]) == sorted(
-        job.id for job in JOBS
-    )
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Have threads take the interpreter from each other all the time."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+def test_what_is_recalled_is_taken_by_nobody(hasty: None) -> None:
+    """Each job is either taken or given back, at whatever moment it is recalled."""
+    stock = Stock(4)
+    taken: SimpleQueue[HeldJob] = SimpleQueue()
+    recalled: list[HeldJob] = []
+    with threads(stock, 4, taken.put):
+        for begin in range(0, len(JOBS), 10):
+            stock.put(JOBS[begin : begin + 10])
+            recalled += stock.recall()
+    everything = [*recalled, *(taken.get_nowait() for _ in range(taken.qsize()))]
+    assert sorted(job.id for job in everything) == sorted(job.id for job in JOBS)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_who_looks_on_is_not_hurried(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More jobs may come meanwhile: the one that goes at brief ones alone is judged by what it does in its time."""
+    monkeypatch.setattr(module, "LOOK", PATIENCE)
+    stock, over = Stock(count), threading.Event()
+    took: SimpleQueue[int] = SimpleQueue()
+
+    def do(job: HeldJob) -> None:
+        assert over.wait(PATIENCE)
+        took.put(threading.get_ident())
+        time.sleep(0.0001)
+
+    with threads(stock, count, do):
+        wait_until(lambda: stock._going == 0)
+        stock.put(JOBS[:100])
+        wait_until(lambda: len(stock) == 99)
+        for job in JOBS[100:]:
+            stock.put([job])
+        over.set()
+        wait_until(lambda: took.qsize() == len(JOBS))
+    assert len({took.get_nowait() for _ in JOBS}) == 1
 
 
 def test_threads_that_are_at_it_leave_brief_jobs_to_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,8 @@ class Engine(Views):
         """Hold the right to write if a look at the database finds something; give the block what it found.
 
         That is what one finds who has the right to write: if anybody else has written since the look, it is taken once
-        more. Who finds nothing (an empty list) waits for nobody, and the block is no transaction.
+        more. Who finds nothing (an empty list) waits for nobody, and the block is no transaction; only inside
+        ``impatient()`` the right is taken before the look.
         """
 
     @abstractmethod

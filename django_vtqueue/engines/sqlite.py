@@ -61,7 +61,8 @@ from .sqlite_sql import (
 )
 
 SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
-READ_AT_ONCE = 100  # rows: their payloads are one value, which has room for a gigabyte
+FIRST = 10  # rows that are read as one value, before it is known how large they are
+PIECE = 2_000_000  # characters of such a value, about
 MANY = 100  # names of queues: with more, a look at the first rows of all queues comes before one at each name
 FRONT = 10  # rows of each priority looked at for a time
 
@@ -131,10 +132,13 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
         self._run(MEND, {"rowids": json.dumps(rowids), "worker_id": worker_id})
 
     def read(self, rowids: Sequence[int]) -> dict[int, HeldJob]:
-        found: list[tuple[str]] = []
-        for start in range(0, len(rowids), READ_AT_ONCE):
-            found += self._rows(READ, {"rowids": json.dumps(rowids[start : start + READ_AT_ONCE])})
-        return {rowid: HeldJob(*row) for (rows,) in found for rowid, *row in json.loads(rows)}
+        jobs: dict[int, HeldJob] = {}
+        start, count = 0, FIRST
+        while start < len(rowids):
+            [(rows,)] = self._rows(READ, {"rowids": json.dumps(rowids[start : start + count])})
+            jobs.update((rowid, HeldJob(*row)) for rowid, *row in json.loads(rows))
+            start, count = start + count, max(PIECE * count // len(rows), 1)
+        return jobs
 
     def renew(self, jobs: Sequence[HeldJob], now: int) -> set[Key]:
         held = json.dumps([guard(job) for job in jobs])

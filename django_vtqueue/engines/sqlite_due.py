@@ -7,7 +7,7 @@ indexes: an ORDER BY would sort everything that is due before the LIMIT.
 
 Those for all queues tell nothing (NULL; minus infinity, -9e999, where NULL is an answer) while one of them is paused.
 Then the names that are there, less the paused ones, are to be gone through as named ones are: no row of a paused queue
-is looked at.
+is looked at. The one for a single name says NULL if that is paused.
 """
 
 from .sqlite_damage import SOUND

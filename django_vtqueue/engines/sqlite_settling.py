@@ -26,7 +26,7 @@ WHERE vtqueue_job.id = mine.key AND vtqueue_job.claims = json_extract(mine.value
 GIVE_BACK = f"""
 UPDATE vtqueue_job
 SET state = 'READY', worker_id = '', attempts = json_extract(mine.value, '$[4]'),
-    visible_at = json_extract(mine.value, '$[5]'), history = coalesce(json_extract(mine.value, '$[9]'), history)
+    visible_at = json_extract(mine.value, '$[5]'), history = coalesce(json_extract(mine.value, '$[7]'), history)
 FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
 
 # Run after ACK or GIVE_BACK changed fewer rows than it was given. A row that is just as the settlement leaves it was
@@ -79,13 +79,10 @@ def _told(failure: Failure | None) -> tuple[str, str, str]:
     return (failure.exception_class, failure.message, failure.fingerprint) if failure else ("", "", "")
 
 
-def _rows(settlements: Sequence[Settlement]) -> str:
+def _given(settlements: Sequence[Settlement]) -> str:
     """Return what the statements of settlements that are no deaths are given."""
     return json.dumps(
-        [
-            (*guard(s.job), s.state, s.attempts, s.visible_at, s.finished_at, s.expires_at, s.result, s.history)
-            for s in settlements
-        ],
+        [(*guard(s.job), s.state, s.attempts, s.visible_at, s.finished_at, s.history) for s in settlements],
         ensure_ascii=False,
     )
 
@@ -111,7 +108,7 @@ class SQLiteSettling(SQLiteConnection):
         if small:
             lost |= self._ack(small)
         if again:
-            rows = _rows(again)
+            rows = _given(again)
             if self._run(GIVE_BACK, {"settlements": rows}) != len(again):
                 lost |= self._keys(NOT_SETTLED, {"settlements": rows})
         for item in large:
@@ -127,7 +124,7 @@ class SQLiteSettling(SQLiteConnection):
         values = {"done": json.dumps(ended, ensure_ascii=False), "worker_id": worker_id, "result": result}
         lost: set[Key] = set()
         if self._run(ACK, values) != len(done):
-            lost = self._keys(NOT_SETTLED, {"settlements": _rows(done)})
+            lost = self._keys(NOT_SETTLED, {"settlements": _given(done)})
         unkept = [s.job.id for s in done if s.expires_at is not None and s.expires_at == s.finished_at]
         if unkept:
             self._run(REMOVE_EXPIRED, {"ids": json.dumps(unkept)})

@@ -7,8 +7,8 @@ kind is walked over for the other. "Unfinished" is always ``finished_at IS NULL`
 from ..jobs import HeldJob
 from .sqlite_damage import READABLE, SOUND
 
-COLUMNS = """id, queue_name, task_path, priority, visible_at, claims, attempts, max_attempts, worker_id, lease_us,
-    enqueued_at, started_at, payload, history"""
+COLUMNS = """id, queue_name, task_path, priority, CAST(visible_at AS INTEGER), claims, attempts, max_attempts,
+    worker_id, lease_us, enqueued_at, started_at, payload, history"""
 
 INSERT = """
 INSERT INTO vtqueue_job (

@@ -30,7 +30,7 @@ LIVED = 5.0  # seconds: a child that ends sooner has probably not been able to s
 class Processes:
     """``processes`` children of ``threads`` threads each; to the control loop the same as a Pool of threads."""
 
-    horizon = 0.04  # as in Pool: here as much again is on its way to the children, or back
+    horizon = 0.04  # as in Pool; as much again is on its way to the children, or back
     reserve = 1.0  # as in Pool: children run beside a turn, which need not wait for them
 
     def __init__(

@@ -8,6 +8,7 @@ looks on, and calls the others as soon as jobs are not as brief as that.
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from threading import Condition
 
 from ..jobs import HeldJob
@@ -28,6 +29,7 @@ class Stock:
         self._going = threads  # how many do, or have not come yet
         self._begun = 0  # jobs
         self._looked_on = False
+        self._judge_at, self._enough = 0.0, 0  # until when (monotonic) how many are to be begun
         self._alone_at = 0.0  # monotonic: when one may go at it alone
         self._closed = False
 
@@ -37,6 +39,8 @@ class Stock:
     def put(self, jobs: Sequence[HeldJob]) -> None:
         """Add jobs, and wake the threads that are to go at them, or to look on."""
         with self._changed:
+            if not self._jobs:
+                self._begin_to_look()
             self._jobs.extend(jobs)
             alone = len(self._jobs) >= MANY and time.monotonic() >= self._alone_at
             self._most = 1 if alone else self._threads
@@ -44,15 +48,17 @@ class Stock:
 
     def take(self) -> HeldJob | None:
         """Wait for a job, and return it; None if there will be none any more."""
-        if self._going <= self._most and self._jobs:
-            try:
-                job = self._jobs.popleft()
-                self._begun += 1
-                return job
-            except IndexError:  # another thread was faster
-                pass
-        with self._changed:
-            while not (self._jobs and self._going <= self._most):
+        while True:
+            if self._going <= self._most:
+                try:
+                    job = self._jobs.popleft()
+                    self._begun += 1
+                    return job
+                except IndexError:
+                    pass
+            with self._changed:
+                if self._jobs and self._going <= self._most:
+                    continue
                 if self._closed and not self._jobs:
                     return None
                 self._going -= 1
@@ -61,24 +67,28 @@ class Stock:
                 else:
                     self._changed.wait()
                 self._going += 1
-            self._begun += 1
-            return self._jobs.popleft()
+
+    def _begin_to_look(self) -> None:
+        self._judge_at, self._enough = time.monotonic() + LOOK, self._begun + BRIEF
 
     def _look_on(self) -> None:
         """Have all threads go at it if the one that does so alone does not finish brief jobs."""
-        begun, self._looked_on = self._begun, True
-        self._changed.wait(LOOK)
+        self._looked_on = True
+        self._begin_to_look()
+        while self._jobs and self._most == 1 and (left := self._judge_at - time.monotonic()) > 0:
+            self._changed.wait(left)
         self._looked_on = False
-        if self._jobs and self._most == 1 and self._begun < begun + BRIEF:
+        if self._jobs and self._most == 1 and self._begun < self._enough:
             self._most, self._alone_at = self._threads, time.monotonic() + AGAIN
             self._changed.notify_all()
 
     def recall(self) -> list[HeldJob]:
         """Take back the jobs that no thread has taken."""
-        with self._changed:
-            jobs = list(self._jobs)
-            self._jobs.clear()
-            return jobs
+        jobs = []
+        with suppress(IndexError):
+            while True:  # one by one: threads go on taking them
+                jobs.append(self._jobs.popleft())
+        return jobs
 
     def close(self) -> None:
         """Let the threads take what is left, and no more."""

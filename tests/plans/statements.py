@@ -16,7 +16,7 @@ from .database import MANY
 
 HELD = json.dumps([["a" + "0" * 31, 1, "w0"], ["a" + "0" * 30 + "1", 1, "w1"]])
 IDS = json.dumps(["a" + "0" * 31, "a" + "0" * 30 + "1"])
-SETTLEMENTS = json.dumps([["a" + "0" * 31, 1, "w0", "READY", 1, 1, None, None, None, None]])
+SETTLEMENTS = json.dumps([["a" + "0" * 31, 1, "w0", "READY", 1, 1, None, None]])
 DONE = json.dumps({"a" + "0" * 31: [1, 1, 1, None, "null"]})
 BURIALS = json.dumps([["a" + "0" * 31, 1, "w0", 1, None, "[]", "E", "m", "f"]])
 NAMES = json.dumps(["q0", "q1"])
@@ -58,7 +58,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "extend": (sql.EXTEND, {"id": "a" + "0" * 31, "claims": 1, "worker_id": "w", "now": 1, "lease_us": 1}, [KEY]),
     "ack": (settling.ACK, {"done": DONE, "worker_id": "w0", "result": None}, [KEY]),
     "give back": (settling.GIVE_BACK, {"settlements": SETTLEMENTS}, [KEY]),
-    "not settled": (settling.NOT_SETTLED, {"settlements": SETTLEMENTS, "result": None}, [KEY]),
+    "not settled": (settling.NOT_SETTLED, {"settlements": SETTLEMENTS}, [KEY]),
     "remove expired": (settling.REMOVE_EXPIRED, {"ids": IDS}, [KEY]),
     "bury": (settling.BURY, {"settlements": BURIALS}, [KEY]),
     "remove buried": (settling.REMOVE_BURIED, {"settlements": BURIALS}, [KEY, ROWID]),
