@@ -61,7 +61,7 @@ from .sqlite_sql import (
 )
 
 SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
-FIRST = 10  # rows that are read as one value, before it is known how large they are
+FIRST = 4  # rows that are read as one value, before it is known how large they are
 PIECE = 2_000_000  # characters of such a value, about
 MANY = 100  # names of queues: with more, a look at the first rows of all queues comes before one at each name
 FRONT = 10  # rows of each priority looked at for a time
