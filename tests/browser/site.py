@@ -86,7 +86,11 @@ class Visitors:
         options = {"viewport": WIDE, "reduced_motion": "reduce", **options}
         with closing(self.browser.new_context(storage_state=self.logged_in(name), **options)) as context:
             self.watch(context)
-            yield context.new_page()
+            page = context.new_page()
+            try:
+                yield page
+            finally:
+                page.goto("about:blank")  # Chromium may never close a window whose page is on its way
 
     def logged_in(self, name: str) -> Any:
         """Return the cookies of a user, who logs in the first time."""
