@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,6 +75,15 @@ def claimed(queue: Queue) -> ClaimedJob:
     job = queue.claim()
     assert job is not None
     return job
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Have threads interrupt one another as often as they can."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
 
 
 @pytest.fixture

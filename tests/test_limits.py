@@ -3,9 +3,8 @@
 import itertools
 import json
 import random
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
@@ -25,15 +24,6 @@ from django_vtqueue.worker.report import Silence
 from .conftest import ALIAS
 
 PATIENCE = 10  # seconds
-
-
-@pytest.fixture
-def restless() -> Iterator[None]:
-    """Have threads interrupt one another as often as they can."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(usual)
 
 
 def test_short_limits(restless: None) -> None:

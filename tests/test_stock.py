@@ -1,11 +1,11 @@
 """The jobs that wait for a thread: none is left lying while a thread is free, and brief ones are left to one thread."""
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
+from random import randrange
 
 import pytest
 
@@ -38,6 +38,12 @@ def threads(stock: Stock, count: int, do: Do) -> Iterator[list[threading.Thread]
         for thread in started:
             thread.join(PATIENCE)
     assert not [thread for thread in started if thread.is_alive()]
+
+
+def note_thread(took: "SimpleQueue[int]") -> None:
+    """Note which thread this is, and let others that are awake have their turn."""
+    took.put(threading.get_ident())
+    time.sleep(0.0001)
 
 
 @pytest.mark.parametrize("size", [1, 3, 17, MANY - 1, MANY, 1000])
@@ -102,11 +108,7 @@ def test_brief_jobs_are_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> N
     stock = Stock(4)
     took: SimpleQueue[int] = SimpleQueue()
 
-    def do(job: HeldJob) -> None:
-        took.put(threading.get_ident())
-        time.sleep(0.0001)  # others that are awake have their turn
-
-    with threads(stock, 4, do):
+    with threads(stock, 4, lambda job: note_thread(took)):
         wait_until(lambda: stock._going == 0)
         for _ in range(5):
             stock.put(JOBS)
@@ -131,26 +133,20 @@ def test_a_long_job_among_brief_ones_keeps_none_waiting(monkeypatch: pytest.Monk
         over.set()
 
 
-@pytest.fixture
-def hasty() -> Iterator[None]:
-    """Have threads take the interpreter from each other all the time."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(usual)
-
-
-def test_what_is_recalled_is_taken_by_nobody(hasty: None) -> None:
-    """Each job is either taken or given back, at whatever moment it is recalled."""
+def test_what_is_recalled_is_taken_by_nobody(restless: None) -> None:
+    """Each job is either taken or given back, also when it is recalled in the moment in which a thread takes it."""
     stock = Stock(4)
     taken: SimpleQueue[HeldJob] = SimpleQueue()
     recalled: list[HeldJob] = []
     with threads(stock, 4, taken.put):
-        for begin in range(0, len(JOBS), 10):
-            stock.put(JOBS[begin : begin + 10])
-            recalled += stock.recall()
+        for _ in range(10):
+            for begin in range(0, len(JOBS), 20):
+                stock.put(JOBS[begin : begin + 20])
+                for _ in range(randrange(2000)):
+                    pass  # the threads awake, and begin
+                recalled += stock.recall()
     everything = [*recalled, *(taken.get_nowait() for _ in range(taken.qsize()))]
-    assert sorted(job.id for job in everything) == sorted(job.id for job in JOBS)
+    assert sorted(job.id for job in everything) == sorted(job.id for job in JOBS * 10)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])
@@ -162,8 +158,7 @@ def test_who_looks_on_is_not_hurried(count: int, monkeypatch: pytest.MonkeyPatch
 
     def do(job: HeldJob) -> None:
         assert over.wait(PATIENCE)
-        took.put(threading.get_ident())
-        time.sleep(0.0001)
+        note_thread(took)
 
     with threads(stock, count, do):
         wait_until(lambda: stock._going == 0)
@@ -186,8 +181,7 @@ def test_threads_that_are_at_it_leave_brief_jobs_to_one_of_them(monkeypatch: pyt
         if any(job is early for early in JOBS[:4]):
             assert over.wait(PATIENCE)
         else:
-            took.put(threading.get_ident())
-            time.sleep(0.0001)
+            note_thread(took)
 
     with threads(stock, 4, do):
         stock.put(JOBS[:4])

@@ -2,6 +2,7 @@
 
 import io
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from django.db.models.signals import post_delete
 from pytest_django import Settings
 
 from django_vtqueue.compat import task_finished
-from django_vtqueue.worker import pace
+from django_vtqueue.worker import pace, turns
 from tests.project import tasks
 
 from ..conftest import ALIAS
@@ -86,6 +87,18 @@ def test_settling_and_claiming_in_transactions_of_their_own(
     work(threads=2)
     assert {(row["state"], row["attempts"], row["claims"]) for row in map(database.job, done)} == {("SUCCESSFUL", 1, 1)}
     assert all(database.letter(job_id)["attempts"] == 1 for job_id in died)
+
+
+def test_a_turn_claims_no_more_than_others_can_wait_for(
+    database: Database, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However fast jobs end: those of one turn, which began at one moment, are AT_ONCE, and one for each thread."""
+    monkeypatch.setattr(turns, "AT_ONCE", 20)
+    job_ids = database.enqueue_many(tasks.add, [(number, 1) for number in range(1000)])
+    work(threads=2)
+    begun = Counter(database.job(job_id)["started_at"] for job_id in job_ids)
+    assert begun.total() == 1000
+    assert max(begun.values()) <= 22
 
 
 def test_where_every_deletion_is_listened_to(
