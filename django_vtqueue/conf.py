@@ -18,9 +18,15 @@ from django.utils.module_loading import import_string
 from .clock import LONGEST, microseconds
 
 
+@lru_cache(maxsize=1000)
+def set_microseconds(seconds: float) -> int:
+    """Return a duration that was set in microseconds: they are few, and needed for each job."""
+    return microseconds(seconds)
+
+
 def microseconds_or_none(seconds: float | None) -> int | None:
-    """Return a duration in microseconds, None for ever."""
-    return None if seconds is None else microseconds(seconds)
+    """Return a duration that was set in microseconds, None for ever."""
+    return None if seconds is None else set_microseconds(seconds)
 
 
 Backoff = float | Sequence[float] | Callable[..., float | None]

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import replace
 from functools import lru_cache
@@ -213,10 +213,13 @@ def is_async(function: Callable[..., Any]) -> bool:
     return iscoroutinefunction(function)
 
 
-def longest_run(job: HeldJob, backend: VTQueueBackend) -> float:
-    """Return the seconds after which a job is ended: its ``hard_timeout``, else ``max_runtime``."""
-    policy = backend.settings.policy(job.queue_name)
-    return backend.task_options(job.task_path).get("hard_timeout", policy.hard_timeout) or policy.max_runtime
+def longest_runs(jobs: Sequence[HeldJob], backend: VTQueueBackend) -> list[float]:
+    """Return for each job the seconds after which it is ended: its ``hard_timeout``, else ``max_runtime``."""
+    known: dict[tuple[str, str], float] = {}
+    for kind in {(job.queue_name, job.task_path) for job in jobs}:
+        policy = backend.settings.policy(kind[0])
+        known[kind] = backend.task_options(kind[1]).get("hard_timeout", policy.hard_timeout) or policy.max_runtime
+    return [known[job.queue_name, job.task_path] for job in jobs]
 
 
 def build_backends() -> None:

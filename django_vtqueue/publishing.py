@@ -6,7 +6,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from . import clock
-from .bells import ring_after_commit
+from .bells import ring, ring_after_commit
 from .conf import Options
 from .engines import engine_for
 from .exceptions import PayloadTooLarge
@@ -28,8 +28,10 @@ def store(new: NewJobs, database: str, options: Options) -> None:
                 f"A payload for queue {new.queue_name!r} has {size:,} bytes; max_payload_bytes allows {limit:,}. "
                 "Store the data elsewhere and publish a reference to it, or raise the limit."
             )
-    engine_for(database).insert(new)
-    ring_after_commit(database, options.doorbells)
+    if engine_for(database).insert(new):
+        ring(database, options.doorbells)
+    else:
+        ring_after_commit(database, options.doorbells)
 
 
 def visible_from(now: int, publish_at: datetime | timedelta | None, delay: float | timedelta | None = None) -> int:

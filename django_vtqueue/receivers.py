@@ -11,6 +11,7 @@ from django.dispatch import Signal
 from .compat import FRAMEWORK_LOGGER, signals, task_enqueued
 
 logger = logging.getLogger(FRAMEWORK_LOGGER)
+SENDING = {"send", "send_robust"}
 WRITE_THE_LOG = [id(function) for name, function in vars(signals).items() if name.startswith("log_task_")]
 
 
@@ -20,7 +21,7 @@ def received(signal: Signal) -> bool:
     For what goes well: a failure, at ERROR, is sent always. Who has put something in the place of the signal's own
     ``send`` (a mock) is reached, too.
     """
-    if not {"send", "send_robust"}.isdisjoint(vars(signal)):
+    if not SENDING.isdisjoint(vars(signal)):
         return True
     receivers = list(signal.receivers)  # others may connect and disconnect meanwhile
     if len(receivers) == 1 and receivers[0][0][0] in WRITE_THE_LOG:

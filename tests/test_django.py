@@ -35,6 +35,7 @@ from django_vtqueue import (
     clock,
     enqueue_many,
     presence,
+    publishing,
     task,
 )
 from django_vtqueue.backend import VTQueueBackend
@@ -1037,7 +1038,8 @@ def test_enqueue_inside_a_transaction(many: int) -> None:
 def rung(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
     """Return the list of bells that are rung: database and folder."""
     rings: list[tuple[str, str | None]] = []
-    monkeypatch.setattr(bells, "ring", lambda alias, folder: rings.append((alias, folder)))
+    for module in (bells, publishing):
+        monkeypatch.setattr(module, "ring", lambda alias, folder: rings.append((alias, folder)))
     return rings
 
 

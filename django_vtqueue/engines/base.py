@@ -102,8 +102,8 @@ class Engine(Views):
         """Close this thread's connection, however broken it is; what needs it next opens a new one."""
 
     @abstractmethod
-    def insert(self, new: NewJobs) -> None:
-        """Store new jobs, in the order given."""
+    def insert(self, new: NewJobs) -> bool:
+        """Store new jobs, in the order given; return whether that is committed, or waits for the caller's commit."""
 
     @abstractmethod
     def earliest(self, scopes: Iterable[Scope]) -> int | None:

@@ -75,7 +75,8 @@ def _names(scope: Scope) -> list[str]:
 class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
     """See Engine."""
 
-    def insert(self, new: NewJobs) -> None:
+    def insert(self, new: NewJobs) -> bool:
+        connection = self._connected()
         values = {
             "queue_name": new.queue_name,
             "task_path": new.task_path,
@@ -86,11 +87,12 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
             "visible_at": new.visible_at,
         }
         if len(new.jobs) == 1:
-            self._write(INSERT, {"id": new.jobs[0][0], "payload": new.jobs[0][1], **values})
-            return
-        with self.transaction():
-            for start in range(0, len(new.jobs), SLICE):
-                self._run(INSERT_MANY, {"jobs": json.dumps(dict(new.jobs[start : start + SLICE])), **values})
+            self._write(connection, INSERT, {"id": new.jobs[0][0], "payload": new.jobs[0][1], **values})
+        else:
+            with self.transaction():
+                for start in range(0, len(new.jobs), SLICE):
+                    self._run(INSERT_MANY, {"jobs": json.dumps(dict(new.jobs[start : start + SLICE])), **values})
+        return not connection.in_atomic_block
 
     def earliest(self, scopes: Iterable[Scope]) -> int | None:
         found = [self._earliest(scope) for scope in scopes]
@@ -148,7 +150,7 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
 
     def extend(self, job: HeldJob, now: int, lease_us: int) -> bool:
         values = {"id": job.id, "claims": job.claims, "worker_id": job.worker_id, "now": now, "lease_us": lease_us}
-        return self._write(EXTEND, values) == 1
+        return self._write(self._connected(), EXTEND, values) == 1
 
     def ask(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
         values = {"ids": json.dumps(job_ids), "now": now}
@@ -174,7 +176,8 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
     def purge(self, queue_name: str, now: int) -> int:
         total = 0
         while True:
-            deleted = self._write(PURGE, {"queue_name": queue_name, "now": now, "limit": SLICE})
+            values = {"queue_name": queue_name, "now": now, "limit": SLICE}
+            deleted = self._write(self._connected(), PURGE, values)
             total += deleted
             if deleted < SLICE:
                 return total

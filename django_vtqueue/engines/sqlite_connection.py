@@ -163,9 +163,10 @@ class SQLiteConnection(Engine):
         """Execute a statement that writes; return how many rows it changed."""
         return self._execute(self._connected(), sql, values, _changed)
 
-    def _write(self, sql: str, values: Mapping[str, Any]) -> int:
+    def _write(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> int:
         """Execute one statement that writes, in the caller's transaction or in one of its own; see _run."""
-        connection = self._connected()
+        if connection.in_atomic_block:
+            return self._execute(connection, sql, values, _changed)
         with self._transaction(connection, anyway):
             return self._execute(connection, sql, values, _changed)
 
@@ -198,12 +199,15 @@ class SQLiteConnection(Engine):
             with connection.cursor() as cursor:
                 cursor.execute(for_django(sql), values)
                 return outcome(cursor)
-        with connection.wrap_database_errors:
+        try:
             cursor = connection.connection.execute(sql, values)
             try:
                 return outcome(cursor)
             finally:
                 cursor.close()  # one that fails half-way, on text that is none, would stay open, and read on
+        except sqlite3.Error:
+            with connection.wrap_database_errors:
+                raise
 
     def _watched(self, connection: BaseDatabaseWrapper) -> bool:
         """Return whether to use Django's cursor; if not, check what it would have checked."""

@@ -127,36 +127,41 @@ class WriteTransaction(Generic[Found]):
         if self._held:
             self._began, self._switch_interval = time.monotonic(), sys.getswitchinterval()
             sys.setswitchinterval(min(HURRY, self._switch_interval))
-        with self._errors:
-            try:
-                if self._held:
-                    self._raw.execute(BEGIN)
-                    found = self._look()
-                else:
-                    found = begin(self._raw, self._look)
-                self._ours = self._raw.in_transaction and not self._theirs
-                return found
-            except BaseException:  # TaskTimeout is raised in a thread wherever it is: after BEGIN, too
-                self._end()
+        try:
+            if self._held:
+                self._raw.execute(BEGIN)
+                found = self._look()
+            else:
+                found = begin(self._raw, self._look)
+            self._ours = self._raw.in_transaction and not self._theirs
+            return found
+        except BaseException:  # TaskTimeout is raised in a thread wherever it is: after BEGIN, too
+            self._end()
+            with self._errors:
                 raise
 
     def __exit__(self, kind: type[BaseException] | None, *ignored: object) -> None:
-        with self._errors:
+        try:
+            if kind is None and self._ours:
+                self._raw.execute("COMMIT")  # without WAL it waits for who reads, and lets in nobody else
+        except sqlite3.Error:
+            with self._errors:
+                raise
+        finally:
             try:
-                if kind is None and self._ours:
-                    self._raw.execute("COMMIT")  # without WAL it waits for who reads, and lets in nobody else
+                self._end()
             finally:
-                try:
-                    self._end()
-                finally:
-                    if self._held:
-                        self._held(time.monotonic() - self._began)
+                if self._held:
+                    self._held(time.monotonic() - self._began)
 
     def _end(self) -> None:
         """Leave nothing open, and the switch interval as it was."""
         try:
             if self._raw.in_transaction and not self._theirs:
                 self._raw.execute("ROLLBACK")
+        except sqlite3.Error:
+            with self._errors:
+                raise
         finally:
             if self._held:
                 sys.setswitchinterval(self._switch_interval)

@@ -79,7 +79,8 @@ class Held:
 
     def shortest_lease(self, otherwise: float) -> float:
         """Return the shortest lease that is held, in seconds."""
-        return min((job.lease_us / SECOND for job in self), default=otherwise)
+        shortest = min((job.lease_us for job in self._jobs.values()), default=None)
+        return otherwise if shortest is None else shortest / SECOND
 
     def resumed_at(self, now: int, failing_for: float) -> int:
         """Return when the last standstill ended, for a claim at ``now``; after one, what is held is renewed at once.

@@ -12,7 +12,7 @@ from .. import states
 from ..bells import ring
 from ..claims import Taken, collect, take
 from ..engines import Trouble
-from ..execution import longest_run
+from ..execution import longest_runs
 from ..home import left_behind
 from ..jobs import HeldJob, Key, Scope
 from ..outcomes import Outcome, given_back
@@ -202,7 +202,7 @@ class Turns:
         jobs = collect(self.engine, taken)
         # Of one that runs the database was put back to before its claim; now it was claimed once more.
         new = [job for job in jobs if job.key not in self.held]
-        self.held.add(jobs, [longest_run(job, self.backend) for job in jobs])
+        self.held.add(jobs, longest_runs(jobs, self.backend))
         self.ahead.add(jobs)
         self.started += len(new)
         self.pool.run(new)
