@@ -187,13 +187,15 @@ if hasattr(os, "register_at_fork"):
 
 
 def ring(alias: str, folder: str | None) -> None:
-    """Wake the workers of a database."""
-    ringer = _ringers.get((alias, folder))
-    if ringer is None:
-        with _ringers_lock:
-            ringer = _ringers[alias, folder] = Ringer(alias, folder_of(folder))
-            atexit.register(ringer.close)
-    ringer.ring()
+    """Wake the workers of a database; never waits, never raises: what is told of is stored already."""
+    key = alias, folder
+    if key not in _ringers:
+        with suppress(OSError, AttributeError), _ringers_lock:  # no descriptor is left; there is no folder; Windows
+            if key not in _ringers:
+                _ringers[key] = Ringer(alias, folder_of(folder))
+                atexit.register(_ringers[key].close)
+    if ringer := _ringers.get(key):
+        ringer.ring()
 
 
 def ring_after_commit(alias: str, folder: str | None) -> None:

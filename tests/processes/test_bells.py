@@ -1,13 +1,17 @@
 """Doorbells between processes: who rings wakes, and a refusing bell proves a death."""
 
+import resource
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from django_vtqueue import bells
 from django_vtqueue.bells import Doorbell, proves_death, ring
 from tests.project import tasks
 
@@ -28,6 +32,17 @@ bell.listen(lambda: print("rung", flush=True))
 print(bell.path, flush=True)
 time.sleep(60)
 """
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Let this process open no more files or sockets; those that are open stay."""
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, usual[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
 
 
 @pytest.fixture
@@ -122,3 +137,37 @@ def test_a_publisher_that_cannot_ring_is_noticed(database: Database, start_worke
     database.options["doorbells"] = "/nonexistent"
     job_id = database.enqueue(tasks.add, 1, 2)
     wait_until(lambda: database.succeeded(job_id), PATIENCE)
+
+
+def test_who_cannot_ring_has_published(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error after the commit would have the caller publish once more."""
+    database.enqueue(tasks.add, 1, 2)
+    monkeypatch.setattr(bells, "_ringers", {})  # as if it were the first to ring
+    with no_descriptors():
+        job_id = database.enqueue(tasks.add, 3, 4)
+    assert database.job(job_id)["state"] == "READY"
+    assert bells._ringers == {}
+
+
+def test_threads_share_a_way_to_the_bells(database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """However many of them are the first to ring."""
+    made: list[bells.Ringer] = []
+    usual, together = bells.Ringer, threading.Barrier(5)
+
+    def slow(alias: str, folder: Path) -> bells.Ringer:
+        time.sleep(0.1)  # the others come to it meanwhile
+        made.append(usual(alias, folder))
+        return made[-1]
+
+    def work() -> None:
+        together.wait(PATIENCE)
+        ring(ALIAS, str(tmp_path))
+
+    monkeypatch.setattr(bells, "_ringers", {})
+    monkeypatch.setattr(bells, "Ringer", slow)
+    threads = [threading.Thread(target=work) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert len(made) == 1
