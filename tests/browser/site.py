@@ -3,12 +3,12 @@
 import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from django.contrib.auth.models import Permission, User
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Error, Page
 
 from ..processes.conftest import MANAGE, environment
 from ..processes.database import Database
@@ -83,26 +83,33 @@ class Visitors:
     @contextmanager
     def visit(self, name: str = "anna", **options: Any) -> Iterator[Page]:
         """Open a window of a logged-in user. ``options``: of Playwright's ``new_context``, as ``color_scheme``."""
-        options = {"viewport": WIDE, "reduced_motion": "reduce", **options}
-        with closing(self.browser.new_context(storage_state=self.logged_in(name), **options)) as context:
-            self.watch(context)
+        options = {"viewport": WIDE, "reduced_motion": "reduce", "storage_state": self.logged_in(name), **options}
+        with self.window(options) as page:
+            yield page
+
+    @contextmanager
+    def window(self, options: Any, *, watched: bool = True) -> Iterator[Page]:
+        """Open a window, and close it; ``watched``: what goes wrong in it is noted."""
+        with closing(self.browser.new_context(**options)) as context:
+            if watched:
+                self.watch(context)
             page = context.new_page()
             try:
                 yield page
             finally:
-                page.goto("about:blank")  # Chromium may never close a window whose page is on its way
+                with suppress(Error):  # it is closed already
+                    page.goto("about:blank")  # Chromium may never close a window whose page is on its way
 
     def logged_in(self, name: str) -> Any:
         """Return the cookies of a user, who logs in the first time."""
         if name not in self.cookies:
-            with closing(self.browser.new_context()) as context:
-                page = context.new_page()
+            with self.window({}, watched=False) as page:
                 page.goto(f"{self.site.origin}/admin/")
                 page.fill("#id_username", name)
                 page.fill("#id_password", PASSWORD)
                 page.press("#id_password", "Enter")
                 page.wait_for_selector("#user-tools")
-                self.cookies[name] = context.storage_state()
+                self.cookies[name] = page.context.storage_state()
         return self.cookies[name]
 
     def watch(self, context: BrowserContext) -> None:

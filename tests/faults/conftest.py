@@ -1,3 +1,15 @@
 """The processes and databases of tests/processes, for faults."""
 
+from pathlib import Path
+
+import pytest
+
 from ..processes.conftest import database, doorbells, drain, start, start_worker  # noqa: F401
+from .scale import MINUTES
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the tests of this folder take their time when they are told how much they have."""
+    for item in items:
+        if MINUTES and Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(60 * MINUTES + 3600))

@@ -15,7 +15,7 @@ from .storm import Storm
 
 JOBS = scaled(2_000, 20_000)
 INCREMENTS = scaled(500, 20_000)
-PATIENCE = scaled(300, 3_600)  # a busy machine takes seconds to start a worker
+PATIENCE = scaled(200, 3_600)  # a busy machine takes seconds to start a worker
 
 
 def work_off(storm: Storm, database: Database) -> None:
