@@ -19,7 +19,7 @@ from .compat import (
     TaskResultStatus,
     task_enqueued,
 )
-from .conf import Options, parse, set_microseconds
+from .conf import Options, parse, setting_in_microseconds
 from .encoding import dumps, normalize
 from .engines import database_of, engine_for
 from .ids import dashed, new_ids, parse_id
@@ -102,7 +102,7 @@ class VTQueueBackend(BaseTaskBackend):
             task_path=task.module_path,
             priority=int(task.priority),
             max_attempts=options.get("max_attempts", policy.max_attempts),
-            lease_us=set_microseconds(options.get("visibility_timeout", policy.visibility_timeout)),
+            lease_us=setting_in_microseconds(options.get("visibility_timeout", policy.visibility_timeout)),
             enqueued_at=now,
             visible_at=visible_from(now, task.run_after),
             jobs=jobs,

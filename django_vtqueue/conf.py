@@ -19,14 +19,14 @@ from .clock import LONGEST, microseconds
 
 
 @lru_cache(maxsize=1000)
-def set_microseconds(seconds: float) -> int:
-    """Return a duration that was set in microseconds: they are few, and needed for each job."""
+def setting_in_microseconds(seconds: float) -> int:
+    """Return a duration of the settings in microseconds; there are few of them, and each job needs some."""
     return microseconds(seconds)
 
 
 def microseconds_or_none(seconds: float | None) -> int | None:
-    """Return a duration that was set in microseconds, None for ever."""
-    return None if seconds is None else set_microseconds(seconds)
+    """Return a duration of the settings in microseconds, None for ever."""
+    return None if seconds is None else setting_in_microseconds(seconds)
 
 
 Backoff = float | Sequence[float] | Callable[..., float | None]

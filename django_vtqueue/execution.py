@@ -216,9 +216,10 @@ def is_async(function: Callable[..., Any]) -> bool:
 def longest_runs(jobs: Sequence[HeldJob], backend: VTQueueBackend) -> list[float]:
     """Return for each job the seconds after which it is ended: its ``hard_timeout``, else ``max_runtime``."""
     known: dict[tuple[str, str], float] = {}
-    for kind in {(job.queue_name, job.task_path) for job in jobs}:
-        policy = backend.settings.policy(kind[0])
-        known[kind] = backend.task_options(kind[1]).get("hard_timeout", policy.hard_timeout) or policy.max_runtime
+    for queue_name, task_path in {(job.queue_name, job.task_path) for job in jobs}:
+        policy = backend.settings.policy(queue_name)
+        own = backend.task_options(task_path).get("hard_timeout", policy.hard_timeout)
+        known[queue_name, task_path] = own or policy.max_runtime
     return [known[job.queue_name, job.task_path] for job in jobs]
 
 

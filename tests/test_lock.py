@@ -1,6 +1,8 @@
 """SQLite's write lock: taken fairly, on a connection that stays the user's own."""
 
+import itertools
 import sqlite3
+import sys
 import threading
 import time as real_time
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import DatabaseError, OperationalError, connections
+from django.db import DatabaseError, OperationalError, ProgrammingError, connections
 
 from django_vtqueue import LeaseLost, Queue
 from django_vtqueue.engines import Trouble, new_engine
@@ -184,6 +186,32 @@ def test_a_timeout_in_the_midst_of_a_publish_leaves_nothing_open(queue: Queue, a
         shooter.join()
 
 
+def test_a_timeout_at_any_call_of_a_publish_leaves_nothing_open(queue: Queue, alias: str) -> None:
+    """One in which it was raised a moment before the ROLLBACK would have been left without any."""
+    queue.publish("first")
+    raw, left = connections[alias].connection, 0
+
+    def interrupt(frame: Any, event: str, argument: object) -> None:
+        nonlocal left
+        left -= event == "call"
+        if not left:
+            sys.setprofile(None)
+            raise TaskTimeout
+
+    for number in itertools.count(1):
+        left = number
+        sys.setprofile(interrupt)
+        try:
+            queue.publish("x")
+            break
+        except TaskTimeout:
+            assert not raw.in_transaction
+        finally:
+            sys.setprofile(None)
+    assert number > 30
+    assert patience(alias) == 20_000
+
+
 def test_nothing_is_executed_on_the_connection_of_another_thread(queue: Queue, alias: str) -> None:
     """Who shares it by mistake is refused, as by Django, before what its owner does at that moment is disturbed."""
     queue.publish("first")
@@ -201,6 +229,21 @@ def test_nothing_is_executed_on_the_connection_of_another_thread(queue: Queue, a
         thread.join()
     assert refused
     assert statements == []
+
+
+@pytest.mark.parametrize("when", ["before", "inside"])
+def test_a_connection_that_is_closed_is_an_error_of_djangos(queue: Queue, alias: str, when: str) -> None:
+    """Whoever closes the driver's own connection, and when: what is raised can be caught as from any query."""
+    queue.publish("first")
+    connection, engine = connections[alias], queue._engine
+    if when == "before":
+        connection.connection.close()
+    with pytest.raises(ProgrammingError, match="closed"), engine.transaction():
+        connection.connection.close()
+    with pytest.raises(ProgrammingError, match="closed"):
+        queue.publish("x")
+    connection.close()
+    queue.publish("x")
 
 
 def test_a_transaction_of_the_user_is_not_ended(queue: Queue, alias: str) -> None:

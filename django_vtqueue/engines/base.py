@@ -103,7 +103,7 @@ class Engine(Views):
 
     @abstractmethod
     def insert(self, new: NewJobs) -> bool:
-        """Store new jobs, in the order given; return whether that is committed, or waits for the caller's commit."""
+        """Store new jobs, in the order given; return False if that waits for the end of the caller's atomic block."""
 
     @abstractmethod
     def earliest(self, scopes: Iterable[Scope]) -> int | None:

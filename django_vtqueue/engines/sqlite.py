@@ -31,6 +31,7 @@ from .sqlite_due import (
 )
 from .sqlite_letters import SQLiteLetters
 from .sqlite_lists import SQLiteLists
+from .sqlite_lock import anyway
 from .sqlite_pauses import PRUNE_PAUSES, QUEUE_NAMES
 from .sqlite_settling import SQLiteSettling
 from .sqlite_situation import SQLiteSituation
@@ -89,7 +90,7 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
         if len(new.jobs) == 1:
             self._write(connection, INSERT, {"id": new.jobs[0][0], "payload": new.jobs[0][1], **values})
         else:
-            with self.transaction():
+            with self._transaction(connection, anyway):
                 for start in range(0, len(new.jobs), SLICE):
                     self._run(INSERT_MANY, {"jobs": json.dumps(dict(new.jobs[start : start + SLICE])), **values})
         return not connection.in_atomic_block

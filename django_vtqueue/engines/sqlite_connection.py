@@ -19,7 +19,7 @@ from ..jobs import Key
 from .base import Engine, Trouble
 from .sqlite_effects import effects
 from .sqlite_file import File, FileExchanged
-from .sqlite_lock import BUSY, WriteTransaction, anyway, code_of
+from .sqlite_lock import BUSY, WriteTransaction, alone, anyway, code_of
 from .sqlite_texts import for_django, replacing_bad_bytes
 from .sqlite_watched import watched
 
@@ -165,10 +165,12 @@ class SQLiteConnection(Engine):
 
     def _write(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> int:
         """Execute one statement that writes, in the caller's transaction or in one of its own; see _run."""
-        if connection.in_atomic_block:
+        if connection.in_atomic_block or not connection.autocommit:
             return self._execute(connection, sql, values, _changed)
-        with self._transaction(connection, anyway):
-            return self._execute(connection, sql, values, _changed)
+        if self._file:
+            with self._transaction(connection, anyway):
+                return self._execute(connection, sql, values, _changed)
+        return alone(connection, lambda: self._execute(connection, sql, values, _changed))
 
     def _rows(self, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return self._read(sql, values, _all)

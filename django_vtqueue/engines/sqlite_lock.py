@@ -101,6 +101,26 @@ def begin(raw: sqlite3.Connection, look: Callable[[], Found]) -> Found:
     return look()
 
 
+def alone(connection: BaseDatabaseWrapper, step: Callable[[], Found]) -> Found:
+    """Take a step in a transaction of its own: what WriteTransaction does for who publishes, in half the calls.
+
+    And in one frame: TaskTimeout, which is raised in a thread wherever it is, finds no call before the ROLLBACK.
+    """
+    raw: sqlite3.Connection = connection.connection
+    theirs = True
+    try:
+        theirs = raw.in_transaction
+        begin(raw, anyway)
+        done = step()
+        raw.execute("COMMIT")
+        return done
+    except BaseException:
+        if not theirs and raw.in_transaction:
+            raw.execute("ROLLBACK")
+        with connection.wrap_database_errors:
+            raise
+
+
 class WriteTransaction(Generic[Found]):
     """The write lock, held for a block; everything in it is committed, or rolled back.
 
@@ -123,11 +143,11 @@ class WriteTransaction(Generic[Found]):
         self._ours = False  # whether we have begun one
 
     def __enter__(self) -> Found:
-        self._theirs = self._raw.in_transaction
         if self._held:
             self._began, self._switch_interval = time.monotonic(), sys.getswitchinterval()
             sys.setswitchinterval(min(HURRY, self._switch_interval))
         try:
+            self._theirs = self._raw.in_transaction
             if self._held:
                 self._raw.execute(BEGIN)
                 found = self._look()
