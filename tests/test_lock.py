@@ -1,12 +1,11 @@
 """SQLite's write lock: taken fairly, on a connection that stays the user's own."""
 
-import itertools
 import sqlite3
 import sys
 import threading
 import time as real_time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from queue import SimpleQueue
 from random import random
@@ -186,10 +185,13 @@ def test_a_timeout_in_the_midst_of_a_publish_leaves_nothing_open(queue: Queue, a
         shooter.join()
 
 
-def test_a_timeout_at_any_call_of_a_publish_leaves_nothing_open(queue: Queue, alias: str) -> None:
-    """One in which it was raised a moment before the ROLLBACK would have been left without any."""
+@pytest.mark.parametrize("how", ["free", "locked"])
+def test_a_timeout_at_any_call_of_a_publish_leaves_nothing_behind(queue: Queue, alias: str, how: str) -> None:
+    """Neither a transaction, if it is raised a moment before the ROLLBACK, nor another busy timeout than the user's."""
     queue.publish("first")
     raw, left = connections[alias].connection, 0
+    with connections[alias].cursor() as cursor:
+        cursor.execute("PRAGMA busy_timeout = 2")
 
     def interrupt(frame: Any, event: str, argument: object) -> None:
         nonlocal left
@@ -198,18 +200,22 @@ def test_a_timeout_at_any_call_of_a_publish_leaves_nothing_open(queue: Queue, al
             sys.setprofile(None)
             raise TaskTimeout
 
-    for number in itertools.count(1):
-        left = number
-        sys.setprofile(interrupt)
-        try:
-            queue.publish("x")
-            break
-        except TaskTimeout:
+    struck = []
+    with locked(alias) if how == "locked" else nullcontext():
+        for number in range(1, 200):
+            left = number
+            sys.setprofile(interrupt)
+            try:
+                queue.publish("x")
+            except OperationalError:
+                assert how == "locked"
+            except TaskTimeout:
+                struck.append(number)
+            finally:
+                sys.setprofile(None)
             assert not raw.in_transaction
-        finally:
-            sys.setprofile(None)
-    assert number > 30
-    assert patience(alias) == 20_000
+            assert patience(alias) == 2
+    assert 30 < len(struck) < 199
 
 
 def test_nothing_is_executed_on_the_connection_of_another_thread(queue: Queue, alias: str) -> None:

@@ -1,6 +1,7 @@
 """The transaction of a task's own writes: it holds the write lock, so it begins fairly and ends in time."""
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from threading import RLock
@@ -12,7 +13,7 @@ from django.db.transaction import TransactionManagementError
 
 from ..exceptions import TaskTimeout
 from ..limits import timekeeper
-from .sqlite_lock import OwnPatience, insist
+from .sqlite_lock import insist
 
 LOOK = 10_000  # steps of SQLite's machine, less than a millisecond, between two looks at the time in a long statement
 
@@ -72,8 +73,8 @@ def effects(connection: BaseDatabaseWrapper, seconds: float) -> Iterator[None]:
             stack.enter_context(begin)
             yield
             return
-        with OwnPatience(connection.connection) as patience, immediate(connection):
-            insist(lambda: stack.enter_context(begin), patience.seconds)
+        with immediate(connection):
+            insist(connection.connection, lambda: stack.enter_context(begin), time.monotonic())
         deadline = Deadline(connection.connection)
         try:
             with (

@@ -38,42 +38,26 @@ def anyway() -> bool:
     return True
 
 
-class OwnPatience:
-    """SQLite's busy handler switched off for a block; ``seconds``: what it would have waited."""
+def insist(raw: sqlite3.Connection, step: Callable[[], object], began: float) -> None:
+    """Take a step (a BEGIN) again and again while the database is busy, with SQLite's busy handler switched off.
 
-    def __init__(self, raw: sqlite3.Connection) -> None:
-        self._raw = raw
-        self._milliseconds = 0
-
-    @property
-    def seconds(self) -> float:
-        return self._milliseconds / 1000
-
-    def __enter__(self) -> "OwnPatience":
-        self._milliseconds = self._raw.execute("PRAGMA busy_timeout").fetchone()[0]
-        try:
-            self._raw.execute("PRAGMA busy_timeout = 0")
-        except BaseException:  # TaskTimeout is raised in a thread wherever it is
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *ignored: object) -> None:
-        self._raw.execute(f"PRAGMA busy_timeout = {self._milliseconds}")
-
-
-def insist(step: Callable[[], object], patience: float) -> None:
-    """Take a step (a BEGIN) again and again for up to ``patience`` seconds while the database is busy."""
-    began = time.monotonic()
-    while True:
-        try:
-            step()
-            return
-        except (sqlite3.OperationalError, OperationalError) as error:
-            waited = time.monotonic() - began
-            if code_of(error) not in BUSY or waited >= patience:
-                raise
-            time.sleep(min(busy_pause(waited, random.random()), patience - waited))
+    ``began``: when it was first asked for (monotonic); since then the connection's busy timeout counts. All in one
+    frame: TaskTimeout, which is raised in a thread wherever it is, finds no call before the timeout is put back.
+    """
+    milliseconds = raw.execute("PRAGMA busy_timeout").fetchone()[0]
+    try:
+        raw.execute("PRAGMA busy_timeout = 0")
+        while True:
+            try:
+                step()
+                return
+            except (sqlite3.OperationalError, OperationalError) as error:
+                waited, patience = time.monotonic() - began, milliseconds / 1000
+                if code_of(error) not in BUSY or waited >= patience:
+                    raise
+                time.sleep(min(busy_pause(waited, random.random()), patience - waited))
+    finally:
+        raw.execute(f"PRAGMA busy_timeout = {milliseconds}")
 
 
 def begin(raw: sqlite3.Connection, look: Callable[[], Found]) -> Found:
@@ -96,8 +80,7 @@ def begin(raw: sqlite3.Connection, look: Callable[[], Found]) -> Found:
     except sqlite3.OperationalError as error:
         if code_of(error) not in BUSY:
             raise
-        with OwnPatience(raw) as patience:
-            insist(lambda: raw.execute(BEGIN), patience.seconds - (time.monotonic() - began))
+        insist(raw, lambda: raw.execute(BEGIN), began)
     return look()
 
 
