@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -42,18 +43,21 @@ class Storm:
     def _start(self, arguments: tuple[str, ...]) -> Running:
         return self._start_worker(*arguments, ready=False)
 
-    def blow(self, unfinished: int) -> None:
-        """Kill a random worker, or a child of one, if it is time; replace who has died.
+    def blow(self, unfinished: int, holders: Callable[[], set[int]]) -> None:
+        """Kill a random worker that holds jobs, or a child of one, if it is time; replace who has died.
 
-        Between two kills some jobs are finished: workers that start slowly must not all be killed before they work.
+        ``holders``: tells the pids of those that do; if there are none, any worker is killed. Between two kills some
+        jobs are finished: workers that start slowly must not all be killed before they work.
         """
         if time.monotonic() < self._kill_at or unfinished > self._unfinished - PROGRESS:
             return
         ready = [worker for worker in self.workers if READY.search(worker.log)]
         if not ready:
             return
+        busy = holders()
+        chosen = [worker for worker in ready if worker.pid in busy] or ready
         self.kill(
-            *self._random.choice([(worker, pid) for worker in ready for pid in (worker.pid, *children(worker.pid))])
+            *self._random.choice([(worker, pid) for worker in chosen for pid in (worker.pid, *children(worker.pid))])
         )
         for number, worker in enumerate(self.workers):
             if worker.ended():

@@ -20,7 +20,12 @@ PATIENCE = scaled(200, 3_600)  # a busy machine takes seconds to start a worker
 
 def work_off(storm: Storm, database: Database) -> None:
     """Have the storm blow until nothing is left to do."""
-    wait_until(lambda: not (left := database.unfinished()) or storm.blow(left), PATIENCE)
+
+    def holders() -> set[int]:
+        rows = database.rows("SELECT DISTINCT worker_id FROM vtqueue_job WHERE state = 'RUNNING'")
+        return {int(row["worker_id"].split(":")[1]) for row in rows}
+
+    wait_until(lambda: not (left := database.unfinished()) or storm.blow(left, holders), PATIENCE)
     storm.calm()
 
 
