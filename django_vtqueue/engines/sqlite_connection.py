@@ -167,9 +167,6 @@ class SQLiteConnection(Engine):
         """Execute one statement that writes, in the caller's transaction or in one of its own; see _run."""
         if connection.in_atomic_block or not connection.autocommit:
             return self._execute(connection, sql, values, _changed)
-        if self._file:
-            with self._transaction(connection, anyway):
-                return self._execute(connection, sql, values, _changed)
         return alone(connection, lambda: self._execute(connection, sql, values, _changed))
 
     def _rows(self, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:

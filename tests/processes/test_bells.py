@@ -4,10 +4,10 @@ import resource
 import signal
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -150,22 +150,24 @@ def test_who_cannot_ring_has_published(database: Database, monkeypatch: pytest.M
 
 
 def test_threads_share_a_way_to_the_bells(database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """However many of them are the first to ring."""
+    """However many of them are the first to ring, and find that there is none yet."""
+    looks: SimpleQueue[object] = SimpleQueue()
     made: list[bells.Ringer] = []
-    usual, together = bells.Ringer, threading.Barrier(5)
+    usual = bells.Ringer
 
-    def slow(alias: str, folder: Path) -> bells.Ringer:
-        time.sleep(0.1)  # the others come to it meanwhile
+    class Ringers(dict[tuple[str, str | None], bells.Ringer]):
+        def __contains__(self, key: object) -> bool:
+            looks.put(key)
+            return super().__contains__(key)
+
+    def new(alias: str, folder: Path) -> bells.Ringer:
+        wait_until(lambda: looks.qsize() == 6)  # all five have looked, and the one that makes it once more
         made.append(usual(alias, folder))
         return made[-1]
 
-    def work() -> None:
-        together.wait(PATIENCE)
-        ring(ALIAS, str(tmp_path))
-
-    monkeypatch.setattr(bells, "_ringers", {})
-    monkeypatch.setattr(bells, "Ringer", slow)
-    threads = [threading.Thread(target=work) for _ in range(5)]
+    monkeypatch.setattr(bells, "_ringers", Ringers())
+    monkeypatch.setattr(bells, "Ringer", new)
+    threads = [threading.Thread(target=ring, args=(ALIAS, str(tmp_path))) for _ in range(5)]
     for thread in threads:
         thread.start()
     for thread in threads:
