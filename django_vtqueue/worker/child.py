@@ -75,7 +75,7 @@ class Child:
             case "forget", [key]:
                 del self._unsettled[wire.key_of(key)]
             case "bury", [job, settlement]:
-                self.pool.announce_burial(wire.unpacked(wire.unpacked_job(job), settlement))
+                self.pool.announce_burial(wire.unpacked(wire.unpacked_job(job), *settlement))
             case "stop", [seconds]:
                 self.pool.stop(seconds)
                 self.outbox.close()

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -60,10 +59,15 @@ class Process:
             inherited = [descriptor] if bell is None else [descriptor, bell]
             self.process = subprocess.Popen(spawn.command(backend.alias, threads, descriptor), pass_fds=inherited)
         self.outbox = wire.Outbox(self.connection, lambda: 0.0, lambda: None)  # who listens notices that it is gone
-        self._recalled: deque[set[Key]] = deque()  # what it had each time that it was asked
+        self._recalled: set[Key] = set()  # what it had when it was asked, until it answers
         self._answers = True  # it has said how far its jobs are when it was asked last
         self._told_to_stop = False
         threading.Thread(target=self._listen, name=f"child {self.process.pid}", daemon=True).start()
+
+    @property
+    def capacity(self) -> int:
+        """How many jobs it can run; while it stands still (nothing comes back) those that it has, and no others."""
+        return len(self.jobs) if self._recalled and not self.ended else self.slots
 
     def run(self, jobs: Sequence[HeldJob]) -> None:
         """Have jobs run; if the child has just died, they are given back."""
@@ -79,8 +83,8 @@ class Process:
     def recall(self) -> None:
         """Ask for the jobs that no thread of the child has taken; they are given back when it answers."""
         with self._lock:
-            if any(not job.begun for job in list(self.jobs.values())):
-                self._recalled.append(set(self.jobs))
+            if not self._recalled and any(not job.begun for job in list(self.jobs.values())):
+                self._recalled = set(self.jobs)
                 self.outbox.say("recall")
 
     def contact(self, asked: Sequence[HeldJob]) -> None:
@@ -175,11 +179,12 @@ class Process:
     ) -> None:
         job = begun(self.jobs.pop(key), seconds)
         job.progress = wire.progress_of(progress)
-        self._finished(Outcome(job, wire.unpacked(job, settlement), None, None, seconds, stands))
+        self._finished(Outcome(job, wire.unpacked(job, *settlement), None, None, seconds, stands))
 
     def _take_back(self, keys: set[Key]) -> None:
         """Give back the jobs that were recalled; those that were not among them have begun."""
-        for key in self._recalled.popleft() & self.jobs.keys():
+        recalled, self._recalled = self._recalled, set()
+        for key in recalled & self.jobs.keys():
             if key in keys:
                 self._finished(given_back(self.jobs.pop(key)))
             else:

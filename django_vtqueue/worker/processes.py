@@ -20,10 +20,12 @@ from .plan import Plan
 from .pool import Pool
 from .process import Finished, Process
 from .report import Report
+from .stock import MANY
 
 logger = logging.getLogger("django_vtqueue")
 
 LAST_ANNOUNCEMENTS = 5.0  # seconds for the receivers of signals in a child that ends
+SOON = 0.01  # seconds of work that one child is given alone
 LIVED = 5.0  # seconds: a child that ends sooner has probably not been able to start
 
 
@@ -49,6 +51,7 @@ class Processes:
         self._burials: list[Settlement] = []  # to be told when there is a child again
         self._start_at = 0.0  # monotonic
         self._failures = 0
+        self._seconds = float("inf")  # that each of the last jobs took
         self._log: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
     @property
@@ -59,7 +62,7 @@ class Processes:
     @property
     def slots(self) -> int:
         """How many jobs the children that are ready can run."""
-        return sum(process.slots for process in self._children)
+        return sum(process.capacity for process in self._children)
 
     def start(self) -> None:
         """Start the children, and a thread that writes the log."""
@@ -95,10 +98,16 @@ class Processes:
             active += 1
 
     def run(self, jobs: Sequence[HeldJob]) -> None:
-        """Have jobs run, each by the child that has most room."""
+        """Have jobs run, each by the child that has most room; many brief ones by one child, as in Stock.
+
+        They are done before the next ones come, and more children would only keep the control loop from its core.
+        """
         if not self._children:
             for job in jobs:
                 self._finished(given_back(job))
+            return
+        if alone := self._enough_for(jobs):
+            alone.run(jobs)
             return
         room = {process: process.slots - len(process.jobs) for process in self._children}
         shares: dict[Process, list[HeldJob]] = {process: [] for process in self._children}
@@ -110,13 +119,19 @@ class Processes:
             if share:
                 process.run(share)
 
+    def _enough_for(self, jobs: Sequence[HeldJob]) -> Process | None:
+        """Return a child that has so many done in a moment, if most of them are ahead of the free slots; else None."""
+        if len(jobs) - self.slots < MANY or len(jobs) * self._seconds > SOON:
+            return None
+        return next((process for process in self._children if process.slots and len(process.jobs) < MANY), None)
+
     def memory(self) -> int:
         """Return the resident bytes of this process and its children; 0 where the system does not tell."""
         return resident("self") + sum(process.memory() for process in self._children)
 
     def waiting(self) -> int:
         """Return how many jobs wait for a free slot."""
-        return sum(max(len(process.jobs) - process.slots, 0) for process in self._children)
+        return sum(max(len(process.jobs) - process.capacity, 0) for process in self._children)
 
     def recall(self) -> list[HeldJob]:
         """Ask the children for the jobs that have not begun; they come back as outcomes."""
@@ -138,6 +153,8 @@ class Processes:
     def announce(self, outcomes: Sequence[Outcome]) -> None:
         """Have outcomes told that are stored: the log line here, the signal in the child that keeps the rest."""
         told: dict[Process, list[Key]] = {}
+        if outcomes:
+            self._seconds = sum(outcome.seconds for outcome in outcomes) / len(outcomes)
         for outcome in outcomes:
             teller = self._tellers.pop(outcome.job.key, None)
             if teller and not teller.ended:

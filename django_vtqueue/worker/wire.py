@@ -85,9 +85,10 @@ def receive(connection: Connection) -> list[Message]:
     return messages
 
 
-def packed_job(job: HeldJob) -> list[Any]:
+def packed_job(job: HeldJob) -> tuple[Any, ...]:
     """Return a job as JSON's own types."""
-    return list(_job(job))
+    values: tuple[Any, ...] = _job(job)
+    return values
 
 
 def unpacked_job(values: list[Any]) -> HeldJob:
@@ -95,15 +96,14 @@ def unpacked_job(values: list[Any]) -> HeldJob:
     return HeldJob(*values)
 
 
-def packed(settlement: Settlement) -> list[Any]:
+def packed(settlement: Settlement) -> tuple[Any, ...]:
     """Return a settlement as JSON's own types, but for its job."""
-    return [*_settlement(settlement), settlement.failure and _failure(settlement.failure)]
+    return settlement.failure and _failure(settlement.failure), *_settlement(settlement)
 
 
-def unpacked(job: HeldJob, values: list[Any]) -> Settlement:
+def unpacked(job: HeldJob, failure: list[Any] | None, *values: Any) -> Settlement:
     """Return the settlement of ``job`` that ``packed`` was given."""
-    *others, failure = values
-    settlement = Settlement(job, *others)
+    settlement = Settlement(job, *values)
     settlement.failure = Failure(*failure) if failure else None
     return settlement
 

@@ -1,0 +1,84 @@
+"""Which child of a worker is given which jobs."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+
+import pytest
+
+from django_vtqueue import clock
+from django_vtqueue.jobs import HeldJob, succeeded
+from django_vtqueue.outcomes import Outcome
+from django_vtqueue.worker.plan import Plan
+from django_vtqueue.worker.processes import Processes
+from django_vtqueue.worker.report import Silence
+from tests.project import tasks
+
+from ..waiting import wait_until
+from .conftest import Start, environment
+from .database import Database
+from .running import PATIENCE
+
+JOBS = 60  # more than enough to wait ahead of two slots
+
+
+def held(number: int) -> HeldJob:
+    """Return a claimed job that returns the pid of its process."""
+    now, path = clock.now(), tasks.where.module_path
+    call = json.dumps({"args": [], "kwargs": {}})
+    return HeldJob(f"{number:032x}", "default", path, 0, now, 1, 1, 10, "a:1:b", 60_000_000, now, now, call, "[]")
+
+
+@pytest.fixture
+def processes(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Processes, SimpleQueue[Outcome]]]:
+    """Return two children of one thread each, ready, and the queue of what they have finished."""
+    for name, value in environment(database).items():
+        monkeypatch.setenv(name, value)
+    outcomes: SimpleQueue[Outcome] = SimpleQueue()
+    children = Processes(Plan(processes=2, threads=1), database.backend, Silence(), None, outcomes.put, lambda: None)
+    children.start()
+    try:
+        wait_until(lambda: children.slots == 2, PATIENCE)
+        yield children, outcomes
+    finally:
+        children.stop(PATIENCE)
+
+
+@pytest.fixture
+def pids(processes: tuple[Processes, SimpleQueue[Outcome]]) -> Callable[[float], set[int]]:
+    """Return a function that runs many jobs after some which took so many seconds each, and tells who ran them."""
+    children, outcomes = processes
+
+    def pids(seconds: float) -> set[int]:
+        job = held(0)
+        children.announce([Outcome(job, succeeded(job, "null", clock.now(), None), None, None, seconds)])
+        children.run([held(number) for number in range(JOBS)])
+        ended = [outcomes.get(timeout=PATIENCE) for _ in range(JOBS)]
+        return {json.loads(outcome.settlement.result or "")[0] for outcome in ended}
+
+    return pids
+
+
+def test_brief_jobs_share_a_child(pids: Callable[[float], set[int]]) -> None:
+    """Many jobs are run by one child if the last ones were so brief that it has done them in a moment, else by all."""
+    assert len(pids(0.000_01)) == 1
+    assert len(pids(0.01)) == 2
+
+
+def test_a_child_that_stands_still_is_given_few(database: Database, start_worker: Start) -> None:
+    """Of many brief jobs only some wait for a child that was stopped; the other child goes on with the rest."""
+    first = database.enqueue_many(tasks.where, [()] * 2000)
+    start_worker("--processes", "2", "--threads", "2")
+    wait_until(lambda: database.succeeded(*first[-10:]) and not database.unfinished(), PATIENCE)
+    [busiest, *_] = database.rows(
+        "SELECT json_extract(result, '$[0]') FROM vtqueue_job GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"
+    )
+    os.kill(busiest[0], signal.SIGSTOP)
+    try:
+        database.enqueue_many(tasks.where, [()] * 4000)
+        wait_until(lambda: database.unfinished() < 1000, PATIENCE)
+    finally:
+        os.kill(busiest[0], signal.SIGCONT)
+    wait_until(lambda: not database.unfinished(), PATIENCE)
