@@ -60,14 +60,20 @@ class Process:
             self.process = subprocess.Popen(spawn.command(backend.alias, threads, descriptor), pass_fds=inherited)
         self.outbox = wire.Outbox(self.connection, lambda: 0.0, lambda: None)  # who listens notices that it is gone
         self._recalled: set[Key] = set()  # what it had when it was asked, until it answers
+        self.returned_at = float("-inf")  # monotonic: when it had to give back jobs that waited in vain
         self._answers = True  # it has said how far its jobs are when it was asked last
         self._told_to_stop = False
         threading.Thread(target=self._listen, name=f"child {self.process.pid}", daemon=True).start()
 
     @property
+    def still(self) -> bool:
+        """Whether it has not answered yet when its jobs were recalled: for a moment, or because it stands still."""
+        return bool(self._recalled) and not self.ended
+
+    @property
     def capacity(self) -> int:
-        """How many jobs it can run; while it stands still (nothing comes back) those that it has, and no others."""
-        return len(self.jobs) if self._recalled and not self.ended else self.slots
+        """How many jobs it can run; while it is still those that it has, and no others."""
+        return min(len(self.jobs), len(self._recalled)) if self.still else self.slots
 
     def run(self, jobs: Sequence[HeldJob]) -> None:
         """Have jobs run; if the child has just died, they are given back."""
@@ -83,8 +89,9 @@ class Process:
     def recall(self) -> None:
         """Ask for the jobs that no thread of the child has taken; they are given back when it answers."""
         with self._lock:
-            if not self._recalled and any(not job.begun for job in list(self.jobs.values())):
-                self._recalled = set(self.jobs)
+            had = list(self.jobs.values())  # some may finish meanwhile
+            if not self._recalled and any(not job.begun for job in had):
+                self._recalled = {job.key for job in had}
                 self.outbox.say("recall")
 
     def contact(self, asked: Sequence[HeldJob]) -> None:
@@ -183,12 +190,15 @@ class Process:
 
     def _take_back(self, keys: set[Key]) -> None:
         """Give back the jobs that were recalled; those that were not among them have begun."""
+        if keys:
+            self.returned_at = time.monotonic()
         recalled, self._recalled = self._recalled, set()
         for key in recalled & self.jobs.keys():
             if key in keys:
                 self._finished(given_back(self.jobs.pop(key)))
             else:
                 begun(self.jobs[key])
+        self._wake()
 
 
 def begun(job: HeldJob, ago: float = 0.0) -> HeldJob:

@@ -20,7 +20,7 @@ from .plan import Plan
 from .pool import Pool
 from .process import Finished, Process
 from .report import Report
-from .stock import MANY
+from .stock import AGAIN, MANY
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -57,7 +57,7 @@ class Processes:
     @property
     def may_wait(self) -> bool:
         """Whether jobs may be given to it ahead of a free slot; not if their number in a process is limited."""
-        return not self.plan.max_jobs_per_process
+        return not self.plan.max_jobs_per_process and not all(process.still for process in self._children)
 
     @property
     def slots(self) -> int:
@@ -106,11 +106,12 @@ class Processes:
             for job in jobs:
                 self._finished(given_back(job))
             return
-        if alone := self._enough_for(jobs):
+        able = [process for process in self._children if process.slots and not process.still] or self._children
+        if alone := self._enough_for(jobs, able):
             alone.run(jobs)
             return
-        room = {process: process.slots - len(process.jobs) for process in self._children}
-        shares: dict[Process, list[HeldJob]] = {process: [] for process in self._children}
+        room = {process: process.slots - len(process.jobs) for process in able}
+        shares: dict[Process, list[HeldJob]] = {process: [] for process in able}
         for job in jobs:
             process = max(room, key=room.__getitem__)
             room[process] -= 1
@@ -119,11 +120,12 @@ class Processes:
             if share:
                 process.run(share)
 
-    def _enough_for(self, jobs: Sequence[HeldJob]) -> Process | None:
+    def _enough_for(self, jobs: Sequence[HeldJob], able: Sequence[Process]) -> Process | None:
         """Return a child that has so many done in a moment, if most of them are ahead of the free slots; else None."""
         if len(jobs) - self.slots < MANY or len(jobs) * self._seconds > SOON:
             return None
-        return next((process for process in self._children if process.slots and len(process.jobs) < MANY), None)
+        before = time.monotonic() - AGAIN
+        return next((process for process in able if len(process.jobs) < MANY and process.returned_at < before), None)
 
     def memory(self) -> int:
         """Return the resident bytes of this process and its children; 0 where the system does not tell."""

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 
@@ -67,18 +68,37 @@ def test_brief_jobs_share_a_child(pids: Callable[[float], set[int]]) -> None:
     assert len(pids(0.01)) == 2
 
 
-def test_a_child_that_stands_still_is_given_few(database: Database, start_worker: Start) -> None:
-    """Of many brief jobs only some wait for a child that was stopped; the other child goes on with the rest."""
+@pytest.fixture
+def children(database: Database, start_worker: Start) -> Iterator[list[int]]:
+    """Return the pids of a worker's two children, the busier one first, which have done many brief jobs."""
     first = database.enqueue_many(tasks.where, [()] * 2000)
     start_worker("--processes", "2", "--threads", "2")
     wait_until(lambda: database.succeeded(*first[-10:]) and not database.unfinished(), PATIENCE)
-    [busiest, *_] = database.rows(
-        "SELECT json_extract(result, '$[0]') FROM vtqueue_job GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"
-    )
-    os.kill(busiest[0], signal.SIGSTOP)
-    try:
-        database.enqueue_many(tasks.where, [()] * 4000)
-        wait_until(lambda: database.unfinished() < 1000, PATIENCE)
-    finally:
-        os.kill(busiest[0], signal.SIGCONT)
+    pids = [
+        pid
+        for (pid,) in database.rows(
+            "SELECT json_extract(result, '$[0]') FROM vtqueue_job GROUP BY 1 ORDER BY count(*) DESC"
+        )
+    ]
+    yield pids
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_child_that_stands_still_is_given_few(database: Database, children: list[int]) -> None:
+    """Of many brief jobs only some wait for a child that was stopped; the other child goes on with the rest."""
+    os.kill(children[0], signal.SIGSTOP)
+    database.enqueue_many(tasks.where, [()] * 4000)
+    wait_until(lambda: database.unfinished() < 1000, PATIENCE)
+    os.kill(children[0], signal.SIGCONT)
     wait_until(lambda: not database.unfinished(), PATIENCE)
+
+
+def test_where_all_stand_still_no_more_is_claimed(database: Database, start_worker: Start, children: list[int]) -> None:
+    """While all children of a worker are stopped it claims no more than a moment's work; others do the rest."""
+    for pid in children:
+        os.kill(pid, signal.SIGSTOP)
+    database.enqueue_many(tasks.where, [()] * 8000)
+    time.sleep(1)  # the time in which it could go on claiming
+    start_worker()
+    wait_until(lambda: database.unfinished() < 2000, PATIENCE)
