@@ -4,7 +4,10 @@ import json
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
@@ -72,14 +75,11 @@ def test_brief_jobs_share_a_child(pids: Callable[[float], set[int]]) -> None:
 def children(database: Database, start_worker: Start) -> Iterator[list[int]]:
     """Return the pids of a worker's two children, the busier one first, which have done many brief jobs."""
     first = database.enqueue_many(tasks.where, [()] * 2000)
-    start_worker("--processes", "2", "--threads", "2")
+    worker = start_worker("--processes", "2", "--threads", "2")
     wait_until(lambda: database.succeeded(*first[-10:]) and not database.unfinished(), PATIENCE)
-    pids = [
-        pid
-        for (pid,) in database.rows(
-            "SELECT json_extract(result, '$[0]') FROM vtqueue_job GROUP BY 1 ORDER BY count(*) DESC"
-        )
-    ]
+    done = Counter(pid for (pid,) in database.rows("SELECT json_extract(result, '$[0]') FROM vtqueue_job"))
+    started = [path.read_text().split() for path in Path(f"/proc/{worker.pid}/task").glob("*/children")]
+    pids = sorted(map(int, chain(*started)), key=done.__getitem__, reverse=True)
     yield pids
     for pid in pids:
         os.kill(pid, signal.SIGCONT)
@@ -96,6 +96,7 @@ def test_a_child_that_stands_still_is_given_few(database: Database, children: li
 
 def test_where_all_stand_still_no_more_is_claimed(database: Database, start_worker: Start, children: list[int]) -> None:
     """While all children of a worker are stopped it claims no more than a moment's work; others do the rest."""
+    assert len(children) == 2
     for pid in children:
         os.kill(pid, signal.SIGSTOP)
     database.enqueue_many(tasks.where, [()] * 8000)
