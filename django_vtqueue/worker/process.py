@@ -66,14 +66,14 @@ class Process:
         threading.Thread(target=self._listen, name=f"child {self.process.pid}", daemon=True).start()
 
     @property
-    def still(self) -> bool:
+    def silent(self) -> bool:
         """Whether it has not answered yet when its jobs were recalled: for a moment, or because it stands still."""
         return bool(self._recalled) and not self.ended
 
     @property
     def capacity(self) -> int:
-        """How many jobs it can run; while it is still those that it has, and no others."""
-        return min(len(self.jobs), len(self._recalled)) if self.still else self.slots
+        """How many jobs it can run; while it is silent those that it has, and no others."""
+        return min(len(self.jobs), len(self._recalled)) if self.silent else self.slots
 
     def run(self, jobs: Sequence[HeldJob]) -> None:
         """Have jobs run; if the child has just died, they are given back."""

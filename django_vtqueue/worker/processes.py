@@ -57,7 +57,7 @@ class Processes:
     @property
     def may_wait(self) -> bool:
         """Whether jobs may be given to it ahead of a free slot; not if their number in a process is limited."""
-        return not self.plan.max_jobs_per_process and not all(process.still for process in self._children)
+        return not self.plan.max_jobs_per_process and not all(process.silent for process in self._children)
 
     @property
     def slots(self) -> int:
@@ -106,7 +106,7 @@ class Processes:
             for job in jobs:
                 self._finished(given_back(job))
             return
-        able = [process for process in self._children if process.slots and not process.still] or self._children
+        able = [process for process in self._children if process.slots and not process.silent] or self._children
         if alone := self._enough_for(jobs, able):
             alone.run(jobs)
             return

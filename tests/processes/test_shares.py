@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -101,6 +100,5 @@ def test_where_all_stand_still_no_more_is_claimed(database: Database, start_work
     for pid in children:
         os.kill(pid, signal.SIGSTOP)
     database.enqueue_many(tasks.where, [()] * 8000)
-    time.sleep(1)  # the time in which it could go on claiming
-    start_worker()
+    start_worker()  # while it starts, the other one could go on claiming
     wait_until(lambda: database.unfinished() < 3 * MOST, PATIENCE)  # for each child that stands still: MOST
