@@ -8,24 +8,26 @@ from .tools import raw_connection
 DAY = 86_400_000_000  # microseconds
 QUEUES = 1000
 
-# State, worker, claims, priority, queue, visible_at, finished_at and expires_at, for row number n at the moment :now.
+# State, worker, claims, priority, queue, due_at, lease_until, finished_at and expires_at, for row number n at :now.
 KINDS = {
-    "finished": "'SUCCESSFUL', 'other', 1, 0, 'default', :now - :day, :now - n, :now + :day - n",
-    "scheduled, higher priority": "'READY', '', 0, 50, 'default', :now + :day + n, NULL, NULL",
-    "leased, higher priority": "'RUNNING', 'other', 1, 50, 'default', :now + :day, NULL, NULL",
-    "scheduled, 201 priorities": "'READY', '', 0, n % 201 - 100, 'default', :now + :day + n, NULL, NULL",
-    "scheduled, 1,000 queues": "'READY', '', 0, 0, 'q' || (n % 1000), :now + :day + n, NULL, NULL",
-    "due, 1,000 queues": "'READY', '', 0, 0, 'q' || (n % 1000), :now - n, NULL, NULL",
-    "due at one moment": "'READY', '', 0, 0, 'default', :now, NULL, NULL",
+    "finished": "'SUCCESSFUL', 'other', 1, 0, 'default', :now - :day, NULL, :now - n, :now + :day - n",
+    "scheduled, higher priority": "'READY', '', 0, 50, 'default', :now + :day + n, NULL, NULL, NULL",
+    "leased, higher priority": "'RUNNING', 'other', 1, 50, 'default', :now, :now + :day, NULL, NULL",
+    "scheduled, 201 priorities": "'READY', '', 0, n % 201 - 100, 'default', :now + :day + n, NULL, NULL, NULL",
+    "scheduled, 1,000 queues": "'READY', '', 0, 0, 'q' || (n % 1000), :now + :day + n, NULL, NULL, NULL",
+    "due, 1,000 queues": "'READY', '', 0, 0, 'q' || (n % 1000), :now - n, NULL, NULL, NULL",
+    "due at one moment": "'READY', '', 0, 0, 'default', :now, NULL, NULL, NULL",
 }
 
 FILL = """
 WITH RECURSIVE number(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM number WHERE n + 1 < :count)
 INSERT INTO vtqueue_job (
     id, task_path, attempts, max_attempts, lease_us, enqueued_at, payload, history,
-    state, worker_id, claims, priority, queue_name, visible_at, finished_at, expires_at
+    state, worker_id, claims, priority, queue_name, due_at, lease_until, finished_at, expires_at
 )
-SELECT lower(hex(randomblob(16))), :task_path, 0, 10, :day, :now - :day, '{"args": [], "kwargs": {}}', '[]', %s
+SELECT
+    printf('%%012x', (:now - :day) / 1000) || lower(hex(randomblob(10))), :task_path, 0, 10, :day, :now - :day,
+    '{"args": [], "kwargs": {}}', '[]', %s
 FROM number"""
 
 

@@ -16,17 +16,18 @@ SLICE = 10_000
 INSERT = """
 INSERT INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, enqueued_at, state,
-    visible_at, payload, history
+    due_at, payload, history
 ) VALUES (?, 'default', 'benchmarks.app.tasks.noop', 0, 0, 0, 10, '', 60000000, ?, 'READY', ?, ?, '[]')"""
 CLAIM = """
 UPDATE vtqueue_job SET state = 'RUNNING', claims = claims + 1, attempts = attempts + 1, worker_id = 'raw',
-    started_at = ?1, visible_at = ?1 + lease_us
+    started_at = ?1, lease_until = ?1 + lease_us
 WHERE rowid IN (
     SELECT rowid FROM vtqueue_job INDEXED BY vtqueue_job_due
-    WHERE finished_at IS NULL AND (task_path = '') = 0 AND priority = 0 AND visible_at <= ?1 LIMIT ?2
+    WHERE finished_at IS NULL AND lease_until IS NULL AND (task_path = '') = 0 AND priority = 0 AND due_at <= ?1
+    LIMIT ?2
 ) RETURNING id, claims, payload"""
 ACK = """
-UPDATE vtqueue_job SET state = 'SUCCESSFUL', finished_at = ?, expires_at = ?, result = 'null'
+UPDATE vtqueue_job SET state = 'SUCCESSFUL', lease_until = NULL, finished_at = ?, expires_at = ?, result = 'null'
 WHERE id = ? AND claims = ? AND worker_id = 'raw' AND state = 'RUNNING'"""
 PAYLOAD = json.dumps({"args": [], "kwargs": {}})
 

@@ -104,7 +104,7 @@ class VTQueueBackend(BaseTaskBackend):
             max_attempts=options.get("max_attempts", policy.max_attempts),
             lease_us=setting_in_microseconds(options.get("visibility_timeout", policy.visibility_timeout)),
             enqueued_at=now,
-            visible_at=visible_from(now, task.run_after),
+            due_at=visible_from(now, task.run_after),
             jobs=jobs,
         )
         if jobs:
@@ -114,8 +114,8 @@ class VTQueueBackend(BaseTaskBackend):
         return self._announce(new, task, given)
 
     def _announce(self, new: NewJobs, task: Task, given: list[tuple[list[Any], dict[str, Any]]]) -> list[TaskResult]:
-        if new.visible_at > new.enqueued_at:
-            task = with_changes(task, run_after=clock.from_instant(new.visible_at))
+        if new.due_at > new.enqueued_at:
+            task = with_changes(task, run_after=clock.from_instant(new.due_at))
         enqueued_at = clock.from_instant(new.enqueued_at)
         listened, results = received(task_enqueued), []
         for (job_id, _), (args, kwargs) in zip(new.jobs, given, strict=True):

@@ -1,4 +1,4 @@
-"""The claim: take what is due, after writing down what became of the holders before.
+"""The claim: take what is due, after ending the leases that have expired.
 
 Two steps, so that the write lock is held for as short as possible: ``take`` inside a transaction, ``collect`` after its
 commit (nobody else may change a row that is leased to us).
@@ -12,13 +12,17 @@ from . import history, states
 from .engines.base import Engine
 from .exceptions import DamagedJob, LeaseExpired
 from .failures import recorded
-from .jobs import Due, HeldJob, Scope, Settlement, exhausted, failed, released
+from .jobs import Due, Expired, HeldJob, Scope, Settlement, failed, interrupted, released
 from .settlements import LetterTTL, settle
+from .takeover import Patience
+
+NONE = Patience()  # for a test, or where no holder can be alive
+EXPIRED_AT_ONCE = 100  # leases that one claim ends, whatever it takes itself: for as long others may have to wait
 
 
 @dataclass(slots=True)
 class Taken:
-    """What a claim took; ``endings``: what became of the attempts of former holders. ``all``: there was no more."""
+    """What a claim took. ``endings``: what became of expired leases and damaged rows; ``all``: there was no more."""
 
     worker_id: str
     rows: list[Due] = field(default_factory=list)
@@ -40,17 +44,23 @@ def take(
     letter_ttl: LetterTTL,
     *,
     lease_us: int | None = None,
-    resumed_at: int = 0,
+    patience: Patience = NONE,
     ahead: int = 0,
 ) -> Taken:
     """Lease up to ``limit`` due rows to ``worker_id``; to be called inside ``engine.transaction()``.
 
-    ``ahead``: how many fresh ones directly behind them are leased too, without an attempt yet.
+    What has expired becomes due before, at its own place in the line; ``patience``: see takeover.py. ``ahead``: how
+    many fresh ones directly behind them are leased too, without an attempt yet.
     """
-    due = [row for scope in scopes for row in engine.due(scope, limit + ahead, now, resumed_at)]
+    expired = [row for scope in scopes for row in engine.expired(scope, EXPIRED_AT_ONCE, now, patience)]
+    endings = end_leases(engine, expired, worker_id, now, letter_ttl)
+    due = [row for scope in scopes for row in engine.due(scope, limit + ahead, now)]
     if len(scopes) > 1:
-        due = sorted(due, key=lambda row: (-row.priority, row.visible_at, row.rowid))[: limit + ahead]
-    return take_rows(engine, due, limit, worker_id, now, letter_ttl, lease_us=lease_us, ahead=ahead)
+        due = sorted(due, key=lambda row: (-row.priority, row.due_at, row.rowid))[: limit + ahead]
+    taken = take_rows(engine, due, limit, worker_id, now, letter_ttl, lease_us=lease_us, ahead=ahead)
+    taken.endings += endings
+    taken.all = taken.all and len(expired) < EXPIRED_AT_ONCE
+    return taken
 
 
 def take_rows(
@@ -67,10 +77,8 @@ def take_rows(
     """Lease due rows that were found in this transaction; see take."""
     rows, further = due[:limit], list(takewhile(lambda row: row.fresh and row.sound, due[limit:]))
     taken = Taken(worker_id, all=len(rows) + len(further) == len(due) < limit + ahead)
-    endings = end_former(engine, rows, worker_id, now, letter_ttl)
-    dead = {rowid for rowid, ending in endings.items() if ending.state == states.FAILED}
-    taken.endings = list(endings.values())
-    taken.rows = [row for row in rows if row.rowid not in dead]
+    taken.rows = [row for row in rows if row.sound]
+    taken.endings = bury_damaged(engine, [row.rowid for row in rows if not row.sound], worker_id, now, letter_ttl)
     if taken.rows:
         engine.lease([row.rowid for row in taken.rows], worker_id, now, lease_us)
     if further:
@@ -79,33 +87,44 @@ def take_rows(
     return taken
 
 
-def end_former(
-    engine: Engine, rows: Sequence[Due], worker_id: str, now: int, letter_ttl: LetterTTL
-) -> dict[int, Settlement]:
-    """Settle the expired ones of due rows for their former holders, and the damaged ones; return what became of them.
+def end_leases(
+    engine: Engine, expired: Sequence[Expired], worker_id: str, now: int, letter_ttl: LetterTTL
+) -> list[Settlement]:
+    """Settle expired rows for their holders, and return what became of them: due again, or dead letters.
 
-    An expired row that is not as it was read, inside one transaction, has a value that no comparison finds.
+    One that is not as it was read, inside one transaction, has a value that no comparison finds.
     """
-    endings = {}
-    if expired := [row.rowid for row in rows if row.expired and row.sound]:
-        endings = {rowid: end_lease(job, now, letter_ttl) for rowid, job in engine.read(expired).items()}
-        lost = settle(engine, list(endings.values()), letter_ttl)
-        endings = {rowid: ending for rowid, ending in endings.items() if ending.job.key not in lost}
-    if damaged := [row.rowid for row in rows if not row.sound or (row.expired and row.rowid not in endings)]:
-        engine.mend(damaged, worker_id)
-        ended = {rowid: end_damaged(job, now, letter_ttl) for rowid, job in engine.read(damaged).items()}
-        engine.settle(list(ended.values()))
-        endings |= ended
-    return endings
+    if not expired:
+        return []
+    damaged = [row.rowid for row in expired if not row.sound]
+    endings = {
+        rowid: end_lease(job, now, letter_ttl)
+        for rowid, job in engine.read([row.rowid for row in expired if row.sound]).items()
+    }
+    lost = settle(engine, list(endings.values()), letter_ttl) if endings else set()
+    damaged += [rowid for rowid, ending in endings.items() if ending.job.key in lost]
+    ended = [ending for ending in endings.values() if ending.job.key not in lost]
+    return ended + bury_damaged(engine, damaged, worker_id, now, letter_ttl)
 
 
 def end_lease(job: HeldJob, now: int, letter_ttl: LetterTTL) -> Settlement:
-    """Return how an expired job goes on: due at once, or a dead letter when that was its last attempt."""
+    """Return how an expired job goes on: at its place in the line, or a dead letter when that was its last attempt."""
     if not job.begun:
-        return released(job, now)
+        return released(job)
     failure = recorded(LeaseExpired, f"The lease expired, held by {job.worker_id}.")
-    delay = None if exhausted(job) else 0
-    return failed(job, history.LEASE_EXPIRED, failure, now, delay, letter_ttl(job.queue_name))
+    return interrupted(job, history.LEASE_EXPIRED, failure, now, letter_ttl(job.queue_name))
+
+
+def bury_damaged(
+    engine: Engine, rowids: Sequence[int], worker_id: str, now: int, letter_ttl: LetterTTL
+) -> list[Settlement]:
+    """Make damaged rows dead letters, and return what became of them."""
+    if not rowids:
+        return []
+    engine.mend(rowids, worker_id)
+    endings = [end_damaged(job, now, letter_ttl) for job in engine.read(rowids).values()]
+    engine.settle(endings)
+    return endings
 
 
 def end_damaged(job: HeldJob, now: int, letter_ttl: LetterTTL) -> Settlement:
@@ -126,7 +145,6 @@ def collect(engine: Engine, taken: Taken) -> list[HeldJob]:
     for row in taken.rows:
         job = jobs.get(row.rowid)
         if job and job.claims == row.claims + 1 and job.worker_id == taken.worker_id:
-            job.due_at = row.visible_at
             collected.append(job)
     now = engine.now()
     if ended := [job for job in collected if job.visible_at <= now]:

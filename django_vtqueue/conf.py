@@ -72,10 +72,6 @@ class Options(Policy):
         """Return the microseconds for which a queue's dead letters are kept; None for ever."""
         return microseconds_or_none(self.policy(queue_name).dead_letter_ttl)
 
-    def shortest_lease(self) -> float:
-        """Return the shortest visibility timeout of any queue, in seconds."""
-        return min(self.policy(name).visibility_timeout for name in ["", *self.queue_options])
-
     def serves(self, queue_name: str) -> bool:
         """Return whether jobs of a queue are this backend's."""
         return not self.queues or queue_name in self.queues or queue_name in self.queue_options

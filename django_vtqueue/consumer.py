@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import DatabaseError, close_old_connections, connections
 
+from . import clock
 from .bells import UNPROVEN, Doorbell, folder_of
-from .clock import SECOND, from_instant
+from .clock import SECOND
 from .conf import DEFAULT_BACKOFF, Policy
-from .engines import Trouble, engine_for
+from .engines import Trouble, engine_for, new_engine
 from .exceptions import LeaseLost
-from .ids import new_id
+from .ids import new_id, new_worker_id
 from .jobs import Scope
 from .repair import Repair
-from .retry import backoff_delay, trouble_pause
-from .standstills import Standstills
+from .retry import backoff_delay, busy_pause, trouble_pause
+from .takeover import Takeover
 
 if TYPE_CHECKING:
     from .queue import ClaimedJob, Queue
@@ -35,34 +36,35 @@ LOOK_AT_CLOCKS = 1.0  # seconds after which a standstill or a step is noticed wh
 def consume(queue: "Queue", handler: Callable[["ClaimedJob"], Any], stop: threading.Event) -> None:
     """See Queue.run."""
     bell = Doorbell(queue.database, folder_of(queue.options.doorbells), f"{UNPROVEN}{new_id()[-8:]}")
-    engine, lease = engine_for(queue.database), queue._lease / SECOND
-    standstills, repair = Standstills(), Repair(engine, lease)
-
-    def resumed_at(now: int) -> int:
-        standstills.look(now, lease / 2)
-        return standstills.resumed_at
-
+    engine, takeover = engine_for(queue.database), Takeover()
+    repair, holder = Repair(engine), new_worker_id()  # one of its own: what it holds is kept up
     try:
         while not stop.is_set():
-            insist(queue, lambda: resumed_at(engine.now()))
+            insist(queue, lambda: takeover.look(engine.now()))
             insist(queue, repair.go_on)
-            jobs = insist(queue, partial(queue._claim, 1, resumed_at))
+            jobs = insist(queue, partial(queue._claim, 1, takeover, holder))
             if not jobs:
-                insist(queue, partial(wait_for_work, queue, bell))
+                takeover.worked(insist(queue, partial(wait_for_work, queue, bell)))
             for job in jobs:
                 began = time.monotonic()
                 handle(queue, job, handler)
-                standstills.worked(time.monotonic() - began)
+                takeover.worked(time.monotonic() - began)
     finally:
         bell.close()
 
 
-def wait_for_work(queue: "Queue", bell: Doorbell) -> None:
-    """Block until a bell rings, the next scheduled job is due, or it is time to look again."""
+def wait_for_work(queue: "Queue", bell: Doorbell) -> float:
+    """Block until a bell rings, the next scheduled job is due, or it is time to look again; return the seconds of that.
+
+    What was longer than meant is not among them.
+    """
     engine = engine_for(queue.database)
     earliest = engine.earliest([Scope((queue.name,), raw=True)])
     due_in = LOOK if earliest is None else (earliest - engine.now()) / SECOND
-    bell.wait_for(min(due_in, LOOK) if due_in > 0 else LOOK)  # else: an expired job that may not be taken yet
+    seconds = min(due_in, LOOK) if due_in > 0 else LOOK  # else: an expired job that may not be taken yet
+    began = time.monotonic()
+    bell.wait_for(seconds)
+    return min(time.monotonic() - began, seconds)
 
 
 def handle(queue: "Queue", job: "ClaimedJob", handler: Callable[["ClaimedJob"], Any]) -> None:
@@ -109,53 +111,18 @@ def insist(queue: "Queue", verb: Callable[[], T]) -> T:
             time.sleep(trouble_pause(tries))
 
 
-def renew(job: "ClaimedJob") -> None:
-    """Hide a job for one lease more, from now; raise LeaseLost if it is not held any more.
-
-    Unlike ``extend`` also after its lease has ended, as long as nobody else has taken it: the handler goes on anyway.
-    """
-    engine = engine_for(job._queue.database)
-    with engine.transaction():
-        now = engine.now()
-        lost = engine.renew([job._held], now)
-    if lost:
-        raise LeaseLost(f"Job {job.id} is not held under claim {job.claim_number} any more.")
-    job.visible_at = from_instant(now + job._held.lease_us)
-
-
 @contextmanager
 def kept_up(job: "ClaimedJob") -> Iterator[None]:
-    """Renew a job's lease every third of its time, from a thread and a connection of its own, while the block runs.
-
-    After a standstill of the machine or a step of the clock it is renewed at once: others wait for that.
-    """
+    """Renew a job's lease every third of its time, from a thread and a connection of its own, while the block runs."""
     done = threading.Event()
-
-    def keep_up() -> None:
-        engine, held = engine_for(job._queue.database), job._held
-        third = held.lease_us / 3 / SECOND
-        standstills = Standstills()
-        standstills.look(engine.now(), 0)
-        left = (held.visible_at - engine.now()) / SECOND
-        renew_at = time.monotonic() + min(left - 2 * third, third)
-        while not done.wait(min(max(renew_at - time.monotonic(), 0), LOOK_AT_CLOCKS)):
-            stood_still = standstills.look(engine.now(), 0) > 1.5 * third
-            if time.monotonic() < renew_at and not stood_still:
-                continue
-            renew_at = time.monotonic() + third
-            try:
-                renew(job)
-            except LeaseLost:
-                return
-            except Exception as error:  # a locked database passes: the next third may find it open
-                logger.warning("the lease of %s could not be renewed: %s", job.id, error)
 
     def run() -> None:
         try:
-            keep_up()
+            keep_up(job, done)
         finally:
             connections.close_all()
 
+    job._kept_up = True
     thread = threading.Thread(target=run, name=f"lease of {job.id}", daemon=True)
     thread.start()
     try:
@@ -163,3 +130,47 @@ def kept_up(job: "ClaimedJob") -> Iterator[None]:
     finally:
         done.set()
         thread.join()
+
+
+def keep_up(job: "ClaimedJob", done: threading.Event) -> None:
+    """Renew a job's lease until it is done, or lost.
+
+    Also after it has ended, as long as no other holder has the job: the handler goes on anyway. After a standstill of
+    the machine or a step of the clock it is renewed at once, and in danger it is tried again about every millisecond.
+    """
+    held, engine, takeover = job._held, new_engine(job._queue.database, traced=False), Takeover()
+    lease = held.lease_us / SECOND
+    takeover.look(engine.now())
+    ends_at = time.monotonic() + (held.visible_at - engine.now()) / SECOND
+    renew_at, failing_since = ends_at - 2 * lease / 3, 0.0
+    if done_before(renew_at, done, takeover, lease / 2):
+        return  # as most are, without another connection
+    with engine.impatient():
+        while not done_before(renew_at, done, takeover, lease / 2):
+            began = time.monotonic()
+            try:
+                with engine.transaction():
+                    now = engine.now()
+                    lost = engine.renew([held], now, afresh=takeover.stepped_back)
+            except Exception as error:
+                if not failing_since:
+                    failing_since = began
+                    logger.warning("the lease of %s could not be renewed: %s; trying again", job.id, error)
+                renew_at = began + busy_pause(began - failing_since, random.random(), ends_at - began)
+                continue
+            if lost:
+                return
+            takeover.stepped_back, failing_since = False, 0.0
+            renew_at, ends_at = began + lease / 3, began + lease
+            job._hidden_until(now + held.lease_us)
+
+
+def done_before(moment: float, done: threading.Event, takeover: Takeover, bearable: float) -> bool:
+    """Wait until a moment (monotonic), or a gap of more than ``bearable`` seconds; return whether it is done."""
+    while not done.is_set() and (left := moment - time.monotonic()) > 0:
+        planned = min(left, LOOK_AT_CLOCKS)
+        done.wait(planned)
+        takeover.worked(planned)
+        if takeover.look(clock.now()) > bearable:
+            break
+    return done.is_set()

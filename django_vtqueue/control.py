@@ -33,8 +33,8 @@ def run_now(job_ids: Iterable[UUID | str], using: str | None = None) -> list[UUI
     jobs = Job.objects.using(database).filter(pk__in=[job_id for given in job_ids if (job_id := parse_id(given))])
     with transaction.atomic(using=database):
         # The write comes first: on SQLite a transaction that has read is refused the lock instead of waiting for it.
-        jobs.filter(state=states.READY, visible_at__gt=now).update(visible_at=now)
-        changed = list(jobs.filter(state=states.READY, visible_at=now).values_list("pk", flat=True))
+        jobs.filter(state=states.READY, due_at__gt=now).update(due_at=now)
+        changed = list(jobs.filter(state=states.READY, due_at=now).values_list("pk", flat=True))
         ring_after_commit(database, options.doorbells)
     return changed
 
@@ -79,7 +79,7 @@ def move(job_ids: Iterable[UUID | str], queue_name: str, using: str | None = Non
 def unheld(job_ids: Iterable[UUID | str], database: str) -> QuerySet[Job]:
     """Return those of these jobs that are unfinished and that nobody holds at this moment."""
     ids = [job_id for given in job_ids if (job_id := parse_id(given))]
-    free = Q(state=states.READY) | Q(visible_at__lte=engine_for(database).now())
+    free = Q(state=states.READY) | Q(lease_until__lte=engine_for(database).now())
     return Job.objects.using(database).filter(UNFINISHED, free, pk__in=ids)
 
 
@@ -87,7 +87,7 @@ def delete(job_ids: Iterable[UUID | str], using: str | None = None) -> list[UUID
     """Delete jobs, waiting or done, unless a worker holds them; see run_now. Returns the ids of those that are gone."""
     database = using or database_of(backend_options())
     ids = [job_id for given in job_ids if (job_id := parse_id(given))]
-    held = Q(state=states.RUNNING, visible_at__gt=engine_for(database).now())
+    held = Q(lease_until__gt=engine_for(database).now())
     jobs = Job.objects.using(database).filter(pk__in=ids)
     with transaction.atomic(using=database):
         jobs.exclude(held)._raw_delete(database)  # not delete(): where a project listens to that, it reads first

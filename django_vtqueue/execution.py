@@ -111,7 +111,8 @@ class Execution:
         job, backend = self.job, self.backend
         if not job.task_path:
             handler = handler_of(job, self.policy)
-            return lambda: handler(ClaimedJob(Queue(job.queue_name, using=backend.database), job))
+            claimed = ClaimedJob(Queue(job.queue_name, using=backend.database), job, kept_up=self.policy.heartbeat)
+            return lambda: handler(claimed)
         task = find_task(job.task_path, tuple(backend.settings.task_modules))
         self.options = options_of(task.func)
         args, kwargs = call_of(job)
@@ -134,11 +135,11 @@ class Execution:
         try:
             settlement = settle_with(engine, self.job, seconds, lambda: self.succeeded(call()))
         except Lost:
-            return Outcome(self.job, released(self.job, clock.now()), None, None, 0.0, stands=False)
+            return Outcome(self.job, released(self.job), None, None, 0.0, stands=False)
         except NotBegun as error:
             back = given_back(self.job)
             if engine.trouble(error.__cause__ or error) is not Trouble.BUSY:  # that was waited for
-                back.settlement.shift(clock.SECOND)
+                back.settlement.visible_at = clock.now() + clock.SECOND
             return back
         outcome = self._outcome(settlement, None)
         outcome.stands = True

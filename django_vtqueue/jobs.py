@@ -10,7 +10,6 @@ from .failures import MAX_MESSAGE, Failure, recorded, shorten
 Key = tuple[str, int]  # id and claim number: the same job may be lost and claimed again by the same worker
 Progress = tuple[float, str]  # 0 to 1, and a text
 SHORT = 255  # characters of an indexed text column
-ABOVE_ALL = 101  # a priority that no job has
 
 
 @dataclass(slots=True)
@@ -23,7 +22,7 @@ class NewJobs:
     max_attempts: int
     lease_us: int
     enqueued_at: int
-    visible_at: int
+    due_at: int
     jobs: list[tuple[str, str]]  # id, payload
 
 
@@ -49,7 +48,7 @@ class HeldJob:
     started_at: int | None
     payload: str
     history: str
-    due_at: int = 0  # the visible_at that it was claimed for
+    due_at: int  # its place in the line
     asked_by: str | None = field(default=None, kw_only=True)
     progress: Progress | None = field(default=None, kw_only=True)
     stored: Progress | None = field(default=None, kw_only=True)
@@ -61,8 +60,8 @@ class HeldJob:
 
     @property
     def begun(self) -> bool:
-        """Whether it was started: one that was claimed ahead has no attempt until a thread takes it."""
-        return self.attempts > 0
+        """Whether it was started: one that was claimed ahead is not, until a thread takes it."""
+        return self.started_at is not None
 
 
 @dataclass(slots=True)
@@ -84,18 +83,24 @@ class Scope(NamedTuple):
 class Due(NamedTuple):
     """A row that a claim may take.
 
-    ``expired``: from a holder whose lease ended. ``sound``: its values are of the right kinds; somebody who edits a
-    row by hand may leave others. ``fresh``: never claimed before, and it may be claimed again; only such a row is
-    claimed ahead, for a worker that dies then takes nobody's attempt with it.
+    ``sound``: its values are of the right kinds; somebody who edits a row by hand may leave others. ``fresh``: never
+    claimed before, and it may be claimed again; only such a row is claimed ahead, for a worker that dies then takes
+    nobody's attempt with it.
     """
 
     rowid: int
     priority: int
-    visible_at: int
+    due_at: int
     claims: int
-    expired: int
     sound: int
     fresh: int
+
+
+class Expired(NamedTuple):
+    """A held row whose lease has ended, and whose holder had the time to renew it; ``sound``: as in Due."""
+
+    rowid: int
+    sound: int
 
 
 class LetterGroup(NamedTuple):
@@ -110,20 +115,12 @@ class LetterGroup(NamedTuple):
     latest: str
 
 
-class Place(NamedTuple):
-    """How far a walk over the unfinished jobs has come; by default it begins."""
-
-    raw: bool = True
-    priority: int = ABOVE_ALL
-    visible_at: int = 0
-    rowid: int = 0
-
-
 @dataclass(slots=True)
 class Settlement:
     """How a held job goes on: the one change its holder asks for. FAILED: it moves to the dead letters.
 
-    ``stopped``: it was to be given back, but its job was asked to stop.
+    ``visible_at``: READY again from then on; None: at its place in the line. RUNNING: given back when its lease ends,
+    which it does then. ``stopped``: it was to be given back, but its job was asked to stop.
     """
 
     job: HeldJob
@@ -149,10 +146,23 @@ def succeeded(job: HeldJob, result: str, now: int, ttl: int | None) -> Settlemen
     return Settlement(job, states.SUCCESSFUL, job.attempts, finished_at=now, expires_at=expires_at, result=result)
 
 
-def released(job: HeldJob, visible_at: int, entry: history.Entry | None = None) -> Settlement:
-    """Return the settlement that gives a job back without having used an attempt."""
-    kept = history.append(job.history, entry) if entry else None
-    return Settlement(job, states.READY, max(job.attempts - 1, 0), visible_at=visible_at, history=kept)
+def released(job: HeldJob, visible_at: int | None = None) -> Settlement:
+    """Return the settlement that gives a job back without having used an attempt: to its place, or from a time on."""
+    return Settlement(job, states.READY, max(job.attempts - 1, 0), visible_at=visible_at)
+
+
+def let_go(job: HeldJob, now: int, lease_until: int) -> Settlement:
+    """Return the settlement that gives a job back at ``lease_until``, for its code may still be running until then."""
+    entry = history.entry(history.number(job.history), job.worker_id, job.started_at, now, history.RELEASED, None)
+    kept = history.append(job.history, entry)
+    return Settlement(job, states.RUNNING, max(job.attempts - 1, 0), visible_at=lease_until, history=kept)
+
+
+def interrupted(job: HeldJob, outcome: str, failure: Failure, now: int, letter_ttl: int | None) -> Settlement:
+    """Return the settlement of an attempt whose holder is gone: again at its place, or a dead letter; see failed."""
+    settlement = failed(job, outcome, failure, now, 0, letter_ttl)
+    settlement.visible_at = None
+    return settlement
 
 
 def failed(

@@ -6,6 +6,7 @@ the admin and your own queries.
 
 from django.db import models
 from django.db.models import BooleanField, ExpressionWrapper, F, Q
+from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
 from . import states
@@ -13,6 +14,8 @@ from .fields import InstantField
 from .ids import new_uuid
 
 UNFINISHED = Q(finished_at__isnull=True)
+WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
+HELD = Q(lease_until__isnull=False)
 RAW = ExpressionWrapper(Q(task_path=""), output_field=BooleanField())
 
 
@@ -41,7 +44,17 @@ class Job(Entry):
     """A job that waits, runs, or has succeeded."""
 
     state = models.CharField(_("state"), max_length=10, default=states.READY)
-    visible_at = InstantField(_("visible at"), help_text=_("From this moment on it may be claimed."))
+    due_at = InstantField(
+        _("due at"), help_text=_("Its place in the line: no claim, renewal or release changes it, a retry does.")
+    )
+    lease_until = InstantField(_("lease until"), null=True, blank=True, help_text=_("While it is held: until when."))
+    visible_at = models.GeneratedField(
+        expression=Coalesce("lease_until", "due_at"),
+        output_field=InstantField(_("visible at")),
+        db_persist=False,
+        verbose_name=_("visible at"),
+        help_text=_("From this moment on it may be claimed."),
+    )
     finished_at = InstantField(_("finished"), null=True, blank=True)
     cancelled_at = InstantField(
         _("asked to stop"), null=True, blank=True, help_text=_("From then on it is not started again.")
@@ -65,15 +78,12 @@ class Job(Entry):
         ]
         indexes = [
             # The claim: equality on all but the last column, then a range; ties end in the rowid.
-            models.Index(RAW, F("priority").desc(), F("visible_at"), name="vtqueue_job_due", condition=UNFINISHED),
+            models.Index(RAW, F("priority").desc(), F("due_at"), name="vtqueue_job_due", condition=WAITING),
             models.Index(
-                F("queue_name"),
-                RAW,
-                F("priority").desc(),
-                F("visible_at"),
-                name="vtqueue_job_queue",
-                condition=UNFINISHED,
+                F("queue_name"), RAW, F("priority").desc(), F("due_at"), name="vtqueue_job_queue", condition=WAITING
             ),
+            # Expired leases, of one queue and kind: small, for it has the held rows only.
+            models.Index(F("queue_name"), RAW, F("lease_until"), name="vtqueue_job_held", condition=HELD),
             models.Index(fields=["worker_id"], name="vtqueue_job_worker", condition=Q(state=states.RUNNING)),
             models.Index(fields=["expires_at"], name="vtqueue_job_expires", condition=Q(expires_at__isnull=False)),
         ]
@@ -90,7 +100,9 @@ class Job(Entry):
             ),
             models.CheckConstraint(
                 name="vtqueue_job_holder",
-                condition=Q(state=states.READY, worker_id="") | (~Q(state=states.READY) & ~Q(worker_id="")),
+                condition=Q(state=states.READY, worker_id="", lease_until__isnull=True)
+                | (Q(state=states.RUNNING, lease_until__isnull=False) & ~Q(worker_id=""))
+                | (Q(state=states.SUCCESSFUL, lease_until__isnull=True) & ~Q(worker_id="")),
             ),
             models.CheckConstraint(name="vtqueue_job_priority", condition=Q(priority__gte=-100) & Q(priority__lte=100)),
             models.CheckConstraint(name="vtqueue_job_lease", condition=Q(lease_us__gt=0)),

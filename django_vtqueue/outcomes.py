@@ -84,4 +84,4 @@ def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:
 
 def given_back(job: HeldJob) -> Outcome:
     """Return the outcome of a job that was not executed: others may have it at once."""
-    return Outcome(job, released(job, clock.now()), None, None, 0.0)
+    return Outcome(job, released(job), None, None, 0.0)

@@ -10,7 +10,7 @@ In short:
         job.ack()  # done; without it the job reappears by itself
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from threading import Event
 from typing import Any
@@ -19,24 +19,28 @@ from uuid import UUID
 from asgiref.sync import sync_to_async
 
 from . import clock, history
-from .claims import collect, take_rows
+from .claims import EXPIRED_AT_ONCE, collect, end_leases, take_rows
 from .conf import POLICY, checked, microseconds_or_none
 from .encoding import decode, encode
 from .engines import Engine, database_of, engine_for, options_for
 from .exceptions import LeaseLost
 from .failures import MAX_MESSAGE, Failure, describe, shorten, storable
 from .ids import new_ids, parse_id, process_worker_id
-from .jobs import Due, HeldJob, NewJobs, Scope, Settlement, failed, released, succeeded
+from .jobs import Due, Expired, HeldJob, NewJobs, Scope, Settlement, failed, released, succeeded
 from .pauses import pause, resume
 from .publishing import checked_priority, checked_queue_name, store, visible_from
 from .settlements import settle
+from .takeover import Takeover
+
+_takeovers: dict[str, Takeover] = {}  # by database: what all queues of this process have noticed
 
 
 class ClaimedJob:
     """A job that was claimed, and the right to settle it: once, and only while nobody else has claimed it since."""
 
-    def __init__(self, queue: "Queue", held: HeldJob) -> None:
+    def __init__(self, queue: "Queue", held: HeldJob, *, kept_up: bool = False) -> None:
         self._queue, self._held = queue, held
+        self._kept_up = kept_up  # its lease is renewed while it is handled
         self.id = UUID(held.id)
         self.payload: Any = decode(held.payload)
         self.priority = held.priority
@@ -47,6 +51,12 @@ class ClaimedJob:
 
     def __repr__(self) -> str:
         return f"<ClaimedJob {self.id} of {self._held.queue_name!r}, claim {self.claim_number}>"
+
+    def _hidden_until(self, instant: int) -> None:
+        """Note the end of a renewed lease, or of an extended one."""
+        held = self._held
+        held.visible_at = max(held.visible_at, instant) if self._kept_up else instant
+        self.visible_at = clock.from_instant(held.visible_at)
 
     def ack(self, result: Any = None) -> None:
         """See Queue.ack."""
@@ -144,7 +154,7 @@ class Queue:
             max_attempts=attempts,
             lease_us=self._lease,
             enqueued_at=now,
-            visible_at=visible_from(now, publish_at, delay),
+            due_at=visible_from(now, publish_at, delay),
             jobs=jobs,
         )
         if jobs:
@@ -171,24 +181,31 @@ class Queue:
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise ValueError(f"claim_many takes a whole number of jobs, 1 or more, not {limit!r}.")
-        return self._claim(limit, lambda now: 0)
+        takeover = _takeovers.setdefault(self.database, Takeover(resting=True))
+        takeover.look(self._engine.now())
+        return self._claim(limit, takeover, process_worker_id())
 
-    def _claim(self, limit: int, resumed_at: Callable[[int], int]) -> list[ClaimedJob]:
-        engine, scope = self._engine, Scope((self.name,), raw=True)
+    def _claim(self, limit: int, takeover: Takeover, holder: str) -> list[ClaimedJob]:
+        engine, scope, letter_ttl = self._engine, Scope((self.name,), raw=True), self.options.letter_ttl
 
-        def look() -> list[Due]:
+        def look(waited: float) -> tuple[Sequence[Expired], Sequence[Due]] | None:
             now = engine.now()
-            return engine.due(scope, limit, now, resumed_at(now))
+            takeover.locked(waited)
+            expired = engine.expired(scope, EXPIRED_AT_ONCE, now, takeover.patience(process_worker_id()))
+            due = engine.due(scope, limit, now)
+            return (expired, due) if expired or due else None
 
         while True:
-            with engine.transaction_if(look) as due:
-                if not due:
+            with engine.transaction_if(look) as found:
+                if not found:
                     return []
+                expired, due = found
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
-                holder, letter_ttl = process_worker_id(), self.options.letter_ttl
+                if endings := end_leases(engine, expired, holder, now, letter_ttl):
+                    due = engine.due(scope, limit, now)
                 taken = take_rows(engine, due, limit, holder, now, letter_ttl, lease_us=self._lease)
             jobs = self._readable(collect(engine, taken))
-            if jobs or not (taken.rows or taken.buried):
+            if jobs or not (taken.rows or taken.endings or endings):
                 return jobs  # else all that was taken became dead letters: what is due behind them is next
 
     def ack(self, job: ClaimedJob, result: Any = None) -> None:
@@ -215,24 +232,29 @@ class Queue:
         self._settle(failed(job._held, history.FAILED, failure, now, wait, self.options.letter_ttl(self.name)))
 
     def release(self, job: ClaimedJob) -> None:
-        """Give a job back as if it had not been claimed: due at once, no attempt used. Raises LeaseLost like ack."""
-        self._settle(released(job._held, self._engine.now()))
+        """Give a job back as if it had not been claimed: no attempt used, and at its place in the line.
+
+        Raises LeaseLost like ack.
+        """
+        self._settle(released(job._held))
 
     def extend(self, job: ClaimedJob, seconds: float | timedelta | None = None) -> None:
         """Keep a job hidden until now + ``seconds`` (default: its visibility timeout); it is not added up.
 
-        Raises LeaseLost if the lease has ended, ValueError if ``seconds`` is not above 0.
+        Where the lease is kept up, in a handler of ``run`` or of a worker, it is only ever made longer. The visibility
+        timeout of later claims stays what it is. Raises LeaseLost if the lease has ended, ValueError if ``seconds`` is
+        not above 0.
         """
         held = job._held
         lease = held.lease_us if seconds is None else clock.microseconds(seconds)
         if lease <= 0:
             raise ValueError(f"extend takes seconds above 0, not {seconds!r}.")
         now = self._engine.now()
-        if not self._engine.extend(held, now, lease):
+        if not self._engine.extend(held, now, now + lease, lengthen=job._kept_up):
             raise LeaseLost(
                 f"Job {job.id} is not held under claim {job.claim_number} any more, or its lease has ended."
             )
-        job.visible_at = clock.from_instant(now + lease)
+        job._hidden_until(now + lease)
 
     def purge(self) -> int:
         """Delete every job of the queue that nobody holds, scheduled ones too; return how many."""

@@ -203,7 +203,7 @@ def _go_on(run: Requeue, now: int, seconds: float = 0) -> None:
         max_attempts=ATTEMPTS,
         lease_us=clock.microseconds(options.policy(run.queue_name).visibility_timeout),
         enqueued_at=now,
-        visible_at=now + clock.microseconds(seconds),
+        due_at=now + clock.microseconds(seconds),
         jobs=[(job_id, dumps(call))],
     )
     store(new, str(run._state.db), options)

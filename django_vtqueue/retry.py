@@ -1,8 +1,9 @@
 """When to try again: pure arithmetic; chance is passed in as a number from 0 to 1."""
 
 from collections.abc import Sequence
-from math import ldexp
+from math import inf, ldexp
 
+IN_DANGER = 0.5  # seconds before the end of a lease, and half of those after it
 LARGEST_EXPONENT = 40  # 2**40 s is longer than any cap; beyond it floats would overflow
 
 
@@ -20,13 +21,15 @@ def backoff_delay(backoff: float | Sequence[float], cap: float, attempt: int, ch
     return min(delay, cap) * (1 - 0.2 * chance)
 
 
-def busy_pause(waited: float, chance: float) -> float:
+def busy_pause(waited: float, chance: float, left: float = inf) -> float:
     """Return the seconds until the next try for SQLite's write lock, after ``waited`` seconds of trying.
 
     About a millisecond, so that nobody starves; only after a whole second, when the lock is held by something long (a
     backup, a migration), 50, 100 and then 200 ms. Growing earlier made single writers wait for two seconds (measured).
+    ``left``: the seconds that are left of a lease to renew. Around its end, when others may take what it holds, the
+    pause does not grow.
     """
-    if waited < 1:
+    if waited < 1 or -2 * IN_DANGER < left < IN_DANGER:
         return 0.0005 + 0.001 * chance
     if waited < 1.5:
         return 0.05

@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 
 class Backlog(NamedTuple):
-    """The unfinished tasks, or raw payloads, of a queue by time alone: those held are among both numbers."""
+    """The tasks, or raw payloads, that wait in a queue."""
 
     queue_name: str
     raw: bool
-    past: int  # visible_at <= now: due, or expired
-    future: int  # scheduled, retrying, or running
-    oldest: int | None  # the earliest visible_at of the past ones
+    due: int
+    later: int  # scheduled, or retrying
+    oldest: int | None  # since when the first of the due ones is
 
 
 class Held(NamedTuple):

@@ -5,8 +5,8 @@ READY ──claim──► RUNNING ──ack──► SUCCESSFUL
   └────────────────┘ … or, with no attempt left, the row moves to the dead letters (FAILED).
 """
 
-READY = "READY"  # may be claimed from its visible_at on: waiting, scheduled or to be retried
-RUNNING = "RUNNING"  # held by worker_id until visible_at; after that it is expired and claimable again
+READY = "READY"  # may be claimed from its due_at on: waiting, scheduled or to be retried
+RUNNING = "RUNNING"  # held by worker_id until lease_until; after that it is expired and claimable again
 SUCCESSFUL = "SUCCESSFUL"  # acknowledged; kept until expires_at
 FAILED = "FAILED"  # never a stored state of a job: what a dead letter is to Django's Tasks framework
 

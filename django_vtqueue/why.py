@@ -70,7 +70,7 @@ def asked(job: Job, now: int) -> str:
 def held(job: Job, left: int, now: int) -> str:
     """Return who holds a job; ``left``: microseconds until the lease ends."""
     values = {"worker": shown_worker(job.worker_id), "left": duration(left)}
-    if not job.attempts:
+    if job.started_at is None:
         return _("claimed ahead by %(worker)s, which has not begun it; lease ends in %(left)s") % values
     sentence = _("held by %(worker)s, lease ends in %(left)s") % values
     row = WorkerProcess.objects.using(job._state.db).filter(pk=job.worker_id).first()

@@ -25,6 +25,7 @@ from django_vtqueue.models import DeadLetter, Job, WorkerProcess
 from django_vtqueue.presence import SILENCE
 from django_vtqueue.testing import run_pending
 
+from .columns import in_columns
 from .fake_clock import FakeClock
 from .project.tasks import add, raise_it, raise_later
 from .projects import Project
@@ -61,7 +62,7 @@ def job(word: str = "due", **values: Any) -> Job:
         row |= {"state": states.RUNNING, "worker_id": "web1:4711:abcd"}
     if word == "done":
         row |= {"state": states.SUCCESSFUL, "finished_at": now, "result": "3"}
-    return Job.objects.create(**row | values)
+    return Job.objects.create(**in_columns(row | values))
 
 
 def letter(**values: Any) -> DeadLetter:

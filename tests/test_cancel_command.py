@@ -27,7 +27,10 @@ def running(row: WorkerProcess) -> UUID:
     """Make a job that a worker runs; return its id."""
     job_id = tasks.add.enqueue(1, 2).id
     Job.objects.filter(pk=job_id).update(
-        state="RUNNING", worker_id=row.pk, attempts=1, visible_at=row.heartbeat_at + (row.heartbeat_at - row.started_at)
+        state="RUNNING",
+        worker_id=row.pk,
+        attempts=1,
+        lease_until=row.heartbeat_at + (row.heartbeat_at - row.started_at),
     )
     return UUID(job_id)
 

@@ -750,7 +750,7 @@ def test_bytes_that_are_no_text(column: str, value: str) -> None:
 def test_damaged_instants(instant: int) -> None:
     """An instant that no datetime can hold is shown as the nearest one that exists."""
     result = add.enqueue(1, 2)
-    damage(result, enqueued_at=instant, visible_at=instant)
+    damage(result, enqueued_at=instant, due_at=instant)
     add.get_result(result.id)
     assert len(run_pending()) == (1 if instant < 0 else 0)
 

@@ -19,14 +19,14 @@ PACKAGE = ROOT / "django_vtqueue"
 LAYERS = {
     # plain values and arithmetic; the wall clock is read in one place, so that all else can be given a time
     "pure": "clock conf counts encoding exceptions failures histograms history ids jobs limits listing retry shown "
-    "situation states",
+    "situation states takeover",
     # what is stored, for the ORM, the admin and migrations
     "tables": "fields migrations models",
     # the SQL that differs from database to database, each statement whole
     "engines": "engines",
     # the primitive, and what else needs nothing but the tables: who is alive, who is woken, what is paused or dead
     "queue": "bells claims consumer control criteria home letters pauses presence publishing queue repair schema "
-    "settlements standstills throughput why",
+    "settlements throughput why",
     # Django's Tasks on top of the primitive
     "tasks": "backend compat configuration context receivers requeueing results tasks",
     # what runs

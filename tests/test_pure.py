@@ -558,7 +558,6 @@ def test_policy_of_a_queue() -> None:
     )
     assert options.policy("mails") == conf.Policy(max_attempts=7, backoff=(1, 5), visibility_timeout=300)
     assert options.policy("any") == conf.Policy(max_attempts=3, backoff=(1, 5))
-    assert options.shortest_lease() == 60
     assert options.policy("any") is options.policy("any")
 
 
@@ -631,7 +630,7 @@ def test_errors() -> None:
 
 
 def held(attempts: int, max_attempts: int) -> HeldJob:
-    return HeldJob("0" * 32, "q", "", 0, 100, 1, attempts, max_attempts, "w", 60, 0, 5, "1", "[]")
+    return HeldJob("0" * 32, "q", "", 0, 100, 1, attempts, max_attempts, "w", 60, 0, 5, "1", "[]", 0)
 
 
 @given(st.integers(1, 50), st.integers(0, 50), st.none() | st.integers(0, 10**9))

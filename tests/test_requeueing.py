@@ -117,9 +117,7 @@ def test_canary_that_waits_for_its_next_attempt(time: FakeClock) -> None:
     run_pending()
     waits = []
     for _ in range(12):
-        Job.objects.filter(pk=now_again(run).canary).update(
-            visible_at=clock.now() + timedelta(days=1) // clock.MICROSECOND
-        )
+        Job.objects.filter(pk=now_again(run).canary).update(due_at=clock.now() + timedelta(days=1) // clock.MICROSECOND)
         [step] = steps()
         waits.append(clock.to_instant(step.visible_at) - clock.now())
         time.advance(31)
@@ -221,7 +219,7 @@ def test_a_step_that_is_repeated_does_nothing() -> None:
     run = requeueing.start(ALL, rate=10)
     first = steps().get()
     run_pending()
-    Job.objects.filter(pk=first.pk).update(state="READY", worker_id="", finished_at=None, visible_at=clock.now())
+    Job.objects.filter(pk=first.pk).update(state="READY", worker_id="", finished_at=None, due_at=clock.now())
     run_pending()
     assert now_again(run).requeued == 1
     assert steps().count() == 1

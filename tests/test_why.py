@@ -37,7 +37,10 @@ def worker(time: FakeClock, pid: int = 4711, **values: Any) -> WorkerProcess:
 
 
 def held_by(row: WorkerProcess, job_id: str, **values: Any) -> None:
-    Job.objects.filter(pk=job_id).update(state="RUNNING", worker_id=row.pk, **{"attempts": 1} | values)
+    held = {"attempts": 1, "started_at": row.heartbeat_at} | values
+    job = Job.objects.get(pk=job_id)
+    held = {"lease_until": job.lease_until or row.heartbeat_at} | held
+    Job.objects.filter(pk=job_id).update(state="RUNNING", worker_id=row.pk, **held)
 
 
 def test_due_without_a_worker(time: FakeClock) -> None:
@@ -69,7 +72,7 @@ def test_due_while_all_slots_are_in_use(time: FakeClock) -> None:
     result, other = tasks.add.enqueue(1, 2), tasks.add.enqueue(1, 2)
     row = worker(time)
     assert said(result.id).endswith("; next for a free slot of web1:4711")
-    held_by(row, other.id, visible_at=from_instant(time.instant + 1))
+    held_by(row, other.id, lease_until=from_instant(time.instant + 1))
     assert said(result.id).endswith("; all slots are in use of web1:4711")
 
 
@@ -93,11 +96,11 @@ def test_held(time: FakeClock) -> None:
     """Who holds a job and until when; what is known of a holder that has fallen silent, or has not begun."""
     result = tasks.add.enqueue(1, 2)
     row = worker(time)
-    held_by(row, result.id, visible_at=from_instant(time.instant + 60_000_000))
+    held_by(row, result.id, lease_until=from_instant(time.instant + 60_000_000))
     assert said(result.id) == "held by web1:4711, lease ends in 1 min"
     time.advance(40)
     assert said(result.id) == "held by web1:4711, lease ends in 20 s; that worker has been silent for 40 s"
-    held_by(row, result.id, attempts=0)
+    held_by(row, result.id, started_at=None)
     assert said(result.id) == "claimed ahead by web1:4711, which has not begun it; lease ends in 20 s"
     time.advance(21)
     assert said(result.id) == "the lease of web1:4711 ended 1 s ago; no worker is alive; start one: manage.py vtworker"
@@ -172,7 +175,7 @@ def test_due_in_a_paused_queue(time: FakeClock) -> None:
     """Who paused it, why, until when: for tasks and payloads, and for one whose holder has died; not for others."""
     ids = [tasks.add.enqueue(1, 2).id, Queue("default").publish("x"), tasks.add.enqueue(1, 2).id]
     other = tasks.add.using(queue_name="other").enqueue(1, 2).id
-    held_by(worker(time), str(ids[2]), visible_at=from_instant(time.instant))
+    held_by(worker(time), str(ids[2]), lease_until=from_instant(time.instant))
     pause("default", by="anna", reason="SMTP down", until=3600)
     time.advance(240)
     told = "; paused by anna: SMTP down, until "

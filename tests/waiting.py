@@ -9,11 +9,11 @@ import pytest
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T | None], timeout: float = 10) -> T:
+def wait_until(condition: Callable[[], T | None], timeout: float = 10, every: float = 0.01) -> T:
     """Return the first true value of ``condition()``; fail if there is none within ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):
         if time.monotonic() >= deadline:
             pytest.fail(f"waited {timeout:g} s in vain for {condition}")
-        time.sleep(0.01)
+        time.sleep(every)
     return value

@@ -86,8 +86,7 @@ def summary(engine: Engine, held: Sequence[Held], workers: Sequence[Busy], now: 
 
     shown = sorted(sorted(names, key=importance, reverse=True)[:SHOWN])
     most = max(FEWEST, min(MOST, ALTOGETHER // max(len(shown), 1)))
-    # Held ones are among both numbers, and are taken off.
-    backlogs = engine.backlogs(shown, now, most + sum(part.running + part.expired for part in held) + 1)
+    backlogs = engine.backlogs(shown, now, most + 1)
     arrivals, more_arrived = throughput.arrivals(engine.alias, now)
     facts = Facts(
         database=engine.alias,

@@ -95,15 +95,15 @@ class Facts:
         return [self.row(name, by_queue[name], running[name], expired[name]) for name in names]
 
     def row(self, name: str, backlogs: Sequence[Backlog], running: int, expired: int) -> QueueRow:
-        past, future = sum(each.past for each in backlogs), sum(each.future for each in backlogs)
+        due, later = sum(each.due for each in backlogs), sum(each.later for each in backlogs)
         many_held = sum(part.running + part.expired for part in self.held) >= self.most_held
         oldest = min((each.oldest for each in backlogs if each.oldest is not None), default=None)
         flow, dead, pages = self.flows.get(name, QUIET), self.letters.get(name, 0), self.pages
         arrived = self.arrivals.get(name, 0)
         return QueueRow(
             name=name,
-            due=number(past - expired, self.most, url=listed(pages.jobs, name, "due")),
-            later=number(future - running, self.most, url=listed(pages.jobs, name, LATER)),
+            due=number(due, self.most, url=listed(pages.jobs, name, "due")),
+            later=number(later, self.most, url=listed(pages.jobs, name, LATER)),
             running=number(running, more=many_held, url=listed(pages.jobs, name, "running")),
             expired=number(expired, more=many_held, url=listed(pages.jobs, name, "expired")),
             dead=number(dead, self.most_letters, url=listed(pages.letters, name)),
@@ -116,19 +116,18 @@ class Facts:
             pause=self.paused.get(name),
             pause_url=pages.pause and f"{pages.pause}?{urlencode({'queue_name': name})}",
             unserved=name not in self.paused and self.unserved(name, backlogs),
-            used=bool(past or future or dead or arrived or flow is not QUIET or name in self.paused),
+            used=any((due, later, running, expired, dead, arrived, flow is not QUIET, name in self.paused)),
         )
 
     def unserved(self, name: str, backlogs: Sequence[Backlog]) -> bool:
         """Return whether a worker should take what is due here, and none does; raw payloads need a handler for it."""
         handled = options_for(name, self.database).policy(name).handler
-        due = any(each.past for each in backlogs if handled or not each.raw)
+        due = any(each.due for each in backlogs if handled or not each.raw)
         return due and not takes(self.workers, name)
 
 
 def number(value: int, most: int | None = None, *, more: bool = False, url: str | None = None) -> Number:
     """Return a number for people. ``most``: what is above is not told exactly; ``more``: there may be more anyway."""
-    value = max(value, 0)  # what was subtracted from it was read a moment before
     if most is not None and value > most:
         value, more = most, True
     return Number(value, display.number(value, more=more), url)

@@ -11,7 +11,8 @@ from enum import Enum
 from typing import TypeVar
 
 from ..counts import Counts
-from ..jobs import Due, HeldJob, Key, NewJobs, Place, Progress, Scope, Settlement, StoredJob
+from ..jobs import Due, Expired, HeldJob, Key, NewJobs, Progress, Scope, Settlement, StoredJob
+from ..takeover import Patience
 from .views import Views
 
 Found = TypeVar("Found")
@@ -66,9 +67,10 @@ class Engine(Views):
         """
 
     @abstractmethod
-    def transaction_if(self, look: Callable[[], Found]) -> AbstractContextManager[Found]:
+    def transaction_if(self, look: Callable[[float], Found]) -> AbstractContextManager[Found]:
         """Hold the right to write if a look at the database finds something; give the block what it found.
 
+        The look is told for how many seconds that right was waited for.
         That is what one finds who has the right to write: if anybody else has written since the look, it is taken once
         more. Who finds nothing (an empty list) waits for nobody, and the block is no transaction; only inside
         ``impatient()`` the right is taken before the look.
@@ -109,16 +111,23 @@ class Engine(Views):
     def earliest(self, scopes: Iterable[Scope]) -> int | None:
         """Return from when on, past or future, the earliest of the unfinished jobs in scope may be claimed.
 
-        That is its ``visible_at``, or the end of its queue's pause if that is later. None if there is no such job.
+        That is its ``due_at``, or, of one that is held, a moment after the end of its lease (see ``expired``); or the
+        end of its queue's pause if that is later. None if there is no such job.
         """
 
     @abstractmethod
-    def due(self, scope: Scope, limit: int, now: int, resumed_at: int) -> list[Due]:
-        """Return the first ``limit`` due rows of a scope, by priority, then by time, then in the order of insertion.
+    def due(self, scope: Scope, limit: int, now: int) -> list[Due]:
+        """Return the first ``limit`` waiting rows of a scope that are due, by priority, then by ``due_at``, then in the
+        order of insertion.
 
         None of a queue that is paused at ``now``, as this transaction sees it, and none of its rows is looked at.
-        Expired rows count only from a third of their lease after ``resumed_at``: a holder that was stopped together
-        with us (a long lock, a suspended machine) must be able to renew first.
+        """
+
+    @abstractmethod
+    def expired(self, scope: Scope, limit: int, now: int, patience: Patience) -> list[Expired]:
+        """Return up to ``limit`` held rows of a scope that may be taken from their holders, but of no paused queue.
+
+        That is said by the end of the row's lease, its length, and the patience of who claims; see takeover.py.
         """
 
     @abstractmethod
@@ -141,17 +150,23 @@ class Engine(Views):
         """Return rows by rowid, as they are now."""
 
     @abstractmethod
-    def renew(self, jobs: Sequence[HeldJob], now: int) -> set[Key]:
-        """Hide held rows for one lease more, from ``now``; return the keys of those no longer held."""
+    def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[Key]:
+        """Hide held rows for one lease more, from ``now``; return the keys of those no longer held.
+
+        One that was extended beyond that stays hidden for so long; not with ``afresh``, after a step of the clock.
+        """
 
     @abstractmethod
-    def extend(self, job: HeldJob, now: int, lease_us: int) -> bool:
-        """Hide one held row until ``now + lease_us``; False if it is no longer held, or its lease has ended."""
+    def extend(self, job: HeldJob, now: int, until: int, *, lengthen: bool = False) -> bool:
+        """Hide one held row until an instant, with ``lengthen`` at least until then; False if it is no longer held, or
+        its lease has ended. Its visibility timeout stays what it is.
+        """
 
     @abstractmethod
     def settle(self, settlements: Sequence[Settlement]) -> set[Key]:
         """Carry out settlements, each only for its holder; return the keys of those that were not carried out.
 
+        One that gives a job back without a time gives it back to its place in the line.
         They were no longer held; or they would give a job back that was asked to stop (see ``asked``).
         """
 
@@ -222,9 +237,13 @@ class Engine(Views):
         """
 
     @abstractmethod
-    def stamped_ahead(self, place: Place, now: int, limit: int) -> tuple[list[int], Place | None]:
-        """Look, by a read, at the next ``limit`` jobs that are not due; return the rowids of those that wait for a time
-        which only a clock that was ahead has stamped, and where to go on (None: that was all).
+    def clock_was_ahead(self, now: int) -> bool:
+        """Return whether something in the database bears a stamp of a clock that was ahead of ``now``; a few seeks."""
+
+    @abstractmethod
+    def stamped_ahead(self, after: int, now: int, limit: int) -> tuple[list[int], int | None]:
+        """Look, by a read, at the next ``limit`` rows; return the rowids of those that wait for a time which a clock
+        that was ahead has stamped, and behind which row to go on (None: that was all).
         """
 
     @abstractmethod
@@ -239,7 +258,7 @@ class Engine(Views):
 
     @abstractmethod
     def backlog(self, scopes: Iterable[Scope], now: int) -> int:
-        """Return how many jobs in these scopes are due; those of a paused queue are not counted."""
+        """Return how many jobs wait in these scopes and are due; those of a paused queue are not counted."""
 
     @abstractmethod
     def changed(self) -> bool:

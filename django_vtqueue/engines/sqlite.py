@@ -10,9 +10,11 @@ from math import inf
 from typing import Any, cast
 
 from .. import states
+from ..clock import SECOND
 from ..counts import Counts
 from ..ids import first_id
-from ..jobs import Due, HeldJob, Key, NewJobs, Place, Progress, Scope, StoredJob
+from ..jobs import Due, Expired, HeldJob, Key, NewJobs, Progress, Scope, StoredJob
+from ..takeover import GRACE, Patience
 from .sqlite_counts import ARRIVALS, COUNTS, PRUNE_COUNTS, TALLY
 from .sqlite_damage import MEND
 from .sqlite_due import (
@@ -28,6 +30,8 @@ from .sqlite_due import (
     EARLIEST_LOOKED,
     EARLIEST_NAMED,
     EARLIEST_UNPAUSED,
+    EXPIRED,
+    FIRST_EXPIRY,
 )
 from .sqlite_letters import SQLiteLetters
 from .sqlite_lists import SQLiteLists
@@ -40,6 +44,7 @@ from .sqlite_sql import (
     ASKED,
     ASKED_NOW,
     BEGIN,
+    CLOCK_WAS_AHEAD,
     COUNT,
     EXTEND,
     FIND,
@@ -47,7 +52,6 @@ from .sqlite_sql import (
     INSERT,
     INSERT_MANY,
     LEASE,
-    LEVEL_BELOW,
     NOT_HELD,
     NOTE_PROGRESS,
     PRUNABLE,
@@ -68,6 +72,11 @@ MANY = 100  # names of queues: with more, a look at the first rows of all queues
 FRONT = 10  # rows of each priority looked at for a time
 
 
+def _leases(scope: Scope) -> dict[str, Any]:
+    """Return what the statements about leases are given of a scope."""
+    return {"raw": scope.raw, "names": None if scope.queues is None else json.dumps(_names(scope))}
+
+
 def _names(scope: Scope) -> list[str]:
     """Return the names of a scope, each once."""
     return sorted(set(scope.queues or ()))
@@ -85,7 +94,7 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
             "max_attempts": new.max_attempts,
             "lease_us": new.lease_us,
             "enqueued_at": new.enqueued_at,
-            "visible_at": new.visible_at,
+            "due_at": new.due_at,
         }
         if len(new.jobs) == 1:
             self._write(connection, INSERT, {"id": new.jobs[0][0], "payload": new.jobs[0][1], **values})
@@ -96,8 +105,15 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
         return not connection.in_atomic_block
 
     def earliest(self, scopes: Iterable[Scope]) -> int | None:
-        found = [self._earliest(scope) for scope in scopes]
+        found = [look(scope) for scope in scopes for look in (self._earliest, self._first_expiry)]
         return min((instant for instant in found if instant is not None), default=None)
+
+    def _first_expiry(self, scope: Scope) -> int | None:
+        return cast(int | None, self._value(FIRST_EXPIRY, {**_leases(scope), "grace": GRACE}))
+
+    def expired(self, scope: Scope, limit: int, now: int, patience: Patience) -> list[Expired]:
+        values = {**_leases(scope), **patience._asdict(), "now": now, "limit": limit}
+        return [Expired(*row) for row in self._list(EXPIRED, values)]
 
     def _earliest(self, scope: Scope) -> int | None:
         values: dict[str, Any] = {"raw": scope.raw}
@@ -109,8 +125,8 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
             found = self._value(EARLIEST_LOOKED, {**values, "look": FRONT}) if len(names) > MANY else -inf
         return cast(int | None, self._value(each, values) if found == -inf else found)
 
-    def due(self, scope: Scope, limit: int, now: int, resumed_at: int) -> list[Due]:
-        values: dict[str, Any] = {"raw": scope.raw, "now": now, "resumed_at": resumed_at, "limit": limit}
+    def due(self, scope: Scope, limit: int, now: int) -> list[Due]:
+        values: dict[str, Any] = {"raw": scope.raw, "now": now, "limit": limit}
         if scope.queues is None:
             found, each = self._value(DUE_ALL, values), DUE_UNPAUSED
         elif len(names := _names(scope)) == 1:
@@ -143,15 +159,15 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
             start, count = start + count, max(PIECE * count // len(rows), 1)
         return jobs
 
-    def renew(self, jobs: Sequence[HeldJob], now: int) -> set[Key]:
+    def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[Key]:
         held = json.dumps([guard(job) for job in jobs])
-        if self._run(RENEW, {"held": held, "now": now}) == len(jobs):
+        if self._run(RENEW, {"held": held, "now": now, "afresh": afresh}) == len(jobs):
             return set()
         return self._keys(NOT_HELD, {"held": held})
 
-    def extend(self, job: HeldJob, now: int, lease_us: int) -> bool:
-        values = {"id": job.id, "claims": job.claims, "worker_id": job.worker_id, "now": now, "lease_us": lease_us}
-        return self._write(self._connected(), EXTEND, values) == 1
+    def extend(self, job: HeldJob, now: int, until: int, *, lengthen: bool = False) -> bool:
+        held = {"id": job.id, "claims": job.claims, "worker_id": job.worker_id}
+        return self._write(self._connected(), EXTEND, {**held, "now": now, "until": until, "lengthen": lengthen}) == 1
 
     def ask(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
         values = {"ids": json.dumps(job_ids), "now": now}
@@ -206,15 +222,12 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
     def arrivals(self, since: int, until: int, limit: int) -> dict[str, int]:
         return dict(self._rows(ARRIVALS, {"first": first_id(since), "last": first_id(until), "limit": limit}))
 
-    def stamped_ahead(self, place: Place, now: int, limit: int) -> tuple[list[int], Place | None]:
-        rows = self._list(STAMPED_AHEAD, {**place._asdict(), "now": now, "limit": limit})
-        found = [rowid for rowid, _, stamped_ahead in rows if stamped_ahead]
-        if len(rows) == limit:
-            return found, place._replace(rowid=rows[-1][0], visible_at=rows[-1][1])
-        below = self._value(LEVEL_BELOW, {"raw": place.raw, "priority": place.priority})
-        if below is not None:
-            return found, Place(place.raw, below)
-        return found, Place(raw=False) if place.raw else None
+    def clock_was_ahead(self, now: int) -> bool:
+        return bool(self._value(CLOCK_WAS_AHEAD, {"now": now, "first_id": first_id(now + SECOND)}))
+
+    def stamped_ahead(self, after: int, now: int, limit: int) -> tuple[list[int], int | None]:
+        rows = self._list(STAMPED_AHEAD, {"after": after, "now": now, "limit": limit})
+        return [rowid for rowid, ahead in rows if ahead], rows[-1][0] if len(rows) == limit else None
 
     def set_right(self, rowids: Sequence[int], now: int) -> int:
         return self._run(SET_RIGHT, {"rowids": json.dumps(rowids), "now": now})

@@ -65,12 +65,14 @@ class SQLiteConnection(Engine):
     def transaction(self) -> AbstractContextManager[object]:
         return self._transaction(self._connected(), anyway)
 
-    def transaction_if(self, look: Callable[[], Found]) -> AbstractContextManager[Found]:
+    def transaction_if(self, look: Callable[[float], Found]) -> AbstractContextManager[Found]:
         return self._transaction(self._connected(), look)
 
-    def _transaction(self, connection: BaseDatabaseWrapper, look: Callable[[], Found]) -> AbstractContextManager[Found]:
+    def _transaction(
+        self, connection: BaseDatabaseWrapper, look: Callable[[float], Found]
+    ) -> AbstractContextManager[Found]:
         if connection.in_atomic_block or not connection.autocommit:
-            return nullcontext(look())
+            return nullcontext(look(0.0))
         return WriteTransaction(connection, self._held if self._file else None, look)
 
     def effects(self, seconds: float) -> AbstractContextManager[None]:

@@ -4,7 +4,7 @@
 READABLE = """CAST(id AS TEXT), CAST(queue_name AS TEXT), CAST(task_path AS TEXT), CAST(priority AS INTEGER),
     CAST({moment} AS INTEGER), CAST(claims AS INTEGER), CAST(attempts AS INTEGER), CAST(max_attempts AS INTEGER),
     CAST(worker_id AS TEXT), CAST(lease_us AS INTEGER), CAST(enqueued_at AS INTEGER), CAST(started_at AS INTEGER),
-    CAST(payload AS TEXT), CAST(history AS TEXT), CAST({moment} AS INTEGER)"""
+    CAST(payload AS TEXT), CAST(history AS TEXT), CAST({due} AS INTEGER)"""
 
 LARGEST = 1 << 53  # of counts; what is above is nobody's count, and must not overflow when 1 is added
 LONGEST = 10**17  # microseconds: 3000 years
@@ -19,7 +19,8 @@ SOUND = f"""(
     AND typeof(job.max_attempts) = 'integer' AND job.max_attempts BETWEEN 0 AND {LARGEST}
     AND typeof(job.lease_us) = 'integer' AND job.lease_us BETWEEN 1 AND {LONGEST}
     AND typeof(job.worker_id) = 'text' AND (job.state = 'RUNNING') = (job.worker_id <> '')
-    AND typeof(job.visible_at) IN ('integer', 'real') AND typeof(job.enqueued_at) = 'integer'
+    AND (job.state = 'RUNNING') = (job.lease_until IS NOT NULL)
+    AND typeof(job.due_at) IN ('integer', 'real') AND typeof(job.enqueued_at) = 'integer'
     AND typeof(job.started_at) IN ('integer', 'null')
     AND typeof(job.payload) = 'text' AND typeof(job.history) = 'text'
 )"""
@@ -36,6 +37,6 @@ SET id = CASE WHEN typeof(id) = 'text' AND length(replace(id, '-', '')) = 32 AND
     max_attempts = min(max(CAST(max_attempts AS INTEGER), 0), {LARGEST}),
     lease_us = min(max(CAST(lease_us AS INTEGER), 1), {LONGEST}),
     state = 'RUNNING', worker_id = :worker_id, finished_at = NULL, expires_at = NULL,
-    visible_at = CAST(visible_at AS INTEGER), enqueued_at = CAST(enqueued_at AS INTEGER),
+    due_at = CAST(due_at AS INTEGER), lease_until = 0, enqueued_at = CAST(enqueued_at AS INTEGER),
     started_at = CAST(started_at AS INTEGER), payload = CAST(payload AS TEXT), history = CAST(history AS TEXT)
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""

@@ -1,9 +1,9 @@
 """The statements that find due rows on SQLite: what is due, since when, and how many, of all queues or of named ones.
 
-A walk over the rows in claim order would visit every scheduled and every leased job of a higher priority. So the
-distinct priorities of the unfinished jobs are walked instead, highest first, each found by one seek; inside a priority
-what is due is a range of ``visible_at``. The order comes from the loops (CROSS JOIN keeps them as written) and from the
-indexes: an ORDER BY would sort everything that is due before the LIMIT.
+A walk over the rows in claim order would visit every scheduled job of a higher priority. So the distinct priorities of
+the jobs that wait are walked instead, highest first, each found by one seek; inside a priority what is due is a range
+of ``due_at``. The order comes from the loops (CROSS JOIN keeps them as written) and from the indexes: an ORDER BY would
+sort everything that is due before the LIMIT.
 
 Those for all queues tell nothing (NULL; minus infinity, -9e999, where NULL is an answer) while one of them is paused.
 Then the names that are there, less the paused ones, are to be gone through as named ones are: no row of a paused queue
@@ -11,9 +11,9 @@ is looked at. The one for a single name says NULL if that is paused.
 """
 
 from .sqlite_damage import SOUND
-from .sqlite_pauses import FOUND, IN_EFFECT, OPENS, PAUSED
+from .sqlite_pauses import FOUND, HOLDING, IN_EFFECT, OPENS, PAUSED
 
-WAITING = "job.finished_at IS NULL AND (job.task_path = '') = :raw"
+WAITING = "job.finished_at IS NULL AND job.lease_until IS NULL AND (job.task_path = '') = :raw"
 OF_NAME = f"job.queue_name = name.value AND {WAITING}"
 OF_BEST = f"job.queue_name = best.name AND {WAITING}"
 GIVEN = "json_each(:names)"
@@ -42,12 +42,10 @@ LEVELS_OF_BEST = levels("vtqueue_job_queue", OF_BEST, first="best.priority")
 # from all rows for each statement, and, as that index has an expression in it, made wrong: nothing would be due.
 LEVEL = "likelihood(level.priority IS NOT NULL, 1e-9) AND likelihood(level.priority IS NOT NULL, 1e-9)"
 
-TAKEABLE = f"(job.state = 'READY' OR :now >= :resumed_at + job.lease_us / 3 OR NOT {SOUND})"
-DUE = f"job.visible_at <= :now AND {TAKEABLE}"
-DUE_VALUES = f"""job.rowid, CAST(job.priority AS INTEGER) AS priority, CAST(job.visible_at AS INTEGER) AS visible_at,
-    CAST(job.claims AS INTEGER) AS claims, job.state = 'RUNNING' AS expired, {SOUND} AS sound,
-    job.claims = 0 AND job.max_attempts <> 1 AS fresh"""
-DUE_ROW = "json_array(due.rowid, due.priority, due.visible_at, due.claims, due.expired, due.sound, due.fresh)"
+DUE = "job.due_at <= :now"
+DUE_VALUES = f"""job.rowid, CAST(job.priority AS INTEGER) AS priority, CAST(job.due_at AS INTEGER) AS due_at,
+    CAST(job.claims AS INTEGER) AS claims, {SOUND} AS sound, job.claims = 0 AND job.max_attempts <> 1 AS fresh"""
+DUE_ROW = "json_array(due.rowid, due.priority, due.due_at, due.claims, due.sound, due.fresh)"
 
 
 def due(index: str, rows: str, unless_paused: str) -> str:
@@ -71,8 +69,8 @@ DUE_OF_ONE = due("vtqueue_job_queue", f"job.queue_name = :name AND {WAITING}", f
 # of its instant, else of its priority, else the first of a lower priority. Two ranges instead of a row value, for which
 # SQLite would walk over the rows of one instant again and again; the first without DUE, whose range it would prefer.
 DUE_NAMED = f"""
-WITH RECURSIVE best(name, rowid, priority, visible_at) AS (
-    SELECT name.value, job.rowid, job.priority, job.visible_at
+WITH RECURSIVE best(name, rowid, priority, due_at) AS (
+    SELECT name.value, job.rowid, job.priority, job.due_at
     FROM {GIVEN} AS name CROSS JOIN vtqueue_job AS job
     WHERE name.value NOT IN {PAUSED} AND job.rowid = (
         {LEVELS_OF_NAME}
@@ -80,15 +78,15 @@ WITH RECURSIVE best(name, rowid, priority, visible_at) AS (
         WHERE {LEVEL} AND {OF_NAME} AND job.priority = level.priority AND {DUE} LIMIT 1
     )
     UNION ALL
-    SELECT best.name, job.rowid, job.priority, job.visible_at
+    SELECT best.name, job.rowid, job.priority, job.due_at
     FROM best CROSS JOIN vtqueue_job AS job
     WHERE job.rowid = coalesce((
         SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_queue
-        WHERE {OF_BEST} AND job.priority = best.priority AND job.visible_at = best.visible_at
-          AND job.rowid > best.rowid AND {TAKEABLE} LIMIT 1
+        WHERE {OF_BEST} AND job.priority = best.priority AND job.due_at = best.due_at
+          AND job.rowid > best.rowid LIMIT 1
     ), (
         SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_queue
-        WHERE {OF_BEST} AND job.priority = best.priority AND job.visible_at > best.visible_at AND {DUE} LIMIT 1
+        WHERE {OF_BEST} AND job.priority = best.priority AND job.due_at > best.due_at AND {DUE} LIMIT 1
     ), (
         {LEVELS_OF_BEST}
         SELECT job.rowid FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_queue
@@ -117,13 +115,13 @@ FROM (
 ) AS due"""
 
 # Every number is below every text: a row whose time is none (somebody damaged it) waits until it is given one.
-TIMES = f"{WAITING} AND job.priority = level.priority AND job.visible_at < ''"
+TIMES = f"{WAITING} AND job.priority = level.priority AND job.due_at < ''"
 NEVER_PAUSED = "CASE WHEN EXISTS (SELECT 1 FROM vtqueue_queuestate) THEN -9e999 ELSE"
 EARLIEST_ALL = f"""
 SELECT {NEVER_PAUSED} ({LEVELS}
     SELECT min((
-        SELECT job.visible_at FROM vtqueue_job AS job INDEXED BY vtqueue_job_due
-        WHERE {TIMES} ORDER BY job.visible_at LIMIT 1
+        SELECT job.due_at FROM vtqueue_job AS job INDEXED BY vtqueue_job_due
+        WHERE {TIMES} ORDER BY job.due_at LIMIT 1
     )) FROM level WHERE level.priority IS NOT NULL
 ) END"""
 
@@ -131,20 +129,20 @@ EARLIEST_NAMED = f"""
 SELECT nullif(min(max({OPENS}, (
     {LEVELS_OF_NAME}
     SELECT min((
-        SELECT job.visible_at FROM vtqueue_job AS job INDEXED BY vtqueue_job_queue
-        WHERE job.queue_name = name.value AND {TIMES} ORDER BY job.visible_at LIMIT 1
+        SELECT job.due_at FROM vtqueue_job AS job INDEXED BY vtqueue_job_queue
+        WHERE job.queue_name = name.value AND {TIMES} ORDER BY job.due_at LIMIT 1
     )) FROM level WHERE level.priority IS NOT NULL
 ))), 9e999) FROM {GIVEN} AS name"""
 EARLIEST_UNPAUSED = EARLIEST_NAMED.replace(GIVEN, FOUND)
 
 # For many names, as DUE_LOOKED: the first :look rows of each priority; minus infinity if those of one do not tell.
 TIMES_LOOKED_AT = f"""
-    SELECT job.visible_at, job.queue_name FROM vtqueue_job AS job INDEXED BY vtqueue_job_due
-    WHERE {TIMES} ORDER BY job.visible_at LIMIT :look"""
+    SELECT job.due_at, job.queue_name FROM vtqueue_job AS job INDEXED BY vtqueue_job_due
+    WHERE {TIMES} ORDER BY job.due_at LIMIT :look"""
 EARLIEST_LOOKED = f"""
 SELECT {NEVER_PAUSED} ({LEVELS}
     SELECT min(coalesce(
-        (SELECT visible_at FROM ({TIMES_LOOKED_AT}) WHERE queue_name IN (SELECT value FROM {GIVEN}) LIMIT 1),
+        (SELECT due_at FROM ({TIMES_LOOKED_AT}) WHERE queue_name IN (SELECT value FROM {GIVEN}) LIMIT 1),
         CASE WHEN (SELECT count(*) FROM ({TIMES_LOOKED_AT})) = :look THEN -9e999 END
     )) FROM level WHERE level.priority IS NOT NULL
 ) END"""
@@ -152,13 +150,39 @@ SELECT {NEVER_PAUSED} ({LEVELS}
 BACKLOG_ALL = f"""
 SELECT {UNLESS_PAUSED} ({LEVELS}
     SELECT count(*) FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_due
-    WHERE {LEVEL} AND {WAITING} AND job.priority = level.priority AND job.visible_at <= :now
+    WHERE {LEVEL} AND {WAITING} AND job.priority = level.priority AND job.due_at <= :now
 ) END"""
 
 BACKLOG_NAMED = f"""
 SELECT total((
     {LEVELS_OF_NAME}
     SELECT count(*) FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_queue
-    WHERE {LEVEL} AND {OF_NAME} AND job.priority = level.priority AND job.visible_at <= :now
+    WHERE {LEVEL} AND {OF_NAME} AND job.priority = level.priority AND job.due_at <= :now
 )) FROM {GIVEN} AS name WHERE name.value NOT IN {PAUSED}"""
 BACKLOG_UNPAUSED = BACKLOG_NAMED.replace(GIVEN, FOUND)
+
+# Leases that have ended, of the queues that have any, less the paused ones. Whether a holder that is not proven dead
+# has had the time to renew is said by the row's own lease (see takeover.py); a damaged row needs none.
+NAME = LEVEL.replace("level.priority", "name.value")
+GRACE = "min(job.lease_us / 10, :grace)"
+LEASED = "job.queue_name = name.value AND (job.task_path = '') = :raw"
+IN_SCOPE = "(:names IS NULL OR name.value IN (SELECT value FROM json_each(:names)))"
+EXPIRED = f"""
+SELECT json_group_array(json_array(expired.rowid, expired.sound)) FROM (
+    SELECT job.rowid, {SOUND} AS sound
+    FROM {HOLDING} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_held
+    WHERE {NAME} AND {IN_SCOPE} AND name.value NOT IN {PAUSED} AND {LEASED} AND job.lease_until <= :now
+      AND (NOT {SOUND} OR job.worker_id = :own OR job.lease_until + {GRACE} <= :now AND NOT EXISTS (
+          SELECT 1 FROM json_each(:gaps) AS gap
+          WHERE json_extract(gap.value, '$[0]') < job.lease_us / 3
+            AND json_extract(gap.value, '$[1]') > job.lease_us / 2
+      ))
+    LIMIT :limit
+) AS expired"""
+
+# When the first of these leases ends, and may be taken.
+FIRST_EXPIRY = f"""
+SELECT nullif(min(max({OPENS}, (
+    SELECT job.lease_until + {GRACE} FROM vtqueue_job AS job INDEXED BY vtqueue_job_held
+    WHERE {LEASED} AND job.lease_until < '' ORDER BY job.lease_until LIMIT 1
+))), 9e999) FROM {HOLDING} AS name WHERE {IN_SCOPE}"""

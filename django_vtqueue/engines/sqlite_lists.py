@@ -60,7 +60,7 @@ class SQLiteLists(SQLiteConnection):
         return self._list(IDS_ENDING[table], values)
 
     def names(self, table: str, column: str, limit: int) -> list[str]:
-        return self._list(NAMES[table, column], {"limit": limit})
+        return sorted(set(self._list(NAMES[table, column], {"limit": limit})))[:limit]
 
     def _found(self, sql: str, values: Mapping[str, Any], limit: int, fits: Fits) -> list[Found]:
         """Return what a slice has, read no further than is needed."""
@@ -88,7 +88,7 @@ class SQLiteLists(SQLiteConnection):
         return {"levels": json.dumps(levels), "end": end, "queue_name": queue_name}
 
 
-# The words that a walk finds; the walk of what is due passes expired jobs, which are found where they are held.
+# The words that a walk finds.
 WORDS_OF = {
     "due": ("due",),
     "scheduled": ("scheduled", "retrying"),
@@ -144,7 +144,7 @@ def _place(name: str, after: Key | None, sought: Sought) -> dict[str, Any]:
         return {"after": after[0] if after else _end_id(sought)}
     if name == "held":
         return dict(zip(("holder", "after"), after or ("", 0), strict=True))
-    return dict(zip(("priority", "raw", "visible_at", "after"), after or (None, None, None, None), strict=True))
+    return dict(zip(("priority", "raw", "due_at", "after"), after or (None, None, None, None), strict=True))
 
 
 def _escaped(text: str) -> str:

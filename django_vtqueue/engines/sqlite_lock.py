@@ -33,7 +33,7 @@ def code_of(error: BaseException) -> int:
     return 0
 
 
-def anyway() -> bool:
+def anyway(waited: float) -> bool:
     """Look at nothing: for who wants the lock whatever there is."""
     return True
 
@@ -60,7 +60,7 @@ def insist(raw: sqlite3.Connection, step: Callable[[], object], began: float) ->
         raw.execute(f"PRAGMA busy_timeout = {milliseconds}")
 
 
-def begin(raw: sqlite3.Connection, look: Callable[[], Found]) -> Found:
+def begin(raw: sqlite3.Connection, look: Callable[[float], Found]) -> Found:
     """Take the write lock if ``look`` finds something, and return what it found, true at the moment of the lock.
 
     It is waited for, fairly, for as long as the connection's busy timeout says. To a connection that reads SQLite
@@ -72,7 +72,7 @@ def begin(raw: sqlite3.Connection, look: Callable[[], Found]) -> Found:
     try:
         reading = raw.execute(READING)
         try:
-            if found := look():
+            if found := look(time.monotonic() - began):
                 raw.execute(BEGIN)
         finally:
             reading.close()
@@ -81,7 +81,7 @@ def begin(raw: sqlite3.Connection, look: Callable[[], Found]) -> Found:
         if code_of(error) not in BUSY:
             raise
         insist(raw, lambda: raw.execute(BEGIN), began)
-    return look()
+    return look(time.monotonic() - began)
 
 
 def alone(connection: BaseDatabaseWrapper, step: Callable[[], Found]) -> Found:
@@ -114,7 +114,7 @@ class WriteTransaction(Generic[Found]):
     """
 
     def __init__(
-        self, connection: BaseDatabaseWrapper, held: Callable[[float], None] | None, look: Callable[[], Found]
+        self, connection: BaseDatabaseWrapper, held: Callable[[float], None] | None, look: Callable[[float], Found]
     ) -> None:
         self._raw: sqlite3.Connection = connection.connection
         self._look = look
@@ -133,7 +133,7 @@ class WriteTransaction(Generic[Found]):
             self._theirs = self._raw.in_transaction
             if self._held:
                 self._raw.execute(BEGIN)
-                found = self._look()
+                found = self._look(0.0)
             else:
                 found = begin(self._raw, self._look)
             self._ours = self._raw.in_transaction and not self._theirs

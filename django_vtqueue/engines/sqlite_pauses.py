@@ -13,17 +13,25 @@ OPENS = """coalesce((
         FROM vtqueue_queuestate AS pause WHERE pause.queue_name = name.value
     ), 0)"""
 
-# The names of all queues with unfinished jobs, each found by one seek.
-NAME = "SELECT job.queue_name FROM vtqueue_job AS job INDEXED BY vtqueue_job_queue WHERE job.finished_at IS NULL"
-FOUND = f"""(
+
+def found(index: str, rows: str, limit: str = "") -> str:
+    """Return the distinct names of the queues of these rows, each found by one seek in an index that they begin."""
+    name = f"SELECT job.queue_name FROM vtqueue_job AS job INDEXED BY {index} WHERE {rows}"
+    return f"""(
     WITH RECURSIVE found(value) AS (
-        SELECT ({NAME} AND job.queue_name >= '' ORDER BY job.queue_name LIMIT 1)
+        SELECT ({name} AND job.queue_name >= '' ORDER BY job.queue_name LIMIT 1)
         UNION ALL
-        SELECT ({NAME} AND job.queue_name > found.value ORDER BY job.queue_name LIMIT 1)
+        SELECT ({name} AND job.queue_name > found.value ORDER BY job.queue_name LIMIT 1)
         FROM found WHERE found.value IS NOT NULL
+        {limit}
     )
     SELECT value FROM found WHERE value IS NOT NULL
 )"""
-QUEUE_NAMES = f"SELECT CAST(value AS TEXT) FROM {FOUND}"
+
+
+WITH_WAITING = "vtqueue_job_queue", "job.finished_at IS NULL AND job.lease_until IS NULL"
+WITH_HELD = "vtqueue_job_held", "job.lease_until IS NOT NULL"
+FOUND, HOLDING = found(*WITH_WAITING), found(*WITH_HELD)
+QUEUE_NAMES = f"SELECT CAST(value AS TEXT) FROM {FOUND} UNION SELECT CAST(value AS TEXT) FROM {HOLDING} ORDER BY 1"
 
 PRUNE_PAUSES = "DELETE FROM vtqueue_queuestate WHERE paused_until <= :now"

@@ -13,25 +13,37 @@ from .sqlite_sql import GUARD, WAITS, guard
 LARGE = 20_000  # characters of a result from which it is an argument of its own: JSON would be parsed for each column
 
 # What most jobs come to, so it is given as little as can be: each json_extract parses its value anew. Its GUARD is the
-# same with the id as a key, and one holder for all.
+# same with the id as a key, and one holder for all. Attempts and start are the holder's: of what was claimed ahead the
+# row does not know them.
 ACK = """
 UPDATE vtqueue_job
 SET state = 'SUCCESSFUL', attempts = json_extract(mine.value, '$[1]'), finished_at = json_extract(mine.value, '$[2]'),
-    expires_at = json_extract(mine.value, '$[3]'), result = coalesce(:result, json_extract(mine.value, '$[4]'))
+    expires_at = json_extract(mine.value, '$[3]'), result = coalesce(:result, json_extract(mine.value, '$[4]')),
+    started_at = json_extract(mine.value, '$[5]'), lease_until = NULL
 FROM json_each(:done) AS mine
 WHERE vtqueue_job.id = mine.key AND vtqueue_job.claims = json_extract(mine.value, '$[0]')
   AND +vtqueue_job.worker_id = :worker_id AND +vtqueue_job.state = 'RUNNING'"""
 
-# Of nack and of release; what was asked to stop is not given back.
+# Of nack and of release; without a new time it goes back to its place in the line. What was asked to stop is not given
+# back.
 GIVE_BACK = f"""
 UPDATE vtqueue_job
-SET state = 'READY', worker_id = '', attempts = json_extract(mine.value, '$[4]'),
-    visible_at = json_extract(mine.value, '$[5]'), history = coalesce(json_extract(mine.value, '$[7]'), history)
+SET state = 'READY', worker_id = '', lease_until = NULL, attempts = json_extract(mine.value, '$[4]'),
+    due_at = coalesce(json_extract(mine.value, '$[5]'), due_at),
+    history = coalesce(json_extract(mine.value, '$[7]'), history), started_at = json_extract(mine.value, '$[8]')
 FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
 
-# Run after ACK or GIVE_BACK changed fewer rows than it was given. A row that is just as the settlement leaves it was
+# What is given back while its code may still run stays held for a moment, as a job that has not begun: the end of its
+# lease gives it back to its place, and uses no attempt.
+LET_GO = f"""
+UPDATE vtqueue_job
+SET lease_until = json_extract(mine.value, '$[5]'), attempts = json_extract(mine.value, '$[4]'),
+    history = coalesce(json_extract(mine.value, '$[7]'), history), started_at = NULL
+FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
+
+# Run after one of these changed fewer rows than it was given. A row that is just as the settlement leaves it was
 # settled by it, now or by a commit whose answer never came. The claim number alone would not do: a row that somebody
-# else gave back, buried or requeued since has it too.
+# else gave back, buried or requeued since has it too. Of a mere release nothing tells whose it was.
 NOT_SETTLED = """
 SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
 FROM json_each(:settlements) AS mine
@@ -39,8 +51,11 @@ WHERE NOT EXISTS (
     SELECT 1 FROM vtqueue_job
     WHERE id = json_extract(mine.value, '$[0]') AND claims = json_extract(mine.value, '$[1]')
       AND state = json_extract(mine.value, '$[3]') AND attempts = json_extract(mine.value, '$[4]')
-      AND visible_at = coalesce(json_extract(mine.value, '$[5]'), visible_at)
-      AND finished_at IS json_extract(mine.value, '$[6]')
+      AND finished_at IS json_extract(mine.value, '$[6]') AND CASE
+          WHEN json_extract(mine.value, '$[5]') IS NOT NULL THEN visible_at = json_extract(mine.value, '$[5]')
+          WHEN json_extract(mine.value, '$[7]') IS NOT NULL THEN history = json_extract(mine.value, '$[7]')
+          ELSE finished_at IS NOT NULL
+      END
 )"""
 
 REMOVE_EXPIRED = """
@@ -53,10 +68,10 @@ INSERT OR REPLACE INTO vtqueue_deadletter (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, enqueued_at,
     started_at, expires_at, died_at, exception_class, message, fingerprint, payload, history
 ) SELECT
-    vtqueue_job.id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key,
-    enqueued_at, started_at, json_extract(mine.value, '$[4]'), json_extract(mine.value, '$[3]'),
-    json_extract(mine.value, '$[6]'), json_extract(mine.value, '$[7]'), json_extract(mine.value, '$[8]'), payload,
-    json_extract(mine.value, '$[5]')
+    vtqueue_job.id, queue_name, task_path, priority, claims, json_extract(mine.value, '$[9]'), max_attempts, worker_id,
+    lease_us, unique_key, enqueued_at, json_extract(mine.value, '$[10]'), json_extract(mine.value, '$[4]'),
+    json_extract(mine.value, '$[3]'), json_extract(mine.value, '$[6]'), json_extract(mine.value, '$[7]'),
+    json_extract(mine.value, '$[8]'), payload, json_extract(mine.value, '$[5]')
 FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE """
 REMOVAL = """
 DELETE FROM vtqueue_job WHERE rowid IN (
@@ -82,7 +97,10 @@ def _told(failure: Failure | None) -> tuple[str, str, str]:
 def _given(settlements: Sequence[Settlement]) -> str:
     """Return what the statements of settlements that are no deaths are given."""
     return json.dumps(
-        [(*guard(s.job), s.state, s.attempts, s.visible_at, s.finished_at, s.history) for s in settlements],
+        [
+            (*guard(s.job), s.state, s.attempts, s.visible_at, s.finished_at, s.history, s.job.started_at)
+            for s in settlements
+        ],
         ensure_ascii=False,
     )
 
@@ -90,7 +108,10 @@ def _given(settlements: Sequence[Settlement]) -> str:
 def _burials(settlements: Sequence[Settlement]) -> str:
     """Return what the statements of a burial are given."""
     return json.dumps(
-        [(*guard(s.job), s.finished_at, s.expires_at, s.history, *_told(s.failure)) for s in settlements],
+        [
+            (*guard(s.job), s.finished_at, s.expires_at, s.history, *_told(s.failure), s.attempts, s.job.started_at)
+            for s in settlements
+        ],
         ensure_ascii=False,
     )
 
@@ -102,22 +123,26 @@ class SQLiteSettling(SQLiteConnection):
         dying = [item for item in settlements if item.state == states.FAILED]
         done = [item for item in settlements if item.state == states.SUCCESSFUL]
         again = [item for item in settlements if item.state == states.READY]
+        going = [item for item in settlements if item.state == states.RUNNING]
         large = [item for item in done if len(item.result or "") > LARGE]
         small = [item for item in done if len(item.result or "") <= LARGE] if large else done
         lost = self._bury(dying) if dying else set()
         if small:
             lost |= self._ack(small)
-        if again:
-            rows = _given(again)
-            if self._run(GIVE_BACK, {"settlements": rows}) != len(again):
-                lost |= self._keys(NOT_SETTLED, {"settlements": rows})
+        for statement, given_back in ((GIVE_BACK, again), (LET_GO, going)):
+            if given_back:
+                rows = _given(given_back)
+                if self._run(statement, {"settlements": rows}) != len(given_back):
+                    lost |= self._keys(NOT_SETTLED, {"settlements": rows})
         for item in large:
             lost |= self._ack([replace(item, result=None)], item.result)
         return lost
 
     def _ack(self, done: Sequence[Settlement], result: str | None = None) -> set[Key]:
         """Acknowledge jobs; ``result``: that of a single one."""
-        ended = {s.job.id: (s.job.claims, s.attempts, s.finished_at, s.expires_at, s.result) for s in done}
+        ended = {
+            s.job.id: (s.job.claims, s.attempts, s.finished_at, s.expires_at, s.result, s.job.started_at) for s in done
+        }
         worker_id, *others = {s.job.worker_id for s in done}
         if others or len(ended) < len(done):  # a job that was lost and claimed again is there twice
             return set().union(*(self._ack([settlement]) for settlement in done))

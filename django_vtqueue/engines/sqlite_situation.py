@@ -1,8 +1,7 @@
 """The statements of the overview on SQLite: how many jobs each queue has in which state, and who runs what.
 
-All of them read indexes alone, or a few rows, and stop where they are told to: none walks over a table. What an index
-of jobs knows of a row is its queue, whether it is raw, its priority and ``visible_at``; its state is known of the held
-ones only. So both kinds are counted, before now and after it, and held rows apart; whoever shows them subtracts.
+All of them read indexes alone, or a few rows, and stop where they are told to: none walks over a table. Jobs that wait
+are counted by the claim index of their queue, those that are held by the indexes of held rows.
 """
 
 import json
@@ -13,29 +12,34 @@ from ..situation import Backlog, Held, Running
 from .sqlite_connection import SQLiteConnection
 from .sqlite_counts import BY_MINUTE
 from .sqlite_due import LEVEL, levels
+from .sqlite_pauses import WITH_HELD, WITH_WAITING, found
 
-UNFINISHED = "job.queue_name = name.value AND job.finished_at IS NULL AND (job.task_path = '') = kind.raw"
-LEVELS_OF_KIND = levels("vtqueue_job_queue", UNFINISHED)
+WAITING = """job.queue_name = name.value AND job.finished_at IS NULL AND job.lease_until IS NULL
+        AND (job.task_path = '') = kind.raw"""
+LEVELS_OF_KIND = levels("vtqueue_job_queue", WAITING)
 OF_LEVEL = f"""level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_queue
-        WHERE {LEVEL} AND {UNFINISHED} AND job.priority = level.priority"""
+        WHERE {LEVEL} AND {WAITING} AND job.priority = level.priority"""
 
-# A skip-scan: each name is found by one seek behind the last one.
-QUEUES = """
-WITH RECURSIVE name(value) AS (
-    SELECT min(queue_name) FROM vtqueue_job INDEXED BY vtqueue_job_queue WHERE finished_at IS NULL
-    UNION ALL
-    SELECT (
-        SELECT min(queue_name) FROM vtqueue_job INDEXED BY vtqueue_job_queue
-        WHERE finished_at IS NULL AND queue_name > name.value
-    ) FROM name WHERE name.value IS NOT NULL
-    LIMIT :limit
+QUEUES = f"""
+WITH name(value) AS (
+    SELECT value FROM {found(*WITH_WAITING, limit="LIMIT :limit")}
+    UNION SELECT value FROM {found(*WITH_HELD, limit="LIMIT :limit")}
+    ORDER BY 1 LIMIT :limit
 )
 SELECT CAST(name.value AS TEXT), (
     SELECT count(*) FROM (
-        SELECT 1 FROM vtqueue_job AS job INDEXED BY vtqueue_job_queue
-        WHERE job.queue_name = name.value AND job.finished_at IS NULL LIMIT :most
+        SELECT * FROM (
+            SELECT 1 FROM vtqueue_job AS job INDEXED BY vtqueue_job_queue
+            WHERE job.queue_name = name.value AND job.finished_at IS NULL AND job.lease_until IS NULL LIMIT :most
+        )
+        UNION ALL
+        SELECT * FROM (
+            SELECT 1 FROM vtqueue_job AS job INDEXED BY vtqueue_job_held
+            WHERE job.queue_name = name.value AND job.lease_until IS NOT NULL LIMIT :most
+        )
+        LIMIT :most
     )
-) FROM name WHERE name.value IS NOT NULL"""
+) FROM name"""
 
 LETTERS = """
 WITH RECURSIVE name(value) AS (
@@ -57,36 +61,36 @@ SELECT CAST(name.value AS TEXT), (
 BACKLOGS = f"""
 SELECT name.value, kind.raw, (
     {LEVELS_OF_KIND}
-    SELECT count(*) FROM (SELECT 1 FROM {OF_LEVEL} AND job.visible_at <= :now LIMIT :most)
+    SELECT count(*) FROM (SELECT 1 FROM {OF_LEVEL} AND job.due_at <= :now LIMIT :most)
 ), (
     {LEVELS_OF_KIND}
-    SELECT count(*) FROM (SELECT 1 FROM {OF_LEVEL} AND job.visible_at > :now LIMIT :most)
+    SELECT count(*) FROM (SELECT 1 FROM {OF_LEVEL} AND job.due_at > :now LIMIT :most)
 ), (
     {LEVELS_OF_KIND}
     SELECT min((
-        SELECT job.visible_at FROM vtqueue_job AS job INDEXED BY vtqueue_job_queue
-        WHERE {UNFINISHED} AND job.priority = level.priority AND job.visible_at <= :now
-        ORDER BY job.visible_at LIMIT 1
+        SELECT job.due_at FROM vtqueue_job AS job INDEXED BY vtqueue_job_queue
+        WHERE {WAITING} AND job.priority = level.priority AND job.due_at <= :now
+        ORDER BY job.due_at LIMIT 1
     )) FROM level WHERE level.priority IS NOT NULL
 )
 FROM json_each(:names) AS name CROSS JOIN (SELECT 0 AS raw UNION ALL SELECT 1) AS kind"""
 
 HELD = """
-SELECT CAST(queue_name AS TEXT), CAST(worker_id AS TEXT), sum(visible_at > :now), sum(visible_at <= :now),
-    sum(visible_at > :now AND attempts > 0)
+SELECT CAST(queue_name AS TEXT), CAST(worker_id AS TEXT), sum(lease_until > :now), sum(lease_until <= :now),
+    sum(lease_until > :now AND started_at IS NOT NULL)
 FROM (
-    SELECT queue_name, worker_id, visible_at, attempts FROM vtqueue_job INDEXED BY vtqueue_job_worker
+    SELECT queue_name, worker_id, lease_until, started_at FROM vtqueue_job INDEXED BY vtqueue_job_worker
     WHERE state = 'RUNNING' AND worker_id > '' LIMIT :most
 ) GROUP BY 1, 2"""
 
 RUNNING = """
 SELECT CAST(job.id AS TEXT), CAST(job.queue_name AS TEXT), CAST(job.task_path AS TEXT), worker.value,
-    CAST(job.started_at AS INTEGER), CAST(job.visible_at AS INTEGER), CAST(job.progress AS REAL),
+    CAST(job.started_at AS INTEGER), CAST(job.lease_until AS INTEGER), CAST(job.progress AS REAL),
     CAST(job.progress_text AS TEXT), job.cancelled_at IS NOT NULL
 FROM json_each(:workers) AS worker CROSS JOIN vtqueue_job AS job
 WHERE job.rowid IN (
     SELECT held.rowid FROM vtqueue_job AS held INDEXED BY vtqueue_job_worker
-    WHERE held.state = 'RUNNING' AND held.worker_id = worker.value AND held.attempts > 0 LIMIT :each
+    WHERE held.state = 'RUNNING' AND held.worker_id = worker.value AND held.started_at IS NOT NULL LIMIT :each
 )"""
 
 # The counts of minutes, newest first. Their unique index begins with the minute, so each minute is one seek, or one for

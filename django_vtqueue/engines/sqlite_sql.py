@@ -1,38 +1,40 @@
 """The statements of the queue on SQLite, each whole, with the reason for its shape.
 
 ``(task_path = '')`` is 1 for raw payloads and 0 for tasks: the first column of the claim indexes, so that neither
-kind is walked over for the other. "Unfinished" is always ``finished_at IS NULL``: the condition of those indexes.
+kind is walked over for the other. A row waits where ``finished_at`` and ``lease_until`` are NULL, the condition of
+those indexes, and is held where ``lease_until`` is not: a CHECK ties both to its state.
 """
 
 from ..jobs import HeldJob
 from .sqlite_damage import READABLE, SOUND
 
 COLUMNS = """id, queue_name, task_path, priority, CAST(visible_at AS INTEGER), claims, attempts, max_attempts,
-    worker_id, lease_us, enqueued_at, started_at, payload, history"""
+    worker_id, lease_us, enqueued_at, started_at, payload, history, CAST(due_at AS INTEGER)"""
 
 INSERT = """
 INSERT INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, enqueued_at, state,
-    visible_at, payload, history
+    due_at, payload, history
 ) VALUES (
     :id, :queue_name, :task_path, :priority, 0, 0, :max_attempts, '', :lease_us, :enqueued_at, 'READY',
-    :visible_at, :payload, '[]'
+    :due_at, :payload, '[]'
 )"""
 
 INSERT_MANY = """
 INSERT INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, enqueued_at, state,
-    visible_at, payload, history
+    due_at, payload, history
 ) SELECT
     key, :queue_name, :task_path, :priority, 0, 0, :max_attempts, '', :lease_us, :enqueued_at, 'READY',
-    :visible_at, value, '[]'
+    :due_at, value, '[]'
 FROM json_each(:jobs)"""
 
+# What is claimed ahead has no attempt yet, and no start.
 LEASE = """
 UPDATE vtqueue_job
-SET state = 'RUNNING', claims = claims + 1, attempts = attempts + :attempts, worker_id = :worker_id, started_at = :now,
-    lease_us = coalesce(:lease_us, lease_us), visible_at = :now + coalesce(:lease_us, lease_us), progress = NULL,
-    progress_text = NULL
+SET state = 'RUNNING', claims = claims + 1, attempts = attempts + :attempts, worker_id = :worker_id,
+    started_at = CASE WHEN :attempts THEN :now END, lease_us = coalesce(:lease_us, lease_us),
+    lease_until = :now + coalesce(:lease_us, lease_us), progress = NULL, progress_text = NULL
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
 READ = f"""
@@ -57,9 +59,12 @@ def guard(job: HeldJob) -> tuple[str, int, str]:
     return job.id, job.claims, job.worker_id
 
 
-# OR IGNORE: one row that somebody damaged, and that a constraint refuses, must not keep the others from it.
+# A lease that its job has extended ends no sooner; after a step of the clock (``:afresh``) it is counted from now
+# again. OR IGNORE: one row that somebody damaged, and that a constraint refuses, must not keep the others from it.
 RENEW = f"""
-UPDATE OR IGNORE vtqueue_job SET visible_at = :now + lease_us FROM json_each(:held) AS mine WHERE {GUARD}"""
+UPDATE OR IGNORE vtqueue_job
+SET lease_until = CASE WHEN :afresh THEN :now + lease_us ELSE max(lease_until, :now + lease_us) END
+FROM json_each(:held) AS mine WHERE {GUARD}"""
 
 NOT_HELD = f"""
 SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
@@ -68,11 +73,12 @@ WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD})"""
 
 BEGIN = f"""
 UPDATE vtqueue_job SET attempts = 1, started_at = :now
-FROM json_each(:held) AS mine WHERE {GUARD} AND vtqueue_job.attempts = 0"""
+FROM json_each(:held) AS mine WHERE {GUARD} AND vtqueue_job.started_at IS NULL"""
 
+# The visibility timeout of the job stays what it is.
 EXTEND = """
-UPDATE vtqueue_job SET visible_at = :now + :lease_us, lease_us = :lease_us
-WHERE id = :id AND claims = :claims AND worker_id = :worker_id AND state = 'RUNNING' AND visible_at > :now"""
+UPDATE vtqueue_job SET lease_until = CASE WHEN :lengthen THEN max(lease_until, :until) ELSE :until END
+WHERE id = :id AND claims = :claims AND worker_id = :worker_id AND state = 'RUNNING' AND lease_until > :now"""
 
 # The plus keeps the planner off the indexes of unfinished jobs. OR IGNORE and SOUND: a row that somebody damaged keeps
 # the others from nothing; a claim buries it.
@@ -97,10 +103,11 @@ FROM json_each(:said) AS mine WHERE {GUARD}"""
 
 # One statement over both tables: between two of them a job could be on its way from one to the other.
 FIND = f"""
-SELECT {READABLE.format(moment="visible_at")}, CAST(state AS TEXT), CAST(finished_at AS INTEGER), CAST(result AS TEXT)
+SELECT {READABLE.format(moment="visible_at", due="due_at")}, CAST(state AS TEXT), CAST(finished_at AS INTEGER),
+    CAST(result AS TEXT)
 FROM vtqueue_job WHERE id = :id
 UNION ALL
-SELECT {READABLE.format(moment="died_at")}, 'FAILED', CAST(died_at AS INTEGER), NULL
+SELECT {READABLE.format(moment="died_at", due="died_at")}, 'FAILED', CAST(died_at AS INTEGER), NULL
 FROM vtqueue_deadletter WHERE id = :id"""
 
 # The claim number goes with the job: a holder from before its death must stay stale. OR IGNORE: a letter whose unique
@@ -109,7 +116,7 @@ FROM vtqueue_deadletter WHERE id = :id"""
 REQUEUE = """
 INSERT OR IGNORE INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, enqueued_at,
-    started_at, state, visible_at, payload, history
+    started_at, state, due_at, payload, history
 ) SELECT
     id, coalesce(:queue_name, queue_name), task_path, coalesce(:priority, priority), claims, 0, max_attempts, '',
     lease_us, unique_key, enqueued_at, started_at, 'READY', :now, payload,
@@ -126,8 +133,10 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND id IN (SELECT id FROM vtqueu
 
 PURGE = """
 DELETE FROM vtqueue_job WHERE rowid IN (
-    SELECT rowid FROM vtqueue_job
-    WHERE queue_name = :queue_name AND finished_at IS NULL AND (state = 'READY' OR visible_at <= :now)
+    SELECT rowid FROM vtqueue_job WHERE queue_name = :queue_name AND finished_at IS NULL AND lease_until IS NULL
+    UNION ALL
+    SELECT job.rowid FROM json_each('[0,1]') AS kind CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_held
+    WHERE job.queue_name = :queue_name AND (job.task_path = '') = kind.value AND job.lease_until <= :now
     LIMIT :limit
 )"""
 
@@ -146,48 +155,42 @@ DELETE FROM vtqueue_deadletter WHERE rowid IN (
     SELECT rowid FROM vtqueue_deadletter WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
 )"""
 
-# Whether ``visible_at`` was stamped by a clock that is ahead of :now; a second is let pass (what is given back waits
-# for one). A lease ends one lease after its stamp at the latest. A job never claimed was due at once, or is scheduled,
-# which stays as it was asked for. One that was claimed is put off only by the failure of its last attempt: the last
-# entry of its history, whose end was stamped together with it. What has no such entry, or has used no attempt, was
-# given back, requeued or run by hand, and due at once.
+# Whether a clock was ahead of :now while something was written, as far as a seek each tells: ids are in time order, and
+# workers write their heartbeats and their counts. A second is let pass.
+CLOCK_WAS_AHEAD = """
+SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE id > :first_id)
+    OR EXISTS (SELECT 1 FROM vtqueue_workerprocess WHERE heartbeat_at > :now + 1000000)
+    OR EXISTS (SELECT 1 FROM vtqueue_throughput WHERE minute > :now + 1000000)"""
+
+# Whether a row waits for a time that a clock ahead of :now has stamped. The evidence is always a stamp of something
+# that has happened and yet lies ahead of now: the claim or the holder's heartbeat for a lease, the publishing for a job
+# that was due at once, the end of the last attempt for a retry. No release and no expiry sets ``due_at``, so an entry
+# of theirs says nothing. A time that was asked for is kept.
 IS_AHEAD = """CASE
-    WHEN state = 'RUNNING' THEN visible_at > :now + lease_us + 1000000
-    WHEN visible_at <= :now + 1000000 THEN 0
-    WHEN claims = 0 THEN visible_at = enqueued_at
-    WHEN attempts = 0 OR NOT json_valid(history) THEN 1
-    ELSE json_extract(history, '$[#-1].started') IS NOT started_at OR json_extract(history, '$[#-1].ended') > :now
+    WHEN lease_until IS NOT NULL THEN lease_until > :now + lease_us + 1000000 AND (
+        started_at > :now + 1000000
+        OR worker_id IN (SELECT worker_id FROM vtqueue_workerprocess WHERE heartbeat_at > :now + 1000000)
+    )
+    WHEN finished_at IS NOT NULL OR due_at <= :now + 1000000 THEN 0
+    WHEN enqueued_at > :now + 1000000 AND due_at = enqueued_at THEN 1
+    WHEN claims = 0 THEN 0
+    WHEN NOT json_valid(history) THEN started_at > :now + 1000000
+    ELSE json_extract(history, '$[#-1].ended') > :now + 1000000
+        AND json_extract(history, '$[#-1].outcome') NOT IN ('released', 'lease expired')
 END"""
 
-# A slice of the jobs of one priority that are not due: a million scheduled ones are not looked at in one go. Two ranges
-# of vtqueue_job_due, because SQLite would walk over the rows of one instant again and again for a row value.
 STAMPED_AHEAD = f"""
-SELECT json_group_array(json_array(rowid, visible_at, ahead)) FROM (
-    SELECT * FROM (
-        SELECT rowid, visible_at, {IS_AHEAD} AS ahead FROM vtqueue_job INDEXED BY vtqueue_job_due
-        WHERE finished_at IS NULL AND (task_path = '') = :raw AND priority = :priority
-          AND visible_at = :visible_at AND rowid > :rowid
-        LIMIT :limit
-    )
-    UNION ALL
-    SELECT * FROM (
-        SELECT rowid, visible_at, {IS_AHEAD} AS ahead FROM vtqueue_job INDEXED BY vtqueue_job_due
-        WHERE finished_at IS NULL AND (task_path = '') = :raw AND priority = :priority
-          AND visible_at > max(:visible_at, :now)
-        LIMIT :limit
-    )
-    LIMIT :limit
+SELECT json_group_array(json_array(rowid, ahead)) FROM (
+    SELECT rowid, {IS_AHEAD} AS ahead FROM vtqueue_job NOT INDEXED WHERE rowid > :after ORDER BY rowid LIMIT :limit
 )"""
 
-LEVEL_BELOW = """
-SELECT max(priority) FROM vtqueue_job INDEXED BY vtqueue_job_due
-WHERE finished_at IS NULL AND (task_path = '') = :raw AND priority < :priority"""
-
-# ``enqueued_at`` too: were this clock still ahead, the row would look like a scheduled one to the next repair. The plus
-# keeps the planner off vtqueue_job_due, should ANALYZE have found next to nothing in it.
+# ``enqueued_at`` too: were this clock still ahead, the row would look like a scheduled one to the next repair.
 SET_RIGHT = f"""
 UPDATE vtqueue_job
-SET visible_at = CASE state WHEN 'RUNNING' THEN :now + lease_us ELSE :now END, enqueued_at = min(enqueued_at, :now)
-WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND +finished_at IS NULL AND {IS_AHEAD}"""
+SET due_at = CASE WHEN lease_until IS NULL THEN :now ELSE due_at END,
+    lease_until = CASE WHEN lease_until IS NULL THEN NULL ELSE :now + lease_us END, enqueued_at = min(enqueued_at, :now)
+WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND {IS_AHEAD}"""
 
-COUNT = "SELECT count(*) FROM vtqueue_job WHERE queue_name = :queue_name AND finished_at IS NULL"
+COUNT = """
+SELECT (SELECT count(*) FROM vtqueue_job WHERE queue_name = :queue_name AND finished_at IS NULL AND lease_until IS NULL)
+    + (SELECT count(*) FROM vtqueue_job WHERE queue_name = :queue_name AND lease_until IS NOT NULL)"""

@@ -8,13 +8,14 @@ a page needs (SQLite runs what is inside as a coroutine). Behind the last match 
 from collections.abc import Callable
 
 from ..listing import LATER
+from .sqlite_pauses import WITH_HELD, WITH_WAITING, found
 
 Walk = Callable[[str], str]  # columns -> a SELECT of them
 
 WORD = """CASE
     WHEN job.finished_at IS NOT NULL THEN 'done'
-    WHEN job.state = 'RUNNING' THEN CASE WHEN job.visible_at > :now THEN 'running' ELSE 'expired' END
-    WHEN job.visible_at <= :now THEN 'due'
+    WHEN job.lease_until IS NOT NULL THEN CASE WHEN job.lease_until > :now THEN 'running' ELSE 'expired' END
+    WHEN job.due_at <= :now THEN 'due'
     WHEN job.attempts THEN 'retrying'
     ELSE 'scheduled'
 END"""
@@ -48,7 +49,8 @@ HELD = """
     ORDER BY job.worker_id, job.rowid"""
 
 # Damaged times are texts, above every number, and not walked to.
-LEVEL_OF_ROW = "job.finished_at IS NULL AND (job.task_path = '') = {raw} AND job.priority = {priority}"
+WAITING = "job.finished_at IS NULL AND job.lease_until IS NULL AND (job.task_path = '') = {raw}"
+LEVEL_OF_ROW = f"{WAITING} AND job.priority = {{priority}}"
 TIED = LEVEL_OF_ROW.format(raw=":raw", priority=":priority")
 OF_LEVEL = LEVEL_OF_ROW.format(raw="json_extract(level.value, '$[1]')", priority="json_extract(level.value, '$[0]')")
 
@@ -60,10 +62,10 @@ def waiting(columns: str, index: str, of_queue: str) -> str:
     """
     return f"""
     SELECT {columns} FROM vtqueue_job AS job INDEXED BY {index}
-    WHERE {of_queue} {TIED} AND job.visible_at = :visible_at AND job.rowid > :after AND job.visible_at < :end
+    WHERE {of_queue} {TIED} AND job.due_at = :due_at AND job.rowid > :after AND job.due_at < :end
     UNION ALL
     SELECT {columns} FROM json_each(:levels) AS level CROSS JOIN vtqueue_job AS job INDEXED BY {index}
-    WHERE {of_queue} {OF_LEVEL} AND job.visible_at > json_extract(level.value, '$[2]') AND job.visible_at < :end"""
+    WHERE {of_queue} {OF_LEVEL} AND job.due_at > json_extract(level.value, '$[2]') AND job.due_at < :end"""
 
 
 def walk(columns: str, rows: str) -> str:
@@ -103,7 +105,7 @@ WANTED_JOB = f"({SAME_JOB} AND {WANTED_WORD})"
 KEYS = {
     "newest": "json_array(job.id)",
     "held": "json_array(CAST(job.worker_id AS TEXT), job.rowid)",
-    "waiting": "json_array(job.priority, job.task_path = '', job.visible_at, job.rowid)",
+    "waiting": "json_array(job.priority, job.task_path = '', job.due_at, job.rowid)",
 }
 PARTS: dict[str, tuple[type, ...]] = {"newest": (str,), "held": (str, int), "waiting": (int, int, int, int)}
 WALKS: dict[str, Walk] = {
@@ -121,9 +123,9 @@ COUNTS = {name: words(walked) for name, walked in WALKS.items()}
 
 
 def levels_below(index: str, of_queue: str) -> str:
-    """Return the statement for the priorities of what is unfinished, of tasks and of raw payloads."""
+    """Return the statement for the priorities of what waits, of tasks and of raw payloads."""
     rows = f"""SELECT job.priority FROM vtqueue_job AS job INDEXED BY {index}
-        WHERE {of_queue} job.finished_at IS NULL AND (job.task_path = '') = {{raw}} AND job.priority < {{above}}
+        WHERE {of_queue} {WAITING} AND job.priority < {{above}}
         ORDER BY job.priority DESC LIMIT 1"""
     return f"""
 WITH RECURSIVE level(raw, priority) AS (
@@ -172,8 +174,13 @@ WITH RECURSIVE name(value) AS (
 SELECT json_group_array(value) FROM name WHERE value IS NOT NULL"""
 
 
+QUEUES = f"""
+SELECT json_group_array(value) FROM (
+    SELECT value FROM {found(*WITH_WAITING, limit="LIMIT :limit")}
+    UNION ALL SELECT value FROM {found(*WITH_HELD, limit="LIMIT :limit")}
+)"""
 NAMES = {
-    ("job", "queue_name"): names("vtqueue_job", "queue_name", "vtqueue_job_queue", "finished_at IS NULL"),
+    ("job", "queue_name"): QUEUES,
     ("job", "worker_id"): names("vtqueue_job", "worker_id", "vtqueue_job_worker", "state = 'RUNNING'"),
     ("deadletter", "queue_name"): names("vtqueue_deadletter", "queue_name", "vtqueue_letter_queue"),
     ("deadletter", "task_path"): names("vtqueue_deadletter", "task_path", "vtqueue_letter_task"),

@@ -24,7 +24,7 @@ class Views(ABC):
 
     @abstractmethod
     def backlogs(self, queue_names: Sequence[str], now: int, most: int) -> list[Backlog]:
-        """Return what lies in these queues before and after now, each number counted up to ``most``."""
+        """Return what waits in these queues, due and for later, each number counted up to ``most``."""
 
     @abstractmethod
     def held(self, most: int, now: int) -> list[Held]:

@@ -17,7 +17,7 @@ class Chores:
 
     def __init__(self, engine: Engine, backend: VTQueueBackend, crew: Crew, memory: Callable[[], int]) -> None:
         self.engine, self.crew, self.memory = engine, crew, memory
-        self.repair = Repair(engine, backend.settings.shortest_lease())
+        self.repair = Repair(engine)
         self.at = self.mend_at = 0.0  # monotonic: when they are due
 
     def do(self) -> list[Settlement]:

@@ -3,18 +3,16 @@
 import time
 from collections.abc import Iterator, Sequence
 
-from .. import history
 from ..backend import VTQueueBackend
 from ..clock import SECOND
 from ..engines import Engine
-from ..jobs import HeldJob, Key, Settlement, released
+from ..jobs import HeldJob, Key, Settlement, let_go, released
 from ..settlements import settle
-from ..standstills import Standstills
+from ..takeover import Takeover
 from .deaths import timed_out
 
-GIVEN_BACK_FOR = SECOND  # until a job whose code may still be running is visible again
+GIVEN_BACK_AFTER = SECOND  # until a job whose code may still be running is visible again
 HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in it because its time was up
-CONTENTION = 0.1  # seconds: ordinary rivals keep a worker from the write lock for 40 ms at the most
 NEVER = float("inf")
 
 
@@ -24,8 +22,8 @@ class Held:
     def __init__(self, engine: Engine, worker_id: str, backend: VTQueueBackend) -> None:
         self.engine, self.worker_id, self.backend = engine, worker_id, backend
         self.renew_at = NEVER  # monotonic: a wall clock that steps must not delay it
-        self._shortest = backend.settings.shortest_lease()
-        self._standstills = Standstills()
+        self.takeover = Takeover()
+        self._ends_at = NEVER  # monotonic: when the first of the leases ends
         self._jobs: dict[Key, HeldJob] = {}
         self._ends: dict[Key, float] = {}  # monotonic: when its time is up; none: it has been told
         self._told: dict[Key, float] = {}  # monotonic: when it was told
@@ -48,6 +46,7 @@ class Held:
             self._ends[key] = now + longest
             left = (job.visible_at - instant) / SECOND  # the claim's commit may have taken long
             self.renew_at = min(self.renew_at, now + min(left - 2 * lease / 3, lease / 3))
+            self._ends_at = min(self._ends_at, now + left)
 
     def finished(self, key: Key) -> None:
         """Note that the code of a job has ended: its time cannot be up any more, however long it is not settled."""
@@ -82,17 +81,14 @@ class Held:
         shortest = min((job.lease_us for job in self._jobs.values()), default=None)
         return otherwise if shortest is None else shortest / SECOND
 
-    def resumed_at(self, now: int, failing_for: float) -> int:
-        """Return when the last standstill ended, for a claim at ``now``; after one, what is held is renewed at once.
-
-        ``failing_for``: the seconds for which no turn has succeeded. A lock that kept this worker waiting for leases to
-        be taken has kept their holders from renewing them, and may have begun long before.
-        """
-        lease = self.shortest_lease(self._shortest)
-        bearable = min(lease, self._shortest) / 2 if failing_for <= CONTENTION else -1.0
-        if self._standstills.look(now, bearable) > lease / 2:
+    def look(self, now: int) -> None:
+        """Notice a gap that ends now; after one in which a lease may have ended what is held is renewed at once."""
+        if self.takeover.look(now) > self.shortest_lease(NEVER) / 2:
             self.renew_at = 0.0
-        return self._standstills.resumed_at
+
+    def left(self) -> float:
+        """Return the seconds that are left of the lease that ends first; less than 0 if it has ended."""
+        return self._ends_at - time.monotonic()
 
     def renew(self) -> None:
         """Hide what is held for one lease more, from now; what turns out to be lost is renewed no longer.
@@ -108,17 +104,18 @@ class Held:
         if jobs:
             with self.engine.transaction():
                 began = time.monotonic()  # the leases are counted from here, however long the commit takes
-                lost = self.engine.renew(jobs, self.engine.now())
+                lost = self.engine.renew(jobs, self.engine.now(), afresh=self.takeover.stepped_back)
+            self.takeover.stepped_back = False
         kept = [job for job in jobs if job.key not in lost]
         self.renew_at = began + min(map(third, kept)) if kept else NEVER
+        self._ends_at = began + 3 * min(map(third, kept)) if kept else NEVER
 
     def release_unknown(self) -> None:
         """Give back rows that are held in our name without our knowing: a claim whose commit had an unknown end."""
         unknown = [job for job in self.engine.held_by(self.worker_id) if job.key not in self._jobs]
         if unknown:
-            now = self.engine.now()
             with self.engine.transaction():
-                settle(self.engine, [released(job, now) for job in unknown], self.backend.settings.letter_ttl)
+                settle(self.engine, [released(job) for job in unknown], self.backend.settings.letter_ttl)
 
     def given_back(self, finished: Sequence[HeldJob]) -> list[Settlement]:
         """Return the settlements that give back what has not finished: a second later, the attempt not counted.
@@ -139,7 +136,4 @@ def third(job: HeldJob) -> float:
 
 def give_back(job: HeldJob, now: int) -> Settlement:
     """Return the settlement of a job that is given back, with a note of its attempt if it had begun."""
-    if not job.begun:
-        return released(job, now)
-    entry = history.entry(history.number(job.history), job.worker_id, job.started_at, now, history.RELEASED, None)
-    return released(job, now + GIVEN_BACK_FOR, entry)
+    return let_go(job, now, now + GIVEN_BACK_AFTER) if job.begun else released(job)

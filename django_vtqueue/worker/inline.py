@@ -37,7 +37,7 @@ def run_due(
                 outcome = execute(job, backend, inline=True)
             except KeyboardInterrupt:
                 with engine.transaction():
-                    settle(engine, [released(job, engine.now())], letter_ttl)
+                    settle(engine, [released(job)], letter_ttl)
                 raise
             done += 1
             if outcome.stands is None:

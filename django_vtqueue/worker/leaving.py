@@ -3,6 +3,7 @@
 import time
 from typing import TYPE_CHECKING
 
+from .. import clock
 from .settling import settle_before
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def leave(worker: "Worker") -> None:
         worker.left_running = True
         for job in held:
             if not job.begun and job.key not in recalled:
-                job.attempts = 1  # a thread has just taken it
+                job.attempts, job.started_at = 1, clock.now()  # a thread has just taken it
         worker.turns.tally.flush()  # not later: once they are given back nothing may keep this process
         give_back(worker)
         worker.report.close()

@@ -44,7 +44,7 @@ class Lookout:
         if self._next_due is None:
             earliest = self.engine.earliest(self.scopes)
             self._next_due = NEVER if earliest is None else earliest
-            if self._short and self._next_due <= now:  # an expired row that may not be taken yet
+            if self._short and self._next_due <= now:  # an expired lease whose holder is given time to renew it
                 self._next_due = now + round(LOOK * SECOND)
         return self._next_due <= now
 

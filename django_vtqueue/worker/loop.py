@@ -173,7 +173,7 @@ class Worker:
         """Wait for a message for ``patience`` seconds, then read all there are; return whether there was one."""
         written = False
         try:
-            self.read(self.mailbox.get(timeout=patience) if patience > 0 else self.mailbox.get_nowait())
+            self.read(self.wait_for_mail(patience) if patience > 0 else self.mailbox.get_nowait())
             written = True
             self.turns.ahead.linger(self.pool.waiting, self.pool.reserve)
             self.turns.pace.linger()
@@ -181,6 +181,14 @@ class Worker:
                 self.read(self.mailbox.get_nowait())
         except Empty:
             return written
+
+    def wait_for_mail(self, patience: float) -> Message:
+        """Return the next message; raise Empty if none comes. To sleep is no gap, but for longer than that is."""
+        began = time.monotonic()
+        try:
+            return self.mailbox.get(timeout=patience)
+        finally:
+            self.turns.held.takeover.worked(min(time.monotonic() - began, patience))
 
     def read(self, message: Message) -> None:
         """Take note of one message."""

@@ -178,7 +178,7 @@ class Process:
         if job.key in self._overdue:
             return timed_out(self.backend, job, now)
         if self._overdue and job.max_attempts != 1:
-            return released(job, now)
+            return released(job)
         return after_death(self.backend, job, f"Process {self.process.pid} of its worker", now)
 
     def _finish(

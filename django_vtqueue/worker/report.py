@@ -41,7 +41,7 @@ class Report:
         if settlement.state == states.FAILED:
             self.dead(settlement)
         elif settlement.failure is not None:
-            wait = ((settlement.visible_at or 0) - clock.now()) / clock.SECOND
+            wait = 0.0 if settlement.visible_at is None else (settlement.visible_at - clock.now()) / clock.SECOND
             limit = f"/{job.max_attempts}" if job.max_attempts else ""
             logger.info(
                 "retry %s attempt=%d%s %s; next in %.1fs",

@@ -3,6 +3,7 @@
 import logging
 import random
 import time
+from math import inf
 from traceback import clear_frames
 
 from ..engines import Engine, Trouble
@@ -37,15 +38,18 @@ class Episode:
         """Return for how many seconds nothing has succeeded."""
         return time.monotonic() - self._began if self._tries else 0.0
 
-    def failed(self, error: BaseException, patience: float = 1.0) -> None:
-        """Note a failure; ``retry_at`` says when to try again. ``patience``: times the usual pause for a lock."""
+    def failed(self, error: BaseException, patience: float = 1.0, left: float = inf) -> None:
+        """Note a failure; ``retry_at`` says when to try again.
+
+        ``patience``: times the usual pause for a lock; ``left``: seconds of a lease to renew, see busy_pause.
+        """
         now = time.monotonic()
         if not self._tries:
             self._began = now
         self._tries += 1
         kind = self.engine.trouble(error)
         if kind is Trouble.BUSY:
-            pause = patience * busy_pause(now - self._began, random.random())
+            pause = patience * busy_pause(now - self._began, random.random(), left)
             if now - self._began >= SAID_AFTER:
                 self._say(kind, "%s; waiting. Nothing is lost.", kind.value)
         else:

@@ -98,6 +98,7 @@ class Turns:
         taken: Taken | None = None
         self._unsure = True
         with self.engine.transaction():
+            self.held.takeover.locked(self.episode.lasts())
             if outcomes:
                 settlements = [outcome.settlement for outcome in outcomes]
                 lost = settle(self.engine, settlements, self.backend.settings.letter_ttl)
@@ -118,7 +119,7 @@ class Turns:
         """Renew what is held, end what has run for too long, and do what comes round once a second."""
         if self.episode.lasts():
             self.watch()
-        self.held.resumed_at(self.engine.now(), self.episode.lasts())
+        self.held.look(self.engine.now())
         self.end_overdue()
         self.pool.maintain()
         self.held.renew()
@@ -139,8 +140,9 @@ class Turns:
     def claim(self, free: int, ahead: int) -> Taken:
         """Claim, inside the turn's transaction, what is run at once and what is run next."""
         now, letter_ttl = self.engine.now(), self.backend.settings.letter_ttl
-        resumed_at = self.held.resumed_at(now, self.episode.lasts())
-        return take(self.engine, self.scopes, free, self.id, now, letter_ttl, resumed_at=resumed_at, ahead=ahead)
+        self.held.look(now)
+        patience = self.held.takeover.patience()
+        return take(self.engine, self.scopes, free, self.id, now, letter_ttl, patience=patience, ahead=ahead)
 
     def give_back_waiting(self) -> None:
         """Give back what was claimed ahead and has not begun; another worker may have room."""
@@ -246,14 +248,14 @@ class Turns:
                 return
             except Exception as again:
                 error = again
-        self.episode.failed(error, self.pace.patience)
+        self.episode.failed(error, self.pace.patience, left=self.held.left())
 
     def watch(self) -> bool:
         """If another database has taken the place of ours, forget what is known; what runs is settled in that one.
 
         With DEBUG it may be a copy from elsewhere, whose jobs nobody means to run here. Return whether it was one.
         """
-        self.held.resumed_at(self.engine.now(), self.episode.lasts())  # a look is no pause
+        self.held.look(self.engine.now())
         if not self.engine.replaced():
             return False
         if settings.DEBUG and (home := left_behind(self.engine)):

@@ -74,7 +74,7 @@ def enqueue_present() -> None:
         tasks.send_receipt.enqueue(order, "ada@mail.example")
     waiting = tasks.export_orders.using(priority=10).enqueue("2026-11-20")
     since = clock.now() - 12 * MINUTE
-    Job.objects.filter(pk=waiting.id).update(enqueued_at=since, visible_at=since)
+    Job.objects.filter(pk=waiting.id).update(enqueued_at=since, due_at=since)
     tasks.vat_summary.using(run_after=timezone.now() + timedelta(days=10)).enqueue("2026-11", "DE")
 
 

@@ -11,6 +11,8 @@ from django_vtqueue.clock import SECOND, from_instant
 from django_vtqueue.ids import new_uuid
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
 
+from ..columns import in_columns
+
 OVERVIEW = "/admin/vtqueue/"
 WORKER = "web1:4711:abcd"
 
@@ -29,7 +31,7 @@ def job(queue_name: str = "default", due: float = -1, **values: Any) -> Job:
     }
     if "worker_id" in values:
         row |= {"state": states.RUNNING, "claims": 1, "attempts": 1, "started_at": clock.now()}
-    return Job.objects.create(**row | values)
+    return Job.objects.create(**in_columns(row | values))
 
 
 def letter(queue_name: str = "default", **values: Any) -> DeadLetter:

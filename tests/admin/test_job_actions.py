@@ -110,7 +110,7 @@ def test_jobs_that_have_moved_on(admin_client: Client, action: str) -> None:
     jobs = [job() for _ in range(4)]
     asked = act(admin_client, action, *jobs)
     claimed, done, dead, gone = (row.pk for row in jobs)
-    held = {"state": states.RUNNING, "worker_id": "web1:4711:abcd", "visible_at": clock.now() + HOUR}
+    held = {"state": states.RUNNING, "worker_id": "web1:4711:abcd", "lease_until": clock.now() + HOUR}
     Job.objects.filter(pk=claimed).update(**held)
     Job.objects.filter(pk=done).update(state=states.SUCCESSFUL, worker_id="w", finished_at=clock.now())
     Job.objects.filter(pk__in=[dead, gone]).delete()

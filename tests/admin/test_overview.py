@@ -151,7 +151,7 @@ def test_workers(admin_client: Client, time: FakeClock) -> None:
     """Host, pid, queues, slots in use, memory, heartbeat, and what each runs, for how long and how far it is."""
     worker(queues="a,b", memory=93_400_000, silent=2)
     job("a", 60, worker_id=WORKER, started_at=ago(12), progress=0.42, progress_text="page 4 of 10")
-    job("b", 60, worker_id=WORKER, attempts=0)
+    job("b", 60, worker_id=WORKER, started_at=None)
     row = row_of(admin_client, f"worker-{WORKER}")
     assert row.startswith(
         "web1:4711 alive a, b 1 of 4 93 MB 2 s ago shop.tasks.welcome in a, for 12 s 42 % page 4 of 10"

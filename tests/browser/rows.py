@@ -9,6 +9,8 @@ from django_vtqueue.history import Entry
 from django_vtqueue.ids import new_id
 from django_vtqueue.models import DeadLetter, Job, QueueState, Throughput, WorkerProcess
 
+from ..columns import in_columns
+
 SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "shop/mail.py", line 7, in send\nConnectionRefusedError: {}\n'
@@ -62,7 +64,7 @@ def job(word: str, words: str) -> Job:
         row |= {"state": states.RUNNING, "worker_id": f"web1:4711:{words}", "progress": 0.4, "progress_text": words}
     if word == "done":
         row |= {"state": states.SUCCESSFUL, "finished_at": now, "result": json.dumps(words)}
-    return Job(**row)
+    return Job(**in_columns(row))
 
 
 def letter(number: int, words: str) -> DeadLetter:

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from django_vtqueue import history
-from django_vtqueue.claims import collect, take
+from django_vtqueue.claims import NONE, collect, take
 from django_vtqueue.encoding import encode
 from django_vtqueue.engines import Engine
 from django_vtqueue.failures import recorded
 from django_vtqueue.ids import new_id
 from django_vtqueue.jobs import HeldJob, Key, NewJobs, Scope, Settlement, StoredJob, failed, released, succeeded
 from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.takeover import Patience
 from tests.fake_clock import at
 
 SECOND = 1_000_000
@@ -55,7 +56,7 @@ class Bench:
         raw: bool = True,
         scopes: list[Scope] | None = None,
         lease: float | None = None,
-        resumed: float = -1_000_000,
+        patience: Patience = NONE,
         letter_ttl: int | None = None,
     ) -> list[HeldJob]:
         """Claim what is due in one transaction."""
@@ -68,7 +69,7 @@ class Bench:
                 at(now),
                 lambda name: letter_ttl,
                 lease_us=None if lease is None else round(lease * SECOND),
-                resumed_at=at(resumed),
+                patience=patience,
             )
         return collect(self.engine, taken)
 
@@ -94,14 +95,14 @@ class Bench:
         return not self.settle(failure(job, now, delay))
 
     def release(self, job: HeldJob, now: float = 1) -> bool:
-        return not self.settle(released(job, at(now)))
+        return not self.settle(released(job))
 
-    def renew(self, job: HeldJob, now: float = 1) -> bool:
+    def renew(self, job: HeldJob, now: float = 1, *, afresh: bool = False) -> bool:
         with self.engine.transaction():
-            return not self.engine.renew([job], at(now))
+            return not self.engine.renew([job], at(now), afresh=afresh)
 
     def extend(self, job: HeldJob, now: float = 1) -> bool:
-        return self.engine.extend(job, at(now), 60 * SECOND)
+        return self.engine.extend(job, at(now), at(now + 60))
 
     def bury(self, job: HeldJob, now: float = 1) -> bool:
         return self.nack(job, now, delay=None)

@@ -1,12 +1,17 @@
 """What a claim takes, and in which order."""
 
+import json
 import random
-from collections.abc import Iterable
+from collections.abc import Callable
 
 import pytest
 
-from django_vtqueue.claims import Taken, collect, take
-from django_vtqueue.jobs import NewJobs, Scope
+from django_vtqueue import history
+from django_vtqueue.claims import NONE, Taken, collect, take
+from django_vtqueue.exceptions import WorkerDied
+from django_vtqueue.failures import recorded
+from django_vtqueue.jobs import HeldJob, NewJobs, Scope, interrupted, let_go
+from django_vtqueue.takeover import GRACE, Patience
 from tests.fake_clock import at
 
 from .bench import SECOND, Bench
@@ -45,16 +50,6 @@ def test_ties_end_in_the_order_of_insertion(bench: Bench, queues: Names) -> None
     bench.engine.insert(NewJobs("q", "", 0, 3, SECOND, at(0), at(0), many))
     assert bench.payloads(limit=15, queues=queues) == [str(number) for number in range(15)]
     assert bench.payloads(queues=queues) == [str(number) for number in range(15, 40)]
-
-
-@shapes
-def test_expired_jobs_stand_where_their_lease_ended(bench: Bench, queues: Names) -> None:
-    """An expired row is due like any other, from the end of its lease on."""
-    bench.publish("crashed", lease=10)
-    bench.claim(now=0)
-    bench.publish("before", due=9)
-    bench.publish("after", due=11)
-    assert bench.payloads(now=20, queues=queues) == ["before", "crashed", "after"]
 
 
 @shapes
@@ -165,10 +160,10 @@ def test_what_was_taken_meanwhile_is_not_collected(bench: Bench, thief: str) -> 
 
     Two threads of a process claim under one worker id: then the claim number alone tells them apart.
     """
-    ids = bench.publish("a", "b", lease=1)
+    ids = [*bench.publish("a", lease=1), *bench.publish("b", lease=5)]
     with bench.engine.transaction():
         taken = take(bench.engine, [Scope(("q",), raw=True)], 5, "slow", at(0), lambda name: None)
-    stolen = bench.claim(now=1, limit=1, worker=thief)
+    stolen = bench.claim(now=1, limit=1, worker=thief, patience=NONE)
     assert [job.id for job in collect(bench.engine, taken)] == [job_id for job_id in ids if job_id != stolen[0].id]
     assert collect(bench.engine, Taken("slow")) == []
 
@@ -193,7 +188,7 @@ def test_earliest_is_the_next_time_that_something_is_due(bench: Bench, queues: N
     bench.publish("leased", due=-5, priority=3, lease=60)
     assert earliest() == at(-5)
     bench.claim(now=0)
-    assert earliest() == at(60)
+    assert earliest() == at(60.5)
     bench.publish("task", due=7, task="app.tasks.one", priority=-9)
     assert earliest(raw=False) == at(7)
     assert bench.engine.earliest([Scope(queues, raw=True), Scope(queues, raw=False)]) == at(7)
@@ -210,12 +205,11 @@ def test_earliest_looks_at_the_named_queues_only(bench: Bench) -> None:
 
 
 def test_backlog_counts_what_is_due(bench: Bench) -> None:
-    """Waiting and expired jobs count; scheduled, held and done ones do not."""
+    """Jobs that wait count; scheduled, held and done ones do not."""
     bench.publish("done", "held", lease=60, priority=9)
     [done, _] = bench.claim(now=0)
     bench.ack(done)
-    bench.publish("expired", lease=5, priority=9)
-    bench.claim(now=0)
+    bench.publish("due", priority=9)
     bench.publish("a", "b", "scheduled", queue="a")
     bench.publish("scheduled", due=100)
     bench.publish("task", task="app.tasks.one")
@@ -225,9 +219,9 @@ def test_backlog_counts_what_is_due(bench: Bench) -> None:
 
     assert backlog(Scope(None, raw=True)) == 4
     assert backlog(Scope(("q",), raw=True)) == 1
-    assert backlog(Scope(("q",), raw=True), now=0) == 0
+    assert backlog(Scope(("q",), raw=True), now=-1) == 0
     assert backlog(Scope(("a",), raw=True), Scope(None, raw=False)) == 4
-    assert backlog(Scope(None, raw=True), now=100) == 6
+    assert backlog(Scope(None, raw=True), now=100) == 5
 
 
 def test_count_is_of_the_unfinished(bench: Bench) -> None:
@@ -243,45 +237,55 @@ def test_count_is_of_the_unfinished(bench: Bench) -> None:
     assert bench.engine.count("nothing") == 0
 
 
-# -- stolen leases ----------------------------------------------------------------------------------------------------
+# -- expired leases ---------------------------------------------------------------------------------------------------
 
 
-def claimable(bench: Bench, now: float, resumed: float, queues: Names) -> Iterable[str]:
-    scope = Scope(queues, raw=True)
-    rows = bench.engine.due(scope, 10, at(now), at(resumed))
+def gap(length: float, ago: float) -> Patience:
+    """Return the patience of one who has noticed a gap of ``length`` seconds that ended so many seconds ago."""
+    return Patience(GRACE, json.dumps([[round(ago * SECOND), round(length * SECOND)]]))
+
+
+def takeable(bench: Bench, now: float, queues: Names, patience: Patience = Patience(GRACE)) -> list[str]:  # noqa: B008
+    rows = bench.engine.expired(Scope(queues, raw=True), 10, at(now), patience)
     jobs = bench.engine.read([row.rowid for row in rows])
-    return [jobs[row.rowid].payload.strip('"') for row in rows]
+    return sorted(job.payload.strip('"') for job in jobs.values())
 
 
 @shapes
-def test_after_a_pause_expired_rows_have_a_third_of_their_lease_to_be_renewed(bench: Bench, queues: Names) -> None:
-    """From ``resumed_at`` on, each by its own lease; what waits may be claimed at once."""
+def test_an_expired_lease_may_be_taken_a_moment_after_its_end(bench: Bench, queues: Names) -> None:
+    """A tenth of the lease, but no more than half a second: for that long its holder may still renew it."""
+    bench.publish("2s", lease=2)
     bench.publish("30s", lease=30)
-    bench.publish("60s", lease=60)
     bench.claim(now=0)
     bench.publish("waits")
-    assert claimable(bench, now=200, resumed=200, queues=queues) == ["waits"]
-    assert claimable(bench, now=209.999999, resumed=200, queues=queues) == ["waits"]
-    assert claimable(bench, now=210, resumed=200, queues=queues) == ["waits", "30s"]
-    assert claimable(bench, now=220, resumed=200, queues=queues) == ["waits", "30s", "60s"]
+    assert takeable(bench, 2.199999, queues) == []
+    assert takeable(bench, 2.2, queues) == ["2s"]
+    assert takeable(bench, 30.499999, queues) == ["2s"]
+    assert takeable(bench, 30.5, queues) == ["2s", "30s"]
 
 
 @shapes
-def test_without_a_pause_expired_rows_are_due_at_once(bench: Bench, queues: Names) -> None:
-    """Nothing waits when nothing was stopped."""
-    bench.publish("x", lease=30)
+def test_after_a_gap_a_third_of_the_lease_is_left_to_renew(bench: Bench, queues: Names) -> None:
+    """By the row's own lease: after a gap of more than half of it, until a third of it has passed since."""
+    for lease in (6, 30, 60):
+        bench.publish(f"{lease}s", lease=lease)
     bench.claim(now=0)
-    assert claimable(bench, now=29.999999, resumed=-1000, queues=queues) == []
-    assert claimable(bench, now=30, resumed=-1000, queues=queues) == ["x"]
+    assert takeable(bench, 200, queues, gap(31, ago=0)) == []
+    assert takeable(bench, 200, queues, gap(31, ago=1.999999)) == []
+    assert takeable(bench, 200, queues, gap(31, ago=2)) == ["6s"]
+    assert takeable(bench, 200, queues, gap(31, ago=19.999999)) == ["30s", "6s"]
+    assert takeable(bench, 200, queues, gap(31, ago=20)) == ["30s", "60s", "6s"]
+    assert takeable(bench, 200, queues, gap(16, ago=0)) == ["60s"]
+    assert takeable(bench, 200, queues, gap(2, ago=0)) == ["30s", "60s", "6s"]
 
 
 def test_a_renewal_within_the_grace_keeps_the_job(bench: Bench) -> None:
     """A holder that was stopped together with the others loses nothing."""
     bench.publish("x", lease=30)
     job = bench.one(now=0, worker="w1")
-    assert bench.claim(now=100, worker="w2", resumed=100) == []
+    assert bench.claim(now=100, worker="w2", patience=gap(100, ago=0)) == []
     assert bench.renew(job, now=100.5)
-    assert bench.claim(now=111, worker="w2", resumed=100) == []
+    assert bench.claim(now=111, worker="w2", patience=gap(100, ago=11)) == []
     assert bench.ack(job, now=112)
 
 
@@ -289,4 +293,61 @@ def test_without_a_renewal_the_grace_ends(bench: Bench) -> None:
     """The job of a holder that is really gone comes back all the same."""
     bench.publish("x", lease=30)
     bench.one(now=0, worker="gone")
-    assert bench.one(now=110, worker="w2", resumed=100).claims == 2
+    assert bench.one(now=110, worker="w2", patience=gap(100, ago=10)).claims == 2
+
+
+# -- the place in the line --------------------------------------------------------------------------------------------
+
+
+def expire(bench: Bench, job: HeldJob) -> None:
+    """Let a lease end that is not renewed."""
+
+
+def lose(bench: Bench, job: HeldJob) -> None:
+    with bench.engine.transaction():
+        bench.engine.settle([interrupted(job, history.WORKER_DIED, recorded(WorkerDied, "It died."), at(20), None)])
+
+
+def let_it_go(bench: Bench, job: HeldJob) -> None:
+    bench.settle(let_go(job, at(20), at(21)))
+
+
+@shapes
+@pytest.mark.parametrize("give_back", [Bench.release, expire, lose, let_it_go])
+def test_what_comes_back_keeps_its_place_in_the_line(
+    bench: Bench, queues: Names, give_back: Callable[[Bench, HeldJob], object]
+) -> None:
+    """Whatever is given back, expires or loses its holder is due at the time for which it was claimed."""
+    bench.publish("a", "b", "c", now=0, lease=30)
+    first = bench.one(now=10, limit=1)
+    give_back(bench, first)
+    assert bench.found(first.id).due_at == at(0)
+    assert bench.payloads(now=100, queues=queues) == ["a", "b", "c"]
+
+
+def test_a_retry_goes_by_its_new_time(bench: Bench) -> None:
+    """After a failed attempt a job is behind what became due before the end of its backoff."""
+    bench.publish("a", "b", now=0)
+    assert bench.nack(bench.one(now=10, limit=1), now=11, delay=5)
+    assert bench.payloads(now=20) == ["b", "a"]
+
+
+def test_what_was_claimed_ahead_and_recalled_keeps_its_place(bench: Bench) -> None:
+    """It has not begun, and uses no attempt."""
+    bench.publish("a", "b", "c", now=0)
+    with bench.engine.transaction():
+        taken = take(bench.engine, [Scope(("q",), raw=True)], 1, "w1", at(1), lambda name: None, ahead=1)
+    _, ahead = collect(bench.engine, taken)
+    assert not ahead.begun
+    assert bench.release(ahead, now=2)
+    assert bench.payloads(now=3, worker="w2") == ["b", "c"]
+
+
+def test_what_is_let_go_is_held_until_its_moment(bench: Bench) -> None:
+    """Its code may still run until then; afterwards it comes back without having used the attempt."""
+    [job_id] = bench.publish("x", lease=60, max_attempts=1)
+    assert not bench.settle(let_go(bench.one(now=0), at(10), at(11)))
+    assert bench.claim(now=10.999999, worker="w2") == []
+    again = bench.one(now=11, worker="w2")
+    assert (again.attempts, again.claims) == (1, 2)
+    assert bench.outcomes(job_id) == [history.RELEASED]

@@ -641,7 +641,9 @@ def test_a_dead_letter_is_failed(backend: VTQueueBackend, run: Run) -> None:
 def test_an_expired_job_is_failed_in_the_end(backend: VTQueueBackend, alias: str, time: FakeClock) -> None:
     """A task whose workers die is FAILED too when its attempts are used up; its errors say what happened."""
     result = fail.enqueue()
-    Job.objects.using(alias).update(state="RUNNING", claims=1, attempts=1, worker_id="w1", started_at=START)
+    Job.objects.using(alias).update(
+        state="RUNNING", claims=1, attempts=1, worker_id="w1", started_at=START, lease_until=START
+    )
     assert backend.get_result(result.id).status == RUNNING
     time.advance(61)
     run_pending()

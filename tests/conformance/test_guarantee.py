@@ -8,7 +8,7 @@ import pytest
 from django.db import transaction as transactions
 
 from django_vtqueue import history
-from django_vtqueue.jobs import HeldJob, Scope, released, succeeded
+from django_vtqueue.jobs import HeldJob, Scope, succeeded
 from tests.fake_clock import at
 
 from .bench import VERBS, Bench, Verb, failure
@@ -56,7 +56,7 @@ def test_what_is_not_committed_was_never_there(bench: Bench) -> None:
     def transaction() -> None:
         with bench.engine.transaction():
             bench.engine.settle([failure(held, now=1, delay=None)])
-            [row] = bench.engine.due(Scope(("q",), raw=True), 1, at(1), 0)
+            [row] = bench.engine.due(Scope(("q",), raw=True), 1, at(1))
             bench.engine.lease([row.rowid], "w2", at(1), None)
             assert [bench.found(job_id).state for job_id in (dying, waiting)] == ["FAILED", "RUNNING"]
             raise ZeroDivisionError
@@ -296,10 +296,10 @@ def test_a_failure_that_was_stored_already_is_not_lost(bench: Bench, delay: floa
 
 
 def test_an_acknowledgement_that_was_stored_already_is_not_lost(bench: Bench) -> None:
-    """The same holds for a success and for a release."""
+    """The same holds for a success and for a retry."""
     bench.publish("x", "y")
     done, back = bench.claim()
-    settlements = [succeeded(done, '"done"', at(1), None), released(back, at(1))]
+    settlements = [succeeded(done, '"done"', at(1), None), failure(back, now=1, delay=5)]
     assert bench.settle(*settlements) == set()
     before = bench.everything()
     assert bench.settle(*settlements) == set()

@@ -12,6 +12,8 @@ from django_vtqueue.ids import new_uuid
 from django_vtqueue.models import DeadLetter, Job, Throughput
 from django_vtqueue.situation import Backlog, Held
 
+from ..columns import in_columns
+
 NOW = 1_800_000_000_000_000
 PAST, FUTURE = NOW - 5, NOW + 5
 MINUTE = 60_000_000
@@ -23,8 +25,8 @@ def stored(engine: Engine, queue_name: str, visible_at: int = PAST, **values: An
     row: dict[str, Any] = {"task_path": "shop.tasks.welcome", "max_attempts": 1, "lease_us": 1, "payload": "{}"}
     row |= {"queue_name": queue_name, "visible_at": visible_at, "enqueued_at": PAST}
     if "worker_id" in values:
-        row |= {"state": states.RUNNING, "attempts": 1}
-    return Job.objects.using(engine.alias).create(id=new_uuid(), **row | values)
+        row |= {"state": states.RUNNING, "attempts": 1, "started_at": PAST}
+    return Job.objects.using(engine.alias).create(id=new_uuid(), **in_columns(row | values))
 
 
 def done(engine: Engine, queue_name: str) -> None:
@@ -62,9 +64,9 @@ def test_no_queues(engine: Engine) -> None:
 
 
 def test_backlogs(engine: Engine) -> None:
-    """Tasks and payloads of a queue are told apart, and what lies before now, or at it, from what lies after it.
+    """Tasks and payloads of a queue are told apart, and what is due from what waits for later.
 
-    The oldest is that of all priorities; what is finished, and what lies in other queues, is in none of the numbers.
+    The oldest is that of all priorities; what is held or finished, and what lies in other queues, is in no number.
     """
     for priority, visible_at in ((0, PAST), (5, PAST - 7), (-5, NOW), (0, FUTURE), (5, FUTURE)):
         stored(engine, "a", visible_at, priority=priority)
@@ -73,12 +75,12 @@ def test_backlogs(engine: Engine) -> None:
     stored(engine, "other")
     done(engine, "a")
     assert engine.backlogs(["a", "none"], NOW, 100) == [
-        Backlog("a", raw=False, past=4, future=2, oldest=PAST - 100),
-        Backlog("a", raw=True, past=1, future=0, oldest=PAST - 1),
-        Backlog("none", raw=False, past=0, future=0, oldest=None),
-        Backlog("none", raw=True, past=0, future=0, oldest=None),
+        Backlog("a", raw=False, due=3, later=2, oldest=PAST - 7),
+        Backlog("a", raw=True, due=1, later=0, oldest=PAST - 1),
+        Backlog("none", raw=False, due=0, later=0, oldest=None),
+        Backlog("none", raw=True, due=0, later=0, oldest=None),
     ]
-    assert engine.backlogs(["a"], NOW, 1)[0] == Backlog("a", raw=False, past=1, future=1, oldest=PAST - 100)
+    assert engine.backlogs(["a"], NOW, 1)[0] == Backlog("a", raw=False, due=1, later=1, oldest=PAST - 7)
 
 
 @pytest.mark.parametrize("most", [100, 4])
@@ -86,7 +88,7 @@ def test_held(engine: Engine, most: int) -> None:
     """What each worker holds of each queue: running, expired, and of the running ones those that it has begun."""
     for queue_name, visible_at, values in (
         ("a", FUTURE, {"worker_id": "w1"}),
-        ("a", FUTURE, {"worker_id": "w1", "attempts": 0}),
+        ("a", FUTURE, {"worker_id": "w1", "attempts": 0, "started_at": None}),
         ("a", NOW, {"worker_id": "w1"}),
         ("b", FUTURE, {"worker_id": "w2"}),
         ("a", FUTURE, {}),
@@ -106,11 +108,11 @@ def test_running(engine: Engine) -> None:
     for _ in range(3):
         stored(engine, "a", FUTURE, worker_id="w1", started_at=PAST)
     job = stored(engine, "b", PAST, worker_id="w2", progress=0.5, progress_text="half", cancelled_at=PAST)
-    stored(engine, "b", FUTURE, worker_id="w2", attempts=0)
+    stored(engine, "b", FUTURE, worker_id="w2", attempts=0, started_at=None)
     stored(engine, "b", FUTURE, worker_id="w3")
     found = engine.running(["w1", "w2", "gone"], 2)
     assert [(each.worker_id, each.queue_name, each.started_at) for each in found[:-1]] == [("w1", "a", PAST)] * 2
-    assert found[-1] == (job.pk.hex, "b", "shop.tasks.welcome", "w2", None, PAST, 0.5, "half", 1)
+    assert found[-1] == (job.pk.hex, "b", "shop.tasks.welcome", "w2", PAST, PAST, 0.5, "half", 1)
 
 
 def counted(engine: Engine, queue_name: str, ago: int, worker_id: str = "w", **values: Any) -> None:
@@ -161,7 +163,7 @@ def test_damaged_rows(engine: Engine) -> None:
     job = Job.objects.using(engine.alias)
     job.update(started_at=-FAR, attempts=FAR // 2, progress=float("inf"))
     assert engine.sizes(10, 10) == {"a": 1}
-    assert engine.backlogs(["a"], NOW, 10)[0].future == 1
+    assert engine.backlogs(["a"], NOW, 10)[0].later == 0
     assert engine.held(10, NOW) == [Held("a", "w1", running=1, expired=0, begun=1)]
     assert len(engine.running(["w1"], 10)) == 1
 

@@ -4,20 +4,22 @@ from collections.abc import Callable
 
 import pytest
 
-from django_vtqueue.jobs import Place
+from django_vtqueue.claims import NONE, collect, end_leases, take
+from django_vtqueue.jobs import Scope, let_go
 from tests.fake_clock import at
 
 from .bench import Bench
 
+SCOPE = Scope(("q",), raw=True)
 HOUR, YEARS = 3600, 10 * 365 * 86_400
 
 
 def repair(bench: Bench, now: float, limit: int = 3) -> int:
     """Walk over all jobs, as a worker does; return how many were set right."""
-    place: Place | None = Place()
+    after: int | None = 0
     changed = 0
-    while place:
-        found, place = bench.engine.stamped_ahead(place, at(now), limit)
+    while after is not None:
+        found, after = bench.engine.stamped_ahead(after, at(now), limit)
         with bench.engine.transaction():
             changed += bench.engine.set_right(found, at(now))
     return changed
@@ -63,18 +65,9 @@ def test_a_lease_that_was_extended_far_is_left_alone(bench: Bench) -> None:
     """A holder may ask for a long lease; that is no mistake of a clock."""
     bench.publish("x", lease=60)
     held = bench.one(now=0)
-    assert bench.engine.extend(held, at(1), HOUR * 1_000_000)
+    assert bench.engine.extend(held, at(1), at(1 + HOUR))
     assert repair(bench, now=1) == 0
     assert bench.found(held.id).visible_at == at(1 + HOUR)
-
-
-def give_back(bench: Bench, ahead: float) -> None:
-    assert bench.release(bench.one(now=ahead), now=ahead)
-
-
-def give_back_after_a_failure(bench: Bench, ahead: float) -> None:
-    assert bench.nack(bench.one(now=0), now=0)
-    assert bench.release(bench.one(now=0.5), now=ahead)
 
 
 def fail(bench: Bench, ahead: float) -> None:
@@ -97,9 +90,7 @@ def fail_damaged(bench: Bench, ahead: float) -> None:
 
 
 @pytest.mark.parametrize("ahead", [HOUR, YEARS])
-@pytest.mark.parametrize(
-    "put_off", [give_back, give_back_after_a_failure, fail, fail_after_the_step, requeue, fail_damaged]
-)
+@pytest.mark.parametrize("put_off", [fail, fail_after_the_step, requeue, fail_damaged])
 def test_a_job_put_off_by_a_clock_ahead_is_due_at_once(
     bench: Bench, put_off: Callable[[Bench, float], None], ahead: float
 ) -> None:
@@ -114,7 +105,7 @@ def test_a_job_put_off_by_a_clock_ahead_is_due_at_once(
 @pytest.mark.parametrize("delay", [30, YEARS])
 def test_a_retry_waits_as_long_as_it_should(bench: Bench, delay: float) -> None:
     """A retry of a right clock is left alone, however long its delay is, and where its attempt began ahead."""
-    bench.publish("began right", "began ahead")
+    bench.publish("began right", "began ahead", lease=2 * HOUR)
     [right, ahead] = [bench.one(now=0, limit=1), bench.one(now=HOUR, limit=1)]
     assert bench.nack(right, now=1, delay=delay)
     assert bench.nack(ahead, now=1, delay=delay)
@@ -122,12 +113,36 @@ def test_a_retry_waits_as_long_as_it_should(bench: Bench, delay: float) -> None:
     assert bench.claim(now=delay) == []
 
 
-def test_the_second_of_what_is_given_back_is_kept(bench: Bench) -> None:
-    """A job whose code may still be running is not shown before its process must have ended."""
-    [job_id] = bench.publish("x")
-    assert bench.release(bench.one(now=0), now=1)
-    assert repair(bench, now=0) == 0
-    assert bench.found(job_id).visible_at == at(1)
+@pytest.mark.parametrize("claimed_ahead", [False, True])
+def test_a_delay_survives_a_walk_whenever_its_thread_began(bench: Bench, claimed_ahead: bool) -> None:
+    """What was claimed ahead began later than its row says: no two stamps of a row are compared with each other."""
+    bench.publish("x")
+    with bench.engine.transaction():
+        taken = take(
+            bench.engine,
+            [Scope(("q",), raw=True)],
+            1 - claimed_ahead,
+            "w",
+            at(0),
+            lambda name: None,
+            ahead=claimed_ahead,
+        )
+    [job] = collect(bench.engine, taken)
+    job.attempts, job.started_at = 1, at(0.5)
+    assert bench.nack(job, now=1, delay=HOUR)
+    assert repair(bench, now=2) == 0
+    assert bench.found(job.id).due_at == at(1 + HOUR)
+
+
+def test_a_time_that_was_asked_for_survives_a_release_by_a_clock_ahead(bench: Bench) -> None:
+    """A job that ran early because the clock was ahead, and was given back, waits for its own time again."""
+    [job_id] = bench.publish("x", now=0, due=HOUR)
+    held = bench.one(now=2 * HOUR)
+    assert not bench.settle(let_go(held, at(2 * HOUR), at(2 * HOUR + 1)))
+    with bench.engine.transaction():
+        end_leases(bench.engine, bench.engine.expired(SCOPE, 1, at(2 * HOUR + 2), NONE), "w", at(0), lambda name: None)
+    assert repair(bench, now=1) == 0
+    assert bench.found(job_id).visible_at == at(HOUR)
 
 
 def test_a_clock_that_comes_back_in_two_steps(bench: Bench) -> None:
@@ -153,12 +168,12 @@ def test_a_job_renewed_between_the_look_and_the_change_is_left_alone(bench: Benc
     bench.publish("x")
     held = bench.one(now=HOUR)
     found: list[int] = []
-    place: Place | None = Place()
-    while place:
-        more, place = bench.engine.stamped_ahead(place, at(0), 10)
+    after: int | None = 0
+    while after is not None:
+        more, after = bench.engine.stamped_ahead(after, at(0), 10)
         found += more
     assert len(found) == 1
-    assert bench.renew(held, now=0)
+    assert bench.renew(held, now=0, afresh=True)
     with bench.engine.transaction():
         assert bench.engine.set_right(found, at(0)) == 0
     assert bench.found(held.id).visible_at == at(60)

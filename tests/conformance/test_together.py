@@ -117,6 +117,6 @@ def test_a_refused_row_is_no_trouble_that_passes(bench: Bench) -> None:
     """What the database refuses for a reason of its own must not be waited out: it would be refused for ever."""
     [job_id] = bench.publish("x", now=0)
     with pytest.raises(Exception, match=r"(?i)unique|duplicate") as caught:
-        bench.jobs.create(pk=job_id, queue_name="q", max_attempts=1, lease_us=1, enqueued_at=1, visible_at=1)
+        bench.jobs.create(pk=job_id, queue_name="q", max_attempts=1, lease_us=1, enqueued_at=1, due_at=1)
     assert bench.engine.trouble(caught.value) is None
     assert bench.engine.trouble(ValueError("locked")) is None

@@ -1,6 +1,7 @@
-"""A process that handles raw jobs by ``Queue.run``: ``python -m tests.faults.consumer FOLDER``.
+"""A process that handles raw jobs by ``Queue.run``: ``python -m tests.faults.consumer FOLDER [HANDLER]``.
 
-It says ``ready``, and runs each job until there is a file ``go`` after a file named by the job was made.
+It says ``ready``, and runs each job until there is a file ``go`` after a file named by the job was made; or by another
+handler, given by its path.
 """
 
 import sys
@@ -10,6 +11,8 @@ import django
 
 if __name__ == "__main__":
     django.setup()
+    from django.utils.module_loading import import_string
+
     from django_vtqueue import Queue
     from django_vtqueue.queue import ClaimedJob
     from tests.project.tasks import wait_for_file
@@ -21,4 +24,4 @@ if __name__ == "__main__":
         wait_for_file(folder / "go")
 
     print("ready")
-    Queue("raw").run(handler)
+    Queue("raw").run(import_string(sys.argv[2]) if sys.argv[2:] else handler)

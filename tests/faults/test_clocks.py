@@ -64,7 +64,7 @@ def holders(database: Database, jobs: list[str]) -> set[str]:
 def take_a_turn(database: Database) -> None:
     """Have each worker run a job of its own queue: then it knows what time it is."""
     jobs = [database.enqueue(tasks.add.using(queue_name=f"own{number}"), 1, number) for number in range(2)]
-    database.write("UPDATE vtqueue_job SET visible_at = 1 WHERE state = 'READY'")  # by any clock
+    database.write("UPDATE vtqueue_job SET due_at = 1 WHERE state = 'READY'")  # by any clock
     wait_until(lambda: database.succeeded(*jobs), PATIENCE)
 
 

@@ -43,7 +43,7 @@ def test_decoding(text: str) -> None:
 def test_the_call_of_a_row(text: str) -> None:
     """A payload is the arguments of a call, or damaged."""
     try:
-        args, kwargs = call_of(HeldJob("0" * 32, "q", "app.t", 0, 0, 1, 1, 1, "w", 1, 0, 0, text, "[]"))
+        args, kwargs = call_of(HeldJob("0" * 32, "q", "app.t", 0, 0, 1, 1, 1, "w", 1, 0, 0, text, "[]", 0))
     except DamagedPayload:
         return
     assert isinstance(args, list)

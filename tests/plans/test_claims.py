@@ -15,12 +15,12 @@ from .statements import CLAIMS, STATEMENTS
 
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_a_claim_seeks_each_priority_and_reads_from_the_earliest_on(table: sqlite3.Connection, claim: str) -> None:
-    """Where it reads rows, that is equality on all columns of the index but the last, and a range of that: visible_at,
+    """Where it reads rows, that is equality on all columns of the index but the last, and a range of that: due_at,
     or the later ones of one instant.
     """
     statement, values, _ = STATEMENTS[claim]
-    reads = [step for step in plan(table, statement, values) if "visible_at" in step]
-    ranges = r"visible_at<\?|visible_at>\? AND visible_at<\?|visible_at=\? AND rowid>\?"
+    reads = [step for step in plan(table, statement, values) if "due_at" in step]
+    ranges = r"due_at<\?|due_at>\? AND due_at<\?|due_at=\? AND rowid>\?"
     assert reads
     assert [step for step in reads if not re.search(rf"<expr>=\? AND priority=\? AND ({ranges})\)", step)] == []
 
@@ -29,8 +29,8 @@ def test_a_claim_of_named_queues_goes_on_where_it_was(table: sqlite3.Connection)
     """The next row of a name is sought from the last one on: what was taken before it is not walked over again."""
     statement, values, _ = STATEMENTS["claim, named queues"]
     told = "\n".join(plan(table, statement, values))
-    assert "visible_at=? AND rowid>?)" in told
-    assert "visible_at>? AND visible_at<?)" in told
+    assert "due_at=? AND rowid>?)" in told
+    assert "due_at>? AND due_at<?)" in told
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
@@ -106,7 +106,7 @@ def test_the_earliest_of_a_thousand_queues(table: sqlite3.Connection) -> None:
     """With many names the first rows of each priority tell, without a seek for each name."""
     statement, values, _ = STATEMENTS["earliest, many named queues"]
     names = json.dumps([f"q{number}" for number in range(1000)])
-    assert table.execute(statement, {**values, "names": names}).fetchone() == (at(60),)
+    assert table.execute(statement, {**values, "names": names}).fetchone() == (at(10_000),)
     assert work(table, statement, {**values, "names": names}) < 60
 
 

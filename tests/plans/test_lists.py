@@ -25,7 +25,7 @@ VALUES: dict[str, Any] = {
         "died_at": b"",
         "limit": 100,
     },
-    **dict.fromkeys(("raw", "priority", "visible_at")),
+    **dict.fromkeys(("raw", "priority", "due_at")),
     "levels": json.dumps([[priority, raw, EARLIEST] for priority in range(3, -4, -1) for raw in (0, 1)]),
     "end": "",
     "length": 6,

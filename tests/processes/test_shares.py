@@ -32,7 +32,7 @@ def held(number: int) -> HeldJob:
     """Return a claimed job that returns the pid of its process."""
     now, path = clock.now(), tasks.where.module_path
     call = json.dumps({"args": [], "kwargs": {}})
-    return HeldJob(f"{number:032x}", "default", path, 0, now, 1, 1, 10, "a:1:b", 60_000_000, now, now, call, "[]")
+    return HeldJob(f"{number:032x}", "default", path, 0, now, 1, 1, 10, "a:1:b", 60_000_000, now, now, call, "[]", now)
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def test_times_are_those_of_the_jobs(database: Database, drain: Callable[..., Ru
     """The run time is that of the task, the wait begins when the job was due, not when it was published."""
     (tmp_path / "go").touch()
     job_id = database.enqueue(tasks.hold, str(tmp_path))
-    database.write("UPDATE vtqueue_job SET visible_at = visible_at - 3600000000 WHERE id = ?", job_id)
+    database.write("UPDATE vtqueue_job SET due_at = due_at - 3600000000 WHERE id = ?", job_id)
     drain()
     flow = throughput.read(ALIAS, clock.now())["default"]
     assert flow.wait.p50 == pytest.approx(3600e6, rel=ERROR + 0.02)
@@ -92,7 +92,7 @@ def test_what_a_dead_worker_held_is_counted_by_another(
     if not proven:
         [row] = database.workers()
         os.unlink(row["doorbell"])
-        database.write("UPDATE vtqueue_job SET visible_at = 1, lease_us = 300000")
+        database.write("UPDATE vtqueue_job SET lease_until = 1, lease_us = 300000")
     other = start_worker()
     wait_until(lambda: database.letter(job_id), PATIENCE)
     assert other.terminate() == 0

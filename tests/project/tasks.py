@@ -14,7 +14,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_vtqueue import Cancelled, JobContext, TaskContext, control, task
+from django_vtqueue import Cancelled, ClaimedJob, JobContext, Retry, TaskContext, control, task
 from django_vtqueue.exceptions import TaskTimeout
 
 from .models import Effect
@@ -55,6 +55,26 @@ def hold(folder: str, name: str = "") -> str:
     with (Path(folder) / f"{name}started").open("a") as file:
         file.write(f"{os.getpid()}\n")
     return wait_for_file(Path(folder) / f"{name}go")
+
+
+@task(visibility_timeout=3, max_attempts=1)
+def hold_on_a_short_lease(folder: str, name: str = "") -> str:
+    """Like ``hold``, with a lease of its own."""
+    return hold.func(folder, name)  # type: ignore[no-any-return]
+
+
+@task(max_attempts=5)
+def come_again(seconds: float) -> None:
+    """Ask for another attempt later."""
+    raise Retry(delay=seconds)
+
+
+def extend_and_hold(job: ClaimedJob) -> None:
+    """Handle a raw payload: a folder, and the seconds by which the lease is extended; then as ``hold_attempt``."""
+    folder, seconds = job.payload
+    job.extend(seconds)
+    (Path(folder) / f"{job.claim_number}started").touch()
+    wait_for_file(Path(folder) / "go")
 
 
 @task(takes_context=True)

@@ -150,12 +150,12 @@ def append(file: int) -> None:
 def values() -> dict[str, object]:
     """Return what INSERT_PLAIN needs for a new job."""
     instant = now()
-    return {"id": new_id(), "payload": PAYLOAD, **SHARED, "enqueued_at": instant, "visible_at": instant}
+    return {"id": new_id(), "payload": PAYLOAD, **SHARED, "enqueued_at": instant, "due_at": instant}
 
 
 def new_jobs(count: int) -> NewJobs:
     instant = now()
-    return NewJobs(**SHARED, enqueued_at=instant, visible_at=instant, jobs=[(new_id(), PAYLOAD) for _ in range(count)])
+    return NewJobs(**SHARED, enqueued_at=instant, due_at=instant, jobs=[(new_id(), PAYLOAD) for _ in range(count)])
 
 
 def queue_on(copy: Copy) -> list[Measure]:

@@ -1,16 +1,16 @@
 """``vtqueue purge``: delete the jobs of queues that nobody holds."""
 
 from argparse import ArgumentParser
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from django.core.management.base import CommandError
 from django.db.models import Count, Q
 
-from ... import states
 from ...backend import VTQueueBackend
 from ...engines import engine_for
-from ...models import Job
+from ...models import WAITING, Job
 
 HELP = "Deletes unfinished jobs, scheduled ones too, of the queues named; not those that a worker holds."
 
@@ -37,10 +37,14 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
 
 def unfinished(database: str, now: int) -> dict[str, tuple[int, int]]:
     """Return for each queue with unfinished jobs how many nobody holds, and how many a worker does."""
-    jobs = Job.objects.using(database).filter(finished_at__isnull=True)
-    held = Count("pk", filter=Q(state=states.RUNNING, visible_at__gt=now))
-    rows = jobs.values_list("queue_name").annotate(number=Count("pk"), held=held).order_by("queue_name")
-    return {name: (number - held, held) for name, number, held in rows}
+
+    def counted_by_queue(rows: Q) -> Counter[str]:
+        jobs = Job.objects.using(database).filter(rows).order_by("queue_name")
+        return Counter(dict(jobs.values_list("queue_name").annotate(Count("pk"))))
+
+    held = counted_by_queue(Q(lease_until__gt=now))
+    free = counted_by_queue(WAITING) + counted_by_queue(Q(lease_until__lte=now))
+    return {name: (free[name], held[name]) for name in sorted({*free, *held})}
 
 
 def chosen(backend: VTQueueBackend, options: dict[str, Any], found: dict[str, tuple[int, int]]) -> list[str]:

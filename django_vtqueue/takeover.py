@@ -1,0 +1,121 @@
+"""When an expired job may be taken from a holder that is not proven dead: the one rule, for workers and queues alike.
+
+A holder renews its lease each third of its time, and when something keeps it from that, about every millisecond. So an
+ended lease means that its holder is gone, unless something has stopped all of them alike: a lock of the database, a
+suspended machine, a step of the clock. Such a time is a *gap*, and whoever claims notices it. By the row's own lease:
+
+- it may be taken from a tenth of the lease, 0.5 s at the most, after its end;
+- after a gap of more than half of the lease, only when a third of the lease has passed since: its holder renews first.
+
+What a process has claimed by ``Queue.claim`` is kept up by nobody but itself, so from itself it may take it at once.
+"""
+
+import json
+import time
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+from . import clock
+from .clock import SECOND
+
+GRACE = SECOND // 2  # microseconds: a tenth of a lease, but no more than that
+WAITED = 0.005  # seconds for the write lock: another connection had it, and may have had it for long
+NOTICEABLE = 0.05  # seconds: no lease is so short that less than that makes a difference
+STEP = 1.0  # seconds by which the clock goes back before leases are counted anew
+MOST = 20  # gaps that are remembered, each shorter than the one before
+
+
+class Patience(NamedTuple):
+    """What a claim leaves to holders that are not proven dead, in microseconds.
+
+    ``grace``: after the end of a lease, but no more than a tenth of it. ``gaps``: of each, as JSON, how long ago it
+    ended, and its length. ``own``: a holder who needs none of it.
+    """
+
+    grace: int = 0
+    gaps: str = "[]"
+    own: str = ""
+
+
+class Gap(NamedTuple):
+    """A time in which holders could not renew: when it ended, by the boot clock, and its length, both in seconds."""
+
+    ended: float
+    length: float
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """What the clocks showed at one moment, in seconds."""
+
+    wall: float
+    boot: float
+    monotonic: float
+
+    @classmethod
+    def read(cls, now: int) -> "Clocks":
+        """Return what they show at the instant ``now`` of the wall clock."""
+        return cls(now / SECOND, clock.since_boot(), time.monotonic())
+
+
+class Takeover:
+    """The gaps that one who claims has noticed.
+
+    ``resting``: its own code runs between two claims, for any time, so that only a suspended machine and a step of the
+    clock are gaps. Else it looks at the clocks often, and every pause is one, as is the time before its start.
+    """
+
+    def __init__(self, *, resting: bool = False) -> None:
+        self.stepped_back = False  # the wall clock has gone back since this was last set to False
+        self._resting = resting
+        self._last: Clocks | None = None
+        self._worked = 0.0  # seconds since the last look that are no gap
+        self._gaps: list[Gap] = []
+        self._free_at = -inf  # boot clock: when the write lock was last ours
+
+    def look(self, now: int) -> float:
+        """Notice a gap since the last look, and return its seconds, by the clock that went further.
+
+        ``now`` must be the instant of the claim that relies on it: the clock may be stepped between two readings.
+        """
+        last, clocks = self._last, Clocks.read(now)
+        self._last, worked, self._worked = clocks, self._worked, 0.0
+        if last is None:
+            passed = 0.0 if self._resting else inf
+        else:
+            wall, boot = clocks.wall - last.wall, clocks.boot - last.boot
+            worked = clocks.monotonic - last.monotonic if self._resting else worked
+            passed = max(boot - worked, abs(wall - worked))
+            self.stepped_back = self.stepped_back or wall - boot < -STEP
+        if passed > NOTICEABLE:
+            self._note(clocks.boot, passed)
+        return passed
+
+    def worked(self, seconds: float) -> None:
+        """Take ``seconds`` of work (by the monotonic clock) out of account: they were no gap."""
+        self._worked += seconds
+
+    def locked(self, waited: float) -> None:
+        """Note that the write lock is ours now, and for how many seconds it was waited for.
+
+        Who had it before may have had it since it was last seen to be free.
+        """
+        boot = clock.since_boot()
+        if waited > WAITED:
+            self._note(boot, boot - self._free_at)
+        self._free_at = boot
+
+    def patience(self, own: str = "") -> Patience:
+        """Return what a claim leaves to holders at this moment; ``own``: see Patience."""
+        boot = clock.since_boot()
+        gaps = [(in_microseconds(boot - gap.ended), in_microseconds(gap.length)) for gap in self._gaps]
+        return Patience(GRACE, json.dumps(gaps), own)
+
+    def _note(self, ended: float, length: float) -> None:
+        longer = [gap for gap in self._gaps if gap.length > length]
+        self._gaps = [*longer[: MOST - 1], Gap(ended, length)]
+
+
+def in_microseconds(seconds: float) -> int:
+    return round(min(seconds, clock.LONGEST) * SECOND)

@@ -1,0 +1,15 @@
+"""Rows as tests say them."""
+
+from typing import Any
+
+from django_vtqueue import states
+
+
+def in_columns(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a job with its ``visible_at`` where the table has it: the end of the lease of a held one,
+    the place in the line of any other.
+    """
+    visible_at = row["visible_at"]
+    held = row.get("state") == states.RUNNING
+    place = {"due_at": row["enqueued_at"] if held else visible_at, "lease_until": visible_at if held else None}
+    return {key: value for key, value in row.items() if key != "visible_at"} | place

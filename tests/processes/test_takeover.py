@@ -1,0 +1,156 @@
+"""Leases that end while their holders are alive: a lock, a standstill, an extension, and who may take what when."""
+
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from django_vtqueue import Queue, clock
+from tests.project import tasks
+
+from ..conftest import ALIAS
+from ..waiting import wait_until
+from .conftest import Start
+from .database import Database
+from .running import PATIENCE
+
+LEASE = 1.5  # seconds
+
+
+def lock_around_the_end(database: Database, job_id: str, after: float) -> None:
+    """Hold the write lock from just after a renewal until ``after`` seconds beyond the end of the lease."""
+    before = database.job(job_id)["visible_at"]
+    wait_until(lambda: database.job(job_id)["visible_at"] != before, PATIENCE, every=0.002)
+    with database.locked():
+        ends_at = database.job(job_id)["visible_at"] / clock.SECOND
+        time.sleep(max(ends_at + after - time.time(), 0))
+
+
+def wait_until_renewed(database: Database, job_id: str) -> None:
+    wait_until(lambda: database.job(job_id)["visible_at"] > clock.now(), PATIENCE)
+
+
+@pytest.mark.parametrize("after", [-0.1, -0.02, 0.03, 0.1, 0.5])
+def test_a_lock_that_ends_around_the_end_of_a_lease(
+    database: Database, start_worker: Start, tmp_path: Path, after: float
+) -> None:
+    """Its holder renews it before an idle worker may take the job, which had its only attempt."""
+    database.options |= {"visibility_timeout": LEASE, "max_attempts": 1}
+    workers = [start_worker("--threads", "1") for _ in range(2)]
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    wait_until((tmp_path / "started").exists, PATIENCE)
+    for _ in range(2):
+        lock_around_the_end(database, job_id, after)
+        wait_until_renewed(database, job_id)
+    (tmp_path / "go").touch()
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    assert database.job(job_id)["claims"] == 1
+    assert not any(worker.lines("lost") for worker in workers)
+
+
+@pytest.mark.parametrize("after", [0.03, 0.5])
+def test_a_lock_around_the_end_of_a_consumers_lease(
+    database: Database, start: Start, tmp_path: Path, after: float
+) -> None:
+    """The same holds between two processes that handle raw jobs by ``Queue.run``."""
+    database.options["visibility_timeout"] = LEASE
+    for _ in range(2):
+        start("-m", "tests.faults.consumer", str(tmp_path)).wait_for("ready")
+    job_id = Queue("raw", using=ALIAS, visibility_timeout=LEASE).publish("held").hex
+    wait_until((tmp_path / "held-1").exists, PATIENCE)
+    lock_around_the_end(database, job_id, after)
+    wait_until_renewed(database, job_id)
+    (tmp_path / "go").touch()
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    assert database.job(job_id)["claims"] == 1
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["holder-first", "idle-first"])
+def test_a_standstill_beside_a_lease_that_its_task_has_given(
+    database: Database, start_worker: Start, tmp_path: Path, first: int
+) -> None:
+    """By the row's own lease: it does not matter that the settings know no queue with one as short."""
+    workers = [start_worker("--threads", "1") for _ in range(2)]
+    job_id = database.enqueue(tasks.hold_on_a_short_lease, str(tmp_path))
+    wait_until((tmp_path / "started").exists, PATIENCE)
+    holder = int((tmp_path / "started").read_text())
+    workers.sort(key=lambda worker: (worker.pid != holder) ^ bool(first))
+    for worker in workers:
+        worker.signal(signal.SIGSTOP)
+    wait_until(lambda: database.job(job_id)["visible_at"] + clock.SECOND < clock.now(), PATIENCE)
+    for worker in workers:
+        worker.signal(signal.SIGCONT)
+        time.sleep(0.3)  # so long the other one is late, which is no wait for it
+    wait_until_renewed(database, job_id)
+    (tmp_path / "go").touch()
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    assert database.job(job_id)["claims"] == 1
+
+
+def run_consumers(start: Start, start_worker: Start, folder: Path) -> None:
+    for _ in range(2):
+        start("-m", "tests.faults.consumer", str(folder), "tests.project.tasks.extend_and_hold").wait_for("ready")
+
+
+def run_workers(start: Start, start_worker: Start, folder: Path) -> None:
+    for _ in range(2):
+        start_worker("--threads", "1")
+
+
+@pytest.mark.parametrize("run", [run_consumers, run_workers])
+def test_an_extension_in_a_handler_is_never_shorter(
+    database: Database,
+    start: Start,
+    start_worker: Start,
+    tmp_path: Path,
+    run: Callable[[Start, Start, Path], None],
+) -> None:
+    """Where the lease is kept up, ``extend`` only makes it longer, and the visibility timeout stays what it is."""
+    database.options["queue_options"] = {"raw": {"handler": "tests.project.tasks.extend_and_hold"}}
+    run(start, start_worker, tmp_path)
+    job_id = Queue("raw", using=ALIAS, visibility_timeout=60).publish([str(tmp_path), 0.5]).hex
+    wait_until((tmp_path / "1started").exists, PATIENCE)
+    assert database.job(job_id)["visible_at"] > clock.now() + 30 * clock.SECOND
+    assert database.job(job_id)["lease_us"] == 60 * clock.SECOND
+    (tmp_path / "go").touch()
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    assert database.job(job_id)["claims"] == 1
+
+
+@pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["threads", "processes"])
+def test_a_delay_survives_the_start_of_workers(
+    database: Database, start: Start, start_worker: Start, drain: Start, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """What asked to be tried again in an hour, many of them claimed ahead, is not due because another worker starts."""
+    ids = database.enqueue_many(tasks.come_again, [(3600.0,)] * 300)
+    drain(*arguments)
+    drain(*arguments)
+    consumer = start("-m", "tests.faults.consumer", str(tmp_path))
+    consumer.wait_for("ready")
+    other = Queue("raw", using=ALIAS).publish("other").hex
+    (tmp_path / "go").touch()
+    wait_until(lambda: database.succeeded(other), PATIENCE)
+    rows = database.rows("SELECT attempts, due_at > ? AS later FROM vtqueue_job WHERE id <> ?", clock.now(), other)
+    assert Counter((row["attempts"], row["later"]) for row in rows) == {(1, 1): len(ids)}
+
+
+def test_an_interrupted_job_keeps_its_place_in_the_line(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """A worker that is killed or stopped in mid-job costs that job no more than the time until it is begun again."""
+    order = tmp_path / "order"
+    first = database.enqueue(tasks.hold, str(tmp_path))
+    worker = start_worker("--threads", "1", "--shutdown-timeout", "0")
+    wait_until((tmp_path / "started").exists, PATIENCE)
+    later = database.enqueue_many(tasks.note, [(str(order), str(number)) for number in range(20)])
+    for times, stop in enumerate((signal.SIGKILL, signal.SIGTERM), start=2):
+        worker.signal(stop)
+        worker.wait()
+        worker = start_worker("--threads", "1", "--shutdown-timeout", "0", "--queues", "default", ready=False)
+        wait_until(lambda: len((tmp_path / "started").read_text().splitlines()) == times, PATIENCE)  # noqa: B023
+        assert not order.exists()
+    (tmp_path / "go").touch()
+    wait_until(lambda: database.succeeded(first, *later), PATIENCE)
