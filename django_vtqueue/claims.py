@@ -97,10 +97,10 @@ def end_leases(
     if not expired:
         return []
     damaged = [row.rowid for row in expired if not row.sound]
-    endings = {
-        rowid: end_lease(job, now, letter_ttl)
-        for rowid, job in engine.read([row.rowid for row in expired if row.sound]).items()
-    }
+    if given_back := [row.rowid for row in expired if row.sound and not row.held]:
+        engine.show(given_back)
+    held = engine.read([row.rowid for row in expired if row.sound and row.held])
+    endings = {rowid: end_lease(job, now, letter_ttl) for rowid, job in held.items()}
     lost = settle(engine, list(endings.values()), letter_ttl) if endings else set()
     damaged += [rowid for rowid, ending in endings.items() if ending.job.key in lost]
     ended = [ending for ending in endings.values() if ending.job.key not in lost]

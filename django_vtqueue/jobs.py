@@ -97,10 +97,14 @@ class Due(NamedTuple):
 
 
 class Expired(NamedTuple):
-    """A held row whose lease has ended, and whose holder had the time to renew it; ``sound``: as in Due."""
+    """A hidden row that may be shown again; ``sound``: as in Due.
+
+    ``held``: by one whose lease has ended, and who had the time to renew it. Else it was given back a moment ago.
+    """
 
     rowid: int
     sound: int
+    held: int
 
 
 class LetterGroup(NamedTuple):
@@ -119,8 +123,8 @@ class LetterGroup(NamedTuple):
 class Settlement:
     """How a held job goes on: the one change its holder asks for. FAILED: it moves to the dead letters.
 
-    ``visible_at``: READY again from then on; None: at its place in the line. RUNNING: given back when its lease ends,
-    which it does then. ``stopped``: it was to be given back, but its job was asked to stop.
+    ``visible_at``: READY again from then on; None: at its place in the line. ``hidden_until``: not before then, for its
+    code may still be running. ``stopped``: it was to be given back, but its job was asked to stop.
     """
 
     job: HeldJob
@@ -132,6 +136,7 @@ class Settlement:
     result: str | None = None
     history: str | None = None
     failure: Failure | None = None
+    hidden_until: int | None = field(default=None, kw_only=True)
     stopped: bool = field(default=False, kw_only=True)
 
     def shift(self, later: int) -> None:
@@ -146,16 +151,17 @@ def succeeded(job: HeldJob, result: str, now: int, ttl: int | None) -> Settlemen
     return Settlement(job, states.SUCCESSFUL, job.attempts, finished_at=now, expires_at=expires_at, result=result)
 
 
-def released(job: HeldJob, visible_at: int | None = None) -> Settlement:
-    """Return the settlement that gives a job back without having used an attempt: to its place, or from a time on."""
-    return Settlement(job, states.READY, max(job.attempts - 1, 0), visible_at=visible_at)
+def released(job: HeldJob) -> Settlement:
+    """Return the settlement that gives a job back to its place in the line, without having used an attempt."""
+    return Settlement(job, states.READY, max(job.attempts - 1, 0))
 
 
-def let_go(job: HeldJob, now: int, lease_until: int) -> Settlement:
-    """Return the settlement that gives a job back at ``lease_until``, for its code may still be running until then."""
+def broken_off(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
+    """Return the settlement that gives a job back which had begun; its code may still be running until then."""
+    settlement = released(job)
     entry = history.entry(history.number(job.history), job.worker_id, job.started_at, now, history.RELEASED, None)
-    kept = history.append(job.history, entry)
-    return Settlement(job, states.RUNNING, max(job.attempts - 1, 0), visible_at=lease_until, history=kept)
+    settlement.history, settlement.hidden_until = history.append(job.history, entry), hidden_until
+    return settlement
 
 
 def interrupted(job: HeldJob, outcome: str, failure: Failure, now: int, letter_ttl: int | None) -> Settlement:

@@ -15,7 +15,7 @@ from .ids import new_uuid
 
 UNFINISHED = Q(finished_at__isnull=True)
 WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
-HELD = Q(lease_until__isnull=False)
+HIDDEN = Q(lease_until__isnull=False)
 RAW = ExpressionWrapper(Q(task_path=""), output_field=BooleanField())
 
 
@@ -47,7 +47,9 @@ class Job(Entry):
     due_at = InstantField(
         _("due at"), help_text=_("Its place in the line: no claim, renewal or release changes it, a retry does.")
     )
-    lease_until = InstantField(_("lease until"), null=True, blank=True, help_text=_("While it is held: until when."))
+    lease_until = InstantField(
+        _("hidden until"), null=True, blank=True, help_text=_("While it is held, or was given back a moment ago.")
+    )
     visible_at = models.GeneratedField(
         expression=Coalesce("lease_until", "due_at"),
         output_field=InstantField(_("visible at")),
@@ -82,8 +84,8 @@ class Job(Entry):
             models.Index(
                 F("queue_name"), RAW, F("priority").desc(), F("due_at"), name="vtqueue_job_queue", condition=WAITING
             ),
-            # Expired leases, of one queue and kind: small, for it has the held rows only.
-            models.Index(F("queue_name"), RAW, F("lease_until"), name="vtqueue_job_held", condition=HELD),
+            # What is hidden, of one queue and kind: small, for it has the held rows only.
+            models.Index(F("queue_name"), RAW, F("lease_until"), name="vtqueue_job_hidden", condition=HIDDEN),
             models.Index(fields=["worker_id"], name="vtqueue_job_worker", condition=Q(state=states.RUNNING)),
             models.Index(fields=["expires_at"], name="vtqueue_job_expires", condition=Q(expires_at__isnull=False)),
         ]
@@ -100,7 +102,7 @@ class Job(Entry):
             ),
             models.CheckConstraint(
                 name="vtqueue_job_holder",
-                condition=Q(state=states.READY, worker_id="", lease_until__isnull=True)
+                condition=Q(state=states.READY, worker_id="")
                 | (Q(state=states.RUNNING, lease_until__isnull=False) & ~Q(worker_id=""))
                 | (Q(state=states.SUCCESSFUL, lease_until__isnull=True) & ~Q(worker_id="")),
             ),

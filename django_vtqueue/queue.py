@@ -201,11 +201,12 @@ class Queue:
                     return []
                 expired, due = found
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
-                if endings := end_leases(engine, expired, holder, now, letter_ttl):
+                end_leases(engine, expired, holder, now, letter_ttl)
+                if expired:
                     due = engine.due(scope, limit, now)
                 taken = take_rows(engine, due, limit, holder, now, letter_ttl, lease_us=self._lease)
             jobs = self._readable(collect(engine, taken))
-            if jobs or not (taken.rows or taken.endings or endings):
+            if jobs or not (taken.rows or taken.endings or expired):
                 return jobs  # else all that was taken became dead letters: what is due behind them is next
 
     def ack(self, job: ClaimedJob, result: Any = None) -> None:

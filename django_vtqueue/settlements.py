@@ -18,7 +18,7 @@ def settle(engine: Engine, settlements: Sequence[Settlement], letter_ttl: Letter
     if said := [(s.job, s.job.progress) for s in settlements if s.job.progress and s.job.progress != s.job.stored]:
         engine.note_progress(said)
     lost = engine.settle(settlements)
-    if refused := [s for s in settlements if s.job.key in lost and s.state in (states.READY, states.RUNNING)]:
+    if refused := [s for s in settlements if s.job.key in lost and s.state == states.READY]:
         asked = engine.asked([s.job for s in refused])
         if stopped := [s for s in refused if s.job.key in asked]:
             for settlement in stopped:

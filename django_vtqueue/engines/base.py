@@ -125,10 +125,15 @@ class Engine(Views):
 
     @abstractmethod
     def expired(self, scope: Scope, limit: int, now: int, patience: Patience) -> list[Expired]:
-        """Return up to ``limit`` held rows of a scope that may be taken from their holders, but of no paused queue.
+        """Return up to ``limit`` hidden rows of a scope that may be shown again, but of no paused queue.
 
-        That is said by the end of the row's lease, its length, and the patience of who claims; see takeover.py.
+        Of those that are held this is said by the end of the row's lease, its length, and the patience of who claims;
+        see takeover.py.
         """
+
+    @abstractmethod
+    def show(self, rowids: Sequence[int]) -> None:
+        """Hide rows no longer that were given back."""
 
     @abstractmethod
     def lease(self, rowids: Sequence[int], worker_id: str, now: int, lease_us: int | None, attempts: int = 1) -> None:

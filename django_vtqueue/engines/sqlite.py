@@ -61,6 +61,7 @@ from .sqlite_sql import (
     READ,
     RENEW,
     SET_RIGHT,
+    SHOW,
     STAMPED_AHEAD,
     guard,
 )
@@ -114,6 +115,9 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
     def expired(self, scope: Scope, limit: int, now: int, patience: Patience) -> list[Expired]:
         values = {**_leases(scope), **patience._asdict(), "now": now, "limit": limit}
         return [Expired(*row) for row in self._list(EXPIRED, values)]
+
+    def show(self, rowids: Sequence[int]) -> None:
+        self._run(SHOW, {"rowids": json.dumps(rowids)})
 
     def _earliest(self, scope: Scope) -> int | None:
         values: dict[str, Any] = {"raw": scope.raw}

@@ -19,7 +19,7 @@ SOUND = f"""(
     AND typeof(job.max_attempts) = 'integer' AND job.max_attempts BETWEEN 0 AND {LARGEST}
     AND typeof(job.lease_us) = 'integer' AND job.lease_us BETWEEN 1 AND {LONGEST}
     AND typeof(job.worker_id) = 'text' AND (job.state = 'RUNNING') = (job.worker_id <> '')
-    AND (job.state = 'RUNNING') = (job.lease_until IS NOT NULL)
+    AND (job.state = 'READY' OR job.lease_until IS NOT NULL)
     AND typeof(job.due_at) IN ('integer', 'real') AND typeof(job.enqueued_at) = 'integer'
     AND typeof(job.started_at) IN ('integer', 'null')
     AND typeof(job.payload) = 'text' AND typeof(job.history) = 'text'

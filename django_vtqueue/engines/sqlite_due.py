@@ -11,7 +11,7 @@ is looked at. The one for a single name says NULL if that is paused.
 """
 
 from .sqlite_damage import SOUND
-from .sqlite_pauses import FOUND, HOLDING, IN_EFFECT, OPENS, PAUSED
+from .sqlite_pauses import FOUND, HIDING, IN_EFFECT, OPENS, PAUSED
 
 WAITING = "job.finished_at IS NULL AND job.lease_until IS NULL AND (job.task_path = '') = :raw"
 OF_NAME = f"job.queue_name = name.value AND {WAITING}"
@@ -161,18 +161,19 @@ SELECT total((
 )) FROM {GIVEN} AS name WHERE name.value NOT IN {PAUSED}"""
 BACKLOG_UNPAUSED = BACKLOG_NAMED.replace(GIVEN, FOUND)
 
-# Leases that have ended, of the queues that have any, less the paused ones. Whether a holder that is not proven dead
-# has had the time to renew is said by the row's own lease (see takeover.py); a damaged row needs none.
+# What is hidden no longer, of the queues that have any such row, less the paused ones: what was given back, and leases
+# that have ended. Whether a holder that is not proven dead has had the time to renew is said by the row's own lease
+# (see takeover.py); a damaged row needs none.
 NAME = LEVEL.replace("level.priority", "name.value")
 GRACE = "min(job.lease_us / 10, :grace)"
-LEASED = "job.queue_name = name.value AND (job.task_path = '') = :raw"
+OF_HIDING = "job.queue_name = name.value AND (job.task_path = '') = :raw AND job.finished_at IS NULL"
 IN_SCOPE = "(:names IS NULL OR name.value IN (SELECT value FROM json_each(:names)))"
 EXPIRED = f"""
-SELECT json_group_array(json_array(expired.rowid, expired.sound)) FROM (
-    SELECT job.rowid, {SOUND} AS sound
-    FROM {HOLDING} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_held
-    WHERE {NAME} AND {IN_SCOPE} AND name.value NOT IN {PAUSED} AND {LEASED} AND job.lease_until <= :now
-      AND (NOT {SOUND} OR job.worker_id = :own OR job.lease_until + {GRACE} <= :now AND NOT EXISTS (
+SELECT json_group_array(json_array(expired.rowid, expired.sound, expired.held)) FROM (
+    SELECT job.rowid, {SOUND} AS sound, job.state = 'RUNNING' AS held
+    FROM {HIDING} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
+    WHERE {NAME} AND {IN_SCOPE} AND name.value NOT IN {PAUSED} AND {OF_HIDING} AND job.lease_until <= :now
+      AND (NOT {SOUND} OR job.worker_id IN ('', :own) OR job.lease_until + {GRACE} <= :now AND NOT EXISTS (
           SELECT 1 FROM json_each(:gaps) AS gap
           WHERE json_extract(gap.value, '$[0]') < job.lease_us / 3
             AND json_extract(gap.value, '$[1]') > job.lease_us / 2
@@ -183,6 +184,6 @@ SELECT json_group_array(json_array(expired.rowid, expired.sound)) FROM (
 # When the first of these leases ends, and may be taken.
 FIRST_EXPIRY = f"""
 SELECT nullif(min(max({OPENS}, (
-    SELECT job.lease_until + {GRACE} FROM vtqueue_job AS job INDEXED BY vtqueue_job_held
-    WHERE {LEASED} AND job.lease_until < '' ORDER BY job.lease_until LIMIT 1
-))), 9e999) FROM {HOLDING} AS name WHERE {IN_SCOPE}"""
+    SELECT job.lease_until + {GRACE} FROM vtqueue_job AS job INDEXED BY vtqueue_job_hidden
+    WHERE {OF_HIDING} AND job.lease_until < '' ORDER BY job.lease_until LIMIT 1
+))), 9e999) FROM {HIDING} AS name WHERE {IN_SCOPE}"""

@@ -30,8 +30,8 @@ def found(index: str, rows: str, limit: str = "") -> str:
 
 
 WITH_WAITING = "vtqueue_job_queue", "job.finished_at IS NULL AND job.lease_until IS NULL"
-WITH_HELD = "vtqueue_job_held", "job.lease_until IS NOT NULL"
-FOUND, HOLDING = found(*WITH_WAITING), found(*WITH_HELD)
-QUEUE_NAMES = f"SELECT CAST(value AS TEXT) FROM {FOUND} UNION SELECT CAST(value AS TEXT) FROM {HOLDING} ORDER BY 1"
+WITH_HIDDEN = "vtqueue_job_hidden", "job.lease_until IS NOT NULL"
+FOUND, HIDING = found(*WITH_WAITING), found(*WITH_HIDDEN)
+QUEUE_NAMES = f"SELECT CAST(value AS TEXT) FROM {FOUND} UNION SELECT CAST(value AS TEXT) FROM {HIDING} ORDER BY 1"
 
 PRUNE_PAUSES = "DELETE FROM vtqueue_queuestate WHERE paused_until <= :now"

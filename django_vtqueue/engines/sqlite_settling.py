@@ -28,20 +28,12 @@ WHERE vtqueue_job.id = mine.key AND vtqueue_job.claims = json_extract(mine.value
 # back.
 GIVE_BACK = f"""
 UPDATE vtqueue_job
-SET state = 'READY', worker_id = '', lease_until = NULL, attempts = json_extract(mine.value, '$[4]'),
-    due_at = coalesce(json_extract(mine.value, '$[5]'), due_at),
+SET state = 'READY', worker_id = '', lease_until = json_extract(mine.value, '$[9]'),
+    attempts = json_extract(mine.value, '$[4]'), due_at = coalesce(json_extract(mine.value, '$[5]'), due_at),
     history = coalesce(json_extract(mine.value, '$[7]'), history), started_at = json_extract(mine.value, '$[8]')
 FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
 
-# What is given back while its code may still run stays held for a moment, as a job that has not begun: the end of its
-# lease gives it back to its place, and uses no attempt.
-LET_GO = f"""
-UPDATE vtqueue_job
-SET lease_until = json_extract(mine.value, '$[5]'), attempts = json_extract(mine.value, '$[4]'),
-    history = coalesce(json_extract(mine.value, '$[7]'), history), started_at = NULL
-FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
-
-# Run after one of these changed fewer rows than it was given. A row that is just as the settlement leaves it was
+# Run after ACK or GIVE_BACK changed fewer rows than it was given. A row that is just as the settlement leaves it was
 # settled by it, now or by a commit whose answer never came. The claim number alone would not do: a row that somebody
 # else gave back, buried or requeued since has it too. Of a mere release nothing tells whose it was.
 NOT_SETTLED = """
@@ -52,7 +44,7 @@ WHERE NOT EXISTS (
     WHERE id = json_extract(mine.value, '$[0]') AND claims = json_extract(mine.value, '$[1]')
       AND state = json_extract(mine.value, '$[3]') AND attempts = json_extract(mine.value, '$[4]')
       AND finished_at IS json_extract(mine.value, '$[6]') AND CASE
-          WHEN json_extract(mine.value, '$[5]') IS NOT NULL THEN visible_at = json_extract(mine.value, '$[5]')
+          WHEN json_extract(mine.value, '$[5]') IS NOT NULL THEN due_at = json_extract(mine.value, '$[5]')
           WHEN json_extract(mine.value, '$[7]') IS NOT NULL THEN history = json_extract(mine.value, '$[7]')
           ELSE finished_at IS NOT NULL
       END
@@ -98,7 +90,10 @@ def _given(settlements: Sequence[Settlement]) -> str:
     """Return what the statements of settlements that are no deaths are given."""
     return json.dumps(
         [
-            (*guard(s.job), s.state, s.attempts, s.visible_at, s.finished_at, s.history, s.job.started_at)
+            (
+                *guard(s.job),
+                *(s.state, s.attempts, s.visible_at, s.finished_at, s.history, s.job.started_at, s.hidden_until),
+            )
             for s in settlements
         ],
         ensure_ascii=False,
@@ -123,17 +118,15 @@ class SQLiteSettling(SQLiteConnection):
         dying = [item for item in settlements if item.state == states.FAILED]
         done = [item for item in settlements if item.state == states.SUCCESSFUL]
         again = [item for item in settlements if item.state == states.READY]
-        going = [item for item in settlements if item.state == states.RUNNING]
         large = [item for item in done if len(item.result or "") > LARGE]
         small = [item for item in done if len(item.result or "") <= LARGE] if large else done
         lost = self._bury(dying) if dying else set()
         if small:
             lost |= self._ack(small)
-        for statement, given_back in ((GIVE_BACK, again), (LET_GO, going)):
-            if given_back:
-                rows = _given(given_back)
-                if self._run(statement, {"settlements": rows}) != len(given_back):
-                    lost |= self._keys(NOT_SETTLED, {"settlements": rows})
+        if again:
+            rows = _given(again)
+            if self._run(GIVE_BACK, {"settlements": rows}) != len(again):
+                lost |= self._keys(NOT_SETTLED, {"settlements": rows})
         for item in large:
             lost |= self._ack([replace(item, result=None)], item.result)
         return lost

@@ -12,7 +12,7 @@ from ..situation import Backlog, Held, Running
 from .sqlite_connection import SQLiteConnection
 from .sqlite_counts import BY_MINUTE
 from .sqlite_due import LEVEL, levels
-from .sqlite_pauses import WITH_HELD, WITH_WAITING, found
+from .sqlite_pauses import WITH_HIDDEN, WITH_WAITING, found
 
 WAITING = """job.queue_name = name.value AND job.finished_at IS NULL AND job.lease_until IS NULL
         AND (job.task_path = '') = kind.raw"""
@@ -23,7 +23,7 @@ OF_LEVEL = f"""level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_queue
 QUEUES = f"""
 WITH name(value) AS (
     SELECT value FROM {found(*WITH_WAITING, limit="LIMIT :limit")}
-    UNION SELECT value FROM {found(*WITH_HELD, limit="LIMIT :limit")}
+    UNION SELECT value FROM {found(*WITH_HIDDEN, limit="LIMIT :limit")}
     ORDER BY 1 LIMIT :limit
 )
 SELECT CAST(name.value AS TEXT), (
@@ -34,7 +34,7 @@ SELECT CAST(name.value AS TEXT), (
         )
         UNION ALL
         SELECT * FROM (
-            SELECT 1 FROM vtqueue_job AS job INDEXED BY vtqueue_job_held
+            SELECT 1 FROM vtqueue_job AS job INDEXED BY vtqueue_job_hidden
             WHERE job.queue_name = name.value AND job.lease_until IS NOT NULL LIMIT :most
         )
         LIMIT :most

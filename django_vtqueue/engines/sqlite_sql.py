@@ -135,7 +135,7 @@ PURGE = """
 DELETE FROM vtqueue_job WHERE rowid IN (
     SELECT rowid FROM vtqueue_job WHERE queue_name = :queue_name AND finished_at IS NULL AND lease_until IS NULL
     UNION ALL
-    SELECT job.rowid FROM json_each('[0,1]') AS kind CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_held
+    SELECT job.rowid FROM json_each('[0,1]') AS kind CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
     WHERE job.queue_name = :queue_name AND (job.task_path = '') = kind.value AND job.lease_until <= :now
     LIMIT :limit
 )"""
@@ -162,15 +162,21 @@ SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE id > :first_id)
     OR EXISTS (SELECT 1 FROM vtqueue_workerprocess WHERE heartbeat_at > :now + 1000000)
     OR EXISTS (SELECT 1 FROM vtqueue_throughput WHERE minute > :now + 1000000)"""
 
+# What was given back is hidden no longer.
+SHOW = """
+UPDATE OR IGNORE vtqueue_job SET lease_until = NULL
+WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND +state = 'READY'"""
+
 # Whether a row waits for a time that a clock ahead of :now has stamped. The evidence is always a stamp of something
 # that has happened and yet lies ahead of now: the claim or the holder's heartbeat for a lease, the publishing for a job
-# that was due at once, the end of the last attempt for a retry. No release and no expiry sets ``due_at``, so an entry
-# of theirs says nothing. A time that was asked for is kept.
+# that was due at once, the end of the last attempt for a retry; what is given back is hidden for a second at the most.
+# No release and no expiry sets ``due_at``, so an entry of theirs says nothing. A time that was asked for is kept.
 IS_AHEAD = """CASE
-    WHEN lease_until IS NOT NULL THEN lease_until > :now + lease_us + 1000000 AND (
+    WHEN state = 'RUNNING' THEN lease_until > :now + lease_us + 1000000 AND (
         started_at > :now + 1000000
         OR worker_id IN (SELECT worker_id FROM vtqueue_workerprocess WHERE heartbeat_at > :now + 1000000)
     )
+    WHEN lease_until > :now + 2000000 THEN 1
     WHEN finished_at IS NOT NULL OR due_at <= :now + 1000000 THEN 0
     WHEN enqueued_at > :now + 1000000 AND due_at = enqueued_at THEN 1
     WHEN claims = 0 THEN 0
@@ -188,7 +194,7 @@ SELECT json_group_array(json_array(rowid, ahead)) FROM (
 SET_RIGHT = f"""
 UPDATE vtqueue_job
 SET due_at = CASE WHEN lease_until IS NULL THEN :now ELSE due_at END,
-    lease_until = CASE WHEN lease_until IS NULL THEN NULL ELSE :now + lease_us END, enqueued_at = min(enqueued_at, :now)
+    lease_until = CASE state WHEN 'RUNNING' THEN :now + lease_us END, enqueued_at = min(enqueued_at, :now)
 WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND {IS_AHEAD}"""
 
 COUNT = """

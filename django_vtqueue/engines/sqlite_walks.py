@@ -8,13 +8,13 @@ a page needs (SQLite runs what is inside as a coroutine). Behind the last match 
 from collections.abc import Callable
 
 from ..listing import LATER
-from .sqlite_pauses import WITH_HELD, WITH_WAITING, found
+from .sqlite_pauses import WITH_HIDDEN, WITH_WAITING, found
 
 Walk = Callable[[str], str]  # columns -> a SELECT of them
 
 WORD = """CASE
     WHEN job.finished_at IS NOT NULL THEN 'done'
-    WHEN job.lease_until IS NOT NULL THEN CASE WHEN job.lease_until > :now THEN 'running' ELSE 'expired' END
+    WHEN job.state = 'RUNNING' THEN CASE WHEN job.lease_until > :now THEN 'running' ELSE 'expired' END
     WHEN job.due_at <= :now THEN 'due'
     WHEN job.attempts THEN 'retrying'
     ELSE 'scheduled'
@@ -177,7 +177,7 @@ SELECT json_group_array(value) FROM name WHERE value IS NOT NULL"""
 QUEUES = f"""
 SELECT json_group_array(value) FROM (
     SELECT value FROM {found(*WITH_WAITING, limit="LIMIT :limit")}
-    UNION ALL SELECT value FROM {found(*WITH_HELD, limit="LIMIT :limit")}
+    UNION ALL SELECT value FROM {found(*WITH_HIDDEN, limit="LIMIT :limit")}
 )"""
 NAMES = {
     ("job", "queue_name"): QUEUES,

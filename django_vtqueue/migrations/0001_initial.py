@@ -282,7 +282,10 @@ class Migration(migrations.Migration):
                 (
                     "lease_until",
                     django_vtqueue.fields.InstantField(
-                        blank=True, help_text="While it is held: until when.", null=True, verbose_name="lease until"
+                        blank=True,
+                        help_text="While it is held, or was given back a moment ago.",
+                        null=True,
+                        verbose_name="hidden until",
                     ),
                 ),
                 (
@@ -347,7 +350,7 @@ class Migration(migrations.Migration):
                         models.ExpressionWrapper(models.Q(("task_path", "")), output_field=models.BooleanField()),
                         models.F("lease_until"),
                         condition=models.Q(("lease_until__isnull", False)),
-                        name="vtqueue_job_held",
+                        name="vtqueue_job_hidden",
                     ),
                     models.Index(
                         condition=models.Q(("state", "RUNNING")), fields=["worker_id"], name="vtqueue_job_worker"
@@ -374,7 +377,7 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(("lease_until__isnull", True), ("state", "READY"), ("worker_id", "")),
+                            models.Q(("state", "READY"), ("worker_id", "")),
                             models.Q(
                                 ("lease_until__isnull", False),
                                 ("state", "RUNNING"),

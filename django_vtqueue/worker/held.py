@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from ..backend import VTQueueBackend
 from ..clock import SECOND
 from ..engines import Engine
-from ..jobs import HeldJob, Key, Settlement, let_go, released
+from ..jobs import HeldJob, Key, Settlement, broken_off, released
 from ..settlements import settle
 from ..takeover import Takeover
 from .deaths import timed_out
@@ -136,4 +136,4 @@ def third(job: HeldJob) -> float:
 
 def give_back(job: HeldJob, now: int) -> Settlement:
     """Return the settlement of a job that is given back, with a note of its attempt if it had begun."""
-    return let_go(job, now, now + GIVEN_BACK_AFTER) if job.begun else released(job)
+    return broken_off(job, now, now + GIVEN_BACK_AFTER) if job.begun else released(job)

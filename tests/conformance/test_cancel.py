@@ -16,7 +16,7 @@ from django_vtqueue.claims import end_lease
 from django_vtqueue.clock import from_instant
 from django_vtqueue.compat import TaskResultStatus
 from django_vtqueue.engines import engine_for
-from django_vtqueue.jobs import HeldJob, Settlement, let_go, succeeded
+from django_vtqueue.jobs import HeldJob, Settlement, broken_off, succeeded
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.settlements import settle
 from tests.fake_clock import FakeClock, at
@@ -96,7 +96,7 @@ def test_what_cannot_be_cancelled_is_left_out(bench: Bench, time: FakeClock) -> 
 ENDS: dict[str, Callable[[HeldJob], Settlement]] = {
     "failed": lambda held: failure(held, now=5, delay=100),
     "lease expired": lambda held: end_lease(held, at(5), lambda name: None),
-    "released": lambda held: let_go(held, at(5), at(6)),
+    "released": lambda held: broken_off(held, at(5), at(6)),
 }
 
 

@@ -10,7 +10,7 @@ from django_vtqueue import history
 from django_vtqueue.claims import NONE, Taken, collect, take
 from django_vtqueue.exceptions import WorkerDied
 from django_vtqueue.failures import recorded
-from django_vtqueue.jobs import HeldJob, NewJobs, Scope, interrupted, let_go
+from django_vtqueue.jobs import HeldJob, NewJobs, Scope, broken_off, interrupted
 from django_vtqueue.takeover import GRACE, Patience
 from tests.fake_clock import at
 
@@ -308,12 +308,12 @@ def lose(bench: Bench, job: HeldJob) -> None:
         bench.engine.settle([interrupted(job, history.WORKER_DIED, recorded(WorkerDied, "It died."), at(20), None)])
 
 
-def let_it_go(bench: Bench, job: HeldJob) -> None:
-    bench.settle(let_go(job, at(20), at(21)))
+def break_off(bench: Bench, job: HeldJob) -> None:
+    bench.settle(broken_off(job, at(20), at(21)))
 
 
 @shapes
-@pytest.mark.parametrize("give_back", [Bench.release, expire, lose, let_it_go])
+@pytest.mark.parametrize("give_back", [Bench.release, expire, lose, break_off])
 def test_what_comes_back_keeps_its_place_in_the_line(
     bench: Bench, queues: Names, give_back: Callable[[Bench, HeldJob], object]
 ) -> None:
@@ -343,10 +343,11 @@ def test_what_was_claimed_ahead_and_recalled_keeps_its_place(bench: Bench) -> No
     assert bench.payloads(now=3, worker="w2") == ["b", "c"]
 
 
-def test_what_is_let_go_is_held_until_its_moment(bench: Bench) -> None:
+def test_what_is_broken_off_is_hidden_until_its_moment(bench: Bench) -> None:
     """Its code may still run until then; afterwards it comes back without having used the attempt."""
     [job_id] = bench.publish("x", lease=60, max_attempts=1)
-    assert not bench.settle(let_go(bench.one(now=0), at(10), at(11)))
+    assert not bench.settle(broken_off(bench.one(now=0), at(10), at(11)))
+    assert (bench.found(job_id).state, bench.found(job_id).visible_at) == ("READY", at(11))
     assert bench.claim(now=10.999999, worker="w2") == []
     again = bench.one(now=11, worker="w2")
     assert (again.attempts, again.claims) == (1, 2)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from django_vtqueue.claims import NONE, collect, end_leases, take
-from django_vtqueue.jobs import Scope, let_go
+from django_vtqueue.jobs import Scope, broken_off
 from tests.fake_clock import at
 
 from .bench import Bench
@@ -138,7 +138,7 @@ def test_a_time_that_was_asked_for_survives_a_release_by_a_clock_ahead(bench: Be
     """A job that ran early because the clock was ahead, and was given back, waits for its own time again."""
     [job_id] = bench.publish("x", now=0, due=HOUR)
     held = bench.one(now=2 * HOUR)
-    assert not bench.settle(let_go(held, at(2 * HOUR), at(2 * HOUR + 1)))
+    assert not bench.settle(broken_off(held, at(2 * HOUR), at(2 * HOUR + 1)))
     with bench.engine.transaction():
         end_leases(bench.engine, bench.engine.expired(SCOPE, 1, at(2 * HOUR + 2), NONE), "w", at(0), lambda name: None)
     assert repair(bench, now=1) == 0

@@ -17,14 +17,14 @@ from .database import MANY
 
 HELD = json.dumps([["a" + "0" * 31, 1, "w0"], ["a" + "0" * 30 + "1", 1, "w1"]])
 IDS = json.dumps(["a" + "0" * 31, "a" + "0" * 30 + "1"])
-SETTLEMENTS = json.dumps([["a" + "0" * 31, 1, "w0", "READY", 1, 1, None, None, 1]])
+SETTLEMENTS = json.dumps([["a" + "0" * 31, 1, "w0", "READY", 1, 1, None, None, 1, None]])
 DONE = json.dumps({"a" + "0" * 31: [1, 1, 1, None, "null", 1]})
 BURIALS = json.dumps([["a" + "0" * 31, 1, "w0", 1, None, "[]", "E", "m", "f", 1, 1]])
 UNTIL = {"until": 1, "lengthen": False}
 NAMES = json.dumps(["q0", "q1"])
 CLAIM = {"raw": True, "now": at(0), "limit": 10}
 EXPIRED = {**CLAIM, **Patience(500_000, "[[1, 2], [3, 1]]", "own")._asdict()}
-HELD_ROWS = "vtqueue_job_held"
+HIDDEN_ROWS = "vtqueue_job_hidden"
 DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_expires"
 TABLES = {"vtqueue_job", "vtqueue_deadletter", "vtqueue_throughput"}
 KEY, ROWID = "sqlite_autoindex_vtqueue_job_1", "INTEGER PRIMARY KEY"
@@ -42,9 +42,9 @@ COUNTED = "sqlite_autoindex_vtqueue_throughput_1"
 LETTER, LETTER_EXPIRES = "sqlite_autoindex_vtqueue_deadletter_1", "vtqueue_letter_expires"
 
 STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
-    "expired, all queues": (due.EXPIRED, {**EXPIRED, "names": None}, [HELD_ROWS]),
-    "expired, named queues": (due.EXPIRED, {**EXPIRED, "names": NAMES}, [HELD_ROWS]),
-    "first expiry": (due.FIRST_EXPIRY, {"raw": True, "names": None, "grace": 500_000}, [HELD_ROWS]),
+    "expired, all queues": (due.EXPIRED, {**EXPIRED, "names": None}, [HIDDEN_ROWS]),
+    "expired, named queues": (due.EXPIRED, {**EXPIRED, "names": NAMES}, [HIDDEN_ROWS]),
+    "first expiry": (due.FIRST_EXPIRY, {"raw": True, "names": None, "grace": 500_000}, [HIDDEN_ROWS]),
     "claim, all queues": (due.DUE_ALL, CLAIM, [DUE]),
     "claim, one named queue": (due.DUE_OF_ONE, {**CLAIM, "name": "q0"}, [QUEUE]),
     "claim, named queues": (due.DUE_NAMED, {**CLAIM, "names": NAMES}, [QUEUE, ROWID]),
@@ -57,7 +57,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "backlog, all queues": (due.BACKLOG_ALL, {"raw": True, "now": at(0)}, [DUE]),
     "backlog, named queues": (due.BACKLOG_NAMED, {"raw": True, "now": at(0), "names": NAMES}, [QUEUE]),
     "backlog, all but the paused": (due.BACKLOG_UNPAUSED, {"raw": True, "now": at(0)}, [QUEUE]),
-    "names of queues": (pauses.QUEUE_NAMES, {}, [QUEUE, HELD_ROWS]),
+    "names of queues": (pauses.QUEUE_NAMES, {}, [QUEUE, HIDDEN_ROWS]),
     "lease": (
         sql.LEASE,
         {"rowids": f"[{MANY + 1}, {MANY + 2}]", "worker_id": "w", "now": at(0), "lease_us": None, "attempts": 1},
@@ -70,7 +70,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "extend": (sql.EXTEND, {"id": "a" + "0" * 31, "claims": 1, "worker_id": "w", "now": 1, **UNTIL}, [KEY]),
     "ack": (settling.ACK, {"done": DONE, "worker_id": "w0", "result": None}, [KEY]),
     "give back": (settling.GIVE_BACK, {"settlements": SETTLEMENTS}, [KEY]),
-    "let go": (settling.LET_GO, {"settlements": SETTLEMENTS}, [KEY]),
+    "show": (sql.SHOW, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
     "not settled": (settling.NOT_SETTLED, {"settlements": SETTLEMENTS}, [KEY]),
     "remove expired": (settling.REMOVE_EXPIRED, {"ids": IDS}, [KEY]),
     "bury": (settling.BURY, {"settlements": BURIALS}, [KEY]),
@@ -91,7 +91,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     ),
     "requeued": (sql.REQUEUED, {"ids": IDS}, [LETTER, KEY]),
     "remove requeued": (sql.REMOVE_REQUEUED, {"ids": IDS}, [LETTER, KEY]),
-    "purge": (sql.PURGE, {"queue_name": "q0", "now": at(0), "limit": 100}, [QUEUE, HELD_ROWS, ROWID]),
+    "purge": (sql.PURGE, {"queue_name": "q0", "now": at(0), "limit": 100}, [QUEUE, HIDDEN_ROWS, ROWID]),
     "prunable": (sql.PRUNABLE, {"now": at(0)}, [EXPIRES, LETTER_EXPIRES]),
     "prune jobs": (sql.PRUNE_JOBS, {"now": at(0), "limit": 100}, [EXPIRES, ROWID]),
     "prune letters": (sql.PRUNE_LETTERS, {"now": at(0), "limit": 100}, [LETTER_EXPIRES, ROWID]),
@@ -106,8 +106,8 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "clock was ahead": (sql.CLOCK_WAS_AHEAD, {"now": at(0), "first_id": "f" * 32}, [KEY, COUNTED]),
     "stamped ahead": (sql.STAMPED_AHEAD, {"after": MANY, "now": at(0), "limit": 10}, [ROWID]),
     "set right": (sql.SET_RIGHT, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),
-    "count": (sql.COUNT, {"queue_name": "q0"}, [QUEUE, HELD_ROWS]),
-    "overview, sizes": (situation.QUEUES, {"limit": 100, "most": 100}, [QUEUE, HELD_ROWS]),
+    "count": (sql.COUNT, {"queue_name": "q0"}, [QUEUE, HIDDEN_ROWS]),
+    "overview, sizes": (situation.QUEUES, {"limit": 100, "most": 100}, [QUEUE, HIDDEN_ROWS]),
     "overview, letters": (situation.LETTERS, {"limit": 100, "most": 100}, ["vtqueue_letter_queue"]),
     "overview, backlogs": (situation.BACKLOGS, {"names": NAMES, "now": at(0), "most": 10}, [QUEUE]),
     "overview, held": (situation.HELD, {"most": 10, "now": at(0)}, [WORKER]),

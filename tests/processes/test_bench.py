@@ -98,7 +98,7 @@ def test_pauses_do_not_count(database: Database) -> None:
     Queue("default", using=ALIAS).pause()
     with copied(ALIAS) as copy:
         copy.insert(new_jobs(3))
-        assert len(copy.due(Scope(None, raw=False), 10, copy.now(), 0)) == 3
+        assert len(copy.due(Scope(None, raw=False), 10, copy.now())) == 3
     assert nothing_is_left(database)
 
 
