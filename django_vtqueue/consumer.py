@@ -16,6 +16,7 @@ from .clock import SECOND, from_instant
 from .conf import DEFAULT_BACKOFF, Policy
 from .engines import Trouble, engine_for
 from .exceptions import LeaseLost
+from .forks import ForksEnd
 from .ids import new_id
 from .jobs import Scope
 from .repair import Repair
@@ -71,7 +72,8 @@ def handle(queue: "Queue", job: "ClaimedJob", handler: Callable[["ClaimedJob"], 
     try:
         with kept_up(job) if policy.heartbeat else nullcontext():
             close_old_connections()
-            handler(job)
+            with ForksEnd():
+                handler(job)
     except KeyboardInterrupt:
         settle(queue, job.release)
         raise
