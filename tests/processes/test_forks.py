@@ -99,10 +99,9 @@ def test_a_forked_process_is_part_of_its_job(
     """As long as a process runs that a task has forked, and the lease lasts, nobody takes the job for abandoned."""
     database.enqueue(tasks.fork_and_hold, str(tmp_path))
     worker = start_worker(*arguments)
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    [runs] = wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
     [row] = database.workers()
     forked = int((tmp_path / "forked").read_text())
-    runs = int((tmp_path / "started").read_text())
     try:
         worker.kill()
         wait_until(lambda: not Path(f"/proc/{runs}").exists(), PATIENCE)
