@@ -17,6 +17,7 @@ from .clock import SECOND
 from .conf import DEFAULT_BACKOFF, Policy
 from .engines import Trouble, engine_for, new_engine
 from .exceptions import LeaseLost
+from .forks import ForksEnd
 from .ids import new_id, new_worker_id
 from .jobs import Scope
 from .repair import Repair
@@ -73,7 +74,8 @@ def handle(queue: "Queue", job: "ClaimedJob", handler: Callable[["ClaimedJob"], 
     try:
         with kept_up(job) if policy.heartbeat else nullcontext():
             close_old_connections()
-            handler(job)
+            with ForksEnd():
+                handler(job)
     except KeyboardInterrupt:
         settle(queue, job.release)
         raise

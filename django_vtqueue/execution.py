@@ -38,6 +38,7 @@ from .exceptions import (
     UnknownTask,
 )
 from .failures import describe, summary
+from .forks import ForksEnd, forks_end
 from .hygiene import close_leftovers, refresh_connections
 from .jobs import HeldJob, Settlement, cancellation, exhausted, failed, released, succeeded
 from .limits import limited, timekeeper
@@ -112,7 +113,7 @@ class Execution:
         if not job.task_path:
             handler = handler_of(job, self.policy)
             claimed = ClaimedJob(Queue(job.queue_name, using=backend.database), job, kept_up=self.policy.heartbeat)
-            return lambda: handler(claimed)
+            return lambda: called(handler, claimed)
         task = find_task(job.task_path, tuple(backend.settings.task_modules))
         self.options = options_of(task.func)
         args, kwargs = call_of(job)
@@ -150,11 +151,12 @@ class Execution:
         seconds = self.options.get("timeout", self.policy.timeout)
         context, function = copy_context(), task.func
         if is_async(function):
+            function = forks_end(function)
             function = async_to_sync(function if seconds is None else limited(function, seconds))
         elif seconds is not None:
             with timekeeper.limit(seconds):
-                return context.run(function, *args, **kwargs)
-        return context.run(function, *args, **kwargs)
+                return context.run(called, function, *args, **kwargs)
+        return context.run(called, function, *args, **kwargs)
 
     def succeeded(self, value: Any) -> Settlement:
         """Return the settlement of a call that returned ``value``; raise TypeError if that is not JSON."""
@@ -206,6 +208,12 @@ class Execution:
                 _return_value=self.returned if settlement.state == states.SUCCESSFUL else None,
             )
         return Outcome(self.job, settlement, result, error, time.perf_counter() - self._began)
+
+
+def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return what the code of a job returns; a process that it forks ends here."""
+    with ForksEnd():
+        return function(*args, **kwargs)
 
 
 @lru_cache(maxsize=1000)

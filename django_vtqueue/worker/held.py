@@ -117,16 +117,20 @@ class Held:
             with self.engine.transaction():
                 settle(self.engine, [released(job) for job in unknown], self.backend.settings.letter_ttl)
 
-    def given_back(self, finished: Sequence[HeldJob]) -> list[Settlement]:
-        """Return the settlements that give back what has not finished: a second later, the attempt not counted.
+    def given_back(self, finished: Sequence[HeldJob], *, running: bool) -> list[Settlement]:
+        """Return the settlements that give back what has not finished; the attempt is not counted.
 
-        Its code may still be running: the process must end before that second is over. What was told to end and did
-        not has timed out.
+        ``running``: its code may still be, so it is hidden for a second, before whose end the process must have ended.
+        What was told to end and did not has timed out.
         """
         done = {job.key for job in finished}
         now = self.engine.now()
         left = [job for key, job in self._jobs.items() if key not in done]
-        return [timed_out(self.backend, job, now) if job.key in self._told else give_back(job, now) for job in left]
+        hidden_until = now + GIVEN_BACK_AFTER if running else None
+        return [
+            timed_out(self.backend, job, now) if job.key in self._told else give_back(job, now, hidden_until)
+            for job in left
+        ]
 
 
 def third(job: HeldJob) -> float:
@@ -134,6 +138,6 @@ def third(job: HeldJob) -> float:
     return job.lease_us / 3 / SECOND
 
 
-def give_back(job: HeldJob, now: int) -> Settlement:
+def give_back(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
     """Return the settlement of a job that is given back, with a note of its attempt if it had begun."""
-    return broken_off(job, now, now + GIVEN_BACK_AFTER) if job.begun else released(job)
+    return broken_off(job, now, hidden_until) if job.begun else released(job)

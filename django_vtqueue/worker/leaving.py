@@ -1,15 +1,20 @@
 """The end of a worker: what still runs is given back, and nothing of it is left behind."""
 
+import faulthandler
+import os
 import time
 from typing import TYPE_CHECKING
 
 from .. import clock
+from ..jobs import Settlement
+from ..settlements import settle
 from .settling import settle_before
 
 if TYPE_CHECKING:
     from .loop import Worker
 
 LAST_ANNOUNCEMENTS = 5.0  # seconds for the receivers of signals when everything has ended
+GONE_WITHIN = 0.7  # seconds after jobs are given back whose code still runs: others may take them after one second
 LAST_COUNTS = 1.0  # seconds for the statistics, should the database be locked
 
 
@@ -28,6 +33,7 @@ def leave(worker: "Worker") -> None:
         give_back(worker)
     elif worker.plan.owns_process:
         worker.left_running = True
+        end_within(held.shortest_lease(0) / 2)  # they were renewed a third of a lease ago at the most
         for job in held:
             if not job.begun and job.key not in recalled:
                 job.attempts, job.started_at = 1, clock.now()  # a thread has just taken it
@@ -48,10 +54,28 @@ def give_back(worker: "Worker") -> None:
     """
     turns = worker.turns
     settlements = [outcome.settlement for outcome in turns.outcomes]
-    unfinished = turns.held.given_back([outcome.job for outcome in turns.outcomes])
+    finished = [outcome.job for outcome in turns.outcomes]
+    unfinished: list[Settlement] = []
     deadline = time.monotonic() + turns.held.shortest_lease(0) / 3
-    letter_ttl = turns.backend.settings.letter_ttl
-    if settle_before(deadline, worker.engine, settlements + unfinished, letter_ttl, turns.episode):
+
+    def step() -> None:
+        unfinished[:] = turns.held.given_back(
+            finished, running=worker.left_running
+        )  # as of now: it may have taken long to get the lock
+        settle(worker.engine, settlements + unfinished, turns.backend.settings.letter_ttl)
+        if worker.left_running:
+            end_within(GONE_WITHIN)  # before the commit: nothing may keep this process after it
+
+    if settle_before(deadline, worker.engine, step, turns.episode):
         worker.report.given_back(unfinished)
         turns.tally.count(turns.outcomes)
         turns.tally.count_endings(unfinished)
+
+
+def end_within(seconds: float) -> None:
+    """End this process after so many seconds, with code 1, whatever hangs then: its output, a lock, or a task's code.
+
+    A thread of ``faulthandler`` does it, which needs no interpreter (a task may keep that to itself), and which a
+    process 1 cannot ignore, as it does a signal. What it writes first must not block.
+    """
+    faulthandler.dump_traceback_later(seconds, exit=True, file=os.open(os.devnull, os.O_WRONLY))

@@ -13,6 +13,7 @@ from .. import clock
 from ..backend import VTQueueBackend
 from ..exceptions import TaskTimeout
 from ..execution import Execution, build_backends, execute
+from ..forks import ForksEnd
 from ..hygiene import close_leftovers
 from ..jobs import HeldJob, Key, Settlement
 from ..limits import raise_in
@@ -138,7 +139,8 @@ class Pool:
             build_backends()
             while item := take():
                 try:
-                    do(item)
+                    with ForksEnd():  # one of a receiver, say; a task has a block of its own
+                        do(item)
                 except BaseException:  # a mistake of ours: jobs end as outcomes
                     logger.exception("a worker thread met an error and goes on")
                 del item  # it may be large, and the next one may be long in coming

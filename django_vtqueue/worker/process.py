@@ -23,6 +23,9 @@ logger = logging.getLogger("django_vtqueue")
 
 Finished = Callable[[Outcome], None]
 
+SLOW_START = 10.0  # seconds
+SLOW = "process %d is not ready after %d s and runs no job: it still imports the project (kill -USR1 %d shows where)"
+
 
 class Process:
     """One child, as its parent sees it.
@@ -57,12 +60,14 @@ class Process:
             descriptor = theirs.fileno()
             # The bell stays open until the last child has ended: only then does it prove that none of its jobs runs.
             inherited = [descriptor] if bell is None else [descriptor, bell]
-            self.process = subprocess.Popen(spawn.command(backend.alias, threads, descriptor), pass_fds=inherited)
+            self.process = subprocess.Popen(spawn.command(backend.alias, threads, inherited), pass_fds=inherited)
         self.outbox = wire.Outbox(self.connection, lambda: 0.0, lambda: None)  # who listens notices that it is gone
         self._recalled: set[Key] = set()  # what it had when it was asked, until it answers
         self.returned_at = float("-inf")  # monotonic: when it had to give back jobs that waited in vain
         self._answers = True  # it has said how far its jobs are when it was asked last
         self._told_to_stop = False
+        self.ready = False
+        self._said_slow = False
         threading.Thread(target=self._listen, name=f"child {self.process.pid}", daemon=True).start()
 
     @property
@@ -115,10 +120,13 @@ class Process:
         return resident(self.process.pid)
 
     def look(self) -> None:
-        """Notice its end also where something that a task has forked keeps the pipe open."""
+        """Notice a start that takes long, and its end also where what a task has forked keeps the pipe open."""
         if not self.ended and self.process.poll() is not None:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
+        if not (self.ready or self.ended or self._said_slow) and time.monotonic() - self.began > SLOW_START:
+            self._said_slow = True
+            logger.warning(SLOW, self.process.pid, SLOW_START, self.process.pid)
 
     def end(self, job: HeldJob) -> None:
         """Kill the child because a job of its does not end."""
@@ -158,7 +166,7 @@ class Process:
     def _note(self, verb: str, *values: Any) -> None:
         match verb, values:
             case "ready", []:
-                self.slots = self.threads
+                self.slots, self.ready = self.threads, True
                 self._wake()
             case "finished", [key, kept, *outcome]:
                 if kept:

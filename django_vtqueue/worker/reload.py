@@ -17,6 +17,9 @@ from pathlib import Path
 
 from django.utils import autoreload
 
+from ..forks import handle_signal
+from .stopping import stop_signals
+
 logger = logging.getLogger("django_vtqueue")
 
 PARENT = "VTQUEUE_PARENT"  # environment variable: the pid of the process that watches the code
@@ -28,8 +31,8 @@ GRACE = 5.0  # seconds for running jobs to end before they are given back
 def run_with_reload() -> int:
     """Run the present command line with ``--no-reload`` again and again; return the exit code of its end."""
     received: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, frame: received.append(number))
+    for number in stop_signals():
+        handle_signal(number, lambda number, frame: received.append(number))
     files = Files()
     logger.info("watching the code for changes (--no-reload turns this off)")
     while True:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from .. import history
 from ..engines import Engine
 from ..failures import Failure
-from ..jobs import Key, Settlement, failed
+from ..jobs import Key, failed
 from ..outcomes import Outcome
 from ..settlements import LetterTTL, settle
 from .trouble import Episode
@@ -55,14 +55,12 @@ def _settle_at_last(engine: Engine, outcome: Outcome, letter_ttl: LetterTTL) -> 
         return {outcome.job.key}
 
 
-def settle_before(
-    deadline: float, engine: Engine, settlements: Sequence[Settlement], letter_ttl: LetterTTL, episode: Episode
-) -> bool:
-    """Settle in one transaction, again and again until ``deadline`` (monotonic); return whether it was done."""
+def settle_before(deadline: float, engine: Engine, step: Callable[[], object], episode: Episode) -> bool:
+    """Do ``step`` in a transaction, again and again until ``deadline`` (monotonic); return whether it was done."""
     while True:
         try:
             with engine.transaction():
-                settle(engine, settlements, letter_ttl)
+                step()
             return True
         except Exception as error:
             episode.failed(error)

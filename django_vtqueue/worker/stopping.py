@@ -1,9 +1,17 @@
-"""SIGTERM and SIGINT: once means gracefully, twice means at once."""
+"""SIGTERM, SIGINT and SIGHUP: once means gracefully, twice means at once."""
 
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from ..forks import handle_signal, restore_signal
+
+
+def stop_signals() -> list[signal.Signals]:
+    """Return the signals that stop a worker: that of a closed terminal only if it is not ignored, as nohup has it."""
+    closed = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL else []
+    return [signal.SIGTERM, signal.SIGINT, *closed]
 
 
 class Stopping:
@@ -22,18 +30,22 @@ class Stopping:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Listen to SIGTERM and SIGINT during the block; in another thread than the main one nothing can."""
+        """Listen to the signals that stop during the block; in another thread than the main one nothing can."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._received) for number in (signal.SIGTERM, signal.SIGINT)}
+        numbers = stop_signals()
+        for number in numbers:
+            handle_signal(number, self._received)
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            for number in numbers:
+                restore_signal(number)
 
     def _received(self, number: int, frame: object) -> None:
+        if number == signal.SIGHUP and self.count:
+            return  # a terminal that is closed may send it several times
         self.count += 1
         if self.count > 1 and not self.owns_process:
             raise KeyboardInterrupt  # the caller goes on to live: its threads cannot be left behind

@@ -1,4 +1,6 @@
-"""A process in ``Queue.run``: writes each payload to a file; with the payload ``hold`` it waits for a file ``go``."""
+"""A process in ``Queue.run``: writes each payload to a file; with the payload ``hold`` it waits for a file ``go``.
+
+With ``fork`` and a way to leave the handler it forks, and writes what became of the forked process to a file."""
 
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ import django
 def main(folder: Path) -> None:
     django.setup()
     from django_vtqueue import ClaimedJob, Queue
+    from tests.project.forks import fork_and_leave
     from tests.project.tasks import wait_for_file
 
     def handle(job: ClaimedJob) -> None:
@@ -16,6 +19,9 @@ def main(folder: Path) -> None:
             file.write(f"{job.payload}\n")
         if job.payload == "hold":
             wait_for_file(folder / "go")
+        verb, _, how = str(job.payload).partition(" ")
+        if verb == "fork":
+            (folder / how).write_text(str(fork_and_leave(how)))
 
     Queue("consumed").run(handle)
 

@@ -6,6 +6,7 @@ import pytest
 
 from django_vtqueue import Queue
 from django_vtqueue.bells import ring
+from tests.project.forks import CODES
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
@@ -55,3 +56,15 @@ def test_the_bell_of_a_dead_consumer_is_removed(database: Database, consumer: Ru
         return bells(database) == []
 
     wait_until(rung, PATIENCE)
+
+
+def test_a_forked_process_that_leaves_the_handler_ends(database: Database, consumer: Running, tmp_path: Path) -> None:
+    """However it does, it ends there: it settles nothing, and claims nothing more."""
+    forking = [publish(database, f"fork {how}") for how in CODES]
+    others = [publish(database, f"{number}") for number in range(20)]
+    wait_until(lambda: database.succeeded(*forking, *others), PATIENCE)
+    assert {how: int((tmp_path / how).read_text()) for how in CODES} == CODES
+    handled = (tmp_path / "handled").read_text().splitlines()
+    assert sorted(handled) == sorted([*(f"fork {how}" for how in CODES), *map(str, range(20))])
+    assert all(database.history(job_id) == [] for job_id in forking)
+    assert "lost" not in consumer.log

@@ -1,20 +1,35 @@
 """Workers that are told to stop."""
 
+import json
 import os
+import re
 import shutil
 import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.project import tasks
+from django_vtqueue import clock
+from tests.project import forks, tasks
 
 from ..waiting import wait_until
-from .conftest import MANAGE, Start, environment
+from .conftest import MANAGE, ROOT, Start, environment
 from .database import Database
 from .running import PATIENCE, Running, python
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
+ALL_SIGNALS = [*SIGNALS, signal.SIGHUP]
+
+
+@pytest.fixture(autouse=True)
+def hangup() -> Iterator[None]:
+    """Have a closed terminal end what is started here, also where nohup has started the tests."""
+    usual = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, usual)
 
 
 @pytest.fixture
@@ -26,11 +41,11 @@ def held(database: Database, start_worker: Start, tmp_path: Path) -> tuple[Runni
     return worker, job_id
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", ALL_SIGNALS)
 def test_a_signal_lets_finish_what_runs_and_claims_nothing_more(
     database: Database, held: tuple[Running, str], tmp_path: Path, number: signal.Signals
 ) -> None:
-    """After SIGTERM or Ctrl-C a worker finishes what it has begun, takes nothing new, and exits with 0."""
+    """After SIGTERM, Ctrl-C or SIGHUP a worker finishes what it has begun, takes nothing new, and exits with 0."""
     worker, running = held
     later = database.enqueue(tasks.note, str(tmp_path / "noted"), "later")
     worker.signal(number)
@@ -132,3 +147,118 @@ def test_ctrl_c_on_a_terminal(database: Database, tmp_path: Path, arguments: tup
     assert "done: 1 jobs;" in worker.lines("vtworker")[-1]
     assert not [word for word in ("Traceback", "KeyboardInterrupt", "ended with code") if word in worker.log]
     assert not Path(f"/proc/{child}").exists()
+
+
+def pending(pid: int) -> int:
+    """Return the signals that a process has not received yet, as a bit mask."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"^ShdPnd:\s+(\w+)$", status, re.MULTILINE)[1], 16)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["threads", "processes"])
+def test_a_closed_terminal_is_no_second_signal(
+    database: Database, start_worker: Start, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """SIGHUP may come several times, to the children as well: what runs is finished all the same."""
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    worker = start_worker("--threads", "1", *arguments)
+    child = int(wait_until(lambda: (tmp_path / "started").exists() and (tmp_path / "started").read_text(), PATIENCE))
+    for pid in [worker.pid, child] * 20:
+        os.kill(pid, signal.SIGHUP)
+        wait_until(lambda: not pending(pid), PATIENCE)  # noqa: B023
+    later = database.enqueue(tasks.add, 1, 2)
+    (tmp_path / "go").touch()
+    assert worker.wait() == 0
+    assert database.result(job_id) == "go"
+    assert database.job(later)["state"] == "READY"
+
+
+def test_nohup(database: Database, start_worker: Start) -> None:
+    """A worker that was started to outlive its terminal does."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    worker = start_worker()
+    worker.signal(signal.SIGHUP)
+    job_id = database.enqueue(tasks.add, 1, 2)
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    assert worker.terminate() == 0
+
+
+@pytest.mark.parametrize("reader", ["stands still", "is gone"])
+def test_nothing_keeps_a_worker_that_has_given_its_jobs_back(database: Database, tmp_path: Path, reader: str) -> None:
+    """A worker whose output nobody reads, and whose job has threads of its own, is gone before others may take it."""
+    job_id = database.enqueue(forks.write_and_hang, str(tmp_path))
+    ours, theirs = os.pipe()
+    command = python(MANAGE, "vtworker", "--no-reload", "--threads", "1")
+    with (tmp_path / "errors").open("wb") as errors:
+        worker = subprocess.Popen(command, env=environment(database, PYTHONUNBUFFERED=""), stdout=theirs, stderr=errors)
+    os.close(theirs)
+    with closing(os.fdopen(ours, "rb")) as pipe:
+        try:
+            wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+            if reader == "is gone":
+                pipe.close()
+            worker.send_signal(signal.SIGTERM)
+            worker.send_signal(signal.SIGINT)
+            assert worker.wait(PATIENCE) in (0, 1)
+            assert clock.now() < database.job(job_id)["visible_at"]
+        finally:
+            worker.kill()
+            worker.wait()
+    assert [entry["outcome"] for entry in database.history(job_id)] == ["released"]
+
+
+def test_no_log_handler_keeps_a_worker_that_has_given_its_jobs_back(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """Not even what hangs with the interpreter to itself: the worker is gone before others may take the job."""
+    logging = {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "handlers": {
+            "hanging": {"class": "tests.project.hanging.Hanging"},
+            "usual": {"class": "logging.StreamHandler"},
+        },
+        "loggers": {"django_vtqueue": {"handlers": ["usual", "hanging"], "level": "INFO"}},
+    }
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    worker = start_worker("--threads", "1", VTQUEUE_TEST_LOGGING=json.dumps(logging))
+    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    worker.signal(*SIGNALS)
+    assert worker.wait() == 1
+    assert clock.now() < database.job(job_id)["visible_at"]
+    assert [entry["outcome"] for entry in database.history(job_id)] == ["released"]
+
+
+SLOW = """
+import sys
+import django
+django.setup()
+from django_vtqueue.worker import process
+process.SLOW_START = 0.5
+sys.argv = ["manage.py", "vtworker", "--no-reload", "--processes", "2"]
+from django.core.management import execute_from_command_line
+execute_from_command_line()
+"""
+HANGS_IN_CHILDREN = """
+import os, pathlib, sys, time
+if sys.argv[0] == "-c":
+    pathlib.Path(__file__).with_name(str(os.getpid())).touch()
+    time.sleep(600)
+"""
+
+
+def test_a_child_that_hangs_in_an_import_is_named(database: Database, start: Start, tmp_path: Path) -> None:
+    """A child that does not get ready is told of once, can be asked what it does, and does not hold up the end."""
+    (tmp_path / "hanging").mkdir()
+    (tmp_path / "hanging" / "__init__.py").touch()
+    (tmp_path / "hanging" / "tasks.py").write_text(HANGS_IN_CHILDREN)
+    worker = start("-c", SLOW, PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}", VTQUEUE_TEST_APPS="hanging")
+    told = re.compile(r"^process (\d+) is not ready after .* \(kill -USR1 \1 shows where\)$", re.MULTILINE)
+    wait_until(lambda: len(told.findall(worker.log)) == 2 or worker.ended(), PATIENCE)
+    children = list(map(int, told.findall(worker.log)))
+    wait_until(lambda: (tmp_path / "hanging" / str(children[0])).exists(), PATIENCE)
+    os.kill(children[0], signal.SIGUSR1)
+    worker.wait_for("hanging/tasks.py")
+    assert worker.terminate() == 0
+    assert len(told.findall(worker.log)) == 2
+    assert not [child for child in children if Path(f"/proc/{child}").exists()]

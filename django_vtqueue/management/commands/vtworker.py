@@ -1,6 +1,5 @@
 """``manage.py vtworker``: work off the jobs of one backend."""
 
-import faulthandler
 import gc
 import logging
 import os
@@ -20,6 +19,7 @@ from django.db import DatabaseError
 from ...backend import VTQueueBackend
 from ...clock import microseconds
 from ...engines import engine_for
+from ...forks import dump_threads_at
 from ...ids import shown_worker
 from ...schema import mismatch
 from ...tasks import import_task_modules
@@ -105,7 +105,7 @@ class Command(BaseCommand):
         logger.info("vtworker %s ready: %s", shown_worker(worker.id), description(backend, plan))
         if plan.owns_process:
             systemd.notify(systemd.READY)
-            faulthandler.register(signal.SIGUSR1, all_threads=True)  # what does every thread do?
+            dump_threads_at(signal.SIGUSR1)
             gc.freeze()  # what is there now stays: no need to look through it again and again
         show = plan.drain and sys.stderr.isatty()
         with unheard_left_out(), progress(worker.engine, worker.scopes, report, show=show):
@@ -117,9 +117,11 @@ class Command(BaseCommand):
             worker.engine.longest_hold * 1000,
         )
         if worker.left_running:
-            logging.shutdown()
-            sys.stdout.flush()
-            os._exit(0)
+            try:
+                logging.shutdown()
+                sys.stdout.flush()
+            finally:
+                os._exit(0)
 
     def run_inline(self, backend: VTQueueBackend, plan: Plan, report: Report) -> None:
         if not plan.drain:

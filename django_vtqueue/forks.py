@@ -1,0 +1,100 @@
+"""Processes that a task forks: copies of the worker that must not act as one.
+
+A forked process inherits the signal handlers of its parent, and the stack of the thread that forked. Here the handlers
+are taken away from it, so that it can be terminated, and it ends where it leaves the code that forked it.
+"""
+
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any
+
+_before: dict[int, Any] = {}  # signals that this process handles, and what was done with them before
+_mask = threading.local()  # the signals that a thread blocked before it forked
+_dumping: list[int] = []  # signals at which faulthandler writes what each thread does
+
+
+def handle_signal(number: int, handler: Callable[[int, Any], object]) -> None:
+    """Handle a signal in this process, in the main thread; what it forks does with it what was done before."""
+    before = signal.signal(number, handler)
+    _before.setdefault(number, signal.SIG_DFL if before is None else before)
+
+
+def restore_signal(number: int) -> None:
+    """Do with a signal what was done before it was handled."""
+    signal.signal(number, _before.pop(number))
+
+
+def dump_threads_at(number: int) -> None:
+    """Write what each thread is doing to standard error when a signal comes; not in what this process forks."""
+    faulthandler.register(number, all_threads=True)
+    _dumping.append(number)
+
+
+class ForksEnd:
+    """A block of foreign code: a process that is forked in it ends where it would leave it, as one of multiprocessing.
+
+    Its exit code is 0, that of SystemExit, or 1 after another exception, whose traceback is written to standard error.
+    """
+
+    def __enter__(self) -> None:
+        self._pid = os.getpid()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        if os.getpid() != self._pid:
+            _end(error)
+
+
+def forks_end(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Return an async function in which forked processes end: they must not go on in a copy of its event loop."""
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        with ForksEnd():
+            return await function(*args, **kwargs)
+
+    return call
+
+
+def _end(error: BaseException | None) -> None:
+    """End this process without running what its parent has registered for the end."""
+    code = int(error is not None)
+    try:
+        if isinstance(error, SystemExit):
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        elif error is not None:
+            traceback.print_exception(error)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    finally:
+        os._exit(code & 0xFF)
+
+
+def _block() -> None:
+    """Before a fork: hold signals up, or one that comes before the child has let go of our handlers is lost."""
+    if numbers := {*_before, *_dumping}:
+        _mask.blocked = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+
+
+def _unblock() -> None:
+    if (blocked := _mask.__dict__.pop("blocked", None)) is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _let_go() -> None:
+    """In a forked child: do with signals what was done before this package handled them."""
+    try:
+        for number in list(_before):
+            restore_signal(number)
+        while _dumping:
+            faulthandler.unregister(_dumping.pop())
+    finally:
+        _unblock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_let_go)
