@@ -1,10 +1,12 @@
 """What a task that takes the context is given by this queue's workers: more than Django's has."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .compat import TaskContext
 from .failures import storable
 from .jobs import SHORT, HeldJob
+from .masks import replaced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,6 +14,7 @@ class JobContext(TaskContext):  # type: ignore[misc]  # not frozen in its stubs
     """Django's context, and how a task learns that it shall stop, and says how far it is."""
 
     _job: HeldJob = field(repr=False, compare=False)
+    _secrets: Callable[[], Sequence[str]] = field(default=tuple, repr=False, compare=False)
 
     @property
     def cancelled(self) -> bool:
@@ -25,4 +28,5 @@ class JobContext(TaskContext):  # type: ignore[misc]  # not frozen in its stubs
         """
         if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
             raise ValueError(f"progress takes a number from 0 to 1 (0.4 for 40 %), not {fraction!r}.")
-        self._job.progress = float(fraction), storable(str(text))[:SHORT]
+        said = replaced(str(text), self._secrets()) if text else ""
+        self._job.progress = float(fraction), storable(said)[:SHORT]

@@ -47,6 +47,7 @@ from .queue import ClaimedJob, Queue
 from .receivers import received
 from .results import call_of, change, running, with_changes
 from .retry import backoff_delay
+from .signatures import mask_of
 from .tasks import find_task, options_of
 from .transactional import LIMIT, Lost, NotBegun, settle_with
 
@@ -88,6 +89,7 @@ class Execution:
         self.returned: Any = None
         self._call: tuple[Task, list[Any], dict[str, Any]] | None = None  # of a task that was found, as it is stored
         self._result: TaskResult | None = None
+        self._secrets: list[str] | None = None
         self._began = time.perf_counter()
 
     @property
@@ -123,7 +125,7 @@ class Execution:
         if task.takes_context:
             # While a transactional task runs nobody else writes: neither that it shall stop, nor how far it is.
             told = replace(job) if self.options.get("transactional") else job
-            args = [JobContext(task_result=cast(TaskResult, self.result), _job=told), *args]
+            args = [JobContext(task_result=cast(TaskResult, self.result), _job=told, _secrets=self.secrets), *args]
         return lambda: self.within_limit(task, args, kwargs)
 
     def together(self, call: Callable[[], Any]) -> Outcome:
@@ -172,7 +174,7 @@ class Execution:
             delay = self.delay_after(error)
         except BaseException:  # an exception whose class or notes are not what they should be
             delay = backoff_delay(DEFAULT_BACKOFF, self.policy.backoff_max, self.job.attempts, random.random())
-        told = describe(error)  # with what delay_after has added to it
+        told = describe(error, self.secrets())  # with what delay_after has added to it
         word = WORDS.get(type(error), history.FAILED)
         letter_ttl = self.backend.settings.letter_ttl(self.job.queue_name)
         wait = None if delay is None else clock.microseconds(delay)
@@ -180,6 +182,17 @@ class Execution:
         if self.result:
             self.result.errors.append(TaskError(exception_class_path=told.exception_class, traceback=told.traceback))
         return self._outcome(settlement, error)
+
+    def secrets(self) -> list[str]:
+        """Return what the texts of this attempt must not repeat; made when the first of them is written.
+
+        Where nothing was called (the task is gone, its payload damaged) there is nothing that could.
+        """
+        if self._secrets is None:
+            job, called = self.job, self._call or not self.job.task_path
+            mask = mask_of(job.task_path, job.queue_name, self.backend.database) if called else None
+            self._secrets = mask.texts(job.payload) if mask else []
+        return self._secrets
 
     def delay_after(self, error: BaseException) -> float | None:
         """Return the seconds until the next attempt; None if there shall be none."""

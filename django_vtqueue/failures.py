@@ -2,9 +2,12 @@
 
 import sysconfig
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import PurePath
+
+from .masks import replaced
 
 MAX_TRACEBACK = 16 * 1024  # characters: half of them from the head (where it began), half from the tail (what it was)
 MAX_MESSAGE = 1024
@@ -54,8 +57,11 @@ def summary(exception: BaseException) -> str:
     return f"{class_path(type(exception))}: {shorten(words_of(exception), MAX_MESSAGE)}"
 
 
-def describe(exception: BaseException) -> Failure:
-    """Return what is kept of ``exception``, also of one that cannot be printed; never raises."""
+def describe(exception: BaseException, secrets: Iterable[str] = ()) -> Failure:
+    """Return what is kept of ``exception``, also of one that cannot be printed; never raises.
+
+    ``secrets``: what its texts must not repeat; hidden before they are shortened, which could leave half of one.
+    """
     path = storable(shorten(class_path(type(exception)), MAX_MESSAGE))
     try:
         trace = "".join(traceback.format_exception(exception))
@@ -63,8 +69,8 @@ def describe(exception: BaseException) -> Failure:
         trace = f"{path}: the traceback could not be written ({type(error).__name__})\n"
     return Failure(
         exception_class=path,
-        message=storable(shorten(words_of(exception), MAX_MESSAGE)),
-        traceback=storable(shorten(trace, MAX_TRACEBACK)),
+        message=storable(shorten(replaced(words_of(exception), secrets), MAX_MESSAGE)),
+        traceback=storable(shorten(replaced(trace, secrets), MAX_TRACEBACK)),
         fingerprint=fingerprint(path, exception),
     )
 

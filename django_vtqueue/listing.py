@@ -28,13 +28,14 @@ class Sought:
 class Found(NamedTuple):
     """A row of a slice; without an id it is the last one that was looked at, and there may be more beyond.
 
-    ``payload``: only of a row in which nothing else has the text that is sought.
+    ``payload``: only of a row in which nothing else has the text that is sought; ``queue_name``: where one is sought.
     """
 
     id: str | None
     key: Key
     task_path: str | None = None
     payload: str | None = None
+    queue_name: str | None = None
 
 
 Fits = Callable[[Found], bool]

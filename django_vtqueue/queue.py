@@ -22,11 +22,12 @@ from . import clock, history
 from .claims import EXPIRED_AT_ONCE, collect, end_leases, take_rows
 from .conf import POLICY, checked, microseconds_or_none
 from .encoding import decode, encode
-from .engines import Engine, database_of, engine_for, options_for
+from .engines import Engine, database_of, engine_for, mask_words, options_for
 from .exceptions import LeaseLost
 from .failures import MAX_MESSAGE, Failure, describe, shorten, storable
 from .ids import new_ids, parse_id, process_worker_id
 from .jobs import Due, Expired, HeldJob, NewJobs, Scope, Settlement, failed, released, succeeded
+from .masks import Mask, replaced
 from .pauses import pause, resume
 from .publishing import checked_priority, checked_queue_name, store, visible_from
 from .settlements import settle
@@ -221,12 +222,14 @@ class Queue:
     def nack(self, job: ClaimedJob, delay: float | timedelta = 0, error: BaseException | str | None = None) -> None:
         """End an attempt that failed: visible again after ``delay`` seconds, or a dead letter if it was the last one.
 
-        ``error``: an exception or a text for the job's history. Raises LeaseLost like ack.
+        ``error``: an exception or a text for the job's history, in which what ``mask`` hides of the payload is hidden
+        too. Raises LeaseLost like ack.
         """
+        secrets = Mask(mask_words(self.name, self.database)).texts(job._held.payload) if error is not None else []
         failure = (
-            describe(error)
+            describe(error, secrets)
             if isinstance(error, BaseException)
-            else Failure("nack", storable(shorten(str(error or ""), MAX_MESSAGE)), "", "nack")
+            else Failure("nack", storable(shorten(replaced(str(error or ""), secrets), MAX_MESSAGE)), "", "nack")
         )
         wait = max(clock.microseconds(delay), 0)
         now = self._engine.now()

@@ -18,8 +18,8 @@ PACKAGE = ROOT / "django_vtqueue"
 # From the bottom to the top: a module imports its own layer and those below it. ``__init__`` is the door, in no layer.
 LAYERS = {
     # plain values and arithmetic; the wall clock is read in one place, so that all else can be given a time
-    "pure": "clock conf counts encoding exceptions failures forks histograms history ids jobs limits listing retry "
-    "shown situation states takeover",
+    "pure": "clock conf counts encoding exceptions failures forks histograms history ids jobs limits listing masks "
+    "retry shown situation states takeover",
     # what is stored, for the ORM, the admin and migrations
     "tables": "fields migrations models",
     # the SQL that differs from database to database, each statement whole
@@ -28,7 +28,7 @@ LAYERS = {
     "queue": "bells claims consumer control criteria home letters pauses presence publishing queue repair schema "
     "settlements throughput why",
     # Django's Tasks on top of the primitive
-    "tasks": "backend compat configuration context receivers requeueing results tasks",
+    "tasks": "backend compat configuration context receivers requeueing results signatures tasks",
     # what runs
     "worker": "execution hygiene outcomes transactional worker",
     # what a user touches

@@ -1,9 +1,8 @@
 """How stored values are shown: escaped, with what is secret hidden, and whole even where a row was damaged."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
-from inspect import Parameter, Signature, signature
 from typing import Any
 
 from django.utils.formats import number_format
@@ -12,18 +11,15 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from .. import clock, states
-from ..compat import Task
-from ..conf import Options
 from ..encoding import decode, dumps
-from ..engines import backend_options, database_of
+from ..engines import backend_options, database_of, options_for
 from ..failures import shorten, storable
+from ..masks import HIDDEN, Mask
 from ..models import DeadLetter, Job
 from ..shown import duration, local, time_of, whole
-from ..tasks import find_task
+from ..signatures import mask_of, named
 
-HIDDEN = "••••"
 LONGEST = 50_000  # characters of a value that are shown
-POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
 
 
 def moment(value: datetime | None, text: str = "") -> SafeString | str:
@@ -74,24 +70,31 @@ def timing(job: Job, now: int) -> SafeString | str:
     return moment(job.visible_at, text % duration(abs(visible_at - now)))
 
 
-def arguments(entry: Job | DeadLetter, options: Options) -> SafeString:
+def mask(entry: Job | DeadLetter) -> Mask:
+    """Return what is hidden of a job or dead letter."""
+    return mask_of(entry.task_path, entry.queue_name, entry._state.db)
+
+
+def arguments(entry: Job | DeadLetter) -> SafeString:
     """Return the arguments of a job by the names of the task's parameters, or its raw payload."""
-    return laid_out(lambda: call_of(entry, options), entry.payload, options.mask)
+    return laid_out(lambda: call_of(entry), entry.payload, mask(entry))
 
 
-def stored_json(text: str, words: Sequence[str]) -> SafeString:
-    """Return stored JSON, laid out and masked."""
-    return laid_out(lambda: masked(decode(text), words), text, words)
+def returned(job: Job) -> SafeString:
+    """Return the result of a job; it has no arguments, and what is hidden in it has a key."""
+    text, own = job.result or "", Mask(mask(job).words)
+    return laid_out(lambda: own.hide(decode(text)), text, own)
 
 
-def laid_out(read: Callable[[], Any], text: str, words: Sequence[str]) -> SafeString:
-    """Return what is read of a stored text; what is no JSON is shown as it is, unless it names what is masked."""
+def laid_out(read: Callable[[], Any], text: str, own: Mask) -> SafeString:
+    """Return what is read of a stored text; what is no JSON is shown as it is, unless the mask conceals it."""
     try:
         shown = indented(read())
     except (ValueError, RecursionError):
-        shown = unreadable(text, words)
         return format_html(
-            '<p class="vtq-damaged">{}</p><pre class="vtq-text">{}</pre>', _("Not readable as JSON:"), shown
+            '<p class="vtq-damaged">{}</p><pre class="vtq-text">{}</pre>',
+            _("Not readable as JSON:"),
+            unreadable(text, own),
         )
     return format_html('<pre class="vtq-text">{}</pre>', cut(shown))
 
@@ -106,96 +109,29 @@ def indented(value: Any) -> str:
     return text
 
 
-def call_of(entry: Job | DeadLetter, options: Options) -> Any:
+def call_of(entry: Job | DeadLetter) -> Any:
     """Return the arguments of a job by the names of the task's parameters, with what is secret hidden.
 
     Raise ValueError or RecursionError if they are not readable.
     """
-    payload = hidden(decode(entry.payload), options.mask, secret_positions(entry.task_path, options))
+    payload = mask(entry).hide(decode(entry.payload))
+    options = options_for(entry.queue_name, entry._state.db)
     return named(payload, entry.task_path, options.task_modules) if entry.task_path else payload
 
 
-def searchable(payload: str, words: Sequence[str], positions: Sequence[bool]) -> str:
+def searchable(payload: str, own: Mask) -> str:
     """Return a stored payload with what is secret hidden, otherwise as it was stored: what a search may find."""
     try:
-        return dumps(hidden(decode(payload), words, positions))
+        return dumps(own.hide(decode(payload)))
     except (TypeError, ValueError, RecursionError):
-        return "" if is_secret(payload, words) else payload
+        return "" if own.conceals(payload) else payload
 
 
-def hidden(payload: Any, words: Sequence[str], positions: Sequence[bool]) -> Any:
-    """Return a payload with ``HIDDEN`` for what is secret by its key or, among ``args``, by its position."""
-    value = masked(payload, words)
-    if any(positions) and isinstance(value, dict) and isinstance(args := value.get("args"), list):
-        last = len(positions) - 1
-        value["args"] = [HIDDEN if positions[min(number, last)] else item for number, item in enumerate(args)]
-    return value
-
-
-def secret_positions(task_path: str, options: Options) -> list[bool]:
-    """Return whether the name of a task's argument is masked, for each position; at last, for all that come behind.
-
-    Too many arguments were meant for another version of the task: if this one takes a secret, they may be one.
-    """
-    found = positional(task_path, options.task_modules) if task_path else []
-    secret = [is_secret(parameter.name, options.mask) for parameter in found]
-    return secret if found and found[-1].kind is Parameter.VAR_POSITIONAL else [*secret, any(secret)]
-
-
-def is_secret(name: str, words: Sequence[str]) -> bool:
-    """Return whether what has this name is hidden."""
-    return any(word.lower() in name.lower() for word in words)
-
-
-def unreadable(text: str, words: Sequence[str]) -> str:
-    """Return stored text that is no JSON, unless it names what is masked."""
-    return HIDDEN if is_secret(text, words) else cut(text)
+def unreadable(text: str, own: Mask) -> str:
+    """Return stored text that is no JSON, unless the mask conceals it."""
+    return HIDDEN if own.conceals(text) else cut(text)
 
 
 def cut(value: object) -> str:
     """Return any stored value as text that can be sent to a browser."""
     return storable(shorten(str(value), LONGEST))
-
-
-def masked(value: Any, words: Sequence[str]) -> Any:
-    """Return a JSON value with ``HIDDEN`` for all that stands under a key which contains one of ``words``."""
-    if isinstance(value, dict):
-        return {key: HIDDEN if is_secret(key, words) else masked(item, words) for key, item in value.items()}
-    return [masked(item, words) for item in value] if isinstance(value, list) else value
-
-
-def named(payload: Any, task_path: str, task_modules: Sequence[str]) -> Any:
-    """Return the payload of a call with its positional arguments by name.
-
-    Where that is impossible (the task is gone, they do not fit) it is returned as it was stored.
-    """
-    match payload:
-        case {"args": list(args), "kwargs": dict(kwargs)}:
-            found = positional(task_path, task_modules)
-            names = [parameter.name for parameter in found if parameter.kind is not Parameter.VAR_POSITIONAL]
-            by_name = dict(zip(names, args, strict=False))
-            if len(by_name) == len(args) and not by_name.keys() & kwargs.keys():
-                return by_name | kwargs
-    return payload
-
-
-def positional(task_path: str, task_modules: Sequence[str]) -> list[Parameter]:
-    """Return the positional parameters of a task; none if it is gone or its module does not import."""
-    try:
-        task = find_task(task_path, tuple(task_modules))
-        found = [each for each in signature(task.func).parameters.values() if each.kind in POSITIONAL]
-    except Exception:
-        return []
-    return found[1:] if task.takes_context else found
-
-
-def signature_of(task: Task, words: Sequence[str]) -> Signature:
-    """Return the signature of a task as those see it who call it: without its context, and without secret defaults."""
-    whole = signature(task.func)
-    parameters = [
-        parameter.replace(default=HIDDEN)
-        if parameter.default is not Parameter.empty and is_secret(parameter.name, words)
-        else parameter
-        for parameter in whole.parameters.values()
-    ]
-    return whole.replace(parameters=parameters[1:] if task.takes_context else parameters)

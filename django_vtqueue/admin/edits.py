@@ -12,10 +12,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from .. import clock, letters
-from ..conf import Options
 from ..encoding import decode, encode
-from ..engines import backend_options
+from ..engines import options_for
 from ..models import DeadLetter
+from ..signatures import signature_of
 from ..tasks import find_task
 from . import display
 from .fields import PriorityField, QueueField, json_of, restored
@@ -40,11 +40,11 @@ class EditForm(forms.Form):
     priority = PriorityField()
     died_at = forms.IntegerField(widget=forms.HiddenInput)
 
-    def __init__(self, letter: DeadLetter, options: Options, data: Any = None) -> None:
-        self.letter, self.options = letter, options
-        self.shown, self.stored = shown_and_stored(letter, options)
+    def __init__(self, letter: DeadLetter, data: Any = None) -> None:
+        self.letter = letter
+        self.shown, self.stored, text = shown_and_stored(letter)
         initial = {
-            "payload": self.shown if self.stored is None else display.indented(self.shown),
+            "payload": text,
             "queue_name": letter.queue_name,
             "priority": letter.priority,
             "died_at": clock.to_instant(letter.died_at),
@@ -58,13 +58,14 @@ class EditForm(forms.Form):
             return self.letter.payload
         value = restored(json_of(given), self.shown, self.stored)
         if self.letter.task_path:
-            check_call(value, self.letter.task_path, self.options)
+            check_call(value, self.letter)
         return encode(value)
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
         if {"payload", "queue_name"} <= values.keys():
-            limit = self.options.policy(values["queue_name"]).max_payload_bytes
+            options = options_for(values["queue_name"], self.letter._state.db)
+            limit = options.policy(values["queue_name"]).max_payload_bytes
             if (size := len(values["payload"].encode())) > limit:
                 text = _("The arguments have %(size)d bytes; max_payload_bytes allows %(limit)d.")
                 self.add_error("payload", ValidationError(text, params={"size": size, "limit": limit}))
@@ -82,32 +83,33 @@ class NoteForm(forms.Form):
     )
 
 
-def shown_and_stored(letter: DeadLetter, options: Options) -> tuple[Any, Any]:
-    """Return the payload with what is secret hidden, and as it is; as text and None if it is no JSON."""
+def shown_and_stored(letter: DeadLetter) -> tuple[Any, Any, str]:
+    """Return the payload with what is secret hidden, as it is, and the text to edit; only the text if it is no JSON."""
+    mask = display.mask(letter)
     try:
-        stored = decode(letter.payload)
-        return display.hidden(stored, options.mask, display.secret_positions(letter.task_path, options)), stored
+        shown = mask.hide(decode(letter.payload))
+        return shown, decode(letter.payload), display.indented(shown)
     except (ValueError, RecursionError):
-        return display.unreadable(letter.payload, options.mask), None
+        return None, None, display.unreadable(letter.payload, mask)
 
 
-def check_call(value: Any, task_path: str, options: Options) -> None:
-    """Raise ValidationError unless ``value`` is a call that the task, if it is known here, can take."""
+def check_call(value: Any, letter: DeadLetter) -> None:
+    """Raise ValidationError unless ``value`` is a call that a letter's task, if it is known here, can take."""
     match value:
         case {"args": list(args), "kwargs": dict(kwargs), **others} if not others:
             pass
         case _:
             raise ValidationError(_('The arguments of a task are {"args": […], "kwargs": {…}}.'))
     try:
-        task = find_task(task_path, tuple(options.task_modules))
-        known = display.signature_of(task, options.mask)
+        options = options_for(letter.queue_name, letter._state.db)
+        known = signature_of(find_task(letter.task_path, tuple(options.task_modules)), display.mask(letter))
     except Exception:  # the task is gone, or its module does not import: nobody can say what it takes
         return
     try:
         known.bind(*args, **kwargs)
     except TypeError as error:
         text = _("The task does not take these arguments: %(error)s. It is %(call)s.")
-        call = f"{task_path.rpartition('.')[2]}{known}"
+        call = f"{letter.task_path.rpartition('.')[2]}{known}"
         raise ValidationError(text, params={"error": error, "call": call}) from error
 
 
@@ -118,7 +120,7 @@ def edit(model_admin: "DeadLetterAdmin", request: HttpRequest, pk: UUID) -> Http
     letter = model_admin.get_object(request, str(pk))
     if not isinstance(letter, DeadLetter):
         return moved_on(model_admin, request)
-    form = EditForm(letter, backend_options(letter._state.db), request.POST or None)
+    form = EditForm(letter, request.POST or None)
     if request.method == "POST" and form.is_valid():
         values = dict(form.cleaned_data)
         letter.died_at = clock.from_instant(values.pop("died_at"))

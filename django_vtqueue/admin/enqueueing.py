@@ -16,7 +16,9 @@ from ..compat import InvalidTask, Task
 from ..engines import backend_options, database_of
 from ..exceptions import PayloadTooLarge, UnknownTask
 from ..ids import parse_id
+from ..masks import HIDDEN
 from ..models import Job
+from ..signatures import mask_of, signature_of
 from ..tasks import find_task, loaded_tasks
 from . import display
 from .fields import PriorityField, QueueField, Suggestions, json_of
@@ -87,10 +89,8 @@ class EnqueueForm(forms.Form):
     def clean_arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """Read the arguments; what was hidden in a job that served as the model has to be filled in."""
         value = json_of(self.cleaned_data["arguments"] or "[]")
-        if display.HIDDEN in json.dumps(value, ensure_ascii=False):
-            raise ValidationError(
-                _("Fill in the values that are shown as “%(hidden)s”."), params={"hidden": display.HIDDEN}
-            )
+        if HIDDEN in json.dumps(value, ensure_ascii=False):
+            raise ValidationError(_("Fill in the values that are shown as “%(hidden)s”."), params={"hidden": HIDDEN})
         match value:
             case list():
                 return value, {}
@@ -104,7 +104,7 @@ class EnqueueForm(forms.Form):
         """Check that the arguments are those of the function, and that there is one time at the most."""
         if "task_path" in self.cleaned_data and "arguments" in self.cleaned_data:
             args, kwargs = self.cleaned_data["arguments"]
-            shown = display.signature_of(self.task, backend_options(self.database).mask)
+            shown = signature_of(self.task, mask_of(self.task.module_path, self.task.queue_name, self.database))
             try:
                 shown.bind(*args, **kwargs)
             except TypeError as error:
@@ -134,10 +134,9 @@ def database_of_task(task: Task) -> str | None:
 
 def like(job: Job) -> dict[str, Any]:
     """Return what the form begins with for a call like that of a job; what is secret is hidden."""
-    options = backend_options(job._state.db)
     begin = {"task_path": job.task_path, "queue_name": job.queue_name, "priority": job.priority}
     try:
-        return {**begin, "arguments": display.indented(display.call_of(job, options))}
+        return {**begin, "arguments": display.indented(display.call_of(job))}
     except (ValueError, RecursionError):
         return begin
 

@@ -16,7 +16,6 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from .. import clock
-from ..engines import backend_options
 from ..ids import parse_id
 from ..models import DeadLetter, Job
 from ..shown import duration
@@ -95,7 +94,7 @@ class EntryAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("arguments"))
     def arguments(self, entry: Entry) -> SafeString:
-        return display.arguments(entry, backend_options(entry._state.db))
+        return display.arguments(entry)
 
     @admin.display(description=_("history"))
     def timeline(self, entry: Entry) -> SafeString | str:

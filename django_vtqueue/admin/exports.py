@@ -11,7 +11,6 @@ from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.utils.translation import gettext as _
 
 from .. import clock, history
-from ..conf import Options
 from ..criteria import Criteria
 from ..engines import backend_options, database_of, engine_for
 from ..models import DeadLetter
@@ -37,12 +36,12 @@ def page(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpResponseBa
         text = _("Nothing was exported: choose by queue, task, exception, group and time only; a search is no choice.")
         model_admin.message_user(request, text, messages.ERROR)
         return model_admin.go_to("deadletter_changelist")
-    return as_file(slices(meant.until(criteria, now), database), backend_options(database))
+    return as_file(slices(meant.until(criteria, now), database))
 
 
-def as_file(letters: Iterator[list[DeadLetter]], options: Options) -> StreamingHttpResponse:
+def as_file(letters: Iterator[list[DeadLetter]]) -> StreamingHttpResponse:
     """Return letters as a response that is sent while they are read."""
-    lines = (f"{json.dumps(value(letter, options), ensure_ascii=True)}\n" for batch in letters for letter in batch)
+    lines = (f"{json.dumps(value(letter), ensure_ascii=True)}\n" for batch in letters for letter in batch)
     response = StreamingHttpResponse(lines, content_type="application/x-ndjson")
     response["Content-Disposition"] = 'attachment; filename="dead-letters.jsonl"'
     return response
@@ -65,13 +64,13 @@ def chosen(letters: QuerySet[DeadLetter]) -> Iterator[list[DeadLetter]]:
         yield list(DeadLetter.objects.using(letters.db).filter(pk__in=ids[start : start + SLICE]))
 
 
-def value(letter: DeadLetter, options: Options) -> dict[str, Any]:
+def value(letter: DeadLetter) -> dict[str, Any]:
     """Return a letter as one JSON value."""
     try:
-        arguments = display.call_of(letter, options)
+        arguments = display.call_of(letter)
         json.dumps(arguments)
     except (ValueError, RecursionError):
-        arguments = display.unreadable(letter.payload, options.mask)
+        arguments = display.unreadable(letter.payload, display.mask(letter))
     return {
         "id": str(letter.pk),
         **{name: getattr(letter, name) for name in (*COLUMNS, *MORE)},

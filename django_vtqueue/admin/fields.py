@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy
 
 from ..encoding import decode, encode
 from ..engines import engine_for, named_queues, options_of
+from ..masks import HIDDEN
 from ..publishing import LONGEST_NAME, MAX_PRIORITY, MIN_PRIORITY
 from . import display
 
@@ -72,11 +73,11 @@ def restored(value: Any, shown: Any, stored: Any) -> Any:
 
     ``shown``: the stored value as the form showed it. Raise ValidationError where dots stand for nothing.
     """
-    if value == display.HIDDEN and isinstance(value, str):
-        if shown == display.HIDDEN:
+    if value == HIDDEN and isinstance(value, str):
+        if shown == HIDDEN:
             return stored
         raise ValidationError(
-            _("%(dots)s stands for a stored value, but none is hidden here."), params={"dots": display.HIDDEN}
+            _("%(dots)s stands for a stored value, but none is hidden here."), params={"dots": HIDDEN}
         )
     if isinstance(value, dict):
         pairs = (shown, stored) if isinstance(shown, dict) and isinstance(stored, dict) else ({}, {})
@@ -86,7 +87,7 @@ def restored(value: Any, shown: Any, stored: Any) -> Any:
         if len(value) != len(lists[0]) and sum(map(hides, lists[0])) > 1 and hides(value):
             raise ValidationError(
                 _("Nobody knows which %(dots)s is which in a list that was made longer or shorter: type those values."),
-                params={"dots": display.HIDDEN},
+                params={"dots": HIDDEN},
             )
         old = [*zip(*lists, strict=False)][: len(value)]
         old += [(None, None)] * (len(value) - len(old))
@@ -98,7 +99,7 @@ def hides(value: Any) -> bool:
     """Return whether something in a value is shown as hidden."""
     if isinstance(value, dict | list):
         return any(map(hides, value.values() if isinstance(value, dict) else value))
-    return bool(value == display.HIDDEN)
+    return bool(value == HIDDEN)
 
 
 def json_of(text: str) -> Any:

@@ -15,7 +15,6 @@ from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from .. import clock, control
-from ..engines import backend_options
 from ..models import Job
 from . import display
 from .asking import PriorityForm, QueueForm, ask, asked
@@ -103,7 +102,7 @@ class JobAdmin(EntryAdmin):
     def returned(self, job: Job) -> SafeString | str:
         if job.result is None:
             return "-"
-        return display.stored_json(job.result, backend_options(job._state.db).mask)
+        return display.returned(job)
 
     def has_run_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("vtqueue.run_job")

@@ -17,7 +17,6 @@ from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from .. import clock, letters
-from ..engines import backend_options
 from ..failures import shorten
 from ..models import DeadLetter
 from ..shown import local, whole
@@ -190,7 +189,7 @@ class DeadLetterAdmin(EntryAdmin):
 
     @admin.action(permissions=["view"], description=_("Export selected %(verbose_name_plural)s as JSON lines"))
     def export_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> StreamingHttpResponse:
-        return exports.as_file(exports.chosen(queryset), backend_options(queryset.db))
+        return exports.as_file(exports.chosen(queryset))
 
     @admin.action(permissions=["delete"], description=_("Discard selected %(verbose_name_plural)s"))
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:

@@ -12,10 +12,12 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
 from .. import clock
-from ..engines import Engine, backend_options, engine_for
+from ..engines import Engine, engine_for
 from ..ids import instant_of, parse_id
 from ..listing import Count, Found, Key, Sought, in_json
+from ..masks import Mask
 from ..shown import time_of
+from ..signatures import mask_of
 from . import display
 from .base import LeanChangeList
 from .filters import Filter
@@ -86,8 +88,8 @@ class KeyedList(LeanChangeList):
         return LOOKED_INTO if self.sought.text else LOOKED_AT
 
     @cached_property
-    def secrets(self) -> dict[str, list[bool]]:
-        """Which arguments of a task are secret; asked for once for each, for many rows are of the same task."""
+    def masks(self) -> dict[tuple[str, str], Mask]:
+        """What is hidden of each task in each queue; asked for once, for many rows are of the same."""
         return {}
 
     @cached_property
@@ -109,10 +111,10 @@ class KeyedList(LeanChangeList):
 
     def fits(self, found: Found) -> bool:
         """Return whether the text sought is in a payload as it is shown: a search must not find what is hidden."""
-        options, path = backend_options(self.root_queryset.db), found.task_path or ""
-        if path not in self.secrets:
-            self.secrets[path] = display.secret_positions(path, options)
-        shown = display.searchable(found.payload or "", options.mask, self.secrets[path])
+        which = found.task_path or "", found.queue_name or ""
+        if which not in self.masks:
+            self.masks[which] = mask_of(*which, self.root_queryset.db)
+        shown = display.searchable(found.payload or "", self.masks[which])
         return in_json(self.sought.text).lower() in shown.lower()
 
     # -- what the template asks for ------------------------------------------------------------------------------------

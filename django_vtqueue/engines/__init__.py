@@ -16,6 +16,7 @@ __all__ = [
     "backend_options",
     "database_of",
     "engine_for",
+    "mask_words",
     "named_queues",
     "new_engine",
     "options_for",
@@ -59,10 +60,25 @@ def options_for(queue_name: str, database: str | None = None) -> Options:
 
     ``database``: only of backends that use this alias. Without any backend the defaults hold.
     """
+    return _serving(queue_name, database)[0]
+
+
+def mask_words(queue_name: str, database: str | None = None) -> tuple[str, ...]:
+    """Return the words of ``mask`` for a queue, in small letters: of the backend that names it, else of one that allows
+    any, else (no backend serves it any more) of all.
+
+    ``database``: only of backends that use this alias. Without any backend the defaults hold.
+    """
+    masks = [entry.mask for entry in _serving(queue_name, database)]
+    return tuple(dict.fromkeys(word.lower() for mask in masks for word in mask))
+
+
+def _serving(queue_name: str, database: str | None) -> list[Options]:
+    """Return the options of those backends that may serve a queue; one at least."""
     entries = options_of(database)
     naming = [entry for entry in entries if queue_name in entry.queues or queue_name in entry.queue_options]
     allowing = [entry for entry in entries if not entry.queues]
-    return next(iter([*naming, *allowing, *entries]), Options())
+    return naming or allowing or entries or [Options()]
 
 
 def backend_options(database: str | None = None) -> Options:

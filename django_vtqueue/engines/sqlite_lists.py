@@ -67,9 +67,9 @@ class SQLiteLists(SQLiteConnection):
 
         def taken(cursor: Any) -> list[Found]:
             found: list[Found] = []
-            for row_id, key, task_path, payload in cursor:
-                item = Found(row_id, json.loads(key), task_path, payload)
-                if payload is None or fits(item):
+            for row_id, key, *others in cursor:
+                item = Found(row_id, json.loads(key), *others)
+                if item.payload is None or fits(item):
                     found.append(item)
                 if len(found) == limit:
                     break

@@ -85,13 +85,14 @@ def page(walked: Walk, key: str, row: str, wanted: str, text: str = "") -> str:
     columns = f"{row}.id AS id, {row}.task_path AS task_path, {key} AS key, {wanted} AS wanted"
     if text:
         columns += f", {text} AS plain, CASE WHEN {wanted} AND NOT {text} THEN {row}.payload END AS payload"
+        columns += f", {row}.queue_name AS queue_name"
     return f"""
 SELECT * FROM (
-    SELECT id, key, task_path, {"payload" if text else "NULL"} FROM ({walked(columns)} LIMIT :slice)
+    SELECT id, key, task_path, {"payload, queue_name" if text else "NULL, NULL"} FROM ({walked(columns)} LIMIT :slice)
     WHERE wanted {"AND (plain OR payload LIKE :in_payload ESCAPE '!')" if text else ""}
 )
 UNION ALL
-SELECT NULL, key, NULL, NULL FROM (SELECT key FROM ({walked(f"{key} AS key")}) LIMIT 1 OFFSET :slice - 1)"""
+SELECT NULL, key, NULL, NULL, NULL FROM (SELECT key FROM ({walked(f"{key} AS key")}) LIMIT 1 OFFSET :slice - 1)"""
 
 
 def words(walked: Walk) -> str:

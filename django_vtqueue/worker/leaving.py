@@ -59,9 +59,8 @@ def give_back(worker: "Worker") -> None:
     deadline = time.monotonic() + turns.held.shortest_lease(0) / 3
 
     def step() -> None:
-        unfinished[:] = turns.held.given_back(
-            finished, running=worker.left_running
-        )  # as of now: it may have taken long to get the lock
+        # As of now: it may have taken long to get the lock.
+        unfinished[:] = turns.held.given_back(finished, running=worker.left_running)
         settle(worker.engine, settlements + unfinished, turns.backend.settings.letter_ttl)
         if worker.left_running:
             end_within(GONE_WITHIN)  # before the commit: nothing may keep this process after it

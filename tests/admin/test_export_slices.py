@@ -8,7 +8,6 @@ from django.db import connections
 
 from django_vtqueue import Queue, clock
 from django_vtqueue.admin import exports
-from django_vtqueue.conf import Options
 from django_vtqueue.criteria import Criteria
 
 
@@ -26,7 +25,7 @@ def test_nothing_is_read_while_it_is_sent(sqlite_file: str, monkeypatch: pytest.
     queue = Queue("default", using=sqlite_file, max_attempts=1)
     for _ in range(5):
         die(queue)
-    lines = iter(exports.as_file(exports.slices(Criteria(died_to=clock.now()), sqlite_file), Options()))
+    lines = iter(exports.as_file(exports.slices(Criteria(died_to=clock.now()), sqlite_file)))
     next(lines)
     die(queue)  # there is something in the log
     path = connections[sqlite_file].settings_dict["NAME"]

@@ -160,7 +160,7 @@ def test_choices_of_filters(admin_client: Client) -> None:
 
 def test_search_in_arguments(admin_client: Client) -> None:
     """Jobs and letters are found by a text in their arguments, quotes and all, and letters by their error."""
-    wanted = job(payload=json.dumps({"args": ['say "hi"', "100%", "größe"], "kwargs": {}}, ensure_ascii=False))
+    wanted = job(payload=json.dumps({"args": ['say "hi"', "100%, größe"], "kwargs": {}}, ensure_ascii=False))
     job()
     for term in ('say "hi"', "100%", "GRöße", "tests.project"):
         assert wanted.pk in listed(admin_client, q=term)

@@ -1,0 +1,71 @@
+"""What the signature of a task says about a stored call: the names of its arguments, and which of them are secret."""
+
+from collections.abc import Sequence
+from inspect import Parameter, Signature, signature
+from typing import Any
+
+from .compat import Task
+from .engines import mask_words, options_for
+from .masks import HIDDEN, Mask
+from .tasks import find_task
+
+POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
+
+
+def mask_of(task_path: str, queue_name: str, database: str | None) -> Mask:
+    """Return what is hidden of the jobs of a task ("": of raw payloads) in a queue; ``database``: the alias.
+
+    Of a task that is not known here nobody can say what is passed by position; nor what is passed to a task beyond what
+    it takes, which was meant for another version of it. All of that is hidden.
+    """
+    words = mask_words(queue_name, database)
+    if not task_path:
+        return Mask(words)
+    try:
+        task = find_task(task_path, tuple(options_for(queue_name, database).task_modules))
+        parameters = passed(task)
+    except Exception:  # it is gone, its module does not import, or its function has no signature
+        return Mask(words, behind=True, damaged=True)
+    mask = Mask(words)
+    found = [parameter for parameter in parameters if parameter.kind in POSITIONAL]
+    rest = found.pop() if found and found[-1].kind is Parameter.VAR_POSITIONAL else None
+    return Mask(
+        words,
+        positions=tuple(mask.names(parameter.name) for parameter in found),
+        behind=rest is None or mask.names(rest.name),
+        damaged=any(mask.names(parameter.name) for parameter in parameters),
+    )
+
+
+def passed(task: Task) -> list[Parameter]:
+    """Return the parameters of a task without its context; raise what ``inspect.signature`` raises."""
+    return [*signature(task.func).parameters.values()][1 if task.takes_context else 0 :]
+
+
+def named(payload: Any, task_path: str, task_modules: Sequence[str]) -> Any:
+    """Return the payload of a call with its positional arguments by name.
+
+    Where that is impossible (the task is gone, they do not fit) it is returned as it was stored.
+    """
+    match payload:
+        case {"args": list(args), "kwargs": dict(kwargs)}:
+            try:
+                found = passed(find_task(task_path, tuple(task_modules)))
+            except Exception:
+                return payload
+            names = [each.name for each in found if each.kind in POSITIONAL[:2]]
+            by_name = dict(zip(names, args, strict=False))
+            if len(by_name) == len(args) and not by_name.keys() & kwargs.keys():
+                return by_name | kwargs
+    return payload
+
+
+def signature_of(task: Task, mask: Mask) -> Signature:
+    """Return the signature of a task as those see it who call it: without its context, and without secret defaults."""
+    parameters = [
+        parameter.replace(default=HIDDEN)
+        if parameter.default is not Parameter.empty and mask.names(parameter.name)
+        else parameter
+        for parameter in passed(task)
+    ]
+    return signature(task.func).replace(parameters=parameters)
