@@ -17,6 +17,7 @@ from typing import Any
 _before: dict[int, Any] = {}  # signals that this process handles, and what was done with them before
 _mask = threading.local()  # the signals that a thread blocked before it forked
 _dumping: list[int] = []  # signals at which faulthandler writes what each thread does
+_forked = 0  # how often this process and those that it comes from were forked; asking for the pid takes twice as long
 
 
 def handle_signal(number: int, handler: Callable[[int, Any], object]) -> None:
@@ -42,11 +43,13 @@ class ForksEnd:
     Its exit code is 0, that of SystemExit, or 1 after another exception, whose traceback is written to standard error.
     """
 
+    __slots__ = ("_forked",)
+
     def __enter__(self) -> None:
-        self._pid = os.getpid()
+        self._forked = _forked
 
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
-        if os.getpid() != self._pid:
+        if _forked != self._forked:
             _end(error)
 
 
@@ -87,6 +90,8 @@ def _unblock() -> None:
 
 def _let_go() -> None:
     """In a forked child: do with signals what was done before this package handled them."""
+    global _forked
+    _forked += 1
     try:
         for number in list(_before):
             restore_signal(number)
