@@ -174,6 +174,9 @@ class Queue:
         return self._claim(limit, lambda now: 0)
 
     def _claim(self, limit: int, resumed_at: Callable[[int], int]) -> list[ClaimedJob]:
+        return self._engine.beside_cursors(lambda: self._claim_due(limit, resumed_at))
+
+    def _claim_due(self, limit: int, resumed_at: Callable[[int], int]) -> list[ClaimedJob]:
         engine, scope = self._engine, Scope((self.name,), raw=True)
 
         def look() -> list[Due]:
