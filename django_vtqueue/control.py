@@ -31,7 +31,7 @@ def run_now(job_ids: Iterable[UUID | str], using: str | None = None) -> list[UUI
     database = using or database_of(options)
     now = engine_for(database).now()
     jobs = Job.objects.using(database).filter(pk__in=[job_id for given in job_ids if (job_id := parse_id(given))])
-    with transaction.atomic(using=database):
+    with engine_for(database).atomic():
         # The write comes first: on SQLite a transaction that has read is refused the lock instead of waiting for it.
         jobs.filter(state=states.READY, due_at__gt=now).update(due_at=now)
         changed = list(jobs.filter(state=states.READY, due_at=now).values_list("pk", flat=True))
@@ -47,7 +47,7 @@ def change_priority(job_ids: Iterable[UUID | str], priority: int, using: str | N
     priority, options = checked_priority(priority), backend_options(using)
     database = using or database_of(options)
     jobs = unheld(job_ids, database)
-    with transaction.atomic(using=database):
+    with engine_for(database).atomic():
         jobs.update(priority=priority)
         changed = list(jobs.values_list("pk", flat=True))
         ring_after_commit(database, options.doorbells)
@@ -70,7 +70,7 @@ def move(job_ids: Iterable[UUID | str], queue_name: str, using: str | None = Non
         job = unheld([job_id], database).exclude(queue_name=queue_name).filter(~Exists(taken))
         return job.update(queue_name=queue_name)
 
-    with transaction.atomic(using=database):
+    with engine_for(database).atomic():
         moved = [job_id for job_id in ids if moved_one(job_id)]  # one by one: two of them may have the same key
         ring_after_commit(database, options.doorbells)
     return moved
@@ -89,7 +89,7 @@ def delete(job_ids: Iterable[UUID | str], using: str | None = None) -> list[UUID
     ids = [job_id for given in job_ids if (job_id := parse_id(given))]
     held = Q(lease_until__gt=engine_for(database).now())
     jobs = Job.objects.using(database).filter(pk__in=ids)
-    with transaction.atomic(using=database):
+    with engine_for(database).atomic():
         jobs.exclude(held)._raw_delete(database)  # not delete(): where a project listens to that, it reads first
         left = set(jobs.values_list("pk", flat=True))
     return [job_id for job_id in ids if job_id not in left]
@@ -131,7 +131,7 @@ def ask(worker_ids: Iterable[str], to: str, using: str | None = None) -> list[st
     database = using or database_of(backend_options())
     ids = list(worker_ids)
     workers = WorkerProcess.objects.using(database).filter(pk__in=ids)
-    with transaction.atomic(using=database):
+    with engine_for(database).atomic():
         workers.exclude(asked_to=STOP).update(asked_to=to)
         bell_of = dict(workers.values_list("pk", "doorbell"))
         for bell in bell_of.values():

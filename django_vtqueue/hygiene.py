@@ -1,9 +1,11 @@
 """Connections between jobs, as between requests."""
 
+import sqlite3
 import threading
 import time
 
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .engines.sqlite_file import LOOK, outdated
 
@@ -21,7 +23,8 @@ def close_leftovers(*, inline: bool) -> None:
 
     Each on its own, so that one that fails keeps none of the others open. ``inline``: the caller may be inside an
     atomic block of its own (a TestCase), which is left alone. In a thread of a worker an open transaction can only be
-    one that the task did not leave, and would keep the write lock: it is rolled back.
+    one that the task did not leave, and would keep the write lock: it is rolled back. An open cursor there is one that
+    the task has kept.
     """
     for connection in connections.all(initialized_only=True):
         try:
@@ -33,6 +36,8 @@ def close_leftovers(*, inline: bool) -> None:
                 continue  # never opened, or closed: most often the case, and quickly seen
             elif getattr(connection.connection, "in_transaction", False) and connection.get_autocommit():
                 connection.close()  # a BEGIN that Django knows nothing of
+            elif not inline and _reads(connection):
+                connection.close()  # as long as its cursor is open, it can write nothing once others have written
             else:
                 if not inline and connection.vendor == "sqlite" and connection.settings_dict["CONN_MAX_AGE"] == 0:
                     connection.close_at = None  # 0 is "until the end of a request"; opening it anew takes 0.3 ms
@@ -42,3 +47,19 @@ def close_leftovers(*, inline: bool) -> None:
         except Exception:
             del connections[connection.alias]
     _looked.at = time.monotonic()
+
+
+def _reads(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether a cursor of an SQLite connection is open; it is interrupted then, and ends with its next row.
+
+    SQLite interrupts what begins after ``interrupt()`` if, and only if, another statement has not ended.
+    """
+    raw = connection.connection
+    if not isinstance(raw, sqlite3.Connection):
+        return False
+    raw.interrupt()
+    try:
+        raw.execute("SELECT 1").close()
+    except sqlite3.OperationalError:
+        return True
+    return False

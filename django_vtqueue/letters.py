@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from django.db import transaction
 from django.utils.translation import gettext as _
 
 from .bells import ring_after_commit
@@ -55,7 +54,7 @@ def requeue_changed(letter: "DeadLetter", *, payload: str, queue_name: str, prio
     """
     database = str(letter._state.db)
     engine = engine_for(database)
-    with transaction.atomic(using=database):
+    with engine_for(database).atomic():
         # The write comes first: on SQLite a transaction that has read is refused the lock instead of waiting for it.
         same = type(letter).objects.using(database).filter(pk=letter.pk, died_at=letter.died_at)
         if not same.update(payload=payload):
@@ -71,7 +70,7 @@ def acknowledge(letters: "Letter | Iterable[Letter]", using: str | None = None, 
 
     ids, database = _ids(letters), using or database_of(backend_options())
     found = DeadLetter.objects.using(database).filter(pk__in=ids)
-    with transaction.atomic(using=database):
+    with engine_for(database).atomic():
         found.update(acknowledged_at=engine_for(database).now(), acknowledged_by=by, note=note)
         there = set(found.values_list("pk", flat=True))
     return [job_id for job_id in ids if job_id in there]
@@ -83,7 +82,7 @@ def discard(letters: "Letter | Iterable[Letter]", using: str | None = None) -> l
 
     ids, database = _ids(letters), using or database_of(backend_options())
     found = DeadLetter.objects.using(database).filter(pk__in=ids)
-    with transaction.atomic(using=database):
+    with engine_for(database).atomic():
         found._raw_delete(database)  # not delete(): where a project listens to that, it reads first
         left = set(found.values_list("pk", flat=True))
     return [job_id for job_id in ids if job_id not in left]

@@ -3,7 +3,6 @@
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from django.db import transaction
 from django.db.models import Q
 from django.utils.translation import gettext as _
 
@@ -46,12 +45,13 @@ def pause(
         reason=_text(reason, LONGEST_REASON, "reason"),
     )
     # One statement: on SQLite a transaction that has read is refused the lock instead of waiting for it.
-    QueueState.objects.using(database).bulk_create(
-        [state],
-        update_conflicts=True,
-        unique_fields=["queue_name"],
-        update_fields=["paused_at", "paused_until", "paused_by", "reason"],
-    )
+    with engine_for(database).atomic():
+        QueueState.objects.using(database).bulk_create(
+            [state],
+            update_conflicts=True,
+            unique_fields=["queue_name"],
+            update_fields=["paused_at", "paused_until", "paused_by", "reason"],
+        )
 
 
 def resume(queue_name: str, using: str | None = None) -> bool:
@@ -61,7 +61,7 @@ def resume(queue_name: str, using: str | None = None) -> bool:
     options = options_for(checked_queue_name(queue_name), using)
     database = using or database_of(options)
     ended = Q(paused_until__lte=engine_for(database).now())
-    with transaction.atomic(using=database):
+    with engine_for(database).atomic():
         # Not delete(): where a project listens to that, it reads first, and is refused the lock (see pause).
         resumed = QueueState.objects.using(database).exclude(ended).filter(pk=queue_name)._raw_delete(database)
         ring_after_commit(database, options.doorbells)

@@ -187,6 +187,9 @@ class Queue:
         return self._claim(limit, takeover, process_worker_id())
 
     def _claim(self, limit: int, takeover: Takeover, holder: str) -> list[ClaimedJob]:
+        return self._engine.beside_cursors(lambda: self._claim_due(limit, takeover, holder))
+
+    def _claim_due(self, limit: int, takeover: Takeover, holder: str) -> list[ClaimedJob]:
         engine, scope, letter_ttl = self._engine, Scope((self.name,), raw=True), self.options.letter_ttl
 
         def look(waited: float) -> tuple[Sequence[Expired], Sequence[Due]] | None:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
 from django.db.models import F, QuerySet
 
 from . import clock, control, states
@@ -81,7 +80,7 @@ def start(
         created_at=clock.from_instant(now),
         created_by=storable(by)[: control.LONGEST_NAME],
     )
-    with transaction.atomic(using=database):
+    with engine_for(database).atomic():
         run.save(using=database, force_insert=True)
         if first:
             _go_on(run, now)
@@ -95,7 +94,8 @@ def stop(run_id: UUID, using: str | None = None, *, by: str = "") -> bool:
     """End a run after what it has done so far; return False if it has ended already."""
     database = using or database_of(backend_options())
     ended = {"state": STOPPED, "ended_at": engine_for(database).now(), "remark": by}
-    return bool(Requeue.objects.using(database).filter(pk=run_id, ended_at=None).update(**ended))
+    with engine_for(database).atomic():
+        return bool(Requeue.objects.using(database).filter(pk=run_id, ended_at=None).update(**ended))
 
 
 def step_of(run: Requeue) -> Job | None:
@@ -106,7 +106,7 @@ def step_of(run: Requeue) -> Job | None:
 def resume(run_id: UUID, using: str | None = None) -> bool:
     """Go on with a run whose next step was deleted, purged, or has died; return False if it needs none."""
     database = using or database_of(backend_options())
-    with transaction.atomic(using=database):
+    with engine_for(database).atomic():
         runs = Requeue.objects.using(database).filter(pk=run_id, ended_at=None)
         runs.update(step=F("step"))  # the write lock, before anything is read
         run = runs.first()

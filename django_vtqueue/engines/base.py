@@ -67,6 +67,17 @@ class Engine(Views):
         """
 
     @abstractmethod
+    def atomic(self) -> AbstractContextManager[None]:
+        """Return Django's atomic block, which begins to write also where the caller has a cursor open."""
+
+    @abstractmethod
+    def beside_cursors(self, act: Callable[[], Found]) -> Found:
+        """Return what ``act`` does, on another connection where an open cursor of the caller's forbids its transaction.
+
+        It is for a ``transaction_if`` and what is read after it; the other transactions do so themselves.
+        """
+
+    @abstractmethod
     def transaction_if(self, look: Callable[[float], Found]) -> AbstractContextManager[Found]:
         """Hold the right to write if a look at the database finds something; give the block what it found.
 

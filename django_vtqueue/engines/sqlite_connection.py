@@ -4,12 +4,12 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from operator import attrgetter, methodcaller
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from django.db import connections
+from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.db.utils import InterfaceError, OperationalError, ProgrammingError
@@ -19,7 +19,7 @@ from ..jobs import Key
 from .base import Engine, Trouble
 from .sqlite_effects import effects
 from .sqlite_file import File, FileExchanged
-from .sqlite_lock import BUSY, WriteTransaction, alone, anyway, code_of
+from .sqlite_lock import BUSY, StaleTransaction, WriteTransaction, alone, anyway, beside, code_of, is_stale, writable
 from .sqlite_texts import for_django, replacing_bad_bytes
 from .sqlite_watched import watched
 
@@ -67,6 +67,24 @@ class SQLiteConnection(Engine):
 
     def transaction_if(self, look: Callable[[float], Found]) -> AbstractContextManager[Found]:
         return self._transaction(self._connected(), look)
+
+    @contextmanager
+    def atomic(self) -> Iterator[None]:
+        connection = self._connected()
+        with ExitStack() as stack:
+            if not connection.in_atomic_block and connection.autocommit:
+                stack.enter_context(writable(connection))
+            stack.enter_context(transaction.atomic(using=self.alias))
+            yield
+
+    def beside_cursors(self, act: Callable[[], Found]) -> Found:
+        try:
+            return act()
+        except OperationalError as error:
+            if not is_stale(error) or self.connection.in_atomic_block:
+                raise
+        with writable(self._connected()):
+            return act()
 
     def _transaction(
         self, connection: BaseDatabaseWrapper, look: Callable[[float], Found]
@@ -163,13 +181,29 @@ class SQLiteConnection(Engine):
 
     def _run(self, sql: str, values: Mapping[str, Any]) -> int:
         """Execute a statement that writes; return how many rows it changed."""
-        return self._execute(self._connected(), sql, values, _changed)
+        return self._change(self._connected(), sql, values)
 
     def _write(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> int:
         """Execute one statement that writes, in the caller's transaction or in one of its own; see _run."""
         if connection.in_atomic_block or not connection.autocommit:
+            return self._change(connection, sql, values)
+        try:
+            return alone(connection, lambda: self._execute(connection, sql, values, _changed))
+        except OperationalError as error:
+            if not is_stale(error):
+                raise
+            stale = error.__cause__
+        with closing(beside(connection, stale)) as second:
+            return alone(second, lambda: self._execute(second, sql, values, _changed))
+
+    def _change(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> int:
+        """Execute a statement that writes in a transaction that is open; raise StaleTransaction where it cannot."""
+        try:
             return self._execute(connection, sql, values, _changed)
-        return alone(connection, lambda: self._execute(connection, sql, values, _changed))
+        except OperationalError as error:
+            if not is_stale(error):
+                raise
+            raise StaleTransaction from error.__cause__
 
     def _rows(self, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return self._read(sql, values, _all)
