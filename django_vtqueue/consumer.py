@@ -145,10 +145,11 @@ def keep_up(job: "ClaimedJob", done: threading.Event) -> None:
     takeover.look(engine.now())
     ends_at = time.monotonic() + (held.visible_at - engine.now()) / SECOND
     renew_at, failing_since = ends_at - 2 * lease / 3, 0.0
-    if done_before(renew_at, done, takeover, lease / 2):
+    wait(renew_at, done, takeover, lease / 2)
+    if done.is_set():
         return  # as most are, without another connection
     with engine.impatient():
-        while not done_before(renew_at, done, takeover, lease / 2):
+        while not done.is_set():
             began = time.monotonic()
             try:
                 with engine.transaction():
@@ -159,20 +160,20 @@ def keep_up(job: "ClaimedJob", done: threading.Event) -> None:
                     failing_since = began
                     logger.warning("the lease of %s could not be renewed: %s; trying again", job.id, error)
                 renew_at = began + busy_pause(began - failing_since, random.random(), ends_at - began)
-                continue
-            if lost:
-                return
-            takeover.stepped_back, failing_since = False, 0.0
-            renew_at, ends_at = began + lease / 3, began + lease
-            job._hidden_until(now + held.lease_us)
+            else:
+                if lost:
+                    return
+                takeover.stepped_back, failing_since = False, 0.0
+                renew_at, ends_at = began + lease / 3, began + lease
+                job._hidden_until(now + held.lease_us)
+            wait(renew_at, done, takeover, lease / 2)
 
 
-def done_before(moment: float, done: threading.Event, takeover: Takeover, bearable: float) -> bool:
-    """Wait until a moment (monotonic), or a gap of more than ``bearable`` seconds; return whether it is done."""
+def wait(moment: float, done: threading.Event, takeover: Takeover, bearable: float) -> None:
+    """Wait until a moment (monotonic), until it is done, or for the end of a gap of more than ``bearable`` seconds."""
     while not done.is_set() and (left := moment - time.monotonic()) > 0:
         planned = min(left, LOOK_AT_CLOCKS)
         done.wait(planned)
         takeover.worked(planned)
         if takeover.look(clock.now()) > bearable:
-            break
-    return done.is_set()
+            return

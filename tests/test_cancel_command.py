@@ -30,6 +30,7 @@ def running(row: WorkerProcess) -> UUID:
         state="RUNNING",
         worker_id=row.pk,
         attempts=1,
+        started_at=row.started_at,
         lease_until=row.heartbeat_at + (row.heartbeat_at - row.started_at),
     )
     return UUID(job_id)
