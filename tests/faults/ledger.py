@@ -8,7 +8,7 @@ from ..processes.database import Database
 LEDGER = "CREATE TABLE ledger (event TEXT, job TEXT, claims INTEGER, worker TEXT, at INTEGER)"
 CLAIMED = """
 CREATE TRIGGER ledger_claimed AFTER UPDATE ON vtqueue_job WHEN NEW.claims != OLD.claims
-BEGIN INSERT INTO ledger VALUES ('claimed', NEW.id, NEW.claims, NEW.worker_id, NEW.started_at); END"""
+BEGIN INSERT INTO ledger VALUES ('claimed', NEW.id, NEW.claims, NEW.worker_id, NEW.visible_at - NEW.lease_us); END"""
 ACKNOWLEDGED = """
 CREATE TRIGGER ledger_acknowledged AFTER UPDATE ON vtqueue_job WHEN NEW.state = 'SUCCESSFUL'
 BEGIN INSERT INTO ledger VALUES ('acknowledged', NEW.id, NEW.claims, NEW.worker_id, NEW.finished_at); END"""
