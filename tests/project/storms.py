@@ -5,7 +5,7 @@ import random
 import time
 from pathlib import Path
 
-from django_vtqueue import ClaimedJob, TaskContext, task
+from django_vtqueue import ClaimedJob, Retry, TaskContext, task
 
 
 def sign(context: TaskContext, folder: str) -> None:
@@ -35,6 +35,14 @@ def flaky(context: TaskContext, folder: str) -> None:
     sign(context, folder)
     if context.attempt <= 2:
         raise ConnectionError("refused")
+
+
+@task(takes_context=True, backoff=0.1, priority=10)
+def later(context: TaskContext, folder: str, delay: float) -> None:
+    """Be put off once; before all others when its time has come."""
+    sign(context, folder)
+    if context.attempt == 1:
+        raise Retry("not yet", delay=delay)
 
 
 @task(takes_context=True, max_attempts=1)

@@ -1,0 +1,427 @@
+"""What is promised of every job, against what happened: each promise is a function that says where it was broken.
+
+Plain values in, sentences out; docs/guarantees.md has the promises.
+"""
+
+from bisect import bisect
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from django_vtqueue import history, states
+from django_vtqueue.clock import SECOND
+
+from ..ledger import Event
+from .faults import KILL, KILL_CHILD, LEASE_LOCK, LOCK, PAUSE, STANDSTILL, STOP, TERM_TWICE, Fault
+from .journal import Execution
+from .kinds import ASIDE, KINDS, Kind
+
+TOLERANCE = SECOND // 50  # between two readings of the clock in two processes
+LATEST = 30 * SECOND  # after its time, that no fault takes from it, a job is begun at the latest
+ORPHANED = 2 * SECOND  # for which the children of a killed worker may go on
+UNTIL_NEXT = 5 * SECOND  # for which it may not be seen that a worker was killed
+ATTEMPTS = (history.FAILED, history.RETRY, history.GAVE_UP, history.TIMED_OUT)  # that ended with a word of their own
+ENDED_FOR_IT = (history.LEASE_EXPIRED, history.WORKER_DIED)  # that others ended
+
+
+@dataclass
+class Job:
+    """A job as its publisher saw it; instants in microseconds. ``due``: 0 if it was not scheduled."""
+
+    id: str
+    kind: str
+    queue: str
+    at: int
+    due: int = 0
+    cancelled_at: int | None = None
+
+    @property
+    def promises(self) -> Kind:
+        return KINDS[self.kind]
+
+
+@dataclass
+class Row:
+    """What the tables say of a job in the end; ``state`` is FAILED for a dead letter, ``worker`` who had it last."""
+
+    state: str
+    worker: str
+    lease: int
+    exception: str
+    history: list[history.Entry]
+
+
+@dataclass
+class Story:
+    """Everything that is known of a mix. ``executions``: by their begin. ``effects``: how many rows each job has left.
+
+    ``forked``: the ids of processes that tasks made. ``stayed``: the workers that did not leave.
+    """
+
+    jobs: list[Job]
+    executions: list[Execution] = field(default_factory=list)
+    rows: dict[str, Row] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    claims: list[Event] = field(default_factory=list)
+    acknowledged: Counter[str] = field(default_factory=Counter)
+    buried: Counter[str] = field(default_factory=Counter)
+    effects: Counter[str] = field(default_factory=Counter)
+    forked: set[int] = field(default_factory=set)
+    stayed: list[str] = field(default_factory=list)
+
+    @cached_property
+    def runs(self) -> dict[str, list[Execution]]:
+        """The executions of each job."""
+        runs: dict[str, list[Execution]] = defaultdict(list)
+        for execution in self.executions:
+            runs[execution.job].append(execution)
+        return runs
+
+    @cached_property
+    def ended_by_time(self) -> list[Fault]:
+        """What it looks like to the other jobs of a child that one was killed because its time was up."""
+        return [
+            Fault(KILL_CHILD, frozenset({pid_of(entry["worker"])}), entry["ended"], entry["ended"])
+            for row in self.rows.values()
+            for entry in row.history
+            if entry.get("outcome") == history.TIMED_OUT
+        ]
+
+    @cached_property
+    def faults_of(self) -> dict[int, list[Fault]]:
+        """The faults that met each holder."""
+        met: dict[int, list[Fault]] = defaultdict(list)
+        for fault in self.faults + self.ended_by_time:
+            for pid in fault.pids:
+                met[pid].append(fault)
+        return met
+
+    @cached_property
+    def matched(self) -> dict[str, tuple[list[tuple[history.Entry, Execution | None]], list[Execution]]]:
+        """What belongs together: for each job the entries of its history with their executions, and those without."""
+        return {job_id: match(row, self.runs.get(job_id, [])) for job_id, row in self.rows.items()}
+
+    def met(self, worker: str, names: Collection[str], since: int, until: int) -> bool:
+        """Return whether one of these faults met a worker at that time."""
+        return any(
+            fault.name in names and fault.begin <= until and since <= fault.end
+            for fault in self.faults_of.get(pid_of(worker), ())
+        )
+
+    def time_lost(self, since: int, until: int, names: Collection[str]) -> int:
+        """Return for how long these faults lasted in that time."""
+        return sum(
+            max(min(until, fault.end) - max(since, fault.begin), 0) for fault in self.faults if fault.name in names
+        )
+
+
+Broken = Iterator[str]
+PROMISES: list[Callable[[Story], Broken]] = []
+
+
+def promise(function: Callable[[Story], Broken]) -> Callable[[Story], Broken]:
+    PROMISES.append(function)
+    return function
+
+
+def broken(story: Story) -> dict[str, list[str]]:
+    """Return what was broken of each promise that was."""
+    found = {(function.__doc__ or "").partition("\n")[0]: list(function(story)) for function in PROMISES}
+    return {promise: sentences for promise, sentences in found.items() if sentences}
+
+
+@promise
+def nothing_is_lost(story: Story) -> Broken:
+    """Each job ends: it is acknowledged, or a dead letter with its history."""
+    for job in story.jobs:
+        row = story.rows.get(job.id)
+        if row is None:
+            yield f"{name(job)} is in neither table"
+        elif row.state not in (states.SUCCESSFUL, states.FAILED):
+            yield f"{name(job)} is {row.state}"
+        elif row.state == states.FAILED and not row.history:
+            yield f"{name(job)} is a dead letter without a history"
+
+
+@promise
+def each_ends_as_it_should(story: Story) -> Broken:
+    """A job that can succeed succeeds, unless it had one attempt and that was lost with its holder."""
+    for job in story.jobs:
+        row = story.rows.get(job.id)
+        if row is None or row.state not in (states.SUCCESSFUL, states.FAILED):
+            continue
+        if job.cancelled_at or job.promises.ends == "gives up":
+            expected = "Cancelled" if job.cancelled_at else "GiveUp"
+            if row.state != states.FAILED or not row.exception.endswith(expected):
+                yield f"{name(job)} is {row.state} {row.exception}, not {expected}"
+        elif row.state == states.FAILED and not (
+            job.promises.max_attempts == 1 and row.history[-1].get("outcome") in ENDED_FOR_IT
+        ):
+            yield f"{name(job)} is a dead letter: {row.exception}"
+
+
+@promise
+def settled_once(story: Story) -> Broken:
+    """Each job is settled once."""
+    for job in story.jobs:
+        acknowledged, buried = story.acknowledged[job.id], story.buried[job.id]
+        if acknowledged + buried > 1:
+            yield f"{name(job)} was acknowledged {acknowledged} times and buried {buried} times"
+
+
+@promise
+def no_claim_number_comes_twice(story: Story) -> Broken:
+    """Each claim of a job has a number of its own."""
+    for (job, number), times in Counter((claim.job, claim.claims) for claim in story.claims).items():
+        if times > 1:
+            yield f"{job} was claimed {times} times as number {number}"
+
+
+@promise
+def one_at_a_time(story: Story) -> Broken:
+    """No job runs twice at once, unless its holder was killed, or stopped alone for longer than its lease."""
+    for runs in story.runs.values():
+        for number, execution in enumerate(runs):
+            for other in runs[number + 1 :]:
+                if other.begin < execution.last and not excused(story, execution, other.begin):
+                    yield f"{told(execution)} ran until {moment(execution.last)} while {told(other)} did"
+
+
+def stood_still(story: Story, execution: Execution, until: int) -> bool:
+    """Return whether an execution gave no sign of life for a while, although not all others were stopped with it."""
+    return any(
+        start <= until and end - start - story.time_lost(start, end, [STANDSTILL]) > SECOND
+        for start, end in execution.pauses
+    )
+
+
+def excused(story: Story, execution: Execution, begin: int) -> bool:
+    """Return whether another execution may begin although this one goes on."""
+    since = execution.begin
+    if execution.leases:  # it keeps its lease itself, and nobody waits for it when that has ended
+        known = [end for at, end in execution.leases if at <= begin]
+        return bool(known) and begin >= max(known)
+    if stood_still(story, execution, begin) or story.met(execution.worker, [STOP], since, begin):
+        return True
+    return execution.last <= begin + ORPHANED and story.met(execution.worker, [KILL], since - UNTIL_NEXT, begin)
+
+
+@promise
+def none_is_taken_from_a_living_holder(story: Story) -> Broken:
+    """A lease of ``vtworker`` and ``Queue.run`` ends only if its holder was killed, left, or was stopped alone."""
+    causes = (KILL, KILL_CHILD, TERM_TWICE, STOP)
+    for job in story.jobs:
+        entries, _ = story.matched.get(job.id, ([], []))
+        for entry, execution in entries:
+            if entry.get("outcome") not in ENDED_FOR_IT:
+                continue
+            if execution and (execution.leases or stood_still(story, execution, entry["ended"])):
+                continue
+            since = (execution.begin if execution else entry.get("started") or 0) - UNTIL_NEXT
+            if not story.met(entry["worker"], causes, since, entry["ended"]):
+                yield f"{name(job)} was taken from {entry['worker']} at {moment(entry['ended'])}: {entry['outcome']}"
+
+
+@promise
+def what_is_done_is_not_buried(story: Story) -> Broken:
+    """A job whose only attempt came to a good end is no dead letter, unless its holder was killed or stopped."""
+    for job in story.jobs:
+        row = story.rows.get(job.id)
+        if row and row.state == states.FAILED and job.promises.ends == "succeeds":
+            for run in story.runs.get(job.id, []):
+                causes = (KILL, KILL_CHILD, TERM_TWICE, STOP)
+                if run.outcome == "ok" and not story.met(run.worker, causes, run.begin, run.last + UNTIL_NEXT):
+                    yield f"{told(run)} was done at {moment(run.last)}, and is a dead letter: {row.exception}"
+
+
+@promise
+def none_begins_before_its_time(story: Story) -> Broken:
+    """A scheduled job does not begin before its time."""
+    for job in story.jobs:
+        for run in story.runs.get(job.id, [])[:1]:
+            if job.due and run.begin < job.due - TOLERANCE:
+                yield f"{told(run)} began {(job.due - run.begin) / SECOND:.3f} s before its time"
+
+
+@promise
+def no_retry_before_its_delay(story: Story) -> Broken:
+    """After a failed attempt the next one does not begin before its delay or backoff is over."""
+    for failed_at, due, following in retries(story):
+        if following and following.begin < due - TOLERANCE:
+            waited, delay = (following.begin - failed_at) / SECOND, (due - failed_at) / SECOND
+            yield f"{told(following)} began after {waited:.3f} s instead of {delay:g} s"
+
+
+@promise
+def none_begins_late(story: Story) -> Broken:
+    """While there are workers a job begins soon after its time, and a retry after its delay."""
+    for job in story.jobs:
+        due, runs = max(job.due, job.at), story.runs.get(job.id, [])
+        if runs and (late := lateness(story, due, runs[0].begin)) > 0:
+            yield f"{told(runs[0])} began {late / SECOND:.1f} s too late"
+    for _, due, following in retries(story):
+        if following and (late := lateness(story, due, following.begin)) > 0:
+            yield f"{told(following)} began {late / SECOND:.1f} s too late after a failure"
+
+
+def lateness(story: Story, due: int, begin: int) -> int:
+    """Return by how much a job began after what is bearable."""
+    late = begin - due - LATEST
+    return late - story.time_lost(due, begin, (LOCK, LEASE_LOCK, STANDSTILL, PAUSE)) if late > 0 else late
+
+
+def retries(story: Story) -> Iterator[tuple[int, int, Execution | None]]:
+    """Yield for each failed attempt when it ended, when the next one is due at the earliest, and that one."""
+    for job_id, (entries, _) in story.matched.items():
+        begins = [run.begin for run in story.runs.get(job_id, [])]
+        for entry, execution in entries:
+            if execution and execution.delay is not None and entry.get("outcome") in (history.FAILED, history.RETRY):
+                following = bisect(begins, execution.begin)
+                runs = story.runs[job_id][following : following + 1]
+                yield entry["ended"], entry["ended"] + round(execution.delay * SECOND), next(iter(runs), None)
+
+
+@promise
+def attempts_are_those_that_began(story: Story) -> Broken:
+    """An attempt that failed, or whose time was up, is one that began."""
+    for job in story.jobs:
+        entries, _ = story.matched.get(job.id, ([], []))
+        for entry, execution in entries:
+            if entry.get("outcome") in ATTEMPTS and execution is None:
+                yield f"{name(job)} has the entry {entry['outcome']!r} of {entry['worker']}, who never began it"
+
+
+@promise
+def each_gets_its_time(story: Story) -> Broken:
+    """The time of an attempt is up only after it has run for so long."""
+    for job in story.jobs:
+        entries, _ = story.matched.get(job.id, ([], []))
+        for entry, execution in entries:
+            if entry.get("outcome") == history.TIMED_OUT and execution:
+                ran, limit = entry["ended"] - execution.begin, job.promises.limit
+                if limit is None or ran < limit * SECOND - TOLERANCE:
+                    yield f"{told(execution)} was ended after {ran / SECOND:.3f} s of {limit} s"
+
+
+@promise
+def what_ran_is_in_the_history(story: Story) -> Broken:
+    """Each execution is an attempt in the history, or the end of the job, unless it was killed as it began."""
+    for job in story.jobs:
+        _, without = story.matched.get(job.id, ([], []))
+        for run in without:
+            causes = (KILL, KILL_CHILD, TERM_TWICE, STOP)
+            if not run.leases and not story.met(run.worker, causes, run.begin - UNTIL_NEXT, run.last + UNTIL_NEXT):
+                yield f"{told(run)} left no trace"
+
+
+@promise
+def one_attempt_is_one(story: Story) -> Broken:
+    """With ``max_attempts=1`` a job begins once, but for being given back by a worker that is stopped."""
+    for job in story.jobs:
+        row, runs = story.rows.get(job.id), story.runs.get(job.id, [])
+        if row and job.promises.max_attempts == 1:
+            given_back = sum(entry.get("outcome") == history.RELEASED for entry in row.history)
+            if len(runs) > 1 + given_back:
+                yield f"{name(job)} was begun {len(runs)} times, and given back {given_back} times"
+
+
+@promise
+def effects_are_exactly_once(story: Story) -> Broken:
+    """What a transactional task writes is there once if it succeeded, and else not at all."""
+    for job in story.jobs:
+        row = story.rows.get(job.id)
+        expected = job.promises.effects if row and row.state == states.SUCCESSFUL else 0
+        if story.effects[job.id] != expected:
+            yield f"{name(job)} has written {story.effects[job.id]} rows instead of {expected}"
+
+
+@promise
+def what_is_cancelled_does_not_begin(story: Story) -> Broken:
+    """A job that was cancelled while it waited is not begun."""
+    for job in story.jobs:
+        for run in story.runs.get(job.id, []):
+            if job.cancelled_at and run.begin > job.cancelled_at:
+                yield f"{told(run)} was cancelled at {moment(job.cancelled_at)}"
+
+
+@promise
+def paused_queues_rest(story: Story) -> Broken:
+    """No job of a paused queue is claimed."""
+    aside = {job.id for job in story.jobs if job.queue == ASIDE}
+    for fault in story.faults:
+        for claim in story.claims if fault.name == PAUSE else ():
+            if claim.job in aside and fault.begin < claim.at < fault.end:
+                yield f"{claim.job} was claimed by {claim.worker} at {moment(claim.at)}"
+
+
+@promise
+def leases_stay_what_they_were(story: Story) -> Broken:
+    """Nothing that a holder does changes the visibility timeout that a job was published with."""
+    for job in story.jobs:
+        row, lease = story.rows.get(job.id), job.promises.lease
+        if row and job.queue in ("default", "handled", ASIDE) and lease and row.lease != round(lease * SECOND):
+            yield f"{name(job)} has a visibility timeout of {row.lease / SECOND} s instead of {lease} s"
+
+
+@promise
+def forked_children_are_no_workers(story: Story) -> Broken:
+    """A process that a task forks begins no job."""
+    for run in story.executions:
+        if run.pid in story.forked:
+            yield f"{told(run)}"
+
+
+@promise
+def workers_leave(story: Story) -> Broken:
+    """A worker that is told to stop leaves when its jobs have ended."""
+    yield from story.stayed
+
+
+def match(row: Row, runs: list[Execution]) -> tuple[list[tuple[history.Entry, Execution | None]], list[Execution]]:
+    """Return the attempts in a job's history, each with the last execution of its worker until then, and those left.
+
+    The execution that ended a job well is not left; nor are those that the caps of the history may have left out.
+    """
+    left, entries = list(runs), []
+    for entry in row.history:
+        if not entry.get("number"):
+            continue
+        mine = [run for run in left if run.worker == entry["worker"] and run.begin <= entry["ended"] + TOLERANCE]
+        if mine:
+            left.remove(mine[-1])
+        entries.append((entry, mine[-1] if mine else None))
+    if row.state == states.SUCCESSFUL:
+        for run in [run for run in left if run.worker == row.worker][-1:]:
+            left.remove(run)
+    return entries, [] if any(history.OMITTED in entry for entry in row.history) else left
+
+
+def pid_of(worker: str) -> int:
+    """Return the process that a worker's id names."""
+    return int(worker.split(":")[1])
+
+
+def name(job: Job) -> str:
+    return f"{job.kind} {job.id} of {job.queue}"
+
+
+def told(run: Execution) -> str:
+    return f"{run.kind} {run.job} of {run.worker} (process {run.pid}, begun {moment(run.begin)})"
+
+
+def moment(instant: int) -> str:
+    """Return an instant as the logs have it, to the millisecond."""
+    return f"{instant / SECOND:.3f}"
+
+
+def row_of(values: Any) -> Row:
+    """Return what a row of either table says."""
+    return Row(
+        values["state"],
+        values["worker_id"],
+        values["lease_us"],
+        values["exception_class"],
+        history.read(values["history"]),
+    )

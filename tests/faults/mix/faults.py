@@ -1,0 +1,318 @@
+"""What happens to the workers of a mix: a plan that a seed decides, and who carries it out and writes it down."""
+
+import os
+import random
+import signal
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from django_vtqueue import clock
+from django_vtqueue.clock import SECOND
+from django_vtqueue.pauses import pause, resume
+
+from ...conftest import ALIAS
+from ...processes.conftest import Start
+from ...processes.database import Database
+from ...processes.running import READY, Running
+from ..storm import children
+from .kinds import ASIDE, LONG_LEASE, SHORT_LEASE
+
+T = TypeVar("T")
+THREADS = ("--threads", "4")
+PROCESSES = ("--processes", "2", "--threads", "2")
+LASTING = (THREADS, PROCESSES)
+OTHERS = (("--threads", "3"), ("--processes", "2", "--threads", "1"))
+CONSUMERS = 2
+BETWEEN = (0.5, 2.0)  # seconds between two faults
+LEAVING = 20.0  # seconds for workers to leave when nothing is left to do
+
+KILL, KILL_CHILD, TERM, TERM_TWICE = "kill", "kill of a child", "SIGTERM", "SIGTERM twice"
+STOP, STANDSTILL, LEASE_LOCK, LOCK, PAUSE = "stop", "standstill", "lock until a lease ends", "lock", "pause"
+VISIT, DRAIN = "Queue.run for a moment", "vtworker --drain"
+CHANCES = {
+    KILL: 2,
+    KILL_CHILD: 2,
+    TERM: 3,
+    TERM_TWICE: 1,
+    STOP: 1,
+    STANDSTILL: 2,
+    LEASE_LOCK: 5,
+    LOCK: 2,
+    PAUSE: 1,
+    VISIT: 2,
+    DRAIN: 1,
+}
+
+
+class Step(NamedTuple):
+    """A fault that is planned. ``at``: seconds from the begin; ``choice`` and ``size``, 0 to 1: whom, and how much."""
+
+    at: float
+    fault: str
+    choice: float
+    size: float
+
+
+@dataclass
+class Fault:
+    """A fault that happened to the workers (or other holders) with these ids; instants in microseconds."""
+
+    name: str
+    pids: frozenset[int]
+    begin: int
+    end: int
+
+
+def plan(seed: int, seconds: float) -> list[Step]:
+    """Return the same faults for the same seed."""
+    chance, at, steps = random.Random(seed), 0.0, []
+    while (at := at + chance.uniform(*BETWEEN)) < seconds:
+        [fault] = chance.choices(list(CHANCES), list(CHANCES.values()))
+        steps.append(Step(at, fault, chance.random(), chance.random()))
+    return steps
+
+
+class Faults:
+    """Workers and consumers that come and go by a plan; the ``lasting`` workers lose their children only.
+
+    The plan begins when ``begin`` is called. ``happened``: the faults, as they came about.
+    """
+
+    def __init__(self, database: Database, start: Start, start_worker: Start, steps: list[Step]) -> None:
+        self._database, self._start, self._start_worker = database, start, start_worker
+        self._steps = steps
+        self._began = 0.0
+        self._visitors: list[tuple[float, Running]] = []  # who leaves when (monotonic)
+        self._stopped: list[tuple[float, list[int], Fault]] = []  # which processes go on when
+        self._paused: tuple[float, Fault] | None = None
+        self._locks: list[threading.Thread] = []
+        self.happened: list[Fault] = []
+        self.ended: list[Running] = []
+        self.stayed: list[Running] = []  # who did not leave when told to
+        self.lasting = [self._worker(arguments) for arguments in LASTING]
+        self.others = [self._worker(arguments) for arguments in OTHERS]
+        self.consumers = [self._consumer() for _ in range(CONSUMERS)]
+
+    def _worker(self, arguments: tuple[str, ...]) -> Running:
+        return self._start_worker(*arguments, ready=False)
+
+    def _consumer(self, *names: str) -> Running:
+        return self._start("-m", "tests.faults.mix.consumer", *names)
+
+    def begin(self) -> None:
+        for worker in self.lasting:
+            worker.wait_ready()
+        self._began = time.monotonic()
+
+    def go_on(self) -> None:
+        """Do what is to be done now: end what is over, replace who has ended, cause the next fault."""
+        now = time.monotonic()
+        self._end_those(now)
+        self._replace()
+        if self._steps and now >= self._began + self._steps[0].at:
+            self._cause(self._steps.pop(0))
+
+    def clear_up(self) -> None:
+        """No more faults: those under way end."""
+        self._steps.clear()
+        self._end_those(float("inf"))
+        for lock in self._locks:
+            lock.join()
+
+    def calm(self) -> None:
+        """Stop all workers in good order; who does not leave is killed, and so are consumers, that know no order."""
+        workers = self.lasting + self.others + [visitor for _, visitor in self._visitors]
+        for worker in workers:
+            worker.signal(signal.SIGTERM)
+        deadline = time.monotonic() + LEAVING
+        while time.monotonic() < deadline and not all(worker.ended() for worker in workers):
+            time.sleep(0.1)
+        self.stayed = [worker for worker in workers if not worker.ended()]
+        for process in self.stayed + self.consumers:
+            process.kill()
+        self.ended += workers
+
+    # What is over
+
+    def _end_those(self, now: float) -> None:
+        for item in [item for item in self._stopped if item[0] <= now]:
+            self._stopped.remove(item)
+            for pid in item[1]:
+                send(pid, signal.SIGCONT)
+            item[2].end = clock.now()
+        for leaves, visitor in [item for item in self._visitors if item[0] <= now]:
+            self._visitors.remove((leaves, visitor))
+            self._kill(visitor)
+        if self._paused and self._paused[0] <= now and not self._stopped:  # one of whom may have the write lock
+            self._paused[1].end = clock.now()
+            resume(ASIDE, using=ALIAS)
+            self._paused = None
+
+    def _replace(self) -> None:
+        for number, worker in enumerate(self.others):
+            if worker.ended():
+                self.ended.append(worker)
+                self.others[number] = self._worker(OTHERS[number])
+        for number, consumer in enumerate(self.consumers):
+            if consumer.ended():
+                self.consumers[number] = self._consumer()
+
+    # What happens
+
+    def _cause(self, step: Step) -> None:
+        if self._stopped and step.fault != LOCK:
+            return  # who stands still is not to be killed meanwhile, nor stopped twice
+        choose = {
+            KILL: self._kill_one,
+            KILL_CHILD: self._kill_child,
+            TERM: self._term,
+            TERM_TWICE: self._term_twice,
+            STOP: self._stop_one,
+            STANDSTILL: self._stop_all,
+            LEASE_LOCK: self._lock_until_a_lease_ends,
+            LOCK: self._lock,
+            PAUSE: self._pause,
+            VISIT: self._visit,
+            DRAIN: self._drain,
+        }
+        choose[step.fault](step)
+
+    def _kill_one(self, step: Step) -> None:
+        if chosen := pick(ready(self.others) + self.consumers, step.choice):
+            self._kill(chosen)
+
+    def _kill(self, process: Running) -> None:
+        """Kill a process, and write it down before its next job can begin elsewhere."""
+        fault = self._note(KILL, {process.pid})
+        process.kill()
+        fault.end = clock.now()
+
+    def _kill_child(self, step: Step) -> None:
+        family = [(worker.pid, child) for worker in ready(self.lasting + self.others) for child in children(worker.pid)]
+        if chosen := pick(family, step.choice):
+            self._note(KILL_CHILD, {chosen[0]})
+            send(chosen[1], signal.SIGKILL)
+
+    def _term(self, step: Step) -> None:
+        if chosen := pick(ready(self.others), step.choice):
+            self._note(TERM, set())
+            chosen.signal(signal.SIGTERM)
+
+    def _term_twice(self, step: Step) -> None:
+        if chosen := pick(ready(self.others), step.choice):
+            self._note(TERM_TWICE, {chosen.pid})
+            chosen.signal(signal.SIGTERM)
+            time.sleep(0.05)
+            chosen.signal(signal.SIGTERM)
+
+    def _stop_one(self, step: Step) -> None:
+        if chosen := pick(ready(self.others) + self.consumers, step.choice):
+            self._freeze(STOP, [chosen], [chosen.pid], step.size * 1.5 * SHORT_LEASE)
+
+    def _stop_all(self, step: Step) -> None:
+        """Stop all who hold jobs or claim them, for longer than the short leases and not for half of the long ones."""
+        everybody = self.lasting + self.others + self.consumers + [visitor for _, visitor in self._visitors]
+        stopped = [process for process in everybody if not process.ended()]
+        pids = [pid for process in stopped for pid in (process.pid, *children(process.pid))]
+        random.Random(step.choice).shuffle(pids)  # in which they go on
+        self._freeze(STANDSTILL, stopped, pids, SHORT_LEASE * 1.1 + step.size * (LONG_LEASE / 2 - SHORT_LEASE * 1.2))
+
+    def _freeze(self, name: str, whom: list[Running], pids: list[int], seconds: float) -> None:
+        fault = self._note(name, {process.pid for process in whom})
+        fault.end = 1 << 62
+        for pid in pids:
+            send(pid, signal.SIGSTOP)
+        self._stopped.append((time.monotonic() + seconds, pids, fault))
+
+    def _pause(self, step: Step) -> None:
+        if self._paused:
+            return
+        pause(ASIDE, using=ALIAS)
+        self._paused = (time.monotonic() + 1 + 2 * step.size, self._note(PAUSE, set()))
+        self._paused[1].end = 1 << 62
+
+    def _visit(self, step: Step) -> None:
+        self._note(VISIT, set())
+        self._visitors.append((time.monotonic() + 2 + 3 * step.size, self._consumer(ASIDE)))
+
+    def _drain(self, step: Step) -> None:
+        self._note(DRAIN, set())
+        self._visitors.append(
+            (time.monotonic() + 20, self._worker(("--drain", *pick([THREADS, PROCESSES], step.choice))))
+        )
+
+    def _lock(self, step: Step) -> None:
+        self._in_a_thread(self._hold, step.size * SHORT_LEASE)
+
+    def _lock_until_a_lease_ends(self, step: Step) -> None:
+        self._in_a_thread(self._hold_until_a_lease_ends, step.size * 0.8 - 0.2)
+
+    def _in_a_thread(self, hold: object, *arguments: float) -> None:
+        self._locks = [lock for lock in self._locks if lock.is_alive()]
+        if not self._locks:
+            self._locks.append(threading.Thread(target=hold, args=arguments))  # type: ignore[arg-type]
+            self._locks[-1].start()
+
+    def _hold(self, seconds: float) -> None:
+        """Hold the write lock for a while, as a backup or a foreign program would."""
+        with self._locked(LOCK):
+            time.sleep(seconds)
+
+    def _hold_until_a_lease_ends(self, after: float) -> None:
+        """Hold the write lock from just after a renewal of a short lease until ``after`` seconds after its end."""
+        with closing(sqlite3.connect(self._database.path, timeout=5)) as connection:
+            if (job := renewed(connection)) is None:
+                return
+            with self._locked(LEASE_LOCK):
+                if lease := short_leases(connection).get(job):
+                    time.sleep(max(lease / SECOND + after - time.time(), 0))
+
+    @contextmanager
+    def _locked(self, name: str) -> Iterator[None]:
+        with self._database.locked():
+            fault = self._note(name, set())
+            yield
+            fault.end = clock.now()
+
+    def _note(self, name: str, pids: set[int]) -> Fault:
+        now = clock.now()
+        self.happened.append(Fault(name, frozenset(pids), now, now))
+        return self.happened[-1]
+
+
+def renewed(connection: sqlite3.Connection) -> str | None:
+    """Return a job whose short lease was renewed just now; None if none is within three leases."""
+    deadline, known = time.monotonic() + 3 * SHORT_LEASE, short_leases(connection)
+    while time.monotonic() < deadline:
+        found = short_leases(connection)
+        for job, end in found.items():
+            if job in known and end > known[job]:
+                return job
+        known = found
+        time.sleep(0.005)
+    return None
+
+
+def short_leases(connection: sqlite3.Connection) -> dict[str, int]:
+    """Return when the short leases end that are under way."""
+    query = "SELECT id, visible_at FROM vtqueue_job WHERE state = 'RUNNING' AND lease_us = ?"
+    return dict(connection.execute(query, (round(SHORT_LEASE * SECOND),)))
+
+
+def ready(workers: list[Running]) -> list[Running]:
+    return [worker for worker in workers if not worker.ended() and READY.search(worker.log)]
+
+
+def pick(among: list[T], choice: float) -> T | None:
+    """Return one of several, which a number from 0 to 1 decides; None if there is none."""
+    return among[int(choice * len(among))] if among else None
+
+
+def send(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)

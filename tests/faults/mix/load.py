@@ -1,0 +1,104 @@
+"""Publishes a mix of jobs: ``python -m tests.faults.mix.load SEED SECONDS [KIND ...]`` prints what it relies on.
+
+It waits while there are too many unfinished ones: what is tested is not how much the machine can do.
+"""
+
+import json
+import random
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+import django
+
+MOST_UNFINISHED = 800
+PAUSE = 0.7  # seconds between two bursts
+CANCEL_AFTER = 1.0  # seconds
+
+
+class Publisher:
+    """``kinds``: only these; none: all."""
+
+    def __init__(self, seed: int, kinds: list[str]) -> None:
+        self.random = random.Random(seed)
+        self.kinds = kinds
+        self.to_cancel: list[tuple[float, str]] = []  # when (monotonic), and what
+
+    def wants(self, kind: str, chance: float) -> bool:
+        """Return whether a burst has jobs of a kind; the chances are drawn in every case."""
+        return self.random.random() < chance and (not self.kinds or kind in self.kinds)
+
+    def burst(self) -> None:
+        from django_vtqueue import Queue
+        from tests.faults.mix import tasks
+        from tests.faults.mix.kinds import ASIDE, CLAIMED, CONSUMED, HANDLED, LONG_LEASE, QUICK, SHORT_LEASE
+
+        some, seconds = self.random.randint(100, 300), self.random.uniform
+        for kind, chance in (("brief", 0.3), ("later", 0.2), ("backs_off", 0.15), ("gives_up", 0.1)):
+            if self.wants(kind, chance):
+                self.enqueue(kind, getattr(tasks, kind), some, *[round(seconds(3, 8), 1)] * (kind == "later"))
+        for kind, chance, most in (("once", 0.4, 5), ("long", 0.4, 9), ("medium", 0.3, 6), ("waits", 0.3, 6)):
+            if self.wants(kind, chance):
+                self.enqueue(kind, getattr(tasks, kind), 1, seconds(1, most))
+        for kind, chance, count in (("writes", 0.5, 4), ("slow", 0.08, 4), ("hangs", 0.03, 1)):
+            if self.wants(kind, chance):
+                self.enqueue(kind, getattr(tasks, kind), count)
+        for kind, chance in (("forks", 0.1), ("pools", 0.1), ("shells", 0.1)):
+            if self.wants(kind, chance):
+                self.enqueue(kind, getattr(tasks, kind), 1)
+        if self.wants("brief", 0.7):
+            aside = tasks.brief.using(queue_name=ASIDE, priority=self.random.randint(-9, 9))
+            self.enqueue("brief", aside, 3)
+            self.enqueue("brief", tasks.brief, 1, run_after=seconds(0.2, 6))
+            [job_id] = self.enqueue("brief", tasks.brief, 1, run_after=seconds(4, 8))
+            self.to_cancel.append((time.monotonic() + CANCEL_AFTER, job_id))
+        for name, lease in ((HANDLED, None), (CONSUMED, LONG_LEASE), (QUICK, SHORT_LEASE), (CLAIMED, SHORT_LEASE)):
+            queue = Queue(name, visibility_timeout=lease, max_attempts=0)
+            for kind, chance, most in (("raw", 0.3, 5), ("extends_shorter", 0.15, 4), ("extends_longer", 0.15, 1)):
+                if self.wants(kind, chance) and (kind == "raw" or name != CLAIMED):
+                    payload = {"kind": kind, "seconds": seconds(0, most)}
+                    self.tell(kind, [queue.publish(payload).hex], queue=name)
+
+    def enqueue(self, kind: str, task: Any, count: int, *args: Any, run_after: float = 0) -> list[str]:
+        from django.utils import timezone
+
+        from django_vtqueue import clock, enqueue_many
+
+        due = 0
+        if run_after:
+            moment = timezone.now() + timedelta(seconds=run_after)
+            task, due = task.using(run_after=moment), clock.to_instant(moment)
+        ids = [result.id.replace("-", "") for result in enqueue_many(task, [(args, {})] * count)]
+        self.tell(kind, ids, due=due, queue=task.queue_name)
+        return ids
+
+    def cancel(self) -> None:
+        """Cancel what waits for that."""
+        from django_vtqueue import clock, control
+
+        while self.to_cancel and self.to_cancel[0][0] <= time.monotonic():
+            _, job_id = self.to_cancel.pop(0)
+            for cancelled in control.cancel([job_id]):
+                print(json.dumps({"cancelled": cancelled.hex, "at": clock.now()}))
+
+    def tell(self, kind: str, ids: list[str], due: int = 0, *, queue: str) -> None:
+        from django_vtqueue import clock
+
+        print(json.dumps({"kind": kind, "jobs": ids, "queue": queue, "due": due, "at": clock.now()}))
+
+
+def main(seed: int, seconds: float, kinds: list[str]) -> None:
+    from django_vtqueue.models import Job
+
+    publisher, end = Publisher(seed, kinds), time.monotonic() + seconds
+    while time.monotonic() < end or publisher.to_cancel:
+        if time.monotonic() < end and Job.objects.filter(finished_at=None).count() < MOST_UNFINISHED:
+            publisher.burst()
+        publisher.cancel()
+        time.sleep(PAUSE)
+
+
+if __name__ == "__main__":
+    django.setup()
+    main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:])

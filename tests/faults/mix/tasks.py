@@ -1,0 +1,146 @@
+"""The tasks and handlers of a mix; each execution writes a journal."""
+
+import multiprocessing
+import os
+import sys
+import time
+from contextlib import AbstractContextManager, suppress
+
+from asgiref.sync import sync_to_async
+
+from django_vtqueue import ClaimedJob, GiveUp, JobContext, Retry, task
+from tests.project.models import Effect
+
+from .journal import Run, journaled, write
+from .kinds import BACKOFF, LIMIT, LONGER, SHORT_LEASE, SHORTER, SLOW, TRANSACTION
+
+SOON = 0.1  # seconds of backoff
+
+
+def begun(context: JobContext, kind: str, delay: float | None = None) -> AbstractContextManager[Run]:
+    """Return the execution of a task."""
+    result = context.task_result
+    return journaled(kind, result.id.replace("-", ""), result.worker_ids[-1], context.attempt, delay)
+
+
+@task(takes_context=True, max_attempts=0, backoff=SOON)
+def brief(context: JobContext) -> None:
+    with begun(context, "brief"):
+        pass
+
+
+@task(takes_context=True, max_attempts=0, backoff=SOON)
+def later(context: JobContext, delay: float) -> None:
+    """Be done in the third attempt."""
+    with begun(context, "later", delay):
+        if context.attempt <= 2:
+            raise Retry("the service is down", delay=delay)
+
+
+@task(takes_context=True, max_attempts=0, backoff=[BACKOFF])
+def backs_off(context: JobContext) -> None:
+    """Be done in the second attempt."""
+    with begun(context, "backs_off", 0.8 * BACKOFF):
+        if context.attempt == 1:
+            raise ConnectionError("refused")
+
+
+@task(takes_context=True, max_attempts=5, backoff=SOON)
+def gives_up(context: JobContext) -> None:
+    with begun(context, "gives_up"):
+        raise GiveUp("no such order")
+
+
+@task(takes_context=True, max_attempts=1, visibility_timeout=SHORT_LEASE)
+def once(context: JobContext, seconds: float) -> None:
+    with begun(context, "once") as run:
+        run.work(seconds)
+
+
+@task(takes_context=True, max_attempts=0, backoff=SOON, visibility_timeout=SHORT_LEASE)
+def long(context: JobContext, seconds: float) -> None:
+    with begun(context, "long") as run:
+        run.work(seconds)
+
+
+@task(takes_context=True, max_attempts=0, backoff=SOON)
+def medium(context: JobContext, seconds: float) -> None:
+    with begun(context, "medium") as run:
+        run.work(seconds)
+
+
+@task(takes_context=True, max_attempts=0, backoff=SOON, visibility_timeout=SHORT_LEASE)
+async def waits(context: JobContext, seconds: float) -> None:
+    with begun(context, "waits") as run:
+        await run.wait(seconds)
+        await sync_to_async(Effect.objects.count)()
+
+
+def effect(context: JobContext) -> None:
+    Effect.objects.create(name=context.task_result.id.replace("-", ""))
+
+
+@task(takes_context=True, transactional=True, max_attempts=0, backoff=SOON)
+def writes(context: JobContext) -> None:
+    with begun(context, "writes"):
+        effect(context)
+
+
+@task(takes_context=True, transactional=True, max_attempts=0, backoff=SOON, hard_timeout=LIMIT)
+def slow(context: JobContext) -> None:
+    """Take two thirds of its time."""
+    with begun(context, "slow") as run:
+        effect(context)
+        run.work(SLOW)
+
+
+@task(takes_context=True, transactional=True, max_attempts=0, backoff=SOON)
+def hangs(context: JobContext) -> None:
+    """Write, and in the first attempt hang for longer than its transaction lasts."""
+    with begun(context, "hangs"):
+        effect(context)
+        if context.attempt == 1:
+            time.sleep(1.3 * TRANSACTION)
+
+
+@task(takes_context=True, max_attempts=0, backoff=SOON)
+def forks(context: JobContext) -> None:
+    """Fork a child that leaves as a script would."""
+    with begun(context, "forks"):
+        child = os.fork()
+        if child == 0:
+            write("forked", "")
+            sys.exit()
+        end = time.monotonic() + SHORT_LEASE
+        while os.waitpid(child, os.WNOHANG) == (0, 0):
+            if time.monotonic() > end:
+                os.kill(child, 9)
+            time.sleep(0.01)
+
+
+@task(takes_context=True, max_attempts=0, backoff=SOON)
+def pools(context: JobContext) -> None:
+    """Wait in vain for a child that is then terminated."""
+    fork, late = multiprocessing.get_context("fork"), suppress(multiprocessing.TimeoutError)
+    with begun(context, "pools"), late, fork.Pool(1) as pool:
+        pool.apply_async(time.sleep, (60,)).get(timeout=0.3)
+
+
+@task(takes_context=True, max_attempts=0, backoff=SOON)
+def shells(context: JobContext) -> None:
+    """Leave a program behind."""
+    with begun(context, "shells"):
+        os.system("sleep 2 &")
+
+
+def handle(job: ClaimedJob) -> None:
+    """Work on a payload, for so many seconds; one that extends for longer fails in its first attempt."""
+    kind, seconds = job.payload["kind"], job.payload["seconds"]
+    with journaled(kind, job.id.hex, job._held.worker_id, job.attempt) as run:
+        if kind == "extends_shorter":
+            job.extend(SHORTER)
+        if kind == "extends_longer":
+            job.extend(LONGER)
+        run.work(seconds)
+        if kind == "extends_longer" and job.attempt == 1:
+            raise ConnectionError("refused")

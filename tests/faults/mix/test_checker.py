@@ -1,0 +1,159 @@
+"""The checker itself, on stories written by hand: what finds nothing proves nothing if it could not."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from django_vtqueue import history, states
+from django_vtqueue.clock import SECOND
+
+from ..ledger import Event
+from .checker import PROMISES, Job, Row, Story, broken
+from .faults import KILL, PAUSE, STANDSTILL, STOP, TERM_TWICE, Fault
+from .journal import Execution
+from .kinds import ASIDE, LONG_LEASE, SHORT_LEASE
+
+ONE, OTHER = "host:1:a", "host:2:b"
+
+
+def at(seconds: float) -> int:
+    return round(seconds * SECOND)
+
+
+def job(kind: str = "medium", queue: str = "default", due: float = 0, cancelled: float | None = None) -> Job:
+    return Job("j", kind, queue, at(0), at(due), None if cancelled is None else at(cancelled))
+
+
+def run(begin: float, last: float, worker: str = ONE, outcome: str = "ok", pid: int = 1, **values: Any) -> Execution:
+    return Execution("j", "medium", worker, pid, 1, at(begin), at(last), outcome, **values)
+
+
+def ended(outcome: str, when: float, worker: str = ONE) -> history.Entry:
+    return history.Entry(number=1, worker=worker, started=at(0), ended=at(when), outcome=outcome)
+
+
+def row(
+    *entries: history.Entry,
+    state: str = states.SUCCESSFUL,
+    worker: str = ONE,
+    exception: str = "",
+    lease: float = LONG_LEASE,
+) -> Row:
+    return Row(state, worker, at(lease), exception, list(entries))
+
+
+def fault(name: str, begin: float, end: float, *pids: int) -> Fault:
+    return Fault(name, frozenset(pids), at(begin), at(end))
+
+
+def claim(when: float, number: int = 1) -> Event:
+    return Event("claimed", "j", number, ONE, at(when))
+
+
+def story(job: Job, found: Row | None, *runs: Execution, **values: Any) -> Story:
+    given = {"acknowledged": Counter({"j": 1}), **values}
+    return Story([job], list(runs), {} if found is None else {"j": found}, **given)
+
+
+EXPIRED = ended(history.LEASE_EXPIRED, 3)
+DEAD = row(EXPIRED, state=states.FAILED, exception="LeaseExpired", lease=SHORT_LEASE)
+GOOD = [
+    story(job(), row(), run(1, 5)),
+    story(job(), row(EXPIRED, worker=OTHER), run(1, 2, outcome=""), run(3, 5, OTHER), faults=[fault(KILL, 2, 2, 1)]),
+    story(
+        job(), row(EXPIRED, worker=OTHER), run(1, 4, outcome=""), run(3, 5, OTHER), faults=[fault(STOP, 1.5, 3.5, 1)]
+    ),
+    story(
+        job(), row(ended(history.RELEASED, 2)), run(1, 2, outcome=""), run(3, 5), faults=[fault(TERM_TWICE, 2, 2, 1)]
+    ),
+    story(job("later"), row(ended(history.RETRY, 2)), run(1, 2, outcome="Retry", delay=5.0), run(7, 8)),
+    story(job("once"), DEAD, run(1, 2, outcome=""), faults=[fault(KILL, 2, 2, 1)]),
+    story(job("slow"), row(ended(history.TIMED_OUT, 4.1)), run(1, 4), run(5, 7), effects=Counter({"j": 1})),
+    story(job("gives_up"), row(ended(history.GAVE_UP, 1), state=states.FAILED, exception="GiveUp"), run(1, 1)),
+    story(job(cancelled=2), row(ended(history.CANCELLED, 2), state=states.FAILED, exception="Cancelled")),
+    story(job(queue=ASIDE), row(), run(1, 2), faults=[fault(PAUSE, 2, 3)], claims=[claim(1)]),
+    story(job(), row(EXPIRED, worker=OTHER), run(1, 4, leases=[(at(1), at(3))]), run(3.1, 5, OTHER)),
+    story(job(), row(), run(70, 71), faults=[fault(STANDSTILL, 5, 60)]),
+]
+BAD = {
+    "nothing_is_lost": [
+        story(job(), None),
+        story(job(), row(state=states.READY)),
+        story(job(), row(state=states.FAILED)),
+    ],
+    "each_ends_as_it_should": [
+        story(job(), DEAD),
+        story(job("once"), row(ended(history.FAILED, 2), state=states.FAILED)),
+        story(job("gives_up"), row(), run(1, 1)),
+        story(job(cancelled=2), row(), run(1, 1)),
+    ],
+    "settled_once": [
+        story(job(), row(), acknowledged=Counter({"j": 2})),
+        story(job(), row(), buried=Counter({"j": 1})),
+    ],
+    "no_claim_number_comes_twice": [story(job(), row(), claims=[claim(1), claim(2)])],
+    "one_at_a_time": [
+        story(job(), row(EXPIRED), run(1, 5), run(3, 5, OTHER)),
+        story(job(), row(EXPIRED), run(1, 9), run(3, 5, OTHER), faults=[fault(KILL, 2, 2, 1)]),
+        story(job(), row(EXPIRED), run(1, 5), run(3, 5, OTHER), faults=[fault(KILL, 2, 2, 7)]),
+        story(job(), row(EXPIRED), run(1, 5), run(3, 5, OTHER), faults=[fault(STANDSTILL, 1, 3, 1, 2)]),
+        story(job(), row(EXPIRED), run(1, 4, leases=[(at(1), at(3))]), run(2.9, 5, OTHER)),
+        story(job(), row(ended(history.RELEASED, 2)), run(1, 4), run(3, 5, OTHER)),
+    ],
+    "none_is_taken_from_a_living_holder": [
+        story(job(), row(EXPIRED), run(1, 2.9), run(3, 5, OTHER)),
+        story(
+            job(),
+            row(EXPIRED),
+            run(1, 4, pauses=[(at(1.5), at(2.9))]),
+            run(3, 5, OTHER),
+            faults=[fault(STANDSTILL, 1.5, 2.9, 1, 2)],
+        ),
+    ],
+    "what_is_done_is_not_buried": [story(job("once"), DEAD, run(1, 4))],
+    "none_begins_before_its_time": [story(job(due=5), row(), run(4.9, 5))],
+    "no_retry_before_its_delay": [
+        story(job("later"), row(ended(history.RETRY, 2)), run(1, 2, outcome="Retry", delay=5.0), run(6.9, 8)),
+        story(job("backs_off"), row(ended(history.FAILED, 2)), run(1, 2, outcome="E", delay=4.0), run(2.5, 8)),
+    ],
+    "none_begins_late": [
+        story(job(), row(), run(31, 32)),
+        story(job("later"), row(ended(history.RETRY, 2)), run(1, 2, outcome="Retry", delay=5.0), run(40, 41)),
+    ],
+    "attempts_are_those_that_began": [
+        story(job("slow"), row(ended(history.TIMED_OUT, 3)), run(5, 7), effects=Counter({"j": 1})),
+        story(job("slow"), row(ended(history.TIMED_OUT, 3, OTHER)), run(1, 2), effects=Counter({"j": 1})),
+    ],
+    "each_gets_its_time": [
+        story(job("slow"), row(ended(history.TIMED_OUT, 3)), run(1, 3), run(5, 7), effects=Counter({"j": 1})),
+        story(job(), row(ended(history.TIMED_OUT, 3)), run(1, 3), run(5, 7)),
+    ],
+    "what_ran_is_in_the_history": [story(job(), row(), run(1, 2), run(3, 4))],
+    "one_attempt_is_one": [story(job("once"), row(), run(1, 2), run(3, 4))],
+    "effects_are_exactly_once": [
+        story(job("writes"), row(), run(1, 2)),
+        story(job("writes"), row(), run(1, 2), effects=Counter({"j": 2})),
+        story(job("writes"), row(state=states.FAILED), run(1, 2), effects=Counter({"j": 1})),
+    ],
+    "what_is_cancelled_does_not_begin": [story(job(cancelled=2), row(), run(2.1, 3))],
+    "paused_queues_rest": [
+        story(job(queue=ASIDE), row(), run(1, 2), faults=[fault(PAUSE, 0.5, 3)], claims=[claim(1)]),
+    ],
+    "leases_stay_what_they_were": [story(job(), row(lease=2), run(1, 2))],
+    "forked_children_are_no_workers": [story(job(), row(), run(1, 2, pid=9), forked={9})],
+    "workers_leave": [story(job(), row(), run(1, 2), stayed=["vtworker"])],
+}
+
+
+@pytest.mark.parametrize("told", GOOD)
+def test_what_is_as_promised_breaks_nothing(told: Story) -> None:
+    """What docs/guarantees.md allows is no fault, so a mix that fails has found one."""
+    assert broken(told) == {}
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
+def test_each_broken_promise_is_found(promise: Any) -> None:
+    """There is no promise that the checker knows and could not find broken."""
+    for told in BAD[promise.__name__]:
+        assert list(promise(told)) != []

@@ -1,0 +1,146 @@
+"""Random mixes of all that may happen, against all that is promised."""
+
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from django_vtqueue.clock import SECOND
+
+from ...processes.conftest import Start
+from ...processes.database import Database
+from ...processes.running import Running, is_ours
+from ..ledger import Ledger
+from ..scale import MINUTES, scaled
+from . import checker, journal
+from .checker import Job, Story, moment, row_of
+from .faults import Faults, plan
+from .kinds import HANDLED, LONG_LEASE
+
+SECONDS = scaled(20.0, 60 * MINUTES)
+PATIENCE = 90  # seconds for what is left over
+FIXED = 7  # a seed
+SEED = os.environ.get("VTQUEUE_SEED")
+KINDS = os.environ.get("VTQUEUE_KINDS", "").split()
+MISTAKES = ("met an error", "Fatal Python error")  # what a worker says of an error that is no task's
+OPTIONS = {
+    "visibility_timeout": LONG_LEASE,
+    "max_attempts": 0,
+    "result_ttl": None,
+    "task_modules": ["tests.faults.mix.tasks"],
+    "queue_options": {HANDLED: {"handler": "tests.faults.mix.tasks.handle", "backoff": 0.5}},
+}
+IN_THE_END = """
+SELECT id, state, worker_id, lease_us, '' AS exception_class, history FROM vtqueue_job
+UNION ALL
+SELECT id, 'FAILED', worker_id, lease_us, exception_class, history FROM vtqueue_deadletter"""
+
+
+def published(publisher: Running) -> list[Job]:
+    """Return what a publisher relies on."""
+    jobs: dict[str, Job] = {}
+    for line in publisher.log.splitlines():
+        told = json.loads(line)
+        if "cancelled" in told:
+            jobs[told["cancelled"]].cancelled_at = told["at"]
+        else:
+            for job_id in told["jobs"]:
+                jobs[job_id] = Job(job_id, told["kind"], told["queue"], told["at"], told["due"])
+    return list(jobs.values())
+
+
+def story(database: Database, ledger: Ledger, publisher: Running, faults: Faults, folder: Path) -> Story:
+    """Return all that is known in the end."""
+    executions, forked = journal.read(folder)
+    effects = database.rows("SELECT name, count(*) AS number FROM project_effect GROUP BY name")
+    return Story(
+        jobs=published(publisher),
+        executions=executions,
+        rows={row["id"]: row_of(row) for row in database.rows(IN_THE_END)},
+        faults=faults.happened,
+        claims=ledger.events("claimed"),
+        acknowledged=ledger.acknowledged(),
+        buried=ledger.buried(),
+        effects=Counter({row["name"]: row["number"] for row in effects}),
+        forked=forked,
+        stayed=[" ".join(map(str, worker.process.args)) for worker in faults.stayed],  # type: ignore[arg-type]
+    )
+
+
+def blow(faults: Faults, publisher: Running) -> None:
+    faults.begin()
+    while not publisher.ended():
+        faults.go_on()
+        time.sleep(0.02)
+    faults.clear_up()
+    assert publisher.wait() == 0, publisher.log
+
+
+def left_over(database: Database, faults: Faults) -> None:
+    """Wait for the end of what is left, for a while; what has none then is found by the checker."""
+    deadline = time.monotonic() + PATIENCE
+    while database.unfinished() and time.monotonic() < deadline:
+        faults.go_on()
+        time.sleep(0.1)
+
+
+def end_forked(folder: Path) -> None:
+    """End the children of tasks that live on as if they were workers."""
+    for pid in journal.read(folder)[1]:
+        if is_ours(pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def report(happened: Story, found: dict[str, list[str]]) -> None:
+    """Say what has happened; and more of it if a promise was broken."""
+    print(f"{dict(Counter(job.kind for job in happened.jobs))}: {len(happened.executions)} executions")
+    print(f"through {dict(Counter(fault.name for fault in happened.faults))}")
+    for fault in happened.faults if found else ():
+        pids = " ".join(map(str, sorted(fault.pids)))
+        print(f"{moment(fault.begin)} {(fault.end - fault.begin) / SECOND:6.3f} s {fault.name} {pids}")
+    for promise, sentences in found.items():
+        print(f"BROKEN {len(sentences)} times: {promise}", *sentences[:10], sep="\n    ")
+
+
+def seeds() -> list[int]:
+    """Return the seed asked for; else one that is the same in every run, and a new one; at length only a new one."""
+    return [int(SEED)] if SEED else [*([] if MINUTES else [FIXED]), random.SystemRandom().randrange(1_000_000)]
+
+
+@pytest.mark.timeout(60 * MINUTES + 600)
+@pytest.mark.parametrize("which", range(len(seeds())))
+def test_every_promise_holds(
+    which: int, database: Database, start: Start, start_worker: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever workers, consumers and the database meet, all that docs/guarantees.md promises is kept.
+
+    ``VTQUEUE_SEED`` repeats the plan of a run (what meets what is left to the machine); ``VTQUEUE_KINDS``, names from
+    kinds.py, leaves out all others.
+    """
+    seed, folder = seeds()[which], tmp_path / "journal"
+    print(f"\nVTQUEUE_SEED={seed}")
+    folder.mkdir()
+    monkeypatch.setenv(journal.FOLDER, str(folder))
+    database.options |= OPTIONS
+    ledger = Ledger(database)
+    faults = Faults(database, start, start_worker, plan(seed, SECONDS))
+    publisher = start("-m", "tests.faults.mix.load", str(seed), str(SECONDS), *KINDS)
+    try:
+        blow(faults, publisher)
+        left_over(database, faults)
+        faults.calm()
+    finally:
+        end_forked(folder)
+    happened = story(database, ledger, publisher, faults, folder)
+    found = checker.broken(happened)
+    report(happened, found)
+    assert not found, f"VTQUEUE_SEED={seed} breaks: {'; '.join(found)}"
+    assert {worker.process.returncode for worker in faults.ended} <= {0, -signal.SIGKILL, -signal.SIGTERM}
+    assert [worker.log for worker in faults.ended if any(mistake in worker.log for mistake in MISTAKES)] == []
