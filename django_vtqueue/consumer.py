@@ -5,7 +5,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -47,9 +47,7 @@ def consume(queue: "Queue", handler: Callable[["ClaimedJob"], Any], stop: thread
             if not jobs:
                 takeover.worked(insist(queue, partial(wait_for_work, queue, bell)))
             for job in jobs:
-                began = time.monotonic()
-                handle(queue, job, handler)
-                takeover.worked(time.monotonic() - began)
+                handle(queue, job, handler, takeover)
     finally:
         bell.close()
 
@@ -68,11 +66,11 @@ def wait_for_work(queue: "Queue", bell: Doorbell) -> float:
     return min(time.monotonic() - began, seconds)
 
 
-def handle(queue: "Queue", job: "ClaimedJob", handler: Callable[["ClaimedJob"], Any]) -> None:
+def handle(queue: "Queue", job: "ClaimedJob", handler: Callable[["ClaimedJob"], Any], takeover: Takeover) -> None:
     """Call the handler with one job and settle what comes of it."""
     policy: Policy = queue.options.policy(queue.name)
     try:
-        with kept_up(job) if policy.heartbeat else nullcontext():
+        with kept_up(job, takeover) if policy.heartbeat else working(takeover):
             close_old_connections()
             with ForksEnd():
                 handler(job)
@@ -114,13 +112,26 @@ def insist(queue: "Queue", verb: Callable[[], T]) -> T:
 
 
 @contextmanager
-def kept_up(job: "ClaimedJob") -> Iterator[None]:
-    """Renew a job's lease every third of its time, from a thread and a connection of its own, while the block runs."""
+def working(takeover: Takeover) -> Iterator[None]:
+    """Take the time of the block for no gap: it is not known which part of it was one."""
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        takeover.worked(time.monotonic() - began)
+
+
+@contextmanager
+def kept_up(job: "ClaimedJob", takeover: Takeover) -> Iterator[None]:
+    """Renew a job's lease every third of its time, from a thread and a connection of its own, while the block runs.
+
+    It notices the gaps meanwhile, for the claim that comes next too.
+    """
     done = threading.Event()
 
     def run() -> None:
         try:
-            keep_up(job, done)
+            keep_up(job, done, takeover)
         finally:
             connections.close_all()
 
@@ -134,15 +145,14 @@ def kept_up(job: "ClaimedJob") -> Iterator[None]:
         thread.join()
 
 
-def keep_up(job: "ClaimedJob", done: threading.Event) -> None:
+def keep_up(job: "ClaimedJob", done: threading.Event, takeover: Takeover) -> None:
     """Renew a job's lease until it is done, or lost.
 
     Also after it has ended, as long as no other holder has the job: the handler goes on anyway. After a standstill of
     the machine or a step of the clock it is renewed at once, and in danger it is tried again about every millisecond.
     """
-    held, engine, takeover = job._held, new_engine(job._queue.database, traced=False), Takeover()
+    held, engine = job._held, new_engine(job._queue.database, traced=False)
     lease = held.lease_us / SECOND
-    takeover.look(engine.now())
     ends_at = time.monotonic() + (held.visible_at - engine.now()) / SECOND
     renew_at, failing_since = ends_at - 2 * lease / 3, 0.0
     wait(renew_at, done, takeover, lease / 2)
@@ -172,8 +182,8 @@ def keep_up(job: "ClaimedJob", done: threading.Event) -> None:
 def wait(moment: float, done: threading.Event, takeover: Takeover, bearable: float) -> None:
     """Wait until a moment (monotonic), until it is done, or for the end of a gap of more than ``bearable`` seconds."""
     while not done.is_set() and (left := moment - time.monotonic()) > 0:
-        planned = min(left, LOOK_AT_CLOCKS)
+        planned, began = min(left, LOOK_AT_CLOCKS), time.monotonic()
         done.wait(planned)
-        takeover.worked(planned)
+        takeover.worked(min(time.monotonic() - began, planned))
         if takeover.look(clock.now()) > bearable:
             return

@@ -194,7 +194,8 @@ class Queue:
 
         def look(waited: float) -> tuple[Sequence[Expired], Sequence[Due]] | None:
             now = engine.now()
-            takeover.locked(waited)
+            if waited:
+                takeover.locked(waited)
             expired = engine.expired(scope, EXPIRED_AT_ONCE, now, takeover.patience(process_worker_id()))
             due = engine.due(scope, limit, now)
             return (expired, due) if expired or due else None
@@ -203,6 +204,7 @@ class Queue:
             with engine.transaction_if(look) as found:
                 if not found:
                     return []
+                takeover.locked(0.0)
                 expired, due = found
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
                 end_leases(engine, expired, holder, now, letter_ttl)

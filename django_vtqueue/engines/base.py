@@ -81,7 +81,7 @@ class Engine(Views):
     def transaction_if(self, look: Callable[[float], Found]) -> AbstractContextManager[Found]:
         """Hold the right to write if a look at the database finds something; give the block what it found.
 
-        The look is told for how many seconds that right was waited for.
+        The look is told for how many seconds that right was waited for, 0 before it is asked for.
         That is what one finds who has the right to write: if anybody else has written since the look, it is taken once
         more. Who finds nothing (an empty list) waits for nobody, and the block is no transaction; only inside
         ``impatient()`` the right is taken before the look.

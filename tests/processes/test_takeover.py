@@ -140,7 +140,7 @@ def test_a_delay_survives_the_start_of_workers(
 def test_an_interrupted_job_keeps_its_place_in_the_line(
     database: Database, start_worker: Start, tmp_path: Path
 ) -> None:
-    """A worker that is killed or stopped in mid-job costs that job no more than the time until it is begun again."""
+    """A worker that is killed, or stopped, in mid-job costs that job no place: it runs before all that came later."""
     order = tmp_path / "order"
     first = database.enqueue(tasks.hold, str(tmp_path))
     worker = start_worker("--threads", "1", "--shutdown-timeout", "0")
@@ -149,8 +149,35 @@ def test_an_interrupted_job_keeps_its_place_in_the_line(
     for times, stop in enumerate((signal.SIGKILL, signal.SIGTERM), start=2):
         worker.signal(stop)
         worker.wait()
+        if stop == signal.SIGTERM:
+            wait_until(lambda: database.job(first)["visible_at"] < clock.now(), PATIENCE)
         worker = start_worker("--threads", "1", "--shutdown-timeout", "0", "--queues", "default", ready=False)
         wait_until(lambda: len((tmp_path / "started").read_text().splitlines()) == times, PATIENCE)  # noqa: B023
         assert not order.exists()
     (tmp_path / "go").touch()
     wait_until(lambda: database.succeeded(first, *later), PATIENCE)
+
+
+def test_a_standstill_while_the_other_consumer_works(database: Database, start: Start, tmp_path: Path) -> None:
+    """A pause of all processes is noticed by one whose handler ran through it, too, before it claims the next job."""
+    database.options["visibility_timeout"] = LEASE
+    consumers = [start("-m", "tests.faults.consumer", str(tmp_path)) for _ in range(2)]
+    for consumer in consumers:
+        consumer.wait_for("ready")
+    queue = Queue("raw", using=ALIAS, visibility_timeout=LEASE)
+    jobs = []
+    for payload in ("a", "b"):
+        jobs.append(queue.publish(payload).hex)
+        wait_until((tmp_path / f"{payload}-1").exists, PATIENCE)
+    holder = next(each for each in consumers if f":{each.pid}:" in database.job(jobs[0])["worker_id"])
+    other = next(each for each in consumers if each is not holder)
+    for consumer in consumers:
+        consumer.signal(signal.SIGSTOP)
+    wait_until(lambda: all(database.job(job)["visible_at"] + clock.SECOND < clock.now() for job in jobs), PATIENCE)
+    (tmp_path / "go").touch()
+    other.signal(signal.SIGCONT)
+    wait_until(lambda: database.succeeded(jobs[1]), PATIENCE)
+    time.sleep(LEASE / 6)  # it looks for the next job meanwhile
+    holder.signal(signal.SIGCONT)
+    wait_until(lambda: database.succeeded(*jobs), PATIENCE)
+    assert [database.job(job)["claims"] for job in jobs] == [1, 1]
