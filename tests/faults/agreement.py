@@ -12,6 +12,7 @@ from django_vtqueue.engines import new_engine
 from django_vtqueue.jobs import HeldJob, Key, Scope, Settlement
 from django_vtqueue.queue import ClaimedJob
 from django_vtqueue.settlements import settle
+from django_vtqueue.takeover import GRACE, Patience
 from tests.fake_clock import FakeClock
 
 from .model import DIAGRAM, Model, ModelJob
@@ -19,13 +20,14 @@ from .model import DIAGRAM, Model, ModelJob
 NAMES = ("a", "b")
 LEASES, BUDGETS = {"a": 7, "b": 3}, {"a": 2, "b": 1}  # seconds and attempts, of the Queue objects
 RUNNING = states.RUNNING
+PATIENCE = Patience(GRACE)  # of one that has noticed no standstill
 
 TABLES = """
-SELECT id, queue_name, task_path = '', priority, max_attempts, lease_us, state, claims, attempts, worker_id, visible_at,
-    finished_at, expires_at, cancelled_at IS NOT NULL, history FROM vtqueue_job
+SELECT id, queue_name, task_path = '', priority, max_attempts, lease_us, state, claims, attempts, worker_id,
+    lease_until, due_at, finished_at, expires_at, cancelled_at IS NOT NULL, history FROM vtqueue_job
 UNION ALL
-SELECT id, queue_name, task_path = '', priority, max_attempts, lease_us, 'FAILED', claims, attempts, worker_id, died_at,
-    died_at, expires_at, 0, history FROM vtqueue_deadletter"""
+SELECT id, queue_name, task_path = '', priority, max_attempts, lease_us, 'FAILED', claims, attempts, worker_id,
+    NULL, died_at, died_at, expires_at, 0, history FROM vtqueue_deadletter"""
 
 
 class Agreement(RuleBasedStateMachine):
@@ -40,6 +42,7 @@ class Agreement(RuleBasedStateMachine):
         }
         self.workers = ["w0.1", "w1.1", "w2.1"]
         self.tokens: list[tuple[HeldJob, ClaimedJob | None]] = []  # with what people who use a Queue have of it
+        self.ahead: list[HeldJob] = []  # claimed ahead, and not begun
         self.claimed: set[Key] = set()
         self.before: dict[str, str] = {}
         for table in ("job", "deadletter"):
@@ -63,14 +66,16 @@ class Agreement(RuleBasedStateMachine):
 
     def one_holder_at_a_time(self, guards: dict[str, tuple[str, int, str]]) -> None:
         """A right that a job's row grants is one that was given, and to one holder only."""
-        valid = [held.id for held, _ in self.tokens if guards.get(held.id) == (RUNNING, held.claims, held.worker_id)]
+        all_held = [*self.ahead, *(held for held, _ in self.tokens)]
+        valid = [held.id for held in all_held if guards.get(held.id) == (RUNNING, held.claims, held.worker_id)]
         assert len(valid) == len(set(valid))
 
     # How it is done
 
-    def taken(self, scopes: list[Scope], limit: int, worker: str) -> list[HeldJob]:
+    def taken(self, scopes: list[Scope], limit: int, worker: str, ahead: int = 0) -> list[HeldJob]:
+        now = self.clock.instant
         with self.engine.transaction():
-            taken = take(self.engine, scopes, limit, worker, self.clock.instant, lambda name: None)
+            taken = take(self.engine, scopes, limit, worker, now, lambda name: None, patience=PATIENCE, ahead=ahead)
         return collect(self.engine, taken)
 
     def hold(self, tokens: list[tuple[HeldJob, ClaimedJob | None]]) -> None:
@@ -79,6 +84,11 @@ class Agreement(RuleBasedStateMachine):
         assert not keys & self.claimed
         self.claimed |= keys
         self.tokens += tokens
+
+    def hold_ahead(self, jobs: list[HeldJob]) -> None:
+        self.hold([(job, None) for job in jobs])
+        self.tokens = self.tokens[: len(self.tokens) - len(jobs)]
+        self.ahead += jobs
 
     def token(self, which: int) -> tuple[HeldJob, ClaimedJob | None]:
         """Return a right to settle, the latest for 0; most of the older ones are stale."""
@@ -101,6 +111,7 @@ class Agreement(RuleBasedStateMachine):
         row = self.model.held(held)
         assert mine == (row is not None)
         if row:
+            row.attempts = held.attempts  # of what was claimed ahead the row does not know them
             change(row)
 
     def some_job(self, which: int) -> list[ModelJob]:

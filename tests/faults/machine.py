@@ -10,7 +10,8 @@ from django_vtqueue import control, history, letters, states
 from django_vtqueue.exceptions import WorkerDied
 from django_vtqueue.failures import recorded
 from django_vtqueue.ids import new_id, process_worker_id
-from django_vtqueue.jobs import NewJobs, Scope, failed, released, succeeded
+from django_vtqueue.jobs import NewJobs, Scope, broken_off, failed, interrupted, released, succeeded
+from django_vtqueue.repair import Repair
 from django_vtqueue.settlements import settle
 
 from .agreement import BUDGETS, LEASES, NAMES, Agreement
@@ -24,6 +25,8 @@ names = st.sampled_from(NAMES)
 holders = st.integers(0, 2)
 limits = st.sampled_from([4, 1, 2, 9])
 delays = st.sampled_from([0, 0, 2, 5])
+backoffs = st.sampled_from([0, 0, 2, 5, 3600])
+leases = st.sampled_from([5, 1, 60])  # seconds
 ttls = st.sampled_from([KEPT, None, 0, 4 * SECOND])
 
 
@@ -49,36 +52,84 @@ class QueueAgainstModel(Agreement):
             [job_id.hex for job_id in ids], name, True, priority, delay, LEASES[name] * SECOND, BUDGETS[name]
         )
 
-    @rule(name=names, priority=st.sampled_from([0, 7, 100]), delay=delays, attempts=st.sampled_from([1, 3, 0]))
-    def enqueue(self, name: str, priority: int, delay: int, attempts: int) -> None:
+    @rule(
+        name=names,
+        priority=st.sampled_from([0, 7, 100]),
+        delay=delays,
+        attempts=st.sampled_from([1, 3, 0]),
+        lease=leases,
+    )
+    def enqueue(self, name: str, priority: int, delay: int, attempts: int, lease: int = 5) -> None:
         now, job_id = self.clock.instant, new_id()
-        new = NewJobs(name, "app.task", priority, attempts, 5 * SECOND, now, now + delay * SECOND, [(job_id, "{}")])
+        new = NewJobs(name, "app.task", priority, attempts, lease * SECOND, now, now + delay * SECOND, [(job_id, "{}")])
         self.engine.insert(new)
-        self.published([job_id], name, False, priority, delay, 5 * SECOND, attempts)
+        self.published([job_id], name, False, priority, delay, lease * SECOND, attempts)
 
     def published(
         self, ids: list[str], name: str, raw: bool, priority: int, delay: int, lease: int, limit: int
     ) -> None:
-        visible_at = self.clock.instant + delay * SECOND
-        self.model.publish(
-            ids, queue=name, raw=raw, priority=priority, visible_at=visible_at, lease=lease, max_attempts=limit
-        )
+        due_at = self.clock.instant + delay * SECOND
+        self.model.publish(ids, queue=name, raw=raw, priority=priority, due_at=due_at, lease=lease, max_attempts=limit)
 
-    @rule(holder=holders, kinds=st.sampled_from([{True, False}, {True}, {False}]), name=st.none() | names, limit=limits)
-    def claim_as_worker(self, holder: int, kinds: set[bool], name: str | None, limit: int) -> None:
+    @rule(
+        holder=holders,
+        kinds=st.sampled_from([{True, False}, {True}, {False}]),
+        name=st.none() | names,
+        limit=limits,
+        ahead=st.sampled_from([0, 3]),
+    )
+    def claim_as_worker(self, holder: int, kinds: set[bool], name: str | None, limit: int, ahead: int = 0) -> None:
         queues, worker = (name,) if name else None, self.workers[holder]
-        jobs = self.taken([Scope(queues, raw) for raw in kinds], limit, worker)
-        leased, _ = self.model.claim(queues, kinds, limit, worker, self.clock.instant, None)
+        jobs = self.taken([Scope(queues, raw) for raw in kinds], limit, worker, ahead)
+        leased, _ = self.model.claim(queues, kinds, limit, worker, self.clock.instant, None, ahead)
         assert [job.id for job in jobs] == leased
-        self.hold([(job, None) for job in jobs])
+        self.hold([(job, None) for job in jobs if job.begun])
+        self.hold_ahead([job for job in jobs if not job.begun])
+
+    @rule(holder=holders, name=names, which=pick)
+    def crowd(self, holder: int, name: str, which: int) -> None:
+        """A worker claims some jobs ahead, and somebody asks one that is held to stop."""
+        for _ in range(4):
+            self.enqueue(name, 7, 0, 0)
+        self.tables_and_model_agree()
+        self.claim_as_worker(holder, {False}, name, 1, 3)
+        self.tables_and_model_agree()
+        held = [row for row in self.model.jobs.values() if row.state == states.RUNNING]
+        for row in held[which % (2 * len(held)) :][:1] if held else ():
+            assert bool(control.cancel([row.id], self.alias)) == self.model.cancel(row, self.clock.instant)
+
+    @precondition(lambda self: self.ahead)
+    @rule(told=st.booleans())
+    def begin_one(self, told: bool) -> None:
+        """A thread takes what was claimed ahead; the row is told of it now, or by its end."""
+        held, now = self.ahead.pop(0), self.clock.instant
+        held.attempts, held.started_at = 1, now
+        self.tokens.append((held, None))
+        if told:
+            with self.engine.transaction():
+                self.engine.begin([held], now)
+            if row := self.model.held(held):
+                row.attempts, row.begun = 1, True
+
+    @precondition(lambda self: self.ahead)
+    @rule()
+    def recall(self) -> None:
+        """All that has not begun is given back; what was asked to stop among it ends, and costs no other anything."""
+        now, held, self.ahead = self.clock.instant, self.ahead, []
+        rows = {job.key: self.model.held(job) for job in held}
+        with self.engine.transaction():
+            lost = settle(self.engine, [released(job) for job in held], lambda name: None)
+        assert lost >= {key for key, row in rows.items() if row is None}  # nothing tells whose a mere release was
+        for row in filter(None, rows.values()):
+            self.model.release(row, now)
 
     @rule(name=names, limit=limits)
     def claim_from_queue(self, name: str, limit: int) -> None:
         jobs = self.queues[name].claim_many(limit)
-        leased, buried = [], [""]
-        while buried and not leased:
+        leased, ended = [], [""]
+        while ended and not leased:
             own = LEASES[name] * SECOND
-            leased, buried = self.model.claim((name,), {True}, limit, process_worker_id(), self.clock.instant, own)
+            leased, ended = self.model.claim((name,), {True}, limit, process_worker_id(), self.clock.instant, own)
         assert [job.id.hex for job in jobs] == leased
         self.hold([(job._held, job) for job in jobs])
 
@@ -90,7 +141,7 @@ class QueueAgainstModel(Agreement):
         self.agree(held, mine, lambda row: self.model.ack(row, now, ttl if job is None else KEPT))
 
     @precondition(lambda self: self.tokens)
-    @rule(which=pick, delay=st.none() | delays, ttl=st.sampled_from([None, 4 * SECOND]))
+    @rule(which=pick, delay=st.none() | backoffs, ttl=st.sampled_from([None, 4 * SECOND]))
     def fail(self, which: int, delay: int | None, ttl: int | None) -> None:
         now, (held, job) = self.clock.instant, self.token(which)
         wait = None if delay is None else delay * SECOND
@@ -106,24 +157,30 @@ class QueueAgainstModel(Agreement):
     @rule(which=pick)
     def release(self, which: int) -> None:
         now, (held, job) = self.clock.instant, self.token(which)
-        mine = self.settle(held, released(held, now)) if job is None else self.told(job.release)
+        mine = self.settle(held, released(held)) if job is None else self.told(job.release)
         self.agree(held, mine, lambda row: self.model.release(row, now))
 
     @precondition(lambda self: self.tokens)
-    @rule(which=pick, seconds=st.sampled_from([1, 9]))
-    def extend(self, which: int, seconds: int) -> None:
-        """Workers renew, also what has expired while nobody else has it; ``extend`` promises more, and refuses."""
+    @rule(which=pick)
+    def renew(self, which: int) -> None:
+        """Leases that are kept up are renewed, also when they have ended while nobody else has the job."""
+        now, (held, _) = self.clock.instant, self.token(which)
+        with self.engine.transaction():
+            mine = not self.engine.renew([held], now)
+        self.agree(held, mine, lambda row: self.model.renew(row, now))
+
+    @precondition(lambda self: self.tokens)
+    @rule(which=pick, seconds=st.sampled_from([1, 9, 90]), kept_up=st.booleans())
+    def extend(self, which: int, seconds: int, kept_up: bool) -> None:
+        """``extend`` promises more than a renewal, and refuses when the lease has ended."""
         now, (held, job) = self.clock.instant, self.token(which)
         if job is None:
-            with self.engine.transaction():
-                mine = not self.engine.renew([held], now)
-            self.agree(held, mine, lambda row: self.model.extend(row, now))
             return
-        row = self.model.held(held)
+        row, job._kept_up = self.model.held(held), kept_up
         mine = self.told(lambda: job.extend(seconds))
-        assert mine == bool(row and row.visible_at > now)
+        assert mine == bool(row and row.held(now))
         if row and mine:
-            self.model.extend(row, now, seconds * SECOND)
+            self.model.extend(row, now + seconds * SECOND, kept_up=kept_up)
 
     @rule(seconds=st.sampled_from([8, 3, 5, 0.5, 100_000]))
     def time_passes(self, seconds: float) -> None:
@@ -140,21 +197,55 @@ class QueueAgainstModel(Agreement):
         """A worker forgets all it holds; who starts in its place has a name of its own."""
         name, _, times = self.workers[holder].partition(".")
         self.tokens = [token for token in self.tokens if token[0].worker_id != self.workers[holder]]
+        self.ahead = [held for held in self.ahead if held.worker_id != self.workers[holder]]
         self.workers[holder] = f"{name}.{int(times) + 1}"
+
+    @rule(holder=holders, seconds=st.sampled_from([2, 0]))
+    def leave(self, holder: int, seconds: int) -> None:
+        """A worker that leaves at once gives back what may still be running, hidden for a second."""
+        now, worker = self.clock.instant, self.workers[holder]
+        held = [held for held, _ in self.tokens if held.worker_id == worker and self.model.held(held)]
+        with self.engine.transaction():
+            assert not settle(self.engine, [broken_off(job, now, now + SECOND) for job in held], lambda name: None)
+        for job in held:
+            self.agree(job, True, lambda row: self.model.break_off(row, now, now + SECOND))
+        self.crash(holder)
+        self.clock.advance(seconds)
+
+    @rule()
+    def restart(self) -> None:
+        """A process that starts looks for what a clock ahead has stamped; where none was it changes nothing."""
+        repair, found, after = Repair(self.engine), [], 0
+        while repair.go_on() or repair.unfinished():
+            pass
+        while after is not None:
+            found, after = self.engine.stamped_ahead(after, self.clock.instant, 3)
+            assert found == []
 
     @rule(holder=holders, delay=delays)
     def be_found_dead(self, holder: int, delay: int) -> None:
-        """Others end the leases of a worker; it may still be there, stopped, and come back."""
-        now, wait = self.clock.instant, delay * SECOND
-        held = self.engine.held_by(self.workers[holder])
-        died = recorded(WorkerDied, "It died.")
+        """Others end the leases of a worker, with or without a backoff; it may still be there, and come back."""
+        now, worker, died = self.clock.instant, self.workers[holder], recorded(WorkerDied, "It died.")
+        held = self.engine.held_by(worker)
         with self.engine.transaction():
-            endings = [failed(job, history.WORKER_DIED, died, now, wait, None) for job in held]
+            endings = [
+                released(job)
+                if not job.begun
+                else failed(job, history.WORKER_DIED, died, now, delay * SECOND, None)
+                if delay
+                else interrupted(job, history.WORKER_DIED, died, now, None)
+                for job in held
+            ]
             assert not settle(self.engine, endings, lambda name: None)
         rows = [row for job in held if (row := self.model.held(job))]
         assert len(rows) == len(held)
         for row in rows:
-            self.model.fail(row, history.WORKER_DIED, now, wait)
+            if not row.begun:
+                self.model.give_back(row, now)
+            elif delay:
+                self.model.fail(row, history.WORKER_DIED, now, delay * SECOND)
+            else:
+                self.model.interrupt(row, history.WORKER_DIED, now)
 
     @precondition(many)
     @rule(name=names, times=st.sampled_from([1, 25]))
@@ -163,7 +254,7 @@ class QueueAgainstModel(Agreement):
         self.enqueue(name, 100, 0, 0) if not any(self.worn(row) for row in self.model.jobs.values()) else None
         [row] = [row for row in self.model.jobs.values() if self.worn(row)][:1]
         for _ in range(times if row.state == states.READY else 0):
-            self.clock.instant = max(self.clock.instant, row.visible_at) + 1
+            self.clock.instant = max(self.clock.instant, row.due_at) + 1
             self.claim_as_worker(0, {False}, row.queue, 1)
             if self.model.held(self.tokens[-1][0]) is not row:
                 return
@@ -193,9 +284,9 @@ class QueueAgainstModel(Agreement):
     @rule(which=pick)
     def run_now(self, which: int) -> None:
         for row in self.some_job(which):
-            waits = row.state == states.READY and row.visible_at >= self.clock.instant
+            waits = row.state == states.READY and row.due_at >= self.clock.instant
             assert [job_id.hex for job_id in control.run_now([row.id], self.alias)] == [row.id] * waits
-            row.visible_at = self.clock.instant if waits else row.visible_at
+            row.due_at = self.clock.instant if waits else row.due_at
 
     @rule(which=pick)
     def cancel(self, which: int) -> None:

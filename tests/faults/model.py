@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from django_vtqueue import states
-from django_vtqueue.history import CANCELLED, FIRST, LAST, LEASE_EXPIRED, REQUEUED
+from django_vtqueue.history import CANCELLED, FIRST, LAST, LEASE_EXPIRED, RELEASED, REQUEUED
 from django_vtqueue.jobs import HeldJob
 
 # Every step that a job may take. None: not there (yet, or any more).
@@ -13,7 +14,7 @@ DIAGRAM = {
     (None, states.READY): "publish",
     (states.READY, states.RUNNING): "claim",
     (states.RUNNING, states.RUNNING): "extend, or a claim of an expired job",
-    (states.RUNNING, states.READY): "nack, release",
+    (states.RUNNING, states.READY): "nack, release, or the end of an expired lease",
     (states.RUNNING, states.SUCCESSFUL): "ack",
     (states.RUNNING, states.FAILED): "no attempts left, or asked to stop",
     (states.FAILED, states.READY): "requeue",
@@ -25,18 +26,23 @@ DIAGRAM = {
 }
 
 
+GRACE = 500_000  # microseconds after its end for which a lease may still be renewed, or a tenth of the lease
+
+
 @dataclass
 class ModelJob:
     """A job. ``number``: its place in the order of insertion; ``ended``: outcome and worker of each ended attempt.
 
-    A cancellation and a requeue are there too, and no attempts.
+    A cancellation and a requeue are there too, and no attempts. ``due_at``: its place in the line, which no claim,
+    renewal, release or expiry changes. ``lease_until``: while it is held, or was given back by a holder whose code may
+    run until then. ``begun``: it was not only claimed ahead.
     """
 
     id: str
     queue: str
     raw: bool
     priority: int
-    visible_at: int
+    due_at: int
     lease: int
     max_attempts: int
     number: int
@@ -44,6 +50,8 @@ class ModelJob:
     claims: int = 0
     attempts: int = 0
     worker: str = ""
+    lease_until: int | None = None
+    begun: bool = False
     finished_at: int | None = None
     expires_at: int | None = None
     asked: bool = False
@@ -51,6 +59,18 @@ class ModelJob:
 
     def exhausted(self) -> bool:
         return 0 < self.max_attempts <= self.attempts
+
+    def held(self, now: int) -> bool:
+        """Return whether nobody else may have it: its lease goes on, or its code may."""
+        return self.lease_until is not None and self.lease_until > now
+
+    def expired(self, now: int, by: str) -> bool:
+        """Return whether it may be taken from its holder, who has a moment more to renew its lease.
+
+        ``by``: who takes what it holds itself at once, for it knows that it does not renew it.
+        """
+        grace = 0 if self.worker in ("", by) else min(self.lease // 10, GRACE)
+        return self.lease_until is not None and self.lease_until + grace <= now
 
     def history(self) -> list[Any]:
         """Return number, outcome and worker of what is kept of each attempt, and how many are left out."""
@@ -68,10 +88,11 @@ class ModelJob:
 
     def row(self) -> tuple[Any, ...]:
         """Return what the tables must say about it."""
-        moment = self.finished_at if self.state == states.FAILED else self.visible_at
+        due_at = self.finished_at if self.state == states.FAILED else self.due_at
         settings = (self.queue, self.raw, self.priority, self.max_attempts, self.lease)
-        position = (self.state, self.claims, self.attempts, self.worker, moment, self.finished_at, self.expires_at)
-        return *settings, *position, self.asked and self.state != states.FAILED, self.history()
+        holder = (self.state, self.claims, self.attempts, self.worker, self.lease_until)
+        moments = (due_at, self.finished_at, self.expires_at)
+        return *settings, *holder, *moments, self.asked and self.state != states.FAILED, self.history()
 
 
 class Model:
@@ -87,29 +108,43 @@ class Model:
             self.jobs[job_id] = ModelJob(job_id, number=self.inserted, **settings)
 
     def claim(
-        self, queues: tuple[str, ...] | None, kinds: set[bool], limit: int, worker: str, now: int, lease: int | None
+        self,
+        queues: tuple[str, ...] | None,
+        kinds: set[bool],
+        limit: int,
+        worker: str,
+        now: int,
+        lease: int | None,
+        ahead: int = 0,
     ) -> tuple[list[str], list[str]]:
-        """Return the ids of what is leased, in order, and of what is buried instead."""
-        due = [
-            job
-            for job in self.jobs.values()
-            if job.state in (states.READY, states.RUNNING) and job.visible_at <= now
-            if job.raw in kinds and (queues is None or job.queue in queues)
-        ]
-        due.sort(key=lambda job: (-job.priority, job.visible_at, job.number))
-        leased, buried = [], []
-        for job in due[:limit]:
-            if job.state == states.RUNNING:
-                self.fail(job, LEASE_EXPIRED, now, 0)
-            if job.state == states.FAILED:
-                buried.append(job.id)
-                continue
-            leased.append(job.id)
-            job.state, job.worker = states.RUNNING, worker
-            job.claims, job.attempts = job.claims + 1, job.attempts + 1
+        """Return the ids of what is leased, in order, and of those whose leases had expired: these are ended first.
+
+        ``lease``: that of a Queue object, which keeps no lease up. ``ahead``: how many are leased besides, directly
+        behind the others, as long as they were never claimed and may be claimed again.
+        """
+        scope = [job for job in self.jobs.values() if job.raw in kinds and (queues is None or job.queue in queues)]
+        ended = [job for job in scope if job.expired(now, worker if lease else "")]
+        for job in ended:
+            self.end_lease(job, now)
+        due = [job for job in scope if job.state == states.READY and job.lease_until is None and job.due_at <= now]
+        due.sort(key=lambda job: (-job.priority, job.due_at, job.number))
+        begun, rest = due[:limit], due[limit : limit + ahead]
+        fresh = list(takewhile(lambda job: job.claims == 0 and job.max_attempts != 1, rest))
+        for job in begun + fresh:
+            job.state, job.worker, job.begun = states.RUNNING, worker, job in begun
+            job.claims, job.attempts = job.claims + 1, job.attempts + job.begun
             job.lease = lease or job.lease
-            job.visible_at = now + job.lease
-        return leased, buried
+            job.lease_until = now + job.lease
+        return [job.id for job in begun + fresh], [job.id for job in ended]
+
+    def end_lease(self, job: ModelJob, now: int) -> None:
+        """End an expired lease: an attempt was used, if one had begun."""
+        if job.state == states.READY:
+            job.lease_until = None
+        elif not job.begun:
+            self.give_back(job, now)
+        else:
+            self.interrupt(job, LEASE_EXPIRED, now)
 
     def held(self, token: HeldJob) -> ModelJob | None:
         """Return the job that a token holds; None if it is stale."""
@@ -119,27 +154,48 @@ class Model:
         return None
 
     def ack(self, job: ModelJob, now: int, ttl: int | None) -> None:
-        job.state, job.finished_at = states.SUCCESSFUL, now
+        job.state, job.finished_at, job.lease_until = states.SUCCESSFUL, now, None
         job.expires_at = None if ttl is None else now + ttl
         if ttl == 0:
             del self.jobs[job.id]
 
     def fail(self, job: ModelJob, outcome: str, now: int, delay: int | None, letter_ttl: int | None = None) -> None:
-        """End an attempt; ``delay`` None: there shall be no other."""
+        """End an attempt; the next one waits for ``delay``, None: there shall be no other."""
         job.ended.append((outcome, job.worker))
         if delay is None or job.exhausted():
-            job.state, job.finished_at = states.FAILED, now
-            job.expires_at = None if letter_ttl is None else now + letter_ttl
-        elif job.asked:
-            self.bury(job, now)
+            self.die(job, now, None if letter_ttl is None else now + letter_ttl)
+        elif self.give_back(job, now):
+            job.due_at = now + delay
+
+    def interrupt(self, job: ModelJob, outcome: str, now: int) -> None:
+        """End an attempt whose holder is gone: the job is again where it was in the line."""
+        job.ended.append((outcome, job.worker))
+        if job.exhausted():
+            self.die(job, now, None)
         else:
-            job.state, job.worker, job.visible_at = states.READY, "", now + delay
+            self.give_back(job, now)
 
     def release(self, job: ModelJob, now: int) -> None:
+        """Give a job back as if it had not been claimed."""
+        job.attempts = max(job.attempts - 1, 0)
+        self.give_back(job, now)
+
+    def break_off(self, job: ModelJob, now: int, hidden_until: int) -> None:
+        """Give back what may still be running until then."""
+        job.ended.append((RELEASED, job.worker))
+        self.release(job, now)
+        job.lease_until = hidden_until if job.state == states.READY else None
+
+    def give_back(self, job: ModelJob, now: int) -> bool:
+        """Have a job wait again, at its place in the line; return False if it was asked to stop, and is dead."""
         if job.asked:
             self.bury(job, now)
-            return
-        job.state, job.worker, job.visible_at, job.attempts = states.READY, "", now, max(job.attempts - 1, 0)
+            return False
+        job.state, job.worker, job.lease_until = states.READY, "", None
+        return True
+
+    def die(self, job: ModelJob, now: int, expires_at: int | None) -> None:
+        job.state, job.finished_at, job.expires_at, job.lease_until = states.FAILED, now, expires_at, None
 
     def cancel(self, job: ModelJob, now: int) -> bool:
         """Return whether it was cancelled, or asked to stop."""
@@ -153,16 +209,20 @@ class Model:
     def bury(self, job: ModelJob, now: int) -> None:
         """End a job that was cancelled."""
         job.ended.append((CANCELLED, ""))
-        job.state, job.finished_at, job.expires_at = states.FAILED, now, None
+        self.die(job, now, None)
 
-    def extend(self, job: ModelJob, now: int, lease: int | None = None) -> None:
-        job.lease = lease or job.lease
-        job.visible_at = now + job.lease
+    def renew(self, job: ModelJob, now: int) -> None:
+        """Hide a job for its lease from now on; one that was extended for longer stays hidden until then."""
+        job.lease_until = max(job.lease_until or 0, now + job.lease)
+
+    def extend(self, job: ModelJob, until: int, *, kept_up: bool) -> None:
+        """Hide a job until a moment; where its lease is kept up, no shorter than before. Later claims know nothing."""
+        job.lease_until = max(job.lease_until or 0, until) if kept_up else until
 
     def requeue(self, job: ModelJob, now: int) -> None:
         self.inserted += 1
         job.number = self.inserted
-        job.state, job.worker, job.visible_at, job.attempts = states.READY, "", now, 0
+        job.state, job.worker, job.due_at, job.attempts = states.READY, "", now, 0
         job.ended.append((REQUEUED, ""))
         job.finished_at = job.expires_at = None
         job.asked = False
@@ -173,8 +233,8 @@ class Model:
 
     def unheld(self, now: int) -> list[str]:
         """Return the ids of unfinished jobs that nobody holds."""
-        held = {job.id for job in self.jobs.values() if job.state == states.RUNNING and job.visible_at > now}
-        return [job.id for job in self.jobs.values() if job.state in ["READY", "RUNNING"] and job.id not in held]
+        unfinished = [job for job in self.jobs.values() if job.state in (states.READY, states.RUNNING)]
+        return [job.id for job in unfinished if not job.held(now)]
 
     def prunable(self, now: int, dead: bool, limit: int) -> list[str]:
         """Return the ids of what was kept for long enough, the longest kept first."""
