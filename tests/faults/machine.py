@@ -91,11 +91,12 @@ class QueueAgainstModel(Agreement):
         """A worker claims some jobs ahead, and somebody asks one that is held to stop."""
         for _ in range(4):
             self.enqueue(name, 7, 0, 0)
+        self.tables_and_model_agree()
         self.claim_as_worker(holder, {False}, name, 1, 3)
-        held = [row for row in self.model.jobs.values() if row.held(self.clock.instant)]
+        self.tables_and_model_agree()
+        held = [row for row in self.model.jobs.values() if row.state == states.RUNNING]
         for row in held[which % (2 * len(held)) :][:1] if held else ():
-            control.cancel([row.id], self.alias)
-            self.model.cancel(row, self.clock.instant)
+            assert bool(control.cancel([row.id], self.alias)) == self.model.cancel(row, self.clock.instant)
 
     @precondition(lambda self: self.ahead)
     @rule(told=st.booleans())
@@ -118,7 +119,7 @@ class QueueAgainstModel(Agreement):
         rows = {job.key: self.model.held(job) for job in held}
         with self.engine.transaction():
             lost = settle(self.engine, [released(job) for job in held], lambda name: None)
-        assert lost == {key for key, row in rows.items() if row is None}
+        assert lost >= {key for key, row in rows.items() if row is None}  # nothing tells whose a mere release was
         for row in filter(None, rows.values()):
             self.model.release(row, now)
 

@@ -61,8 +61,8 @@ class ModelJob:
         return 0 < self.max_attempts <= self.attempts
 
     def held(self, now: int) -> bool:
-        """Return whether nobody else may have it: its lease goes on."""
-        return self.state == states.RUNNING and self.lease_until is not None and self.lease_until > now
+        """Return whether nobody else may have it: its lease goes on, or its code may."""
+        return self.lease_until is not None and self.lease_until > now
 
     def expired(self, now: int, by: str) -> bool:
         """Return whether it may be taken from its holder, who has a moment more to renew its lease.

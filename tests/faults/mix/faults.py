@@ -270,7 +270,8 @@ class Faults:
                 return
             with self._locked(LEASE_LOCK):
                 if lease := short_leases(connection).get(job):
-                    time.sleep(max(lease / SECOND + after - time.time(), 0))
+                    left = min(lease / SECOND - time.time(), SHORT_LEASE)  # one that was extended ends much later
+                    time.sleep(max(left + after, 0))
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
