@@ -69,20 +69,22 @@ def wait_for_work(queue: "Queue", bell: Doorbell) -> float:
 def handle(queue: "Queue", job: "ClaimedJob", handler: Callable[["ClaimedJob"], Any], takeover: Takeover) -> None:
     """Call the handler with one job and settle what comes of it."""
     policy: Policy = queue.options.policy(queue.name)
-    try:
-        with kept_up(job, takeover) if policy.heartbeat else working(takeover):
+    with (
+        kept_up(job, takeover) if policy.heartbeat else working(takeover)
+    ):  # until it is settled, however long it takes
+        try:
             close_old_connections()
             with ForksEnd():
                 handler(job)
-    except KeyboardInterrupt:
-        settle(queue, job.release)
-        raise
-    except BaseException as error:
-        backoff = DEFAULT_BACKOFF if callable(policy.backoff) else policy.backoff
-        delay = backoff_delay(backoff, policy.backoff_max, job.attempt, random.random())
-        settle(queue, partial(job.nack, delay=delay, error=error))
-    else:
-        settle(queue, job.ack)
+        except KeyboardInterrupt:
+            settle(queue, job.release)
+            raise
+        except BaseException as error:
+            backoff = DEFAULT_BACKOFF if callable(policy.backoff) else policy.backoff
+            delay = backoff_delay(backoff, policy.backoff_max, job.attempt, random.random())
+            settle(queue, partial(job.nack, delay=delay, error=error))
+        else:
+            settle(queue, job.ack)
 
 
 def settle(queue: "Queue", verb: Callable[[], None]) -> None:

@@ -33,9 +33,15 @@ SET state = 'READY', worker_id = '', lease_until = json_extract(mine.value, '$[9
     history = coalesce(json_extract(mine.value, '$[7]'), history), started_at = json_extract(mine.value, '$[8]')
 FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
 
+NOT_GIVEABLE = f"""
+SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
+FROM json_each(:held) AS mine
+WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD} AND cancelled_at IS NULL)"""
+
 # Run after ACK or GIVE_BACK changed fewer rows than it was given. A row that is just as the settlement leaves it was
 # settled by it, now or by a commit whose answer never came. The claim number alone would not do: a row that somebody
-# else gave back, buried or requeued since has it too. Of a mere release nothing tells whose it was.
+# else gave back, buried or requeued since has it too. Of a mere release nothing tells
+# afterwards whose it was: NOT_GIVEABLE, run before, does.
 NOT_SETTLED = """
 SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
 FROM json_each(:settlements) AS mine
@@ -46,7 +52,7 @@ WHERE NOT EXISTS (
       AND finished_at IS json_extract(mine.value, '$[6]') AND CASE
           WHEN json_extract(mine.value, '$[5]') IS NOT NULL THEN due_at = json_extract(mine.value, '$[5]')
           WHEN json_extract(mine.value, '$[7]') IS NOT NULL THEN history = json_extract(mine.value, '$[7]')
-          ELSE finished_at IS NOT NULL
+          ELSE 1
       END
 )"""
 
@@ -124,12 +130,18 @@ class SQLiteSettling(SQLiteConnection):
         if small:
             lost |= self._ack(small)
         if again:
-            rows = _given(again)
-            if self._run(GIVE_BACK, {"settlements": rows}) != len(again):
-                lost |= self._keys(NOT_SETTLED, {"settlements": rows})
+            lost |= self._give_back(again)
         for item in large:
             lost |= self._ack([replace(item, result=None)], item.result)
         return lost
+
+    def _give_back(self, again: Sequence[Settlement]) -> set[Key]:
+        rows = _given(again)
+        released = [(*guard(s.job),) for s in again if s.visible_at is None and s.history is None]
+        refused = self._keys(NOT_GIVEABLE, {"held": json.dumps(released)}) if released else set()
+        if self._run(GIVE_BACK, {"settlements": rows}) == len(again):
+            return set()
+        return refused | self._keys(NOT_SETTLED, {"settlements": rows})
 
     def _ack(self, done: Sequence[Settlement], result: str | None = None) -> set[Key]:
         """Acknowledge jobs; ``result``: that of a single one."""

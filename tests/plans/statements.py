@@ -71,6 +71,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "ack": (settling.ACK, {"done": DONE, "worker_id": "w0", "result": None}, [KEY]),
     "give back": (settling.GIVE_BACK, {"settlements": SETTLEMENTS}, [KEY]),
     "show": (sql.SHOW, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
+    "not giveable": (settling.NOT_GIVEABLE, {"held": HELD}, [KEY]),
     "not settled": (settling.NOT_SETTLED, {"settlements": SETTLEMENTS}, [KEY]),
     "remove expired": (settling.REMOVE_EXPIRED, {"ids": IDS}, [KEY]),
     "bury": (settling.BURY, {"settlements": BURIALS}, [KEY]),
