@@ -4,7 +4,7 @@ Two steps, so that the write lock is held for as short as possible: ``take`` ins
 commit (nobody else may change a row that is leased to us).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -18,6 +18,18 @@ from .takeover import Patience
 
 NONE = Patience()  # for a test, or where no holder can be alive
 EXPIRED_AT_ONCE = 100  # leases that one claim ends, whatever it takes itself: for as long others may have to wait
+
+
+Waits = Callable[[str], bool]  # path of a task -> whether its jobs do not begin when they are claimed
+
+
+def none_waits(task_path: str) -> bool:
+    """Return False: jobs begin when they are claimed."""
+    return False
+
+
+def rowids(rows: Sequence[Due]) -> list[int]:
+    return [row.rowid for row in rows]
 
 
 @dataclass(slots=True)
@@ -46,18 +58,20 @@ def take(
     lease_us: int | None = None,
     patience: Patience = NONE,
     ahead: int = 0,
+    waits: Waits = none_waits,
 ) -> Taken:
     """Lease up to ``limit`` due rows to ``worker_id``; to be called inside ``engine.transaction()``.
 
     What has expired becomes due before, at its own place in the line; ``patience``: see takeover.py. ``ahead``: how
-    many fresh ones directly behind them are leased too, without an attempt yet.
+    many fresh ones directly behind them are leased too, without an attempt yet; so are those of tasks of which
+    ``waits`` says that they do not begin at once.
     """
     expired = [row for scope in scopes for row in engine.expired(scope, EXPIRED_AT_ONCE, now, patience)]
     endings = end_leases(engine, expired, worker_id, now, letter_ttl)
     due = [row for scope in scopes for row in engine.due(scope, limit + ahead, now)]
     if len(scopes) > 1:
         due = sorted(due, key=lambda row: (-row.priority, row.due_at, row.rowid))[: limit + ahead]
-    taken = take_rows(engine, due, limit, worker_id, now, letter_ttl, lease_us=lease_us, ahead=ahead)
+    taken = take_rows(engine, due, limit, worker_id, now, letter_ttl, lease_us=lease_us, ahead=ahead, waits=waits)
     taken.endings += endings
     taken.all = taken.all and len(expired) < EXPIRED_AT_ONCE
     return taken
@@ -73,16 +87,18 @@ def take_rows(
     *,
     lease_us: int | None = None,
     ahead: int = 0,
+    waits: Waits = none_waits,
 ) -> Taken:
     """Lease due rows that were found in this transaction; see take."""
     rows, further = due[:limit], list(takewhile(lambda row: row.fresh and row.sound, due[limit:]))
     taken = Taken(worker_id, all=len(rows) + len(further) == len(due) < limit + ahead)
     taken.rows = [row for row in rows if row.sound]
     taken.endings = bury_damaged(engine, [row.rowid for row in rows if not row.sound], worker_id, now, letter_ttl)
-    if taken.rows:
-        engine.lease([row.rowid for row in taken.rows], worker_id, now, lease_us)
-    if further:
-        engine.lease([row.rowid for row in further], worker_id, now, lease_us, attempts=0)
+    waiting = [row.rowid for row in taken.rows if waits(row.task_path)]
+    if beginning := [row.rowid for row in taken.rows if row.rowid not in waiting] if waiting else rowids(taken.rows):
+        engine.lease(beginning, worker_id, now, lease_us)
+    if waiting or further:
+        engine.lease([*waiting, *rowids(further)], worker_id, now, lease_us, attempts=0)
         taken.rows += further
     return taken
 

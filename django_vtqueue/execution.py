@@ -61,13 +61,17 @@ LAST_WORDS = (GiveUp, Cancelled, DamagedPayload)  # exceptions after which there
 UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
 
 
-def execute(job: HeldJob, backend: VTQueueBackend, *, inline: bool = False) -> Outcome:
+def execute(
+    job: HeldJob, backend: VTQueueBackend, *, inline: bool = False, timed: Callable[[bool], None] = lambda runs: None
+) -> Outcome:
     """Run one job to its end in this thread.
+
+    ``timed`` is told that the time of a transactional job does not run, and that it does when its transaction begins.
 
     Whatever the task raises is its outcome, SystemExit and KeyboardInterrupt too; only with ``inline`` (the caller's
     own thread and transaction, where Ctrl-C raises it) KeyboardInterrupt goes through.
     """
-    execution = Execution(job, backend, inline=inline)
+    execution = Execution(job, backend, inline=inline, timed=timed)
     refresh_connections(inline=inline)
     try:
         return execution.run()
@@ -82,8 +86,15 @@ def execute(job: HeldJob, backend: VTQueueBackend, *, inline: bool = False) -> O
 class Execution:
     """An attempt at a job: the call, and what either end of it means for the job."""
 
-    def __init__(self, job: HeldJob, backend: VTQueueBackend, *, inline: bool = False) -> None:
-        self.job, self.backend, self.inline = job, backend, inline
+    def __init__(
+        self,
+        job: HeldJob,
+        backend: VTQueueBackend,
+        *,
+        inline: bool = False,
+        timed: Callable[[bool], None] = lambda runs: None,
+    ) -> None:
+        self.job, self.backend, self.inline, self.timed = job, backend, inline, timed
         self.policy = backend.settings.policy(job.queue_name)
         self.options: Mapping[str, Any] = {}  # those of the task, once it is found
         self.returned: Any = None
@@ -133,10 +144,13 @@ class Execution:
         writes_to, queue_in = self.options["transactional"], self.backend.database
         if writes_to != queue_in:
             raise ImproperlyConfigured(cannot_commit_as_one(self.job.task_path, writes_to, queue_in))
-        seconds = self.options.get("timeout") or min(self.policy.timeout or LIMIT, LIMIT)
+        seconds = transaction_seconds(self.job, self.backend)
+        self.timed(False)
         engine = engine_for(queue_in)
         try:
-            settlement = settle_with(engine, self.job, seconds, lambda: self.succeeded(call()))
+            settlement = settle_with(
+                engine, self.job, seconds, lambda: self.succeeded(call()), lambda: self.timed(True)
+            )
         except Lost:
             return Outcome(self.job, released(self.job), None, None, 0.0, stands=False)
         except NotBegun as error:
@@ -243,6 +257,12 @@ def longest_runs(jobs: Sequence[HeldJob], backend: VTQueueBackend) -> list[float
         own = backend.task_options(task_path).get("hard_timeout", policy.hard_timeout)
         known[queue_name, task_path] = own or policy.max_runtime
     return [known[job.queue_name, job.task_path] for job in jobs]
+
+
+def transaction_seconds(job: HeldJob, backend: VTQueueBackend) -> float:
+    """Return the seconds that the transaction of a transactional job gets."""
+    policy = backend.settings.policy(job.queue_name)
+    return backend.task_options(job.task_path).get("timeout") or min(policy.timeout or LIMIT, LIMIT)
 
 
 def build_backends() -> None:

@@ -60,7 +60,7 @@ class HeldJob:
 
     @property
     def begun(self) -> bool:
-        """Whether it was started: one that was claimed ahead is not, until a thread takes it."""
+        """Whether it was started: one that was claimed ahead, or waits for its turn, is not yet."""
         return self.started_at is not None
 
 
@@ -94,6 +94,7 @@ class Due(NamedTuple):
     claims: int
     sound: int
     fresh: int
+    task_path: str
 
 
 class Expired(NamedTuple):
@@ -153,7 +154,7 @@ def succeeded(job: HeldJob, result: str, now: int, ttl: int | None) -> Settlemen
 
 def released(job: HeldJob) -> Settlement:
     """Return the settlement that gives a job back to its place in the line, without having used an attempt."""
-    return Settlement(job, states.READY, max(job.attempts - 1, 0))
+    return Settlement(job, states.READY, job.attempts - job.begun)
 
 
 def broken_off(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:

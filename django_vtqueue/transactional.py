@@ -2,8 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from functools import lru_cache
-from threading import Lock
 
 from django.db import transaction
 
@@ -23,16 +21,23 @@ class NotBegun(Exception):
     """The database could not be written for longer than its timeout: the task was not called."""
 
 
-def settle_with(engine: Engine, job: HeldJob, seconds: float, call: Callable[[], Settlement]) -> Settlement:
+def settle_with(
+    engine: Engine,
+    job: HeldJob,
+    seconds: float,
+    call: Callable[[], Settlement],
+    began: Callable[[], None] = lambda: None,
+) -> Settlement:
     """Call a task and make the settlement that ``call`` returns, in one transaction of ``seconds`` at the most.
 
-    Return the settlement once it is committed. Raise Lost, NotBegun, TaskTimeout, or what ``call`` raised; then
-    nothing was written.
+    ``began``: called when the transaction has begun. Return the settlement once it is committed. Raise Lost, NotBegun,
+    TaskTimeout, or what ``call`` raised; then nothing was written.
     """
     begun, committed = False, []
     try:
-        with _turn(engine.alias), engine.effects(seconds):
+        with engine.effects(seconds):
             begun = True
+            began()
             transaction.on_commit(lambda: committed.append(settlement), using=engine.alias)
             if engine.renew([job], engine.now()):
                 raise Lost
@@ -47,9 +52,3 @@ def settle_with(engine: Engine, job: HeldJob, seconds: float, call: Callable[[],
         else:
             raise
     return settlement
-
-
-@lru_cache
-def _turn(alias: str) -> Lock:
-    """Return what lets one thread of this process in at a time; the others wait without asking the database."""
-    return Lock()

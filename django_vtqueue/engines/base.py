@@ -150,12 +150,12 @@ class Engine(Views):
     def lease(self, rowids: Sequence[int], worker_id: str, now: int, lease_us: int | None, attempts: int = 1) -> None:
         """Hand due rows to a worker: one more claim, hidden for their lease (or ``lease_us``), without progress.
 
-        ``attempts``: 1, or 0 for what is claimed ahead; that begins with ``begin``.
+        ``attempts``: 1, or 0 for what does not begin at once, but with ``begin``.
         """
 
     @abstractmethod
     def begin(self, jobs: Sequence[HeldJob], now: int) -> None:
-        """Count the first attempt of held rows that were claimed ahead, each only for its holder."""
+        """Count an attempt of held rows that had not begun when they were claimed, each only for its holder."""
 
     @abstractmethod
     def mend(self, rowids: Sequence[int], worker_id: str) -> None:

@@ -44,8 +44,9 @@ LEVEL = "likelihood(level.priority IS NOT NULL, 1e-9) AND likelihood(level.prior
 
 DUE = "job.due_at <= :now"
 DUE_VALUES = f"""job.rowid, CAST(job.priority AS INTEGER) AS priority, CAST(job.due_at AS INTEGER) AS due_at,
-    CAST(job.claims AS INTEGER) AS claims, {SOUND} AS sound, job.claims = 0 AND job.max_attempts <> 1 AS fresh"""
-DUE_ROW = "json_array(due.rowid, due.priority, due.due_at, due.claims, due.sound, due.fresh)"
+    CAST(job.claims AS INTEGER) AS claims, {SOUND} AS sound, job.claims = 0 AND job.max_attempts <> 1 AS fresh,
+    CAST(job.task_path AS TEXT) AS task_path"""
+DUE_ROW = "json_array(due.rowid, due.priority, due.due_at, due.claims, due.sound, due.fresh, due.task_path)"
 
 
 def due(index: str, rows: str, unless_paused: str) -> str:

@@ -29,7 +29,7 @@ INSERT INTO vtqueue_job (
     :due_at, value, '[]'
 FROM json_each(:jobs)"""
 
-# What is claimed ahead has no attempt yet, and no start.
+# What does not begin at once has no attempt yet, and no start.
 LEASE = """
 UPDATE vtqueue_job
 SET state = 'RUNNING', claims = claims + 1, attempts = attempts + :attempts, worker_id = :worker_id,
@@ -72,7 +72,7 @@ FROM json_each(:held) AS mine
 WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD})"""
 
 BEGIN = f"""
-UPDATE vtqueue_job SET attempts = 1, started_at = :now
+UPDATE vtqueue_job SET attempts = attempts + 1, started_at = :now
 FROM json_each(:held) AS mine WHERE {GUARD} AND vtqueue_job.started_at IS NULL"""
 
 # The visibility timeout of the job stays what it is.

@@ -36,7 +36,7 @@ class Child:
 
     def __init__(self, backend: VTQueueBackend, threads: int, parent: Connection) -> None:
         self.parent = parent
-        self.pool = Pool(threads, backend, Silence(), self.finished)
+        self.pool = Pool(threads, backend, Silence(), self.finished, self.timed)
         self.outbox = wire.Outbox(parent, self.linger, lambda: os._exit(1))  # whoever notices that the parent is gone
         self._jobs: dict[Key, HeldJob] = {}  # not finished
         self._unsettled: dict[Key, Outcome] = {}  # finished; to be told when they are stored
@@ -90,6 +90,10 @@ class Child:
         self._jobs.pop(key, None)
         values = wire.packed(settlement), outcome.seconds, outcome.stands, outcome.job.progress
         self.outbox.say("finished", key, kept, *values)
+
+    def timed(self, key: Key, runs: bool) -> None:
+        """In a thread: say whether the time of a transactional job runs."""
+        self.outbox.say("timed", key, runs)
 
     def _ask(self, asked: dict[Key, str]) -> None:
         """Let jobs know that they shall stop; one that has just finished is not here any more."""

@@ -48,6 +48,14 @@ class Held:
             self.renew_at = min(self.renew_at, now + min(left - 2 * lease / 3, lease / 3))
             self._ends_at = min(self._ends_at, now + left)
 
+    def limit(self, key: Key, seconds: float) -> None:
+        """Have the time of a job run from now on."""
+        if key in self._jobs:
+            self._ends[key] = time.monotonic() + seconds
+
+    def get(self, key: Key) -> HeldJob | None:
+        return self._jobs.get(key)
+
     def finished(self, key: Key) -> None:
         """Note that the code of a job has ended: its time cannot be up any more, however long it is not settled."""
         self._ends.pop(key, None)

@@ -24,7 +24,7 @@ def leave(worker: "Worker") -> None:
     Where code of jobs that are given back cannot be ended, the rest is left to the others: this process must end before
     those jobs are visible again, and its bell, left behind, proves that it has.
     """
-    recalled = {job.key for job in worker.pool.recall()}
+    recalled = {job.key for job in worker.turns.recall()}
     worker.read_mail(0)  # what has finished meanwhile
     held = worker.turns.held
     if not held:

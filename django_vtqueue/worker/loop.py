@@ -19,7 +19,7 @@ from .chores import PERIOD
 from .crew import Crew
 from .leaving import leave
 from .lookout import LOOK
-from .mailbox import Message, Stop, Wake
+from .mailbox import Message, Stop, Timed, Wake
 from .plan import Plan, scopes_of, served
 from .processes import executors
 from .report import Report
@@ -55,6 +55,7 @@ class Worker:
             report,
             self.bell.fileno(),
             finished=self.mailbox.put,
+            timed=lambda key, runs: self.mailbox.put(Timed(key, runs)),
             wake=lambda: self.mailbox.put(Wake()),
         )
         self.turns = Turns(self.crew, self.pool, plan, report, self.scopes)
@@ -138,7 +139,7 @@ class Worker:
             return turns.episode.retry_at - now
         if turns.outcomes or self.done():
             return 0.0
-        of_jobs = min(turns.held.renew_at, turns.held.next_end(), turns.ahead.give_back_at)
+        of_jobs = min(turns.held.renew_at, turns.held.next_end(), turns.ahead.give_back_at, turns.next_writer_at())
         of_the_rest = min(turns.chores.at, turns.chores.mend_at, turns.upkeep.prune_at, turns.tally.at, self._stop_by)
         seconds = min(of_jobs, of_the_rest) - now
         return max(min(seconds, turns.lookout.seconds_to_sleep()) if any(turns.room()) else seconds, 0.0)
@@ -195,6 +196,8 @@ class Worker:
         match message:
             case Outcome():
                 self.turns.finished(message)
+            case Timed(key, runs):
+                self.turns.timed(key, runs)
             case Wake(asked):
                 self.turns.lookout.forget()
                 if asked:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ..jobs import Key
 from ..outcomes import Outcome
 
 
@@ -17,4 +18,12 @@ class Stop:
     """Claim nothing more and end when what runs has ended; a second one: give it back and leave."""
 
 
-Message = Outcome | Wake | Stop
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Whether the time of a transactional job runs: not before its transaction begins."""
+
+    key: Key
+    runs: bool
+
+
+Message = Outcome | Wake | Stop | Timed

@@ -29,14 +29,24 @@ News = Callable[[], None]
 
 
 class Pool:
-    """``size`` threads that run jobs, and one that announces; ``finished`` is called with each outcome."""
+    """``size`` threads that run jobs, and one that announces.
+
+    ``finished`` is called with each outcome, ``timed`` with the key of a transactional job and whether its time runs.
+    """
 
     may_wait = True  # jobs that are given to it ahead of a free thread can be recalled
     horizon = 0.06  # seconds of work that are given to it ahead
     reserve = 2 / 3  # of these, that is left when the next ones are claimed, so that they run beside that turn
 
-    def __init__(self, size: int, backend: VTQueueBackend, report: Report, finished: Callable[[Outcome], None]) -> None:
-        self.slots, self.backend, self.report, self.finished = size, backend, report, finished
+    def __init__(
+        self,
+        size: int,
+        backend: VTQueueBackend,
+        report: Report,
+        finished: Callable[[Outcome], None],
+        timed: Callable[[Key, bool], None] = lambda key, runs: None,
+    ) -> None:
+        self.slots, self.backend, self.report, self.finished, self.timed = size, backend, report, finished, timed
         self._running: dict[Key, int] = {}  # which thread
         self._told: set[Key] = set()  # to end
         self._lock = threading.Lock()
@@ -111,7 +121,7 @@ class Pool:
         try:
             with self._lock:
                 self._running[job.key] = threading.get_ident()
-            outcome = execute(job, self.backend)
+            outcome = execute(job, self.backend, timed=lambda runs: self.timed(job.key, runs))
             self._ended(job)
         except TaskTimeout as error:  # raised after the end of the task; it is raised only once
             self._ended(job)

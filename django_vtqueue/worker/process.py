@@ -40,6 +40,7 @@ class Process:
         threads: int,
         bell: int | None,
         finished: Finished,
+        timed: Callable[[Key, bool], None],
         wake: Callable[[], None],
         tellers: "dict[Key, Process]",
     ) -> None:
@@ -51,7 +52,7 @@ class Process:
         self.retired = False
         self.ended = False
         self._overdue: set[Key] = set()  # for them it is killed
-        self._finished, self._wake, self._tellers = finished, wake, tellers
+        self._finished, self._timed, self._wake, self._tellers = finished, timed, wake, tellers
         self._lock = threading.Lock()
         ours, theirs = socket.socketpair()
         with theirs:
@@ -168,6 +169,8 @@ class Process:
             case "ready", []:
                 self.slots, self.ready = self.threads, True
                 self._wake()
+            case "timed", [key, runs]:
+                self._timed(wire.key_of(key), runs)
             case "finished", [key, kept, *outcome]:
                 if kept:
                     self._tellers[wire.key_of(key)] = self

@@ -42,10 +42,11 @@ class Processes:
         report: Report,
         bell: int | None,
         finished: Finished,
+        timed: Callable[[Key, bool], None],
         wake: Callable[[], None],
     ) -> None:
         self.plan, self.backend, self.report, self.bell = plan, backend, report, bell
-        self._finished, self._wake = finished, wake
+        self._finished, self._timed, self._wake = finished, timed, wake
         self._children: list[Process] = []
         self._tellers: dict[Key, Process] = {}  # who has what is to be told of finished jobs
         self._burials: list[Settlement] = []  # to be told when there is a child again
@@ -89,7 +90,15 @@ class Processes:
         while active < self.plan.processes and time.monotonic() >= self._start_at:
             try:
                 self._children.append(
-                    Process(self.backend, self.plan.threads, self.bell, self._finished, self._wake, self._tellers)
+                    Process(
+                        self.backend,
+                        self.plan.threads,
+                        self.bell,
+                        self._finished,
+                        self._timed,
+                        self._wake,
+                        self._tellers,
+                    )
                 )
             except (OSError, RuntimeError) as error:  # no memory for another process or thread, just now
                 logger.warning("a process could not be started: %s", error)
@@ -242,13 +251,15 @@ def executors(
     report: Report,
     bell: int | None,
     finished: Finished,
+    timed: Callable[[Key, bool], None],
     wake: Callable[[], None],
 ) -> Pool | Processes:
     """Return what runs the jobs: threads of this process, or child processes.
 
-    ``bell``: the file descriptor of the worker's doorbell. ``finished`` is called with each outcome, ``wake`` when
-    there is new room for jobs; both from other threads.
+    ``bell``: the file descriptor of the worker's doorbell. ``finished`` is called with each outcome, ``timed`` with the
+    key of a transactional job and whether its time runs, ``wake`` when there is new room for jobs; all from other
+    threads.
     """
     if plan.processes == 1:
-        return Pool(plan.threads, backend, report, finished)
-    return Processes(plan, backend, report, bell, finished, wake)
+        return Pool(plan.threads, backend, report, finished, timed)
+    return Processes(plan, backend, report, bell, finished, timed, wake)

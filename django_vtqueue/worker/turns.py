@@ -33,6 +33,7 @@ from .settling import settle_alone
 from .tally import Tally
 from .trouble import Episode
 from .upkeep import Upkeep
+from .writers import NEVER, Writers
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -47,6 +48,7 @@ class Turns:
         self.id, self.engine, self.backend = crew.worker.worker_id, crew.engine, crew.backend
         self.held = Held(self.engine, self.id, self.backend)
         self.ahead = Ahead(pool.horizon)
+        self.writers = Writers(self.backend)
         self.pace = Pace()
         self.lookout = Lookout(self.engine, scopes)
         self.chores = Chores(self.engine, self.backend, crew, pool.memory)
@@ -57,6 +59,7 @@ class Turns:
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.started = 0
         self.stopping = False  # nothing more is claimed
+        self._starting: HeldJob | None = None  # a transactional job whose turn it is
         self._none_ahead = False  # when no slot was free nothing was found that may be claimed ahead
         self._unsure = False  # the last turn may or may not have been committed
 
@@ -83,9 +86,11 @@ class Turns:
         begun = self.ahead.begun({outcome.job.key for outcome in self.outcomes})
         outcomes = self.outcomes[:AT_ONCE]
         free, ahead = self.room()
+        if self.writers.ready() and self.free_slots() > 0:
+            self._starting, free = self.writers.next(), max(free - 1, 0)
         if not (free or ahead) or not (self.lookout.worth_a_try() if outcomes else self.lookout.due()):
             free = ahead = 0
-        if not (outcomes or begun or free or ahead):
+        if not (outcomes or begun or free or ahead or self._starting):
             return
         if (outcomes or begun) and (free or ahead) and self.pace.apart:
             self.exchange(outcomes, begun, 0, 0)
@@ -102,13 +107,17 @@ class Turns:
             if outcomes:
                 settlements = [outcome.settlement for outcome in outcomes]
                 lost = settle(self.engine, settlements, self.backend.settings.letter_ttl)
-            if begun:
-                self.engine.begin(begun, self.engine.now())
+            starting = [self._starting] if self._starting else []
+            if begun or starting:
+                self.engine.begin([*begun, *starting], self.engine.now())
             if free or ahead:
                 taken = self.claim(free, ahead)
         self.pace.took(self.engine.last_hold)
         for job in begun:
             self.ahead.remove(job.key)
+        for job in starting:  # its attempt is counted now, and only now its code may begin
+            self._starting, job.attempts, job.started_at = None, job.attempts + 1, self.engine.now()
+            self.pool.run([job])
         self.settled(outcomes, lost)
         if taken:
             self._none_ahead = not (free or taken.rows)
@@ -142,15 +151,32 @@ class Turns:
         now, letter_ttl = self.engine.now(), self.backend.settings.letter_ttl
         self.held.look(now)
         patience = self.held.takeover.patience()
-        return take(self.engine, self.scopes, free, self.id, now, letter_ttl, patience=patience, ahead=ahead)
+        return take(
+            self.engine,
+            self.scopes,
+            free,
+            self.id,
+            now,
+            letter_ttl,
+            patience=patience,
+            ahead=ahead,
+            waits=self.writers.waits,
+        )
 
     def give_back_waiting(self) -> None:
         """Give back what was claimed ahead and has not begun; another worker may have room."""
-        self.outcomes += [given_back(job) for job in self.pool.recall()]
+        jobs = self.recall() if self.stopping or self.quiet else self.pool.recall()
+        self.outcomes += [given_back(job) for job in jobs]
         self.ahead.recalled()
+
+    def recall(self) -> list[HeldJob]:
+        """Take back all that has not begun."""
+        starting, self._starting = [self._starting] if self._starting else [], None
+        return [*self.pool.recall(), *self.writers.recall(), *starting]
 
     def finished(self, outcome: Outcome) -> None:
         """Note what came of a job: its settlement is made in the next turn, if it was not made with its task."""
+        self.writers.finished(outcome.job.key)
         if outcome.stands is None:
             self.held.finished(outcome.job.key)
             self.outcomes.append(outcome)
@@ -204,10 +230,15 @@ class Turns:
         jobs = collect(self.engine, taken)
         # Of one that runs the database was put back to before its claim; now it was claimed once more.
         new = [job for job in jobs if job.key not in self.held]
+        waiting = [job for job in new if self.writers.waits(job.task_path)]
         self.held.add(jobs, longest_runs(jobs, self.backend))
-        self.ahead.add(jobs)
+        for job in waiting:
+            self.held.finished(job.key)  # its time does not run yet
+        self.writers.add(waiting)
         self.started += len(new)
-        self.pool.run(new)
+        running = [job for job in new if job not in waiting] if waiting else new
+        self.ahead.add(running)
+        self.pool.run(running)
         self.lookout.took(taken.all)
 
     def room(self) -> tuple[int, int]:
@@ -216,14 +247,28 @@ class Turns:
         Those that have finished make room in the same turn. Fewer than none: a child that has just died or retired
         takes its slots with it.
         """
-        if self.stopping or self.quiet:
+        if self.stopping or self.quiet or self.writers.full:
             return 0, 0
-        free = self.pool.slots - len(self.held) + len(self.outcomes)
+        free = self.free_slots()
         if self.plan.max_jobs:
             return max(min(free, self.plan.max_jobs - self.started), 0), 0
         depth = self.ahead.depth() if self.pool.may_wait and not self._none_ahead else 0
         ahead = min(depth + min(free, 0), AT_ONCE)
         return max(free, 0), ahead if ahead > depth // 4 else 0
+
+    def free_slots(self) -> int:
+        """Return how many slots no job has, or is about to have; those that wait for their turn have none."""
+        return self.pool.slots - len(self.held) + len(self.outcomes) + len(self.writers)
+
+    def next_writer_at(self) -> float:
+        """Return when the next transactional job may have its turn (monotonic), if there is a slot for it."""
+        return self.writers.free_at() if self.free_slots() > 0 else NEVER
+
+    def timed(self, key: Key, runs: bool) -> None:
+        """Note that a job waits for its transaction, or that this has begun: its time runs from now on."""
+        if job := self.held.get(key):
+            self.writers.timed(job, runs)
+            self.held.limit(key, longest_runs([job], self.backend)[0] if runs else NEVER)
 
     def end_overdue(self) -> None:
         """End what has run for too long; if a thread cannot be ended, drain the others, and leave."""

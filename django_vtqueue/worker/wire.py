@@ -2,9 +2,9 @@
 
 To a child: ``execute`` jobs; ``recall`` the jobs that no thread has taken; ``contact``, with those that are asked to
 stop; ``tell`` the world outcomes, which are stored; ``forget`` an outcome, which was lost; ``bury`` a job that died
-elsewhere; ``stop``. From a child: ``ready``; ``finished``, with what shall be stored or, for a transactional task, is,
-and whether the child keeps the outcome to tell or to forget it; ``returned``, the jobs that were recalled;
-``progress``, how far jobs are, the answer to ``contact``.
+elsewhere; ``stop``. From a child: ``ready``; ``timed``, whether the time of a transactional job runs; ``finished``,
+with what shall be stored or, for a transactional task, is, and whether the child keeps the outcome to tell or to forget
+it; ``returned``, the jobs that were recalled; ``progress``, how far jobs are, the answer to ``contact``.
 """
 
 import json

@@ -41,7 +41,15 @@ def processes(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
     for name, value in environment(database).items():
         monkeypatch.setenv(name, value)
     outcomes: SimpleQueue[Outcome] = SimpleQueue()
-    children = Processes(Plan(processes=2, threads=1), database.backend, Silence(), None, outcomes.put, lambda: None)
+    children = Processes(
+        Plan(processes=2, threads=1),
+        database.backend,
+        Silence(),
+        None,
+        outcomes.put,
+        lambda key, runs: None,
+        lambda: None,
+    )
     children.start()
     try:
         wait_until(lambda: children.slots == 2, PATIENCE)

@@ -1,5 +1,6 @@
 """Transactional tasks: their writes and their acknowledgement are committed together, or not at all."""
 
+import signal
 import time
 from pathlib import Path
 
@@ -15,6 +16,12 @@ from .running import PATIENCE
 from .test_children import lines
 
 KINDS = pytest.mark.parametrize("processes", ["1", "2"], ids=["threads", "children"])
+
+
+@pytest.fixture
+def known(database: Database) -> None:
+    """Have workers load these tasks when they start."""
+    database.options["task_modules"] = ["tests.project.transactional"]
 
 
 def effects(database: Database, name: str = "x") -> int:
@@ -92,6 +99,77 @@ def test_the_write_lock_is_free_when_the_time_is_up(database: Database, start_wo
     again = database.enqueue(transactional.append, "y")
     wait_until(lambda: database.succeeded(again), PATIENCE)
     assert effects(database, "y") == 1
+
+
+@KINDS
+def test_to_wait_for_a_turn_is_not_to_run(database: Database, drain: Start, processes: str) -> None:
+    """Each of many has its whole time, from the moment at which its own transaction begins; none ends without it."""
+    ids = database.enqueue_many(transactional.take_a_second, [("x",)] * 4)
+    drain("--processes", processes)
+    assert database.succeeded(*ids)
+    assert effects(database) == 4
+
+
+def test_the_time_of_another_workers_transaction_is_no_time_of_ones_own(
+    database: Database, start_worker: Start
+) -> None:
+    """The same holds where another process has the write lock."""
+    ids = database.enqueue_many(transactional.take_a_second, [("x",)] * 4)
+    for _ in range(2):
+        start_worker("--threads", "2")
+    wait_until(lambda: database.succeeded(*ids), PATIENCE)
+    assert effects(database) == 4
+
+
+@pytest.mark.usefixtures("known")
+@KINDS
+def test_one_that_hangs_holds_up_no_other(
+    database: Database, start_worker: Start, tmp_path: Path, processes: str
+) -> None:
+    """When its transaction has been rolled back it has the turn no longer, however long its code goes on.
+
+    Those that wait meanwhile occupy no slot: other jobs run.
+    """
+    hanging = database.enqueue(transactional.hang_and_write, "x", 20)
+    others = database.enqueue_many(transactional.append, [("y",)] * 3)
+    ordinary = database.enqueue(tasks.add, 1, 2)
+    worker = start_worker("--processes", processes, "--threads", "2")
+    wait_until(lambda: database.succeeded(ordinary, *others), 15)
+    assert database.job(hanging)["state"] == "RUNNING"
+    worker.kill()
+
+
+@pytest.mark.usefixtures("known")
+def test_what_waits_for_its_turn_dies_with_no_worker(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """A worker that is killed takes no attempt of those along that have not begun."""
+    first = database.enqueue(transactional.say_and_sleep, str(tmp_path / "first"), 4)
+    waiting = database.enqueue_many(transactional.append, [("x",)] * 3)
+    database.write("UPDATE vtqueue_job SET max_attempts = 1")
+    worker = start_worker()
+    wait_until((tmp_path / "first").exists, PATIENCE)
+    wait_until(lambda: all(database.job(job)["state"] == "RUNNING" for job in waiting), PATIENCE)
+    assert [database.job(job)["attempts"] for job in waiting] == [0, 0, 0]
+    worker.kill()
+    start_worker()
+    wait_until(lambda: database.succeeded(*waiting), PATIENCE)
+    assert database.letter(first)
+
+
+@pytest.mark.usefixtures("known")
+@KINDS
+def test_what_waits_for_its_turn_is_given_back_at_a_stop(
+    database: Database, start_worker: Start, tmp_path: Path, processes: str
+) -> None:
+    """It is not run to its end: it has not begun."""
+    first = database.enqueue(transactional.say_and_sleep, str(tmp_path / "first"), 2)
+    waiting = database.enqueue_many(transactional.append, [("x",)] * 3)
+    worker = start_worker("--processes", processes)
+    wait_until((tmp_path / "first").exists, PATIENCE)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert database.succeeded(first)
+    rows = [database.job(job) for job in waiting]
+    assert [(row["state"], row["attempts"], row["history"]) for row in rows] == [("READY", 0, "[]")] * 3
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,73 @@
+"""Transactional jobs of a worker: their tasks hold the write lock, so one at a time has its turn.
+
+The others wait here. They are held, but have not begun: they occupy no slot, use no attempt, and no time limit runs.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterable
+
+from ..backend import VTQueueBackend
+from ..execution import transaction_seconds
+from ..jobs import HeldJob, Key
+
+MOST = 400  # jobs that wait here; the rest is left for other workers
+MARGIN = 0.5  # seconds for the rollback of a transaction whose time is up
+NEVER = float("inf")
+
+
+class Writers:
+    """Who has the turn, and who waits for it."""
+
+    def __init__(self, backend: VTQueueBackend) -> None:
+        self.backend = backend
+        self._waiting: deque[HeldJob] = deque()
+        self._running: Key | None = None
+        self._met: set[str] = set()  # tasks that were not loaded here when they were claimed first
+        self._over_at = NEVER  # monotonic: when its transaction is over at the latest, whatever its code does
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def full(self) -> bool:
+        """Whether no more shall be claimed."""
+        return len(self._waiting) >= MOST
+
+    def waits(self, task_path: str) -> bool:
+        """Return whether the jobs of a task have to wait for their turn."""
+        return task_path in self._met or bool(self.backend.task_options(task_path).get("transactional"))
+
+    def add(self, jobs: Iterable[HeldJob]) -> None:
+        """Have jobs wait for their turn, in this order."""
+        self._waiting.extend(jobs)
+
+    def ready(self) -> bool:
+        """Return whether a job waits, and the turn is free."""
+        return bool(self._waiting) and (self._running is None or time.monotonic() >= self._over_at)
+
+    def next(self) -> HeldJob:
+        """Return the job whose turn it is now."""
+        job = self._waiting.popleft()
+        self._running, self._over_at = job.key, NEVER
+        return job
+
+    def timed(self, job: HeldJob, runs: bool) -> None:
+        """Note that a job is transactional, or that its transaction has begun."""
+        self._met.add(job.task_path)
+        if runs and job.key == self._running:
+            self._over_at = time.monotonic() + transaction_seconds(job, self.backend) + MARGIN
+
+    def finished(self, key: Key) -> None:
+        """Note that a job has ended."""
+        if key == self._running:
+            self._running = None
+
+    def free_at(self) -> float:
+        """Return when the turn is free at the latest (monotonic), if a job waits for it."""
+        return NEVER if not self._waiting else self._over_at if self._running else 0.0
+
+    def recall(self) -> list[HeldJob]:
+        """Take back all that wait."""
+        jobs, self._waiting = list(self._waiting), deque()
+        return jobs
