@@ -20,6 +20,7 @@ from .exceptions import LeaseLost
 from .forks import ForksEnd
 from .ids import new_id, new_worker_id
 from .jobs import Scope
+from .limits import finished
 from .repair import Repair
 from .retry import backoff_delay, busy_pause, trouble_pause
 from .takeover import Takeover
@@ -75,7 +76,7 @@ def handle(queue: "Queue", job: "ClaimedJob", handler: Callable[["ClaimedJob"], 
         try:
             close_old_connections()
             with ForksEnd():
-                handler(job)
+                finished(handler(job))
         except KeyboardInterrupt:
             settle(queue, job.release)
             raise

@@ -7,6 +7,7 @@
     ├── DamagedJob         a row's values are none that a job can have          (recorded, never raised)
     ├── StaleTransaction   the caller's transaction may write no more: another one has written (engines/sqlite_lock.py)
     ├── PayloadTooLarge    refused at publish; nothing was stored
+    ├── Indescribable      how an attempt ended: its exception could not be handled as one  (recorded, never raised)
     ├── LeaseExpired       how an attempt ended: nobody renewed its lease   (recorded, never raised)
     ├── WorkerDied         how an attempt ended: its worker was found dead  (recorded, never raised)
     └── OutcomeNotStored   how an attempt ended: what came of it was refused by the database   (recorded, never raised)
@@ -40,6 +41,10 @@ class DamagedJob(VTQueueError):
 
 class PayloadTooLarge(VTQueueError, ValueError):
     """The payload is larger than ``max_payload_bytes``; nothing was stored."""
+
+
+class Indescribable(VTQueueError):
+    """A task raised an exception that cannot be handled as one: its class or its text fails when it is asked for."""
 
 
 class LeaseExpired(VTQueueError):

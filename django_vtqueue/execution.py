@@ -33,6 +33,7 @@ from .exceptions import (
     Cancelled,
     DamagedPayload,
     GiveUp,
+    Indescribable,
     Retry,
     TaskTimeout,
     UnknownTask,
@@ -41,7 +42,7 @@ from .failures import describe, summary
 from .forks import ForksEnd, forks_end
 from .hygiene import close_leftovers, refresh_connections
 from .jobs import HeldJob, Settlement, cancellation, exhausted, failed, released, succeeded
-from .limits import limited, timekeeper
+from .limits import endable, finished, limited, timekeeper
 from .outcomes import Outcome, given_back
 from .queue import ClaimedJob, Queue
 from .receivers import received
@@ -126,7 +127,7 @@ class Execution:
         if not job.task_path:
             handler = handler_of(job, self.policy)
             claimed = ClaimedJob(Queue(job.queue_name, using=backend.database), job, kept_up=self.policy.heartbeat)
-            return lambda: called(handler, claimed)
+            return lambda: finished(called(handler, claimed))
         task = find_task(job.task_path, tuple(backend.settings.task_modules))
         self.options = options_of(task.func)
         args, kwargs = call_of(job)
@@ -167,7 +168,7 @@ class Execution:
         seconds = self.options.get("timeout", self.policy.timeout)
         context, function = copy_context(), task.func
         if is_async(function):
-            function = forks_end(function)
+            function = endable(forks_end(function))
             function = async_to_sync(function if seconds is None else limited(function, seconds))
         elif seconds is not None:
             with timekeeper.limit(seconds):
@@ -181,7 +182,15 @@ class Execution:
         return succeeded(self.job, text, clock.now(), microseconds_or_none(self.policy.result_ttl))
 
     def failed(self, error: BaseException) -> Outcome:
-        """Return the outcome of a call that raised ``error``: another attempt, or the end."""
+        """Return the outcome of a call that raised ``error``, however broken that is: another attempt, or the end."""
+        try:
+            return self._failed(error)
+        except TaskTimeout:  # raised by a clock, once: see Pool
+            raise
+        except BaseException:
+            return self._failed(Indescribable("The exception of this attempt could not be handled."))
+
+    def _failed(self, error: BaseException) -> Outcome:
         if type(error) is Cancelled and not error.args:
             error.args = (cancellation(self.job.asked_by),)
         try:

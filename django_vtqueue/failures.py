@@ -26,6 +26,9 @@ class Failure:
     fingerprint: str
 
 
+NOT_DESCRIBED = Failure("builtins.BaseException", "The exception could not be described.", "", "not described")
+
+
 def shorten(text: str, limit: int) -> str:
     """Return ``text`` with its middle left out where it is longer than ``limit`` characters."""
     if len(text) <= limit:
@@ -47,7 +50,7 @@ def class_path(kind: type) -> str:
 def words_of(exception: BaseException) -> str:
     """Return the text of ``exception``, also of one that cannot be printed."""
     try:
-        return str(exception)
+        return str.__str__(str(exception))  # not one of a subclass, which may do as it likes
     except BaseException as error:  # its own __str__ fails
         return f"<{class_path(type(exception))} whose str() raised {type(error).__name__}>"
 
@@ -62,6 +65,13 @@ def describe(exception: BaseException, secrets: Iterable[str] = ()) -> Failure:
 
     ``secrets``: what its texts must not repeat; hidden before they are shortened, which could leave half of one.
     """
+    try:
+        return _described(exception, secrets)
+    except BaseException:  # its class, its traceback, or the memory that is left
+        return NOT_DESCRIBED
+
+
+def _described(exception: BaseException, secrets: Iterable[str]) -> Failure:
     path = storable(shorten(class_path(type(exception)), MAX_MESSAGE))
     try:
         trace = "".join(traceback.format_exception(exception))

@@ -7,13 +7,17 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
+from inspect import isawaitable
 from itertools import count
 from typing import Any
 
+from asgiref.sync import async_to_sync
+
 from .exceptions import TaskTimeout
+from .forks import forks_end
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -91,6 +95,52 @@ def raise_in(thread: int, exception: type[BaseException] | None) -> None:
     """Raise an exception in another thread of this process, or (None) take back one that has not been raised yet."""
     argument = ctypes.py_object(exception) if exception else None
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), argument)
+
+
+_awaiting: dict[int, Action] = {}  # by thread: what ends the async code for which it waits
+
+
+def end_code(thread: int) -> None:
+    """Raise TaskTimeout in the code that a thread runs, at the next ``await`` where that is async."""
+    if end := _awaiting.get(thread):
+        end()
+    else:
+        raise_in(thread, TaskTimeout)
+
+
+def endable(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Return an async function that ``end_code`` ends in the thread that calls this one, and waits for its loop."""
+    thread = threading.get_ident()
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        ended = []
+
+        def end() -> None:
+            ended.append(True)
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(task.cancel)  # type: ignore[union-attr]
+
+        _awaiting[thread] = end
+        try:
+            return await function(*args, **kwargs)
+        except asyncio.CancelledError as error:
+            if ended:
+                raise TaskTimeout from error
+            raise
+        finally:
+            _awaiting.pop(thread, None)
+
+    return call
+
+
+def finished(value: Any) -> Any:
+    """Return what a handler of raw jobs returned, once it is there: an async one returns what is to be awaited."""
+
+    async def finish() -> Any:
+        return await value
+
+    return async_to_sync(endable(forks_end(finish)))() if isawaitable(value) else value
 
 
 def limited(function: Callable[..., Any], seconds: float) -> Callable[..., Any]:

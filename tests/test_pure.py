@@ -22,6 +22,7 @@ from django_vtqueue import clock, conf, encoding, failures, history, ids, jobs, 
 from django_vtqueue.exceptions import LeaseExpired, LeaseLost, PayloadTooLarge, Retry, VTQueueError
 from django_vtqueue.fields import InstantField
 from django_vtqueue.jobs import HeldJob
+from tests.project.broken import BROKEN
 
 # -- when to try again ------------------------------------------------------------------------------------------------
 
@@ -290,6 +291,16 @@ def test_describe_never_raises(error: BaseException) -> None:
     told = failures.describe(error)
     assert type(error).__name__ in told.exception_class
     assert type(error).__name__ in told.traceback
+    assert told.fingerprint
+
+
+@pytest.mark.parametrize("kind", BROKEN.values(), ids=BROKEN)
+def test_describe_of_what_fails_when_it_is_looked_at(kind: type[Exception]) -> None:
+    """Of it there is at least our own text."""
+    error = kind()
+    told = failures.describe(error)
+    assert told.exception_class
+    assert told.message
     assert told.fingerprint
 
 

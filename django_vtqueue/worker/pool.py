@@ -11,12 +11,12 @@ from django.db import connections
 
 from .. import clock
 from ..backend import VTQueueBackend
-from ..exceptions import TaskTimeout
+from ..exceptions import Indescribable, TaskTimeout
 from ..execution import Execution, build_backends, execute
 from ..forks import ForksEnd
 from ..hygiene import close_leftovers
 from ..jobs import HeldJob, Key, Settlement
-from ..limits import raise_in
+from ..limits import end_code, raise_in
 from ..outcomes import Outcome, announce, burial
 from .memory import resident
 from .report import Report
@@ -70,7 +70,7 @@ class Pool:
         with self._lock:
             if thread := self._running.get(job.key):
                 self._told.add(job.key)
-                raise_in(thread, TaskTimeout)
+                end_code(thread)
 
     def memory(self) -> int:
         """Return the resident bytes of this process; 0 where the system does not tell."""
@@ -126,6 +126,9 @@ class Pool:
         except TaskTimeout as error:  # raised after the end of the task; it is raised only once
             self._ended(job)
             outcome = outcome or Execution(job, self.backend).failed(error)
+        except BaseException:
+            self._ended(job)
+            outcome = Execution(job, self.backend).failed(Indescribable("This attempt ended in an error of its own."))
         self.finished(outcome)
 
     def _ended(self, job: HeldJob) -> None:

@@ -2,12 +2,15 @@
 
 import json
 import sqlite3
+from pathlib import Path
 
 import pytest
 
+from django_vtqueue import Queue
 from django_vtqueue.compat import Task
-from tests.project import tasks
+from tests.project import broken, tasks
 
+from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
@@ -47,6 +50,49 @@ def test_whatever_a_task_raises_is_recorded_and_the_next_job_runs(database: Data
     assert worker.terminate() == 0
     assert "met an error and goes on" not in worker.log
     assert len(worker.lines("dead ")) == len(RAISED)
+
+
+@pytest.mark.parametrize("arguments", [("--threads", "1"), ("--processes", "2")], ids=["threads", "children"])
+def test_an_exception_that_fails_when_it_is_looked_at(
+    database: Database, start_worker: Start, arguments: tuple[str, ...]
+) -> None:
+    """Each attempt has an outcome, however broken its exception is: a dead letter with our own text at least."""
+    queue = Queue("broken", using=ALIAS, max_attempts=1)
+    database.options |= {"queue_options": {"broken": {"handler": "tests.project.broken.handle_broken"}}}
+    ids = [database.enqueue(broken.raise_broken, kind) for kind in broken.BROKEN]
+    ids += [queue.publish(kind).hex for kind in broken.BROKEN]
+    worker = start_worker(*arguments)
+    wait_until(lambda: all(database.letter(job_id) for job_id in ids), PATIENCE)
+    assert all(database.history(job_id)[0]["message"] for job_id in ids)
+    assert worker.terminate() == 0
+
+
+@pytest.mark.parametrize("arguments", [("--threads", "2"), ("--processes", "2")], ids=["threads", "children"])
+def test_a_hard_time_limit_reaches_async_code(
+    database: Database, start_worker: Start, arguments: tuple[str, ...]
+) -> None:
+    """In threads it is ended at its next ``await``, and the worker goes on."""
+    database.options |= {
+        "hard_timeout": 1,
+        "max_attempts": 1,
+        "queue_options": {"async": {"handler": "tests.project.tasks.wait_for_ever_with"}},
+    }
+    ids = [database.enqueue(tasks.loop_for_long), Queue("async", using=ALIAS, max_attempts=1).publish("x").hex]
+    worker = start_worker(*arguments)
+    wait_until(lambda: all(database.letter(job_id) for job_id in ids), PATIENCE)
+    assert [database.history(job_id)[0]["outcome"] for job_id in ids] == ["timed out"] * 2
+    after = database.enqueue(tasks.add, 1, 2)
+    wait_until(lambda: database.succeeded(after), PATIENCE)
+    assert "does not end" not in worker.log
+
+
+def test_an_async_handler_is_awaited(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """What a handler of raw jobs leaves to be awaited is done before the job is acknowledged."""
+    database.options |= {"queue_options": {"async": {"handler": "tests.project.tasks.note_later"}}}
+    job_id = Queue("async", using=ALIAS).publish(str(tmp_path / "noted")).hex
+    start_worker()
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    assert (tmp_path / "noted").exists()
 
 
 @pytest.mark.parametrize("max_age", [0, None])

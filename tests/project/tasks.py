@@ -234,6 +234,13 @@ async def wait_for_ever() -> None:
     await asyncio.sleep(LONGEST)
 
 
+@task(max_attempts=1)
+async def loop_for_long() -> None:
+    """Await again and again."""
+    for _ in range(10 * LONGEST):
+        await asyncio.sleep(0.1)
+
+
 @task(timeout=0.2)
 def clean_up_in_time(path: str) -> str:
     """Catch what is raised when the time is up."""
@@ -327,3 +334,13 @@ def raise_cancelled(message: str | None) -> None:
 def cancel_myself(context: TaskContext) -> None:
     control.cancel([context.task_result.id], by="itself")
     raise ConnectionError("refused")
+
+
+async def wait_for_ever_with(job: ClaimedJob) -> None:
+    await loop_for_long.func()
+
+
+async def note_later(job: ClaimedJob) -> None:
+    """Make the file that the payload names, after a moment."""
+    await asyncio.sleep(0.05)
+    Path(job.payload).touch()
