@@ -110,12 +110,21 @@ class Doorbell:
         self._socket.close()
 
 
-def proves_death(path: str) -> bool:
+def is_bell(path: str, alias: str, folder: Path) -> bool:
+    """Return whether a path, as a row has it, is that of a socket where the bells of this database lie."""
+    try:
+        own = Path(path).parent == folder and Path(path).name.startswith(f"{name_of(alias)}-")
+        return own and stat.S_ISSOCK(os.lstat(path).st_mode)
+    except (OSError, ValueError):  # ValueError: a NUL in a path that somebody damaged
+        return False
+
+
+def proves_death(path: str, alias: str, folder: Path) -> bool:
     """Return whether a bell's owner is certainly dead: its socket lies there and nobody has it open.
 
     A full one (alive, perhaps stopped) and a missing one (another container, a cleaned folder) prove nothing.
     """
-    if not path:
+    if not is_bell(path, alias, folder):
         return False
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ringer:
@@ -134,7 +143,7 @@ def ask(path: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Take the bell of a dead worker away, so that nobody goes on ringing it."""
+    """Take the bell of a dead owner away, so that nobody goes on ringing it; it is known to be a bell."""
     with suppress(OSError, ValueError):
         os.unlink(path)
 

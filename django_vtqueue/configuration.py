@@ -95,7 +95,7 @@ def split_transactions(options: Options, alias: str) -> list[CheckMessage]:
     database = database_of(options)
     return [
         Error(cannot_commit_as_one(task.module_path, writes_to, database), id="vtqueue.E008")
-        for task in loaded_tasks()
+        for task in loaded_tasks(options.task_modules)
         if task.backend == alias and (writes_to := options_of(task.func).get("transactional")) not in (None, database)
     ]
 

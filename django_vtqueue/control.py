@@ -11,31 +11,33 @@ from . import bells, states
 from .bells import ring_after_commit
 from .engines import backend_options, database_of, engine_for, options_for
 from .failures import storable
-from .ids import parse_id
+from .ids import parsed_ids, slices
 from .jobs import cancelled
 from .models import UNFINISHED, Job, WorkerProcess
 from .presence import QUIET, STOP, WORK
 from .publishing import checked_priority, checked_queue_name
 
 LONGEST_NAME = 150  # characters of who cancels a job
-SLICE = 500  # jobs that are cancelled in one transaction: the write lock is held for some 50 ms at the most
 
 
 def run_now(job_ids: Iterable[UUID | str], using: str | None = None) -> list[UUID]:
     """Make jobs that wait for a later time, or for a retry, due at once, and wake the workers.
 
-    ``using``: a database alias (default: the one of your settings). Returns the ids of those that were changed; one
-    that is due already, held by a worker, or done is left out.
+    ``using``: a database alias (default: the one of your settings). Many are changed a few at a time, each few in a
+    transaction of their own if there is none around all. Returns the ids of those that were changed; one that is due
+    already, held by a worker, or done is left out.
     """
     options = backend_options(using)
     database = using or database_of(options)
     now = engine_for(database).now()
-    jobs = Job.objects.using(database).filter(pk__in=[job_id for given in job_ids if (job_id := parse_id(given))])
-    with engine_for(database).atomic():
-        # The write comes first: on SQLite a transaction that has read is refused the lock instead of waiting for it.
-        jobs.filter(state=states.READY, due_at__gt=now).update(due_at=now)
-        changed = list(jobs.filter(state=states.READY, due_at=now).values_list("pk", flat=True))
-        ring_after_commit(database, options.doorbells)
+    changed: list[UUID] = []
+    for some in slices(parsed_ids(job_ids)):
+        jobs = Job.objects.using(database).filter(pk__in=some)
+        with engine_for(database).atomic():
+            # The write comes first: to a transaction that has read SQLite refuses the lock instead of waiting for it.
+            jobs.filter(state=states.READY, due_at__gt=now).update(due_at=now)
+            changed += jobs.filter(state=states.READY, due_at=now).values_list("pk", flat=True)
+    ring_after_commit(database, options.doorbells)
     return changed
 
 
@@ -46,11 +48,13 @@ def change_priority(job_ids: Iterable[UUID | str], priority: int, using: str | N
     """
     priority, options = checked_priority(priority), backend_options(using)
     database = using or database_of(options)
-    jobs = unheld(job_ids, database)
-    with engine_for(database).atomic():
-        jobs.update(priority=priority)
-        changed = list(jobs.values_list("pk", flat=True))
-        ring_after_commit(database, options.doorbells)
+    changed: list[UUID] = []
+    for some in slices(parsed_ids(job_ids)):
+        jobs = unheld(some, database)
+        with engine_for(database).atomic():
+            jobs.update(priority=priority)
+            changed += jobs.values_list("pk", flat=True)
+    ring_after_commit(database, options.doorbells)
     return changed
 
 
@@ -63,36 +67,40 @@ def move(job_ids: Iterable[UUID | str], queue_name: str, using: str | None = Non
     """
     queue_name, options = checked_queue_name(queue_name), backend_options(using)
     database = using or database_of(options)
-    ids = [job_id for given in job_ids if (job_id := parse_id(given))]
     taken = Job.objects.using(database).filter(UNFINISHED, queue_name=queue_name, unique_key=OuterRef("unique_key"))
 
     def moved_one(job_id: UUID) -> int:
         job = unheld([job_id], database).exclude(queue_name=queue_name).filter(~Exists(taken))
         return job.update(queue_name=queue_name)
 
-    with engine_for(database).atomic():
-        moved = [job_id for job_id in ids if moved_one(job_id)]  # one by one: two of them may have the same key
-        ring_after_commit(database, options.doorbells)
+    moved: list[UUID] = []
+    for ids in slices(parsed_ids(job_ids)):
+        there = set(unheld(ids, database).values_list("pk", flat=True))
+        some = [job_id for job_id in ids if job_id in there]
+        with engine_for(database).atomic():
+            moved += [job_id for job_id in some if moved_one(job_id)]  # one by one: two of them may have the same key
+    ring_after_commit(database, options.doorbells)
     return moved
 
 
 def unheld(job_ids: Iterable[UUID | str], database: str) -> QuerySet[Job]:
-    """Return those of these jobs that are unfinished and that nobody holds at this moment."""
-    ids = [job_id for given in job_ids if (job_id := parse_id(given))]
+    """Return those of these jobs, a slice, that are unfinished and that nobody holds at this moment."""
     free = Q(state=states.READY) | Q(lease_until__lte=engine_for(database).now())
-    return Job.objects.using(database).filter(UNFINISHED, free, pk__in=ids)
+    return Job.objects.using(database).filter(UNFINISHED, free, pk__in=parsed_ids(job_ids))
 
 
 def delete(job_ids: Iterable[UUID | str], using: str | None = None) -> list[UUID]:
     """Delete jobs, waiting or done, unless a worker holds them; see run_now. Returns the ids of those that are gone."""
     database = using or database_of(backend_options())
-    ids = [job_id for given in job_ids if (job_id := parse_id(given))]
     held = Q(lease_until__gt=engine_for(database).now())
-    jobs = Job.objects.using(database).filter(pk__in=ids)
-    with engine_for(database).atomic():
-        jobs.exclude(held)._raw_delete(database)  # not delete(): where a project listens to that, it reads first
-        left = set(jobs.values_list("pk", flat=True))
-    return [job_id for job_id in ids if job_id not in left]
+    gone: list[UUID] = []
+    for some in slices(parsed_ids(job_ids)):
+        jobs = Job.objects.using(database).filter(pk__in=some)
+        with engine_for(database).atomic():
+            jobs.exclude(held)._raw_delete(database)  # not delete(): where a project listens to that, it reads first
+            left = set(jobs.values_list("pk", flat=True))
+        gone += [job_id for job_id in some if job_id not in left]
+    return gone
 
 
 def cancel(job_ids: Iterable[UUID | str], using: str | None = None, by: str = "") -> list[UUID]:
@@ -106,12 +114,12 @@ def cancel(job_ids: Iterable[UUID | str], using: str | None = None, by: str = ""
     options = backend_options(using)
     database = using or database_of(options)
     engine, by = engine_for(database), storable(by)[:LONGEST_NAME]
-    ids = list(dict.fromkeys(job_id for given in job_ids if (job_id := parse_id(given))))
+    ids = parsed_ids(job_ids)
     done: set[str] = set()
-    for start in range(0, len(ids), SLICE):
+    for some in slices(ids):
         with engine.transaction():
             now = engine.now()
-            asked, waiting = engine.ask([job_id.hex for job_id in ids[start : start + SLICE]], now, by)
+            asked, waiting = engine.ask([job_id.hex for job_id in some], now, by)
             ttls = {name: options_for(name, database).letter_ttl(name) for name in {job.queue_name for job in waiting}}
             engine.bury_waiting([cancelled(job, by, now, ttls[job.queue_name]) for job in waiting])
         done |= asked

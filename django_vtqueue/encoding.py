@@ -1,12 +1,11 @@
 """JSON as this queue stores it: strict, so that what comes out is what went in.
 
 Django's ``normalize_json`` lets NaN and keys that are not strings through (they come back as something else, or not
-at all in other databases); here they are refused in the caller, before anything is stored.
+at all in other databases), and takes bytes for text; here they are refused in the caller, before anything is stored.
 """
 
 import json
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 NULL = "null"  # what most tasks return
@@ -23,8 +22,6 @@ def normalize(value: Any) -> Any:
         return _normal(value)
     except RecursionError as error:
         raise TypeError("This value is nested too deeply for JSON (or contains itself).") from error
-    except UnicodeDecodeError as error:
-        raise TypeError(f"Bytes that are not UTF-8 text are not JSON: {error}") from error
 
 
 def _normal(value: Any) -> Any:
@@ -39,17 +36,15 @@ def _normal(value: Any) -> Any:
         if not math.isfinite(value):
             raise TypeError(f"{value!r} is not JSON; use None or a string for it.")
         return value
-    if isinstance(value, Mapping):
-        return {_key(key): _normal(item) for key, item in value.items()}
-    if isinstance(value, bytes):
-        return value.decode()  # as Django's normalize_json does
     if isinstance(value, str | int):
         return value
-    if isinstance(value, Sequence):
+    if isinstance(value, dict):
+        return {_key(key): _normal(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
         return [_normal(item) for item in value]
     raise TypeError(
-        f"{kind.__module__}.{kind.__qualname__} is not JSON serializable; pass strings, numbers, booleans, None, "
-        "lists or dictionaries of them (for a model instance, its primary key)."
+        f"Unsupported type: {kind.__module__}.{kind.__qualname__} is not JSON serializable; pass strings, numbers, "
+        "booleans, None, lists or dictionaries of them (for a model instance, its primary key)."
     )
 
 

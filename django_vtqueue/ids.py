@@ -3,7 +3,10 @@
 import os
 import socket
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from uuid import UUID
+
+SLICE = 500  # ids for which the write lock is held for some 50 ms at the most
 
 VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))  # of four random bits two become those of the RFC
 
@@ -48,6 +51,16 @@ def parse_id(value: object) -> UUID | None:
         return UUID(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, AttributeError):
         return None
+
+
+def parsed_ids(values: Iterable[object]) -> list[UUID]:
+    """Return what people pass as job ids, each once, without what is none."""
+    return list(dict.fromkeys(job_id for value in values if (job_id := parse_id(value))))
+
+
+def slices(ids: Sequence[UUID]) -> Iterator[Sequence[UUID]]:
+    """Yield ids, a few at a time: a statement takes no number of them, and none shall hold the write lock for long."""
+    return (ids[start : start + SLICE] for start in range(0, len(ids), SLICE))
 
 
 def dashed(job_id: str) -> str:

@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 
 from .bells import ring_after_commit
 from .engines import backend_options, database_of, engine_for
-from .ids import parse_id
+from .ids import parsed_ids, slices
 from .publishing import checked_priority, checked_queue_name
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ def requeue(
     """Send dead letters round again: the same id, a fresh budget of attempts, the history kept.
 
     ``letters``: a letter or its id, or several; ``using``: a database alias (default: the one of your settings);
-    ``by``: who does it, for the history; ``queue_name``, ``priority``: instead of their own. Returns the ids of those
-    that were moved; one that is no dead letter (any more), or whose unique key is taken, is left out. Raises ValueError
+    ``by``: who does it, for the history; ``queue_name``, ``priority``: instead of their own. Many are moved a few
+    at a time, each few in a transaction of their own if there is none around all. Returns the ids of those that
+    were moved; one that is no dead letter (any more), or whose unique key is taken, is left out. Raises ValueError
     for what is no name of a queue, or no priority.
     """
     queue_name = None if queue_name is None else checked_queue_name(queue_name)
@@ -41,7 +42,10 @@ def requeue(
     options = backend_options(using)
     database = using or database_of(options)
     ids, engine = _ids(letters), engine_for(database)
-    moved = engine.requeue([job_id.hex for job_id in ids], engine.now(), by, queue_name=queue_name, priority=priority)
+    moved: set[str] = set()
+    for some in slices(ids):
+        given = [job_id.hex for job_id in some]
+        moved |= engine.requeue(given, engine.now(), by, queue_name=queue_name, priority=priority)
     ring_after_commit(database, options.doorbells)
     return [job_id for job_id in ids if job_id.hex in moved]
 
@@ -69,10 +73,12 @@ def acknowledge(letters: "Letter | Iterable[Letter]", using: str | None = None, 
     from .models import DeadLetter  # this module is imported before the apps are ready
 
     ids, database = _ids(letters), using or database_of(backend_options())
-    found = DeadLetter.objects.using(database).filter(pk__in=ids)
-    with engine_for(database).atomic():
-        found.update(acknowledged_at=engine_for(database).now(), acknowledged_by=by, note=note)
-        there = set(found.values_list("pk", flat=True))
+    there: set[UUID] = set()
+    for some in slices(ids):
+        found = DeadLetter.objects.using(database).filter(pk__in=some)
+        with engine_for(database).atomic():
+            found.update(acknowledged_at=engine_for(database).now(), acknowledged_by=by, note=note)
+            there.update(found.values_list("pk", flat=True))
     return [job_id for job_id in ids if job_id in there]
 
 
@@ -81,14 +87,15 @@ def discard(letters: "Letter | Iterable[Letter]", using: str | None = None) -> l
     from .models import DeadLetter
 
     ids, database = _ids(letters), using or database_of(backend_options())
-    found = DeadLetter.objects.using(database).filter(pk__in=ids)
-    with engine_for(database).atomic():
-        found._raw_delete(database)  # not delete(): where a project listens to that, it reads first
-        left = set(found.values_list("pk", flat=True))
+    left: set[UUID] = set()
+    for some in slices(ids):
+        found = DeadLetter.objects.using(database).filter(pk__in=some)
+        with engine_for(database).atomic():
+            found._raw_delete(database)  # not delete(): where a project listens to that, it reads first
+            left.update(found.values_list("pk", flat=True))
     return [job_id for job_id in ids if job_id not in left]
 
 
 def _ids(letters: "Letter | Iterable[Letter]") -> list[UUID]:
     several = letters if isinstance(letters, Iterable) and not isinstance(letters, str) else [letters]
-    given = (parse_id(getattr(letter, "pk", letter)) for letter in several)
-    return [job_id for job_id in given if job_id]
+    return parsed_ids(getattr(letter, "pk", letter) for letter in several)

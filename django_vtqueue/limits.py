@@ -24,13 +24,32 @@ logger = logging.getLogger("django_vtqueue")
 Action = Callable[[], None]
 
 
+class Limit:
+    """One limit; ``over``: its block has ended, or it was acted."""
+
+    __slots__ = ("action", "lock", "over")
+
+    def __init__(self, action: Action) -> None:
+        self.action, self.over = action, False
+        self.lock = threading.Lock()
+
+    def act(self) -> None:
+        """Act, unless the block has ended."""
+        with self.lock:
+            if not self.over:
+                self.over = True
+                try:
+                    self.action()
+                except Exception:
+                    logger.exception("the end of somebody's time met an error")
+
+
 class Timekeeper:
     """A thread that acts when somebody's time is up; it starts with the first limit."""
 
     def __init__(self) -> None:
         self.make_locks()
-        self._limits: list[tuple[float, int, Action]] = []  # monotonic deadline, number of the limit
-        self._open: set[int] = set()
+        self._limits: list[tuple[float, int, Limit]] = []  # monotonic deadline, number of the limit
         self._numbers = count()
         self._thread: threading.Thread | None = None
 
@@ -53,22 +72,21 @@ class Timekeeper:
     def alarm(self, seconds: float, action: Action, take_back: Action) -> Iterator[None]:
         """Have ``action`` called, in another thread, if the block takes longer than ``seconds``.
 
-        It is called before the block ends or not at all; if it was, the block ends with ``take_back``.
+        It is called before the block ends or not at all; if it was, the block ends with ``take_back``. It must not
+        wait: the limits of others would.
         """
-        number = next(self._numbers)
+        limit = Limit(action)
         with self._lock:
             self._start()
-            self._open.add(number)
-            heapq.heappush(self._limits, (time.monotonic() + seconds, number, action))
+            heapq.heappush(self._limits, (time.monotonic() + seconds, next(self._numbers), limit))
             self._changed.notify()
         try:
             yield
         finally:
-            with self._lock:
-                if number in self._open:
-                    self._open.remove(number)
-                else:
+            with limit.lock:
+                if limit.over:
                     take_back()
+                limit.over = True
 
     def _start(self) -> None:
         if self._thread is None or not self._thread.is_alive():
@@ -76,19 +94,17 @@ class Timekeeper:
             self._thread.start()
 
     def _run(self) -> None:
+        while True:
+            self._next().act()
+
+    def _next(self) -> Limit:
+        """Return the limit that is up next, when it is."""
         with self._changed:
             while True:
                 wait = self._limits[0][0] - time.monotonic() if self._limits else None
-                if wait is None or wait > 0:
-                    self._changed.wait(wait)
-                    continue
-                _, number, action = heapq.heappop(self._limits)
-                if number in self._open:
-                    self._open.remove(number)
-                    try:
-                        action()
-                    except Exception:
-                        logger.exception("the end of somebody's time met an error")
+                if wait is not None and wait <= 0:
+                    return heapq.heappop(self._limits)[2]
+                self._changed.wait(wait)
 
 
 def raise_in(thread: int, exception: type[BaseException] | None) -> None:

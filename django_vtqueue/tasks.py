@@ -157,10 +157,10 @@ def enqueue_many(
     return [task.enqueue(*args, **kwargs) for args, kwargs in calls]
 
 
-def loaded_tasks() -> Iterator[Task]:
-    """Yield the tasks in the ``tasks`` modules of installed apps, as far as these are loaded."""
-    for config in apps.get_app_configs():
-        module = sys.modules.get(f"{config.name}.tasks")
+def loaded_tasks(extra: Iterable[str] = ()) -> Iterator[Task]:
+    """Yield the tasks in the ``tasks`` modules of installed apps, and in ``extra`` ones, as far as they are loaded."""
+    for name in (*(f"{config.name}.tasks" for config in apps.get_app_configs()), *extra):
+        module = sys.modules.get(name)
         yield from (found for found in list(vars(module or object).values()) if isinstance(found, Task))
 
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from .backend import VTQueueBackend
 from .compat import TaskResult, task_backends
-from .engines import engine_for
+from .engines import engine_for, options_for
 from .jobs import Scope
 from .publishing import visible_from
 from .worker.inline import run_due
@@ -28,6 +28,8 @@ def run_pending(queue_name: str | None = None, until: datetime | timedelta | Non
     """
     results = []
     for backend in _backends():
+        if queue_name is not None and options_for(queue_name, backend.database) != backend.settings:
+            continue  # another one serves it, by another policy
         if queue_name is not None:
             queues: tuple[str, ...] | None = (queue_name,)
         else:

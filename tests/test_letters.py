@@ -1,10 +1,13 @@
 """Dead letters, from code."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from django_vtqueue import Queue, requeue
+from django_vtqueue import Queue, control, letters, requeue
 from django_vtqueue.models import DeadLetter
 from django_vtqueue.tasks import loaded_task
 from tests.project import tasks
@@ -40,3 +43,34 @@ def test_the_control_loop_imports_nothing() -> None:
     assert loaded_task("tests.project.tasks.add") is tasks.add
     assert loaded_task("tests.project.nowhere.add") is None
     assert loaded_task("os.system") is None
+
+
+MANY = 260_000  # ids: more than a statement of SQLite takes as parameters
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "verb",
+    [
+        control.run_now,
+        partial(control.change_priority, priority=5),
+        partial(control.move, queue_name="other"),
+        control.delete,
+        control.cancel,
+        requeue,
+        letters.discard,
+        partial(letters.acknowledge, by="anna", note="seen"),
+    ],
+    ids=["run now", "change priority", "move", "delete", "cancel", "requeue", "discard", "acknowledge"],
+)
+def test_any_number_of_ids(verb: Callable[[list[str]], list[UUID]]) -> None:
+    """However many there are, those that are meant are found among them."""
+    queue = Queue("q", max_attempts=1)
+    waiting, dead = queue.publish("waiting", delay=60), queue.publish("dead")
+    job = queue.claim()
+    assert job
+    job.nack(error="refused")
+    others = [f"{number:032x}" for number in range(MANY)]
+    done = verb([*others, str(waiting), str(dead)])
+    assert {waiting, dead} & set(done)
+    assert len(done) == 1 or verb in (control.delete, letters.discard)  # what was never there is gone, too

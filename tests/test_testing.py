@@ -3,6 +3,7 @@
 import threading
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -149,3 +150,16 @@ def test_it_works_without_a_surrounding_transaction() -> None:
     [result] = run_pending()
     assert result.status == TaskResultStatus.SUCCESSFUL
     assert Effect.objects.count() == 1
+
+
+@pytest.mark.django_db
+def test_a_queue_runs_by_the_policy_of_its_own_backend(settings: Any) -> None:
+    """Where several backends share a database, the one that serves the queue runs it, and no other."""
+    options = {**settings.TASKS["default"]["OPTIONS"]}
+    mine = {**settings.TASKS["default"], "QUEUES": ["default"], "OPTIONS": {**options, "backoff": 2}}
+    other = {**settings.TASKS["default"], "QUEUES": ["hr"], "OPTIONS": {**options, "backoff": 500}}
+    settings.TASKS = {"default": mine, "hr": other}
+    tasks.fail_by_the_queue.using(queue_name="hr", backend="hr").enqueue()
+    [result] = run_pending("hr")
+    assert result.backend == "hr"
+    assert Job.objects.get().due_at > timezone.now() + timedelta(seconds=300)

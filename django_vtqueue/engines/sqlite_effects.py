@@ -32,15 +32,28 @@ class Deadline:
 
     def __call__(self, execute: Callable[..., Any], *arguments: Any) -> Any:
         """Execute a statement of the task, as Django's ``execute_wrapper`` has it done."""
-        with self._lock:
-            self.check()
-            if not self._raw.in_transaction:
-                raise TransactionManagementError("This task is transactional, but it has ended its transaction itself.")
-            return execute(*arguments)
+        try:
+            with self._lock:
+                self.check()
+                if not self._raw.in_transaction:
+                    raise TransactionManagementError(
+                        "This task is transactional, but it has ended its transaction itself."
+                    )
+                return execute(*arguments)
+        finally:
+            if self.passed:
+                self._roll_back()
 
     def act(self) -> None:
-        """Roll back; called in the timekeeper's thread."""
-        self.passed = True  # ends a statement that runs
+        """Roll back, in the thread of the timekeeper, which does not wait: a running statement does it at its end."""
+        self.passed = True  # ends that statement soon
+        if self._lock.acquire(blocking=False):
+            try:
+                self._roll_back()
+            finally:
+                self._lock.release()
+
+    def _roll_back(self) -> None:
         with self._lock, suppress(sqlite3.ProgrammingError):  # the task has closed the connection
             if self._raw.in_transaction:
                 self._raw.execute("ROLLBACK")

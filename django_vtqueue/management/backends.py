@@ -27,10 +27,15 @@ def backend_of(alias: str) -> VTQueueBackend:
             + (f"use --backend {' or '.join(ours)}." if ours else "none is. Add one:\n\n" + EXAMPLE)
         )
     backend = cast(VTQueueBackend, task_backends[alias])
+    refuse_errors(backend)
+    return backend
+
+
+def refuse_errors(backend: VTQueueBackend) -> None:
+    """Raise CommandError if something is wrong with a backend, or with the tasks of it that are loaded."""
     errors = [message for message in backend.check() if message.is_serious() and not message.is_silenced()]
     if errors:
         raise CommandError("\n".join(f"{error.msg} ({error.id})" for error in errors))
-    return backend
 
 
 def option_of(backend: VTQueueBackend) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from .. import states
 from ..backend import VTQueueBackend
-from ..bells import proves_death, remove
+from ..bells import folder_of, proves_death, remove
 from ..clock import from_instant, microseconds
 from ..engines import Engine
 from ..home import move_in
@@ -37,6 +37,7 @@ class Crew:
         doorbell: str,
     ) -> None:
         self.engine, self.backend = engine, backend
+        self._bells = folder_of(backend.settings.doorbells)
         self.worker = WorkerProcess(
             worker_id=worker_id,
             host=socket.gethostname(),
@@ -109,7 +110,7 @@ class Crew:
         else:  # the database was put back to before we came
             self.forget()
         for row in rows.values():
-            if proves_death(row.doorbell):
+            if proves_death(row.doorbell, self.engine.alias, self._bells):
                 self.look_again()
                 endings += self._end_leases(row, now)
             elif row.heartbeat_at < from_instant(now - microseconds(FORGOTTEN_AFTER)):

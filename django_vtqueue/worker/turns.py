@@ -166,6 +166,8 @@ class Turns:
     def give_back_waiting(self) -> None:
         """Give back what was claimed ahead and has not begun; another worker may have room."""
         jobs = self.recall() if self.stopping or self.quiet else self.pool.recall()
+        for job in jobs:
+            self.writers.finished(job.key)  # it may have had the turn
         self.outcomes += [given_back(job) for job in jobs]
         self.ahead.recalled()
 
@@ -230,10 +232,11 @@ class Turns:
         jobs = collect(self.engine, taken)
         # Of one that runs the database was put back to before its claim; now it was claimed once more.
         new = [job for job in jobs if job.key not in self.held]
-        waiting = [job for job in new if self.writers.waits(job.task_path)]
         self.held.add(jobs, longest_runs(jobs, self.backend))
-        for job in waiting:
-            self.held.finished(job.key)  # its time does not run yet
+        for job in jobs:
+            if not job.begun and self.writers.waits(job.task_path):
+                self.held.finished(job.key)  # its time does not run yet
+        waiting = [job for job in new if self.writers.waits(job.task_path)]
         self.writers.add(waiting)
         self.started += len(new)
         running = [job for job in new if job not in waiting] if waiting else new

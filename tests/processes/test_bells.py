@@ -4,8 +4,10 @@ import resource
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -74,15 +76,41 @@ def test_a_burst_of_rings_wakes_without_blocking(database: Database, owner: tupl
 def test_only_a_refusing_bell_proves_a_death(owner: tuple[Running, str], tmp_path: Path) -> None:
     """Alive, stopped and full prove nothing, nor does a bell that is not there; one that a killed process left does."""
     process, path = owner
-    assert not proves_death(path)
+    proves = partial(proves_death, alias=ALIAS, folder=Path(path).parent)
+    assert not proves(path)
     process.signal(signal.SIGSTOP)
-    assert not proves_death(path)
+    assert not proves(path)
     process.signal(signal.SIGCONT)
-    assert not proves_death("")
-    assert not proves_death(f"{path}-of-nobody")
-    assert not proves_death(str(tmp_path / ("too long" * 30)))
+    assert not proves("")
+    assert not proves(f"{path}-of-nobody")
+    assert not proves(str(tmp_path / ("too long" * 30)))
     process.kill()
-    assert proves_death(path)
+    assert proves(path)
+    assert not proves_death(path, ALIAS, tmp_path)
+
+
+def test_what_is_no_bell_is_left_alone(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """Whatever path stands in a worker's row: only a socket among the bells of this database proves a death, and only
+    such a one is removed.
+    """
+    bells_of = Path(database.options["doorbells"])
+    files = [tmp_path / "victim", bells_of / f"{bells.name_of(ALIAS)}-victim"]
+    bells_of.mkdir(exist_ok=True)
+    for file in files:
+        file.touch()
+        database.write(
+            "INSERT INTO vtqueue_workerprocess (worker_id, host, pid, queues, slots, started_at, heartbeat_at,"
+            " doorbell, asked_to) VALUES (?, 'h', 1, '', 1, 1, ?, ?, '')",
+            str(file),
+            time.time_ns() // 1000,
+            str(file),
+        )
+    start_worker()
+    job_id = database.enqueue(tasks.add, 1, 2)
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    time.sleep(1.2)  # it looks at the others once a second
+    assert all(file.exists() for file in files)
+    assert len(database.workers()) == 3
 
 
 @pytest.fixture
@@ -100,7 +128,7 @@ def test_a_closed_bell_is_gone_and_its_listener_ends(database: Database, folder:
     bell.close()
     wait_until(lambda: threading.active_count() == before, PATIENCE)
     assert list(folder.iterdir()) == []
-    assert not proves_death(bell.path)
+    assert not proves_death(bell.path, ALIAS, folder)
 
 
 def test_a_folder_of_others_is_not_used(database: Database, folder: Path, caplog: pytest.LogCaptureFixture) -> None:

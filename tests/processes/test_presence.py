@@ -77,7 +77,9 @@ def test_another_backends_dead_worker_is_left_to_its_own(database: Database, sta
     [row] = database.workers()
     engine = new_engine(ALIAS, traced=False)
     for queue_name, settled, left in [("reports", [], True), ("emails", [job_id], False)]:
-        backend = VTQueueBackend("default", {"QUEUES": [queue_name], "OPTIONS": {"database": ALIAS}})
+        backend = VTQueueBackend(
+            "default", {"QUEUES": [queue_name], "OPTIONS": {**database.options, "database": ALIAS}}
+        )
         crew = Crew(engine, backend, "here:1:a", [queue_name], 1, "")
         assert [ending.job.id for ending in crew.end_leases_of_the_dead()] == settled
         assert bool(database.workers()) == Path(row["doorbell"]).exists() == left

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue.compat import Task
-from tests.project import tasks, transactional
+from tests.project import tasks, transactional, writers
 
 from ..waiting import wait_until
 from .conftest import Start
@@ -21,7 +21,7 @@ KINDS = pytest.mark.parametrize("processes", ["1", "2"], ids=["threads", "childr
 @pytest.fixture
 def known(database: Database) -> None:
     """Have workers load these tasks when they start."""
-    database.options["task_modules"] = ["tests.project.transactional"]
+    database.options["task_modules"] = ["tests.project.writers"]
 
 
 def effects(database: Database, name: str = "x") -> int:
@@ -104,7 +104,7 @@ def test_the_write_lock_is_free_when_the_time_is_up(database: Database, start_wo
 @KINDS
 def test_to_wait_for_a_turn_is_not_to_run(database: Database, drain: Start, processes: str) -> None:
     """Each of many has its whole time, from the moment at which its own transaction begins; none ends without it."""
-    ids = database.enqueue_many(transactional.take_a_second, [("x",)] * 4)
+    ids = database.enqueue_many(writers.take_a_second, [("x",)] * 4)
     drain("--processes", processes)
     assert database.succeeded(*ids)
     assert effects(database) == 4
@@ -114,7 +114,7 @@ def test_the_time_of_another_workers_transaction_is_no_time_of_ones_own(
     database: Database, start_worker: Start
 ) -> None:
     """The same holds where another process has the write lock."""
-    ids = database.enqueue_many(transactional.take_a_second, [("x",)] * 4)
+    ids = database.enqueue_many(writers.take_a_second, [("x",)] * 4)
     for _ in range(2):
         start_worker("--threads", "2")
     wait_until(lambda: database.succeeded(*ids), PATIENCE)
@@ -130,8 +130,8 @@ def test_one_that_hangs_holds_up_no_other(
 
     Those that wait meanwhile occupy no slot: other jobs run.
     """
-    hanging = database.enqueue(transactional.hang_and_write, "x", 20)
-    others = database.enqueue_many(transactional.append, [("y",)] * 3)
+    hanging = database.enqueue(writers.hang, "x", 20)
+    others = database.enqueue_many(writers.append, [("y",)] * 3)
     ordinary = database.enqueue(tasks.add, 1, 2)
     worker = start_worker("--processes", processes, "--threads", "2")
     wait_until(lambda: database.succeeded(ordinary, *others), 15)
@@ -142,8 +142,8 @@ def test_one_that_hangs_holds_up_no_other(
 @pytest.mark.usefixtures("known")
 def test_what_waits_for_its_turn_dies_with_no_worker(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """A worker that is killed takes no attempt of those along that have not begun."""
-    first = database.enqueue(transactional.say_and_sleep, str(tmp_path / "first"), 4)
-    waiting = database.enqueue_many(transactional.append, [("x",)] * 3)
+    first = database.enqueue(writers.say_and_sleep, str(tmp_path / "first"), 4)
+    waiting = database.enqueue_many(writers.append, [("x",)] * 3)
     database.write("UPDATE vtqueue_job SET max_attempts = 1")
     worker = start_worker()
     wait_until((tmp_path / "first").exists, PATIENCE)
@@ -161,8 +161,8 @@ def test_what_waits_for_its_turn_is_given_back_at_a_stop(
     database: Database, start_worker: Start, tmp_path: Path, processes: str
 ) -> None:
     """It is not run to its end: it has not begun."""
-    first = database.enqueue(transactional.say_and_sleep, str(tmp_path / "first"), 2)
-    waiting = database.enqueue_many(transactional.append, [("x",)] * 3)
+    first = database.enqueue(writers.say_and_sleep, str(tmp_path / "first"), 2)
+    waiting = database.enqueue_many(writers.append, [("x",)] * 3)
     worker = start_worker("--processes", processes)
     wait_until((tmp_path / "first").exists, PATIENCE)
     worker.signal(signal.SIGTERM)
@@ -227,3 +227,11 @@ def test_a_task_of_another_database_is_refused(database: Database, drain: Start)
     letter = database.letter(job_id)
     assert letter is not None
     assert letter["message"].startswith("tests.project.transactional.write_elsewhere is transactional in the database")
+
+
+def test_a_worker_refuses_tasks_that_cannot_commit_as_one(database: Database, start_worker: Start) -> None:
+    """What is wrong with a task is an error of its worker's start, whichever module it is in."""
+    database.options["task_modules"] = ["tests.project.transactional"]
+    worker = start_worker(ready=False)
+    assert worker.wait() == 1
+    assert "(vtqueue.E008)" in worker.log

@@ -117,6 +117,12 @@ def raise_later() -> None:
 
 
 @task
+def fail_by_the_queue() -> None:
+    """Fail, and be tried again when the queue says."""
+    raise ConnectionError("refused")
+
+
+@task
 def thread_id() -> int:
     return threading.get_ident()
 

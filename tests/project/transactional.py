@@ -13,7 +13,6 @@ from django.db.models import F
 from django_vtqueue import TaskContext, task
 from django_vtqueue.models import Job
 
-from . import tasks
 from .models import Effect
 from .tasks import LONGEST, add
 
@@ -77,20 +76,6 @@ def hang_and_write(name: str, seconds: float) -> None:
     for _ in range(3):
         with suppress(BaseException):
             Effect.objects.create(name=name)
-
-
-@task(transactional=True, hard_timeout=1.5, max_attempts=1)
-def take_a_second(name: str) -> None:
-    """Write, and take most of the time that an attempt may take."""
-    Effect.objects.create(name=name)
-    time.sleep(1)
-
-
-@task(transactional=True, max_attempts=1)
-def say_and_sleep(path: str, seconds: float) -> None:
-    """Write a line to a file, and hold the write lock."""
-    tasks.note.func(path, "begun")
-    time.sleep(seconds)
 
 
 @task(transactional=True, timeout=0.3, max_attempts=1)

@@ -33,7 +33,7 @@ from ...worker.report import Report
 from ...worker.stopping import Stopping
 from ...worker.trouble import Episode
 from ...worker.unheard import unheard_left_out
-from ..backends import add_backend, backend_of, option_of
+from ..backends import add_backend, backend_of, option_of, refuse_errors
 from ..copies import refuse_copy
 
 logger = logging.getLogger("django_vtqueue")
@@ -80,6 +80,7 @@ class Command(BaseCommand):
         reload = settings.DEBUG and not plan.drain if options["reload"] is None else options["reload"]
         with log_lines(sys.stderr if owns_process else self.stderr, options["verbosity"]):
             import_task_modules(backend.settings.task_modules)
+            refuse_errors(backend)  # once more: now its tasks are known
             if not plan.adopt:
                 refuse_copy(backend)
             if reload and owns_process:

@@ -1,0 +1,34 @@
+"""Transactional tasks that a worker loads when it starts, and so knows to be such."""
+
+import time
+
+from django_vtqueue import task
+
+from . import tasks
+from .models import Effect
+
+
+@task(transactional=True, hard_timeout=1.5, max_attempts=1)
+def take_a_second(name: str) -> None:
+    """Write, and take most of the time that an attempt may take."""
+    Effect.objects.create(name=name)
+    time.sleep(1)
+
+
+@task(transactional=True, max_attempts=1)
+def say_and_sleep(path: str, seconds: float) -> None:
+    """Write a line to a file, and hold the write lock."""
+    tasks.note.func(path, "begun")
+    time.sleep(seconds)
+
+
+@task(transactional=True)
+def append(name: str) -> None:
+    Effect.objects.create(name=name)
+
+
+@task(transactional=True, timeout=0.3, max_attempts=1)
+def hang(name: str, seconds: float) -> None:
+    """Write, and sleep where no exception comes through."""
+    Effect.objects.create(name=name)
+    time.sleep(seconds)
