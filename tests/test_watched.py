@@ -13,7 +13,8 @@ from asgiref.sync import async_to_sync
 from django.apps import apps
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError, OperationalError, connections, transaction
-from django.db.backends.sqlite3.base import DatabaseWrapper
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.sqlite3.base import DatabaseWrapper, SQLiteCursorWrapper
 from django.db.backends.utils import CursorWrapper
 from django.db.transaction import TransactionManagementError
 from django.test.utils import CaptureQueriesContext
@@ -268,3 +269,33 @@ def test_not_in_a_transaction_that_django_does_not_know(
         publish()
     connection.connection.execute("ROLLBACK")
     assert stored(alias) == 0
+
+
+@pytest.mark.parametrize(
+    ("owner", "method"),
+    [
+        (SQLiteCursorWrapper, "execute"),
+        (CursorWrapper, "__init__"),
+        (CursorWrapper, "_execute"),
+        (CursorWrapper, "_execute_with_wrappers"),
+        (BaseDatabaseWrapper, "_cursor"),
+        (BaseDatabaseWrapper, "make_cursor"),
+        (BaseDatabaseWrapper, "make_debug_cursor"),
+        (DatabaseWrapper, "create_cursor"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_any_method_on_the_way_of_a_statement(
+    connection: DatabaseWrapper, monkeypatch: pytest.MonkeyPatch, owner: type, method: str
+) -> None:
+    """Whichever of Django's methods between a cursor and the driver is replaced, statements go through it."""
+    usual = getattr(owner, method)
+
+    @wraps(usual)
+    def patched(*args: Any, **kwargs: Any) -> Any:
+        return usual(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, method, patched)
+        assert watched(connection)
+    assert not watched(connection)
