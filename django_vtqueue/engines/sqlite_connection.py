@@ -3,6 +3,7 @@
 import json
 import re
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from operator import attrgetter, methodcaller
@@ -28,6 +29,7 @@ Found = TypeVar("Found")
 
 LONG_LOG = 8_000_000  # bytes of the WAL: others' own checkpoints (at 4 MB, part of a commit) come first
 LONG_LOG_EARLY = 3_000_000  # bytes: before any commit has to make one
+SLOW_LOG = 64_000_000  # bytes: to copy them takes longer than leases may wait for their renewal
 CHANGED = "PRAGMA data_version"
 DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -43,6 +45,8 @@ class SQLiteConnection(Engine):
 
     _file: File | None = None  # inside impatient()
     _version: int | None = None
+    _copying: threading.Thread | None = None
+    _kept = 0  # bytes; see _tidy_aside
 
     def now(self) -> int:
         return clock.now()
@@ -142,10 +146,30 @@ class SQLiteConnection(Engine):
         # the writers; the second holds them up for what is left, and is refused while another one writes.
         if not self._file or (size := self._file.log_size()) < (LONG_LOG_EARLY if early else LONG_LOG):
             return None
+        if size > SLOW_LOG:
+            return self._tidy_aside(size)
         [(_, length, copied)] = self._rows("PRAGMA wal_checkpoint(PASSIVE)", {})
         if not self._value("PRAGMA wal_checkpoint(TRUNCATE)", {}):
             return None
         return size if 0 <= copied < length / 2 else 0
+
+    def _tidy_aside(self, size: int) -> int:
+        """Have a log that takes long copied by a thread with a connection of its own: no lease may wait for it.
+
+        Return the bytes that another connection kept from being copied when that was done last.
+        """
+
+        def copy() -> None:
+            with suppress(Exception), closing(sqlite3.connect(path, timeout=0)) as connection:
+                [(_, length, copied)] = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                self._kept = size if 0 <= copied < length / 2 else 0
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+        if self._copying is None or not self._copying.is_alive():
+            path = self.path()
+            self._copying = threading.Thread(target=copy, name="checkpoint", daemon=True)
+            self._copying.start()
+        return self._kept
 
     def trouble(self, error: BaseException) -> Trouble | None:
         code = code_of(error)

@@ -113,6 +113,8 @@ class Pool:
             thread.join(max(deadline - time.monotonic(), 0))
         self._news.put(None)
         self._announcer.join(max(deadline - time.monotonic(), 0))
+        if self._announcer.is_alive() and (left := self._news.qsize()):
+            logger.warning("the receivers of signals were too slow: they were not told of the ends of %d turns", left)
 
     def _execute(self, job: HeldJob) -> None:
         if not job.begun:

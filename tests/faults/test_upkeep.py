@@ -1,6 +1,7 @@
 """Pruning, and copying the log back, beside others who write."""
 
 import sqlite3
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue.engines import new_engine
+from django_vtqueue.engines.sqlite_connection import SLOW_LOG
 from django_vtqueue.worker.upkeep import PERIOD, PRUNED_AT_ONCE, Upkeep
 from tests.project import tasks
 
@@ -65,3 +67,21 @@ def test_the_log_is_copied_back_early_while_others_wait(database: Database) -> N
         assert log.stat().st_size == before
         upkeep.do(contended=True)
         assert log.stat().st_size == 0
+
+
+def test_a_long_log_is_copied_beside_the_turns(database: Database) -> None:
+    """What takes long is no part of a turn: leases are renewed meanwhile."""
+    log = Path(f"{database.path}-wal")
+    with closing(sqlite3.connect(database.path, isolation_level=None)) as other:
+        other.execute("PRAGMA wal_autocheckpoint = 0")
+        other.execute("CREATE TABLE filler (content BLOB)")
+        for _ in range(9):
+            other.execute("INSERT INTO filler VALUES (zeroblob(8000000))")
+        assert log.stat().st_size > SLOW_LOG
+        engine = new_engine(ALIAS, traced=False)
+        with engine.impatient():
+            engine.now(), engine.changed()
+            before = threading.active_count()
+            assert engine.tidy(early=False) == 0
+            assert threading.active_count() > before
+            wait_until(lambda: log.stat().st_size == 0)
