@@ -10,7 +10,7 @@ import pytest
 from django.db import connections, transaction
 from pytest_django import Settings
 
-from django_vtqueue import Queue, control, ids, letters
+from django_vtqueue import Queue, control, letters
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.claims import end_lease
 from django_vtqueue.clock import from_instant
@@ -166,7 +166,7 @@ def test_a_requeued_job_starts_afresh(bench: Bench, time: FakeClock) -> None:
 
 def test_many_are_cancelled_a_few_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many they are, nobody else waits for long, and no more than a few are in memory."""
-    monkeypatch.setattr(ids, "SLICE", 2)
+    monkeypatch.setattr("django_vtqueue.ids.SLICE", 2)
     engine, committed = engine_for(bench.engine.alias), []
     ask = engine.ask
 
