@@ -233,13 +233,12 @@ class Turns:
         # Of one that runs the database was put back to before its claim; now it was claimed once more.
         new = [job for job in jobs if job.key not in self.held]
         self.held.add(jobs, longest_runs(jobs, self.backend))
-        for job in jobs:
-            if not job.begun and self.writers.waits(job.task_path):
-                self.held.finished(job.key)  # its time does not run yet
-        waiting = [job for job in new if self.writers.waits(job.task_path)]
-        self.writers.add(waiting)
+        waiting = {job.key for job in jobs if self.writers.waits(job.task_path)}
+        for key in waiting:
+            self.held.finished(key)  # its time does not run yet
+        self.writers.add(job for job in new if job.key in waiting)
         self.started += len(new)
-        running = [job for job in new if job not in waiting] if waiting else new
+        running = [job for job in new if job.key not in waiting] if waiting else new
         self.ahead.add(running)
         self.pool.run(running)
         self.lookout.took(taken.all)

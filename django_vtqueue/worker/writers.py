@@ -23,7 +23,7 @@ class Writers:
         self.backend = backend
         self._waiting: deque[HeldJob] = deque()
         self._running: Key | None = None
-        self._met: set[str] = set()  # tasks that were not loaded here when they were claimed first
+        self._transactional: dict[str, bool] = {}  # by task; one that is not loaded here says it itself, see timed
         self._over_at = NEVER  # monotonic: when its transaction is over at the latest, whatever its code does
 
     def __len__(self) -> int:
@@ -36,7 +36,10 @@ class Writers:
 
     def waits(self, task_path: str) -> bool:
         """Return whether the jobs of a task have to wait for their turn."""
-        return task_path in self._met or bool(self.backend.task_options(task_path).get("transactional"))
+        if (known := self._transactional.get(task_path)) is None:
+            known = bool(self.backend.task_options(task_path).get("transactional"))
+            self._transactional[task_path] = known
+        return known
 
     def add(self, jobs: Iterable[HeldJob]) -> None:
         """Have jobs wait for their turn, in this order."""
@@ -54,7 +57,7 @@ class Writers:
 
     def timed(self, job: HeldJob, runs: bool) -> None:
         """Note that a job is transactional, or that its transaction has begun."""
-        self._met.add(job.task_path)
+        self._transactional[job.task_path] = True
         if runs and job.key == self._running:
             self._over_at = time.monotonic() + transaction_seconds(job, self.backend) + MARGIN
 
