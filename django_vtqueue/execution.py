@@ -76,7 +76,7 @@ def execute(
     try:
         return execution.run()
     except BaseException as error:
-        if inline and isinstance(error, KeyboardInterrupt):
+        if inline and issubclass(type(error), KeyboardInterrupt):  # its own __class__ may fail
             raise
         return execution.failed(error)
     finally:
