@@ -243,7 +243,7 @@ class SQLiteConnection(Engine):
                 return self._execute(connection, sql, values, outcome)
 
     def _value(self, sql: str, values: Mapping[str, Any]) -> Any:
-        return self._execute(self._connected(), sql, values, _first)[0]
+        return self._read(sql, values, _first)[0]
 
     def _list(self, sql: str, values: Mapping[str, Any]) -> list[Any]:
         return cast(list[Any], json.loads(self._value(sql, values)))

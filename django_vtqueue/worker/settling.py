@@ -66,4 +66,4 @@ def settle_before(deadline: float, engine: Engine, step: Callable[[], object], e
             episode.failed(error)
             if time.monotonic() > deadline:
                 return False
-            time.sleep(max(episode.retry_at - time.monotonic(), 0))
+            time.sleep(max(min(episode.retry_at, deadline) - time.monotonic(), 0))

@@ -166,7 +166,7 @@ def test_a_requeued_job_starts_afresh(bench: Bench, time: FakeClock) -> None:
 
 def test_many_are_cancelled_a_few_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many they are, nobody else waits for long, and no more than a few are in memory."""
-    monkeypatch.setattr(control, "SLICE", 2)
+    monkeypatch.setattr("django_vtqueue.ids.SLICE", 2)
     engine, committed = engine_for(bench.engine.alias), []
     ask = engine.ask
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from django_vtqueue.bells import proves_death
 from tests.project import tasks
 
+from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
@@ -209,10 +210,10 @@ def test_the_bell_proves_death_only_when_the_last_child_has_ended(
     try:
         worker.kill()
         assert alive(child)
-        assert not proves_death(row["doorbell"])
+        assert not proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent)
     finally:
         os.kill(child, signal.SIGKILL)
-    wait_until(lambda: proves_death(row["doorbell"]), PATIENCE)
+    wait_until(lambda: proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent), PATIENCE)
     start_worker()
     wait_until(lambda: len(lines(tmp_path / "started")) == 2, PATIENCE)
     (tmp_path / "go").touch()

@@ -85,7 +85,7 @@ def test_a_started_program_does_not_hide_the_death_of_its_worker(
     try:
         [row] = database.workers()
         worker.kill()
-        wait_until(lambda: proves_death(row["doorbell"]), PATIENCE)
+        wait_until(lambda: proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent), PATIENCE)
         os.kill(program, 0)  # it still runs
     finally:
         with suppress(ProcessLookupError):
@@ -105,7 +105,7 @@ def test_a_forked_process_is_part_of_its_job(
     try:
         worker.kill()
         wait_until(lambda: not Path(f"/proc/{runs}").exists(), PATIENCE)
-        assert not proves_death(row["doorbell"])
+        assert not proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent)
     finally:
         os.kill(forked, signal.SIGKILL)
-    wait_until(lambda: proves_death(row["doorbell"]), PATIENCE)
+    wait_until(lambda: proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent), PATIENCE)
