@@ -92,7 +92,7 @@ class VTQueueBackend(BaseTaskBackend):
         self.validate_task(task)
         options = options_of(task.func)
         policy = self.settings.policy(task.queue_name)
-        given = [(normalize(list(args)), normalize(kwargs)) for args, kwargs in calls]
+        given = [(normalize(list(args)), normalize(dict(kwargs))) for args, kwargs in calls]
         payloads = [dumps({"args": args, "kwargs": kwargs}) for args, kwargs in given]
         jobs = list(zip(new_ids(len(payloads)), payloads, strict=True))
         database = self.database

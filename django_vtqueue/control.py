@@ -75,10 +75,12 @@ def move(job_ids: Iterable[UUID | str], queue_name: str, using: str | None = Non
 
     moved: list[UUID] = []
     for ids in slices(parsed_ids(job_ids)):
-        there = set(unheld(ids, database).values_list("pk", flat=True))
-        some = [job_id for job_id in ids if job_id in there]
+        first, *others = ids
         with engine_for(database).atomic():
-            moved += [job_id for job_id in some if moved_one(job_id)]  # one by one: two of them may have the same key
+            moved += [first] if moved_one(first) else []  # the write comes first, as in run_now
+            there = set(unheld(others, database).values_list("pk", flat=True))
+            # One by one: two of them may have the same key.
+            moved += [job_id for job_id in others if job_id in there and moved_one(job_id)]
     ring_after_commit(database, options.doorbells)
     return moved
 

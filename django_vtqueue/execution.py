@@ -9,7 +9,6 @@ from functools import lru_cache
 from inspect import iscoroutinefunction
 from typing import Any, cast
 
-from asgiref.sync import async_to_sync
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
@@ -42,7 +41,7 @@ from .failures import describe, summary
 from .forks import ForksEnd, forks_end
 from .hygiene import close_leftovers, refresh_connections
 from .jobs import HeldJob, Settlement, cancellation, exhausted, failed, released, succeeded
-from .limits import endable, finished, limited, timekeeper
+from .limits import awaited, finished, limited, timekeeper
 from .outcomes import Outcome, given_back
 from .queue import ClaimedJob, Queue
 from .receivers import received
@@ -77,7 +76,7 @@ def execute(
     try:
         return execution.run()
     except BaseException as error:
-        if inline and isinstance(error, KeyboardInterrupt):
+        if inline and issubclass(type(error), KeyboardInterrupt):  # its own __class__ may fail
             raise
         return execution.failed(error)
     finally:
@@ -168,8 +167,8 @@ class Execution:
         seconds = self.options.get("timeout", self.policy.timeout)
         context, function = copy_context(), task.func
         if is_async(function):
-            function = endable(forks_end(function))
-            function = async_to_sync(function if seconds is None else limited(function, seconds))
+            function = forks_end(function)
+            function = awaited(function if seconds is None else limited(function, seconds))
         elif seconds is not None:
             with timekeeper.limit(seconds):
                 return context.run(called, function, *args, **kwargs)

@@ -5,6 +5,7 @@ import ctypes
 import heapq
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -124,30 +125,72 @@ def end_code(thread: int) -> None:
         raise_in(thread, TaskTimeout)
 
 
-def endable(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return an async function that ``end_code`` ends in the thread that calls this one, and waits for its loop."""
-    thread = threading.get_ident()
+def awaited(function: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
+    """Return a function that calls an async one and waits for it; ``end_code`` and Ctrl-C end it at its next await."""
 
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        ended = []
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        thread, ended = threading.get_ident(), threading.Event()
+        running: list[Callable[[], object]] = []  # what cancels it
 
         def end() -> None:
-            ended.append(True)
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(task.cancel)  # type: ignore[union-attr]
+            ended.set()
+            for cancel in running:
+                with suppress(RuntimeError):  # the loop is closed
+                    cancel()
 
-        _awaiting[thread] = end
+        async def call() -> Any:
+            loop, task = asyncio.get_running_loop(), asyncio.current_task()
+            running.append(lambda: loop.call_soon_threadsafe(task.cancel))  # type: ignore[union-attr]
+            try:
+                if ended.is_set():  # before the loop could be told
+                    raise asyncio.CancelledError
+                return await function(*args, **kwargs)
+            except asyncio.CancelledError as error:
+                if ended.is_set():
+                    raise TaskTimeout from error
+                raise
+            finally:
+                running.clear()
+
+        outer, _awaiting[thread] = _awaiting.get(thread), end
         try:
-            return await function(*args, **kwargs)
-        except asyncio.CancelledError as error:
-            if ended:
-                raise TaskTimeout from error
-            raise
+            with interrupting(end):
+                return async_to_sync(call)()
         finally:
-            _awaiting.pop(thread, None)
+            if outer:
+                _awaiting[thread] = outer
+            else:
+                del _awaiting[thread]
 
-    return call
+    return wait
+
+
+@contextmanager
+def interrupting(end: Action) -> Iterator[None]:
+    """Have Ctrl-C call ``end``, and not break off the block, whose code runs in another thread.
+
+    KeyboardInterrupt is raised when the block has ended, or by a second Ctrl-C. asyncio.Runner does the same.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    interrupted = False
+
+    def interrupt(number: int, frame: object) -> None:
+        nonlocal interrupted
+        if interrupted:
+            raise KeyboardInterrupt
+        interrupted = True
+        end()
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if interrupted:
+            raise KeyboardInterrupt
 
 
 def finished(value: Any) -> Any:
@@ -156,7 +199,7 @@ def finished(value: Any) -> Any:
     async def finish() -> Any:
         return await value
 
-    return async_to_sync(endable(forks_end(finish)))() if isawaitable(value) else value
+    return awaited(forks_end(finish))() if isawaitable(value) else value
 
 
 def limited(function: Callable[..., Any], seconds: float) -> Callable[..., Any]:

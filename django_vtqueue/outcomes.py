@@ -3,15 +3,18 @@
 An outcome is a value. Settling it is the control loop's work; announcing it comes after the commit.
 """
 
+import logging
 from dataclasses import dataclass
 
 from . import clock, history, states
 from .backend import VTQueueBackend
 from .compat import TaskResult, TaskResultStatus, task_finished
 from .exceptions import Cancelled, DamagedPayload, LeaseExpired, TaskTimeout, WorkerDied
-from .failures import class_path
+from .failures import class_path, describe
 from .jobs import HeldJob, Settlement, released
 from .results import call_of, change, error_of, running, task_of
+
+logger = logging.getLogger("django_vtqueue")
 
 
 @dataclass(slots=True)
@@ -39,19 +42,29 @@ class Outcome:
 def announce(outcome: Outcome, backend: VTQueueBackend) -> bool:
     """Send ``task_finished`` for an outcome that ended the job, after the commit that stored it; return whether it was.
 
-    A failure is sent from inside ``except``, so that Django's logger finds the traceback. Receivers that raise (mail
-    to ADMINS, say) are logged by Django and do no harm.
+    Receivers that raise (mail to ADMINS, say) are logged, by Django or here, and do no harm; only KeyboardInterrupt
+    goes through.
     """
     if outcome.result is None or outcome.settlement.state == states.READY:
         return False
-    if outcome.exception is None:
-        task_finished.send_robust(type(backend), task_result=outcome.result)
-        return True
     try:
-        raise outcome.exception
-    except BaseException:
-        task_finished.send_robust(type(backend), task_result=outcome.result)
+        _send(outcome.result, outcome.exception, backend)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit, or an exception that cannot even be logged
+        logger.error("a receiver of task_finished failed\n%s", describe(error).traceback)
     return True
+
+
+def _send(result: TaskResult, exception: BaseException | None, backend: VTQueueBackend) -> None:
+    """Send ``task_finished``; for a failure from inside ``except``, so that Django's logger finds the traceback."""
+    try:
+        if exception is not None:
+            raise exception
+    except BaseException:
+        task_finished.send_robust(type(backend), task_result=result)
+    else:
+        task_finished.send_robust(type(backend), task_result=result)
 
 
 def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from textwrap import dedent
 from threading import Event
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 from zoneinfo import ZoneInfo
@@ -265,6 +266,13 @@ def test_arguments_that_are_not_json(value: Any) -> None:
         with pytest.raises((TypeError, ValueError)):
             attempt()
     assert not Job.objects.exists()
+
+
+@pytest.mark.django_db
+def test_the_arguments_of_many_may_be_in_any_mapping() -> None:
+    """Only the values that a task is given are JSON's own types."""
+    [result] = enqueue_many(echo, [(iter((1, 2)), MappingProxyType({"wanted": 3}))])  # type: ignore[list-item]
+    assert (result.args, result.kwargs) == ([1, 2], {"wanted": 3})
 
 
 @pytest.mark.django_db

@@ -1,16 +1,20 @@
 """The primitive, behaviour by behaviour."""
 
+import asyncio
+import os
+import signal
 import sqlite3
 import threading
 import time as real_time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import pytest
-from asgiref.sync import async_to_sync
+from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections, transaction
 from pytest_django import Settings
 
@@ -708,6 +712,68 @@ def test_run_gives_the_job_back_on_ctrl_c(queue: Queue) -> None:
     with pytest.raises(KeyboardInterrupt):
         queue.run(handle)
     assert claimed(queue).attempt == 1
+
+
+class Asynchronous:
+    """Handlers that are to be awaited; ``handled``: the payloads of which they came to the end."""
+
+    def __init__(self) -> None:
+        self.handled: list[str] = []
+
+    async def method(self, job: ClaimedJob) -> None:
+        await asyncio.sleep(0.001)
+        if job.payload == "bad":
+            raise ValueError("no such sensor")
+        await sync_to_async(self.handled.append)(job.payload)
+
+    async def __call__(self, job: ClaimedJob) -> None:
+        await self.method(job)
+
+    async def of_two(self, job: ClaimedJob, number: int) -> None:
+        await self.method(job)
+
+
+@pytest.mark.parametrize(
+    "handler_of",
+    [
+        lambda these: these.method,
+        lambda these: these,
+        lambda these: partial(these.of_two, number=2),
+        lambda these: partial(these),
+        lambda these: lambda job: these(job),
+    ],
+    ids=["method", "object", "partial", "partial of an object", "function"],
+)
+def test_run_with_a_handler_that_is_awaited(queue: Queue, handler_of: Callable[[Asynchronous], Any]) -> None:
+    """What a handler returns to be awaited is awaited before its job is acknowledged, or has failed."""
+    queue.publish_many(["good", "bad", "last"])
+    stop, these = threading.Event(), Asynchronous()
+    handler = handler_of(these)
+    queue.run(lambda job: (job.payload == "last" and stop.set()) or handler(job), stop=stop)
+    assert these.handled == ["good", "last"]
+    [bad] = Job.objects.using(queue.database).filter(state="READY")
+    assert (bad.payload, history.read(bad.history)[0]["message"]) == ('"bad"', "no such sensor")
+
+
+def test_run_gives_no_job_back_while_it_is_awaited(queue: Queue) -> None:
+    """KeyboardInterrupt cancels what is awaited, and the job is given back when that has ended."""
+    queue.publish("x")
+    seen = []
+
+    async def handle(job: ClaimedJob) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.1)
+            seen.append(await sync_to_async(rivals)())
+
+    def rivals() -> int:
+        return len(queue.claim_many(1))
+
+    with pytest.raises(KeyboardInterrupt):
+        queue.run(handle)
+    assert (seen, claimed(queue).attempt) == ([0], 1)
 
 
 def test_run_with_a_handler_that_settles_by_itself(queue: Queue) -> None:

@@ -1,6 +1,7 @@
 """Signals of the Tasks framework that nobody receives are not sent, nor is a result made for them."""
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -26,8 +27,11 @@ from django_vtqueue.execution import execute
 from django_vtqueue.jobs import HeldJob, Scope
 from django_vtqueue.outcomes import Outcome, announce
 from django_vtqueue.receivers import received
+from django_vtqueue.worker.pool import Pool
+from django_vtqueue.worker.report import Report
 from tests.conformance.conftest import configure
 from tests.project import tasks
+from tests.project.broken import BROKEN
 
 SIGNALS = [task_enqueued, task_started, task_finished]
 
@@ -177,6 +181,37 @@ def test_a_failure_is_always_told(backend: VTQueueBackend, caplog: pytest.LogCap
     assert outcome.result.errors
     assert announce(outcome, backend)
     assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+@pytest.mark.parametrize("kind", ["exit", *BROKEN])
+def test_whatever_receivers_raise_is_logged(
+    backend: VTQueueBackend, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """However broken it is, and what the task has raised: nothing comes of it for what is told next."""
+    error = SystemExit(3) if kind == "exit" else BROKEN[kind]()
+    told: list[str] = []
+
+    def receiver(task_result: Any, **kwargs: Any) -> None:
+        told.append(task_result.id)
+        raise error
+
+    outcomes: list[Outcome] = []
+    ended = threading.Event()
+    report = Report()
+    report.listeners.append(lambda outcome: outcomes.append(outcome) or len(outcomes) < 3 or ended.set())
+    pool = Pool(1, backend, report, lambda outcome: None)
+    pool.start()
+    finished = [outcome_of(backend, lambda: tasks.raise_it.enqueue("BaseException")) for _ in range(3)]
+    task_finished.connect(receiver)
+    try:
+        pool.announce(finished)
+        assert ended.wait(10)
+        pool.stop(10)
+    finally:
+        task_finished.disconnect(receiver)
+    assert outcomes == finished
+    assert told == [outcome.result.id for outcome in finished if outcome.result]
+    assert "met an error and goes on" not in caplog.text
 
 
 def test_who_runs_jobs_inline_is_given_their_results(backend: VTQueueBackend) -> None:

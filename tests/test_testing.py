@@ -13,7 +13,7 @@ from django.utils import timezone
 from django_vtqueue import TaskResultStatus
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.testing import run_pending
-from tests.project import tasks, transactional
+from tests.project import broken, tasks, transactional
 from tests.project.models import Effect
 
 
@@ -122,6 +122,16 @@ def test_a_task_that_recovers_is_successful_in_the_end() -> None:
     assert [result.status for result in results] == ["READY", "READY", "SUCCESSFUL"]
     assert results[-1].return_value == 3
     assert len(results[-1].errors) == 2
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("kind", broken.BROKEN)
+def test_a_broken_exception_is_a_failure(kind: str) -> None:
+    """Tasks do not raise through run_pending, whatever their exceptions do when they are looked at."""
+    broken.raise_broken.enqueue(kind)
+    after = tasks.add.enqueue(1, 2)
+    assert [result.status for result in run_pending()] == ["FAILED", "SUCCESSFUL"]
+    assert tasks.add.get_result(after.id).return_value == 3
 
 
 @pytest.mark.django_db

@@ -37,7 +37,31 @@ class WithoutName(Exception, metaclass=Nameless):
     pass
 
 
-BROKEN = {"length": WithoutLength, "traceback": WithoutTraceback, "name": WithoutName}
+class WithoutClass(Exception):
+    def __str__(self) -> str:
+        return "text"
+
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("no class")
+
+
+class WithoutText(Exception):
+    """Whoever prints it leaves."""
+
+    def __str__(self) -> str:
+        raise SystemExit
+
+    __repr__ = __str__
+
+
+BROKEN = {
+    "length": WithoutLength,
+    "traceback": WithoutTraceback,
+    "name": WithoutName,
+    "class": WithoutClass,
+    "text": WithoutText,
+}
 
 
 @task(max_attempts=1)
