@@ -78,22 +78,24 @@ def handle(queue: "Queue", job: "ClaimedJob", handler: Callable[["ClaimedJob"], 
             with ForksEnd():
                 finished(handler(job))
         except KeyboardInterrupt:
-            settle(queue, job.release)
+            settle(queue, job.release, takeover)
             raise
         except BaseException as error:
             backoff = DEFAULT_BACKOFF if callable(policy.backoff) else policy.backoff
             delay = backoff_delay(backoff, policy.backoff_max, job.attempt, random.random())
-            settle(queue, partial(job.nack, delay=delay, error=error))
+            settle(queue, partial(job.nack, delay=delay, error=error), takeover)
         else:
-            settle(queue, job.ack)
+            settle(queue, job.ack, takeover)
 
 
-def settle(queue: "Queue", verb: Callable[[], None]) -> None:
+def settle(queue: "Queue", verb: Callable[[], None], takeover: Takeover) -> None:
     """Settle a job; one that is lost, or that its handler has settled itself, is let go."""
+    began = time.monotonic()
     try:
         insist(queue, verb)
     except LeaseLost as error:
         logger.info("lost  %s", error)
+    takeover.waited(time.monotonic() - began)
 
 
 def insist(queue: "Queue", verb: Callable[[], T]) -> T:
@@ -176,6 +178,7 @@ def keep_up(job: "ClaimedJob", done: threading.Event, takeover: Takeover) -> Non
             else:
                 if lost:
                     return
+                takeover.locked(began - failing_since if failing_since else 0.0)
                 takeover.stepped_back, failing_since = False, 0.0
                 renew_at, ends_at = began + lease / 3, began + lease
                 job._hidden_until(now + held.lease_us)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import inf, ldexp
 
-IN_DANGER = 0.5  # seconds before the end of a lease, and half of those after it
+IN_DANGER = 0.5  # seconds before the end of a lease
 LARGEST_EXPONENT = 40  # 2**40 s is longer than any cap; beyond it floats would overflow
 
 
@@ -26,10 +26,10 @@ def busy_pause(waited: float, chance: float, left: float = inf) -> float:
 
     About a millisecond, so that nobody starves; only after a whole second, when the lock is held by something long (a
     backup, a migration), 50, 100 and then 200 ms. Growing earlier made single writers wait for two seconds (measured).
-    ``left``: the seconds that are left of a lease to renew. Around its end, when others may take what it holds, the
-    pause does not grow.
+    ``left``: the seconds that are left of a lease to renew, less than 0 if it has ended. From shortly before its end
+    on, when others may take what it holds, the pause does not grow: whoever is free first must be its holder.
     """
-    if waited < 1 or -2 * IN_DANGER < left < IN_DANGER:
+    if waited < 1 or left < IN_DANGER:
         return 0.0005 + 0.001 * chance
     if waited < 1.5:
         return 0.05

@@ -97,14 +97,15 @@ class Takeover:
         self._worked += seconds
 
     def locked(self, waited: float) -> None:
-        """Note that the write lock is ours now, and for how many seconds it was waited for.
+        """Note that the write lock is ours now, and for how many seconds it was waited for."""
+        self.waited(waited)
+        self._free_at = clock.since_boot()
 
-        Who had it before may have had it since it was last seen to be free.
-        """
-        boot = clock.since_boot()
-        if waited > WAITED:
+    def waited(self, seconds: float) -> None:
+        """Note that the write lock was waited for until now: somebody may have had it since it was last ours."""
+        if seconds > WAITED:
+            boot = clock.since_boot()
             self._note(boot, boot - self._free_at)
-        self._free_at = boot
 
     def patience(self, own: str = "") -> Patience:
         """Return what a claim leaves to holders at this moment; ``own``: see Patience."""

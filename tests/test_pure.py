@@ -77,6 +77,14 @@ def test_busy_pause(waited: float, chance: float) -> None:
         assert pause == (0.05 if waited < 1.5 else 0.1 if waited < 3 else 0.2)
 
 
+@given(waited=st.floats(0, 1e6), chance=chances, left=st.floats(-1e6, 0.49))
+def test_who_holds_a_lease_that_ends_or_has_ended_asks_for_the_lock_each_millisecond(
+    waited: float, chance: float, left: float
+) -> None:
+    """However long that takes: whoever is free first after a lock must be its holder."""
+    assert 0.0005 <= retry.busy_pause(waited, chance, left) <= 0.0015
+
+
 @given(st.integers(1, 10**6))
 def test_trouble_pause(tries: int) -> None:
     """From 0.1 s, doubled with each failure, to 5 s."""

@@ -73,6 +73,7 @@ class Turns:
         try:
             self.turn()
             self.upkeep.do(contended=self.pace.contended)
+            self.held.takeover.waited(self.episode.lasts())  # whoever got the lock at last, and for what
             self.episode.over()
         except Exception as error:
             self.endure(error)

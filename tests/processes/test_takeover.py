@@ -51,6 +51,26 @@ def test_a_lock_that_ends_around_the_end_of_a_lease(
     assert not any(worker.lines("lost") for worker in workers)
 
 
+def test_moments_between_locks_after_the_end_of_a_lease(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """However long a lock has lasted beyond the end of a lease, its holder renews it in the first moment after it."""
+    database.options["visibility_timeout"] = LEASE
+    start_worker("--threads", "1")
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    wait_until((tmp_path / "started").exists, PATIENCE)
+    renewed = 0
+    for _ in range(5):
+        lock_around_the_end(database, job_id, 2.1)
+        time.sleep(0.05)
+        with database.locked():
+            renewed += database.job(job_id)["visible_at"] > clock.now()
+        wait_until_renewed(database, job_id)
+    (tmp_path / "go").touch()
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    assert renewed >= 4  # a machine with much to do may miss one
+
+
 @pytest.mark.parametrize("after", [0.03, 0.5])
 def test_a_lock_around_the_end_of_a_consumers_lease(
     database: Database, start: Start, tmp_path: Path, after: float

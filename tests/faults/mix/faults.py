@@ -91,6 +91,7 @@ class Faults:
         self._stopped: list[tuple[float, list[int], Fault]] = []  # which processes go on when
         self._paused: tuple[float, Fault] | None = None
         self._locks: list[threading.Thread] = []
+        self._told: set[int] = set()  # who was told to stop
         self.happened: list[Fault] = []
         self.ended: list[Running] = []
         self.stayed: list[Running] = []  # who did not leave when told to
@@ -199,12 +200,15 @@ class Faults:
             send(chosen[1], signal.SIGKILL)
 
     def _term(self, step: Step) -> None:
-        if chosen := pick(ready(self.others), step.choice):
-            self._note(TERM, set())
+        """Stop a worker in good order; one that was told before would take it for "at once"."""
+        if chosen := pick([worker for worker in ready(self.others) if worker.pid not in self._told], step.choice):
+            self._told.add(chosen.pid)
+            self._note(TERM, {chosen.pid})
             chosen.signal(signal.SIGTERM)
 
     def _term_twice(self, step: Step) -> None:
         if chosen := pick(ready(self.others), step.choice):
+            self._told.add(chosen.pid)
             self._note(TERM_TWICE, {chosen.pid})
             chosen.signal(signal.SIGTERM)
             time.sleep(0.05)

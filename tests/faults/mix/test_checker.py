@@ -86,7 +86,7 @@ BAD = {
         story(job(), DEAD),
         story(job("once"), row(ended(history.FAILED, 2), state=states.FAILED)),
         story(job("gives_up"), row(), run(1, 1)),
-        story(job(cancelled=2), row(), run(1, 1)),
+        story(job(cancelled=2), row(), run(3, 3)),
     ],
     "settled_once": [
         story(job(), row(), acknowledged=Counter({"j": 2})),
