@@ -118,6 +118,7 @@ class Turns:
             self.ahead.remove(job.key)
         for job in starting:  # its attempt is counted now, and only now its code may begin
             self._starting, job.attempts, job.started_at = None, job.attempts + 1, self.engine.now()
+            self.started += 1
             self.pool.run([job])
         self.settled(outcomes, lost)
         if taken:
@@ -238,8 +239,8 @@ class Turns:
         for key in waiting:
             self.held.finished(key)  # its time does not run yet
         self.writers.add(job for job in new if job.key in waiting)
-        self.started += len(new)
         running = [job for job in new if job.key not in waiting] if waiting else new
+        self.started += len(running)
         self.ahead.add(running)
         self.pool.run(running)
         self.lookout.took(taken.all)
@@ -254,7 +255,7 @@ class Turns:
             return 0, 0
         free = self.free_slots()
         if self.plan.max_jobs:
-            return max(min(free, self.plan.max_jobs - self.started), 0), 0
+            return max(min(free, self.plan.max_jobs - self.started - len(self.writers)), 0), 0
         depth = self.ahead.depth() if self.pool.may_wait and not self._none_ahead else 0
         ahead = min(depth + min(free, 0), AT_ONCE)
         return max(free, 0), ahead if ahead > depth // 4 else 0

@@ -4,11 +4,12 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import call_command
 
-from tests.project import tasks
+from tests.project import tasks, transactional
 
 from .conftest import Start
 from .database import Database
@@ -51,9 +52,10 @@ def test_drain_retries_waits_for_what_becomes_due_in_that_time(database: Databas
     assert database.job(too_late)["claims"] == 0
 
 
-def test_max_jobs_ends_after_so_many(database: Database, start_worker: Start) -> None:
+@pytest.mark.parametrize("task", [tasks.effect, transactional.append], ids=["ordinary", "transactional"])
+def test_max_jobs_ends_after_so_many(database: Database, start_worker: Start, task: Any) -> None:
     """--max-jobs 2 runs two jobs, however many threads there are, and exits with 0."""
-    database.enqueue_many(tasks.add, [(1, 2)] * 5)
+    database.enqueue_many(task, [("a",)] * 5)
     worker = start_worker("--max-jobs", "2")
     assert worker.wait() == 0
     states = database.rows("SELECT state, count(*) FROM vtqueue_job GROUP BY state ORDER BY state")
@@ -106,7 +108,7 @@ import django
 django.setup()
 from django.core.management import call_command
 from django.db import connections, transaction
-from tests.project import tasks
+from tests.project import tasks, transactional
 first = tasks.thread_id.enqueue()
 """
 
