@@ -69,12 +69,12 @@ def test_backoff_is_always_a_delay(backoff: Any, cap: float, attempt: int, chanc
 
 @given(waited=st.floats(0, 1e6), chance=chances)
 def test_busy_pause(waited: float, chance: float) -> None:
-    """About a millisecond for a whole second; only then 50, 100 and 200 ms."""
+    """About a millisecond for a whole second; only then five."""
     pause = retry.busy_pause(waited, chance)
     if waited < 1:
         assert 0.0005 <= pause <= 0.0015
     else:
-        assert pause == (0.05 if waited < 1.5 else 0.1 if waited < 3 else 0.2)
+        assert 0.0025 <= pause <= 0.0075
 
 
 @given(waited=st.floats(0, 1e6), chance=chances, left=st.floats(-1e6, 0.49))

@@ -7,7 +7,7 @@ from math import inf
 from traceback import clear_frames
 
 from ..engines import Engine, Trouble
-from ..retry import busy_pause, trouble_pause
+from ..retry import IN_DANGER, busy_pause, trouble_pause
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -49,7 +49,8 @@ class Episode:
         self._tries += 1
         kind = self.engine.trouble(error)
         if kind is Trouble.BUSY:
-            pause = patience * busy_pause(now - self._began, random.random(), left)
+            pause = busy_pause(now - self._began, random.random(), left)
+            pause *= patience if left > IN_DANGER else 1
             if now - self._began >= SAID_AFTER:
                 self._say(kind, "%s; waiting. Nothing is lost.", kind.value)
         else:

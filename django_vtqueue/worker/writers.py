@@ -13,6 +13,8 @@ from ..jobs import HeldJob, Key
 
 MOST = 400  # jobs that wait here; the rest is left for other workers
 MARGIN = 0.5  # seconds for the rollback of a transaction whose time is up
+LONGEST_REST = 0.02  # seconds: whoever waits for the lock asks for it again meanwhile, see busy_pause
+REST = 0.02  # of the time for which a transaction had the lock: so long it is left to others before the next one
 NEVER = float("inf")
 
 
@@ -24,6 +26,7 @@ class Writers:
         self._waiting: deque[HeldJob] = deque()
         self._running: Key | None = None
         self._transactional: dict[str, bool] = {}  # by task; one that is not loaded here says it itself, see timed
+        self._began_at = self._free_at = 0.0  # monotonic
         self._over_at = NEVER  # monotonic: when its transaction is over at the latest, whatever its code does
 
     def __len__(self) -> int:
@@ -47,28 +50,30 @@ class Writers:
 
     def ready(self) -> bool:
         """Return whether a job waits, and the turn is free."""
-        return bool(self._waiting) and (self._running is None or time.monotonic() >= self._over_at)
+        return time.monotonic() >= self.free_at()
 
     def next(self) -> HeldJob:
         """Return the job whose turn it is now."""
         job = self._waiting.popleft()
-        self._running, self._over_at = job.key, NEVER
+        self._running, self._began_at, self._over_at = job.key, time.monotonic(), NEVER
         return job
 
     def timed(self, job: HeldJob, runs: bool) -> None:
         """Note that a job is transactional, or that its transaction has begun."""
         self._transactional[job.task_path] = True
         if runs and job.key == self._running:
-            self._over_at = time.monotonic() + transaction_seconds(job, self.backend) + MARGIN
+            self._began_at = time.monotonic()
+            self._over_at = self._began_at + transaction_seconds(job, self.backend) + MARGIN
 
     def finished(self, key: Key) -> None:
         """Note that a job has ended."""
         if key == self._running:
-            self._running = None
+            now = time.monotonic()
+            self._running, self._free_at = None, now + min(REST * (now - self._began_at), LONGEST_REST)
 
     def free_at(self) -> float:
         """Return when the turn is free at the latest (monotonic), if a job waits for it."""
-        return NEVER if not self._waiting else self._over_at if self._running else 0.0
+        return NEVER if not self._waiting else self._over_at if self._running else self._free_at
 
     def recall(self) -> list[HeldJob]:
         """Take back all that wait."""

@@ -73,6 +73,19 @@ def test_a_lost_lease_takes_its_writes_back(database: Database, start_worker: St
     assert len(worker.lines("lost")) == 1
 
 
+def test_many_in_a_row_do_not_keep_others_from_writing(database: Database, start_worker: Start) -> None:
+    """Between two of them another worker claims, renews and settles, although the lock is free for a moment only."""
+    one_after_the_other = transactional.take_long.using(queue_name="slow")
+    slow = database.enqueue_many(one_after_the_other, [("x", 1.6)] * 15)
+    for _ in range(2):
+        start_worker("--queues", "slow", ready=False)
+    wait_until(lambda: database.unfinished() < len(slow), PATIENCE)  # it is in the middle of it
+    start_worker("--queues", "default", "--threads", "1", ready=False)
+    jobs = [database.enqueue(tasks.add, 1, 2) for _ in range(2)]  # one at a time: settled, and the next one claimed
+    wait_until(lambda: database.succeeded(*jobs), PATIENCE)
+    assert not database.succeeded(*slow)
+
+
 ENDLESS = [transactional.query_for_ever, transactional.query_beside_an_open_cursor, transactional.wait_async]
 
 

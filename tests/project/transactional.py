@@ -68,6 +68,13 @@ def hang(name: str) -> None:
     time.sleep(1)
 
 
+@task(transactional=True)
+def take_long(name: str, seconds: float) -> None:
+    """Write, and keep the write lock for so many seconds."""
+    Effect.objects.create(name=name)
+    time.sleep(seconds)
+
+
 @task(transactional=True, timeout=0.3, max_attempts=1)
 def hang_and_write(name: str, seconds: float) -> None:
     """Write, sleep where no exception comes through, ignore every error, and write again."""
