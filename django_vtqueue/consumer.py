@@ -42,7 +42,6 @@ def consume(queue: "Queue", handler: Callable[["ClaimedJob"], Any], stop: thread
     repair, holder = Repair(engine), new_worker_id()  # one of its own: what it holds is kept up
     try:
         while not stop.is_set():
-            insist(queue, lambda: takeover.look(engine.now()))
             insist(queue, repair.go_on)
             jobs = insist(queue, partial(queue._claim, 1, takeover, holder))
             if not jobs:

@@ -2,7 +2,6 @@
 
 import asyncio
 import ctypes
-import heapq
 import logging
 import os
 import signal
@@ -12,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from inspect import isawaitable
-from itertools import count
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -26,12 +24,12 @@ Action = Callable[[], None]
 
 
 class Limit:
-    """One limit; ``over``: its block has ended, or it was acted."""
+    """One limit, ``at`` a moment (monotonic); ``over``: its block has ended, or it was acted."""
 
-    __slots__ = ("action", "lock", "over")
+    __slots__ = ("action", "at", "lock", "over")
 
-    def __init__(self, action: Action) -> None:
-        self.action, self.over = action, False
+    def __init__(self, at: float, action: Action) -> None:
+        self.at, self.action, self.over = at, action, False
         self.lock = threading.Lock()
 
     def act(self) -> None:
@@ -50,8 +48,7 @@ class Timekeeper:
 
     def __init__(self) -> None:
         self.make_locks()
-        self._limits: list[tuple[float, int, Limit]] = []  # monotonic deadline, number of the limit
-        self._numbers = count()
+        self._limits: set[Limit] = set()  # of the blocks that are open: as many as there are threads, or twice that
         self._thread: threading.Thread | None = None
 
     def make_locks(self) -> None:
@@ -76,10 +73,10 @@ class Timekeeper:
         It is called before the block ends or not at all; if it was, the block ends with ``take_back``. It must not
         wait: the limits of others would.
         """
-        limit = Limit(action)
+        limit = Limit(time.monotonic() + seconds, action)
         with self._lock:
             self._start()
-            heapq.heappush(self._limits, (time.monotonic() + seconds, next(self._numbers), limit))
+            self._limits.add(limit)
             self._changed.notify()
         try:
             yield
@@ -88,6 +85,7 @@ class Timekeeper:
                 if limit.over:
                     take_back()
                 limit.over = True
+            self._limits.discard(limit)  # without the lock: TaskTimeout may be raised in this thread wherever it is
 
     def _start(self) -> None:
         if self._thread is None or not self._thread.is_alive():
@@ -102,9 +100,11 @@ class Timekeeper:
         """Return the limit that is up next, when it is."""
         with self._changed:
             while True:
-                wait = self._limits[0][0] - time.monotonic() if self._limits else None
-                if wait is not None and wait <= 0:
-                    return heapq.heappop(self._limits)[2]
+                first = min(tuple(self._limits), key=lambda limit: limit.at, default=None)
+                wait = first.at - time.monotonic() if first else None
+                if first and wait is not None and wait <= 0:
+                    self._limits.discard(first)
+                    return first
                 self._changed.wait(wait)
 
 

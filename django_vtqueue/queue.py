@@ -183,7 +183,6 @@ class Queue:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise ValueError(f"claim_many takes a whole number of jobs, 1 or more, not {limit!r}.")
         takeover = _takeovers.setdefault(self.database, Takeover(resting=True))
-        takeover.look(self._engine.now())
         return self._claim(limit, takeover, process_worker_id())
 
     def _claim(self, limit: int, takeover: Takeover, holder: str) -> list[ClaimedJob]:
@@ -194,6 +193,7 @@ class Queue:
 
         def look(waited: float) -> tuple[Sequence[Expired], Sequence[Due]] | None:
             now = engine.now()
+            takeover.look(now)
             if waited:
                 takeover.locked(waited)
             expired = engine.expired(scope, EXPIRED_AT_ONCE, now, takeover.patience(process_worker_id()))

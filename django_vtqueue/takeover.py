@@ -5,7 +5,8 @@ ended lease means that its holder is gone, unless something has stopped all of t
 suspended machine, a step of the clock. Such a time is a *gap*, and whoever claims notices it. By the row's own lease:
 
 - it may be taken from a tenth of the lease, 0.5 s at the most, after its end;
-- after a gap of more than half of the lease, only when a third of the lease has passed since: its holder renews first.
+- after a gap of more than half of the lease, only when a third of the lease, 5 s at the most, has passed since: its
+  holder renews first.
 
 What a process has claimed by ``Queue.claim`` is kept up by nobody but itself, so from itself it may take it at once.
 """
@@ -20,6 +21,7 @@ from . import clock
 from .clock import SECOND
 
 GRACE = SECOND // 2  # microseconds: a tenth of a lease, but no more than that
+REST = 5 * SECOND  # microseconds after a gap: a third of a lease, but no more than that
 WAITED = 0.005  # seconds for the write lock: another connection had it, and may have had it for long
 NOTICEABLE = 0.05  # seconds: no lease is so short that less than that makes a difference
 STEP = 1.0  # seconds by which the clock goes back before leases are counted anew

@@ -154,8 +154,11 @@ class Engine(Views):
         """
 
     @abstractmethod
-    def begin(self, jobs: Sequence[HeldJob], now: int) -> None:
-        """Count an attempt of held rows that had not begun when they were claimed, each only for its holder."""
+    def begin(self, jobs: Sequence[HeldJob], now: int, *, waited: bool = False) -> int:
+        """Count an attempt of held rows that had not begun when they were claimed, each only for its holder.
+
+        ``waited``: none that was asked to stop meanwhile, nor of a queue that was paused. Return how many have begun.
+        """
 
     @abstractmethod
     def mend(self, rowids: Sequence[int], worker_id: str) -> None:

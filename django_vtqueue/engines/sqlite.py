@@ -14,7 +14,7 @@ from ..clock import SECOND
 from ..counts import Counts
 from ..ids import first_id
 from ..jobs import Due, Expired, HeldJob, Key, NewJobs, Progress, Scope, StoredJob
-from ..takeover import GRACE, Patience
+from ..takeover import GRACE, REST, Patience
 from .sqlite_counts import ARRIVALS, COUNTS, PRUNE_COUNTS, TALLY
 from .sqlite_damage import MEND
 from .sqlite_due import (
@@ -113,7 +113,7 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
         return cast(int | None, self._value(FIRST_EXPIRY, {**_leases(scope), "grace": GRACE}))
 
     def expired(self, scope: Scope, limit: int, now: int, patience: Patience) -> list[Expired]:
-        values = {**_leases(scope), **patience._asdict(), "now": now, "limit": limit}
+        values = {**_leases(scope), **patience._asdict(), "rest": REST, "now": now, "limit": limit}
         return [Expired(*row) for row in self._list(EXPIRED, values)]
 
     def show(self, rowids: Sequence[int]) -> None:
@@ -148,8 +148,8 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
         values = {"worker_id": worker_id, "now": now, "lease_us": lease_us, "attempts": attempts}
         self._run(LEASE, {"rowids": json.dumps(rowids), **values})
 
-    def begin(self, jobs: Sequence[HeldJob], now: int) -> None:
-        self._run(BEGIN, {"held": json.dumps([guard(job) for job in jobs]), "now": now})
+    def begin(self, jobs: Sequence[HeldJob], now: int, *, waited: bool = False) -> int:
+        return self._run(BEGIN, {"held": json.dumps([guard(job) for job in jobs]), "now": now, "waited": waited})
 
     def mend(self, rowids: Sequence[int], worker_id: str) -> None:
         self._run(MEND, {"rowids": json.dumps(rowids), "worker_id": worker_id})

@@ -7,6 +7,7 @@ those indexes, and is held where ``lease_until`` is not: a CHECK ties both to it
 
 from ..jobs import HeldJob
 from .sqlite_damage import READABLE, SOUND
+from .sqlite_pauses import PAUSED
 
 COLUMNS = """id, queue_name, task_path, priority, CAST(visible_at AS INTEGER), claims, attempts, max_attempts,
     worker_id, lease_us, enqueued_at, started_at, payload, history, CAST(due_at AS INTEGER)"""
@@ -71,9 +72,11 @@ SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extrac
 FROM json_each(:held) AS mine
 WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD})"""
 
+# OR IGNORE: as in RENEW. ``:waited``: they wait in line still, so not what was asked to stop meanwhile or is paused.
 BEGIN = f"""
-UPDATE vtqueue_job SET attempts = attempts + 1, started_at = :now
-FROM json_each(:held) AS mine WHERE {GUARD} AND vtqueue_job.started_at IS NULL"""
+UPDATE OR IGNORE vtqueue_job SET attempts = attempts + 1, started_at = :now
+FROM json_each(:held) AS mine WHERE {GUARD} AND vtqueue_job.started_at IS NULL
+  AND (NOT :waited OR cancelled_at IS NULL AND queue_name NOT IN {PAUSED})"""
 
 # The visibility timeout of the job stays what it is.
 EXTEND = """
@@ -167,23 +170,22 @@ SHOW = """
 UPDATE OR IGNORE vtqueue_job SET lease_until = NULL
 WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND +state = 'READY'"""
 
-# Whether a row waits for a time that a clock ahead of :now has stamped. The evidence is always a stamp of something
-# that has happened and yet lies ahead of now: the claim or the holder's heartbeat for a lease, the publishing for a job
-# that was due at once, the end of the last attempt for a retry; what is given back is hidden for a second at the most.
-# No release and no expiry sets ``due_at``, so an entry of theirs says nothing. A time that was asked for is kept.
-IS_AHEAD = """CASE
-    WHEN state = 'RUNNING' THEN lease_until > :now + lease_us + 1000000 AND (
+# What a clock ahead of :now has stamped. The evidence is always a stamp of something that has happened and yet lies ahead
+# of now: the claim or the holder's heartbeat for a lease; the publishing for a job that was due at once, the end of the
+# last attempt for a retry, also while it is held. What is given back is hidden for a second at the most. No release and
+# no expiry sets ``due_at``, so an entry of theirs says nothing. A time that was asked for is kept.
+LEASE_AHEAD = """(state = 'RUNNING' AND lease_until > :now + lease_us + 1000000 AND (
         started_at > :now + 1000000
         OR worker_id IN (SELECT worker_id FROM vtqueue_workerprocess WHERE heartbeat_at > :now + 1000000)
-    )
-    WHEN lease_until > :now + 2000000 THEN 1
-    WHEN finished_at IS NOT NULL OR due_at <= :now + 1000000 THEN 0
-    WHEN enqueued_at > :now + 1000000 AND due_at = enqueued_at THEN 1
-    WHEN claims = 0 THEN 0
-    WHEN NOT json_valid(history) THEN started_at > :now + 1000000
-    ELSE json_extract(history, '$[#-1].ended') > :now + 1000000
-        AND json_extract(history, '$[#-1].outcome') NOT IN ('released', 'lease expired')
-END"""
+    ))"""
+DUE_AHEAD = """(finished_at IS NULL AND due_at > :now + 1000000 AND CASE
+        WHEN enqueued_at > :now + 1000000 AND due_at = enqueued_at THEN 1
+        WHEN claims = 0 THEN 0
+        WHEN NOT json_valid(history) THEN started_at > :now + 1000000
+        ELSE json_extract(history, '$[#-1].ended') > :now + 1000000
+            AND json_extract(history, '$[#-1].outcome') NOT IN ('released', 'lease expired')
+    END)"""
+IS_AHEAD = f"({LEASE_AHEAD} OR state = 'READY' AND lease_until > :now + 2000000 OR {DUE_AHEAD})"
 
 STAMPED_AHEAD = f"""
 SELECT json_group_array(json_array(rowid, ahead)) FROM (
@@ -193,8 +195,9 @@ SELECT json_group_array(json_array(rowid, ahead)) FROM (
 # ``enqueued_at`` too: were this clock still ahead, the row would look like a scheduled one to the next repair.
 SET_RIGHT = f"""
 UPDATE vtqueue_job
-SET due_at = CASE WHEN lease_until IS NULL THEN :now ELSE due_at END,
-    lease_until = CASE state WHEN 'RUNNING' THEN :now + lease_us END, enqueued_at = min(enqueued_at, :now)
+SET due_at = CASE WHEN {DUE_AHEAD} THEN :now ELSE due_at END,
+    lease_until = CASE WHEN {LEASE_AHEAD} THEN :now + lease_us WHEN state = 'RUNNING' THEN lease_until END,
+    enqueued_at = min(enqueued_at, :now)
 WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND {IS_AHEAD}"""
 
 COUNT = """

@@ -108,23 +108,33 @@ class Turns:
             if outcomes:
                 settlements = [outcome.settlement for outcome in outcomes]
                 lost = settle(self.engine, settlements, self.backend.settings.letter_ttl)
-            starting = [self._starting] if self._starting else []
-            if begun or starting:
-                self.engine.begin([*begun, *starting], self.engine.now())
+            if begun:
+                self.engine.begin(begun, self.engine.now())
+            starts = bool(self._starting and self.engine.begin([self._starting], self.engine.now(), waited=True))
             if free or ahead:
                 taken = self.claim(free, ahead)
         self.pace.took(self.engine.last_hold)
         for job in begun:
             self.ahead.remove(job.key)
-        for job in starting:  # its attempt is counted now, and only now its code may begin
-            self._starting, job.attempts, job.started_at = None, job.attempts + 1, self.engine.now()
-            self.started += 1
-            self.pool.run([job])
         self.settled(outcomes, lost)
+        if self._starting:
+            self.start(self._starting, starts)
         if taken:
             self._none_ahead = not (free or taken.rows)
             self.claimed(taken)
         self._unsure = False
+
+    def start(self, job: HeldJob, starts: bool) -> None:
+        """Have a transactional job run whose attempt was counted now; give back one that may not begin any more."""
+        self._starting = None
+        if not starts:
+            self.writers.finished(job.key)
+            self.outcomes.append(given_back(job))
+            return
+        job.attempts, job.started_at = job.attempts + 1, self.engine.now()
+        self.held.limit(job.key, longest_runs([job], self.backend)[0])
+        self.started += 1
+        self.pool.run([job])
 
     def keep_up(self) -> None:
         """Renew what is held, end what has run for too long, and do what comes round once a second."""
@@ -134,14 +144,14 @@ class Turns:
         self.end_overdue()
         self.pool.maintain()
         self.held.renew()
+        if self.chores.mend():  # before the chores, which set right what says that a clock was ahead
+            self.lookout.forget()
         if endings := self.chores.do():
             self.lookout.forget()
             self.tally.count_endings(endings)
             for settlement in endings:
                 if settlement.state == states.FAILED:
                     self.pool.announce_burial(settlement)
-        if self.chores.mend():
-            self.lookout.forget()
         self.tally.write()
         if self._unsure:
             self.held.release_unknown()
@@ -255,7 +265,8 @@ class Turns:
             return 0, 0
         free = self.free_slots()
         if self.plan.max_jobs:
-            return max(min(free, self.plan.max_jobs - self.started - len(self.writers)), 0), 0
+            claimed = self.started + len(self.writers) + bool(self._starting)
+            return max(min(free, self.plan.max_jobs - claimed), 0), 0
         depth = self.ahead.depth() if self.pool.may_wait and not self._none_ahead else 0
         ahead = min(depth + min(free, 0), AT_ONCE)
         return max(free, 0), ahead if ahead > depth // 4 else 0

@@ -4,8 +4,9 @@ The others wait here. They are held, but have not begun: they occupy no slot, us
 """
 
 import time
-from collections import deque
 from collections.abc import Iterable
+from heapq import heappop, heappush
+from itertools import count
 
 from ..backend import VTQueueBackend
 from ..execution import transaction_seconds
@@ -23,7 +24,8 @@ class Writers:
 
     def __init__(self, backend: VTQueueBackend) -> None:
         self.backend = backend
-        self._waiting: deque[HeldJob] = deque()
+        self._waiting: list[tuple[int, int, HeldJob]] = []  # a heap: by priority, then in the order of the claim
+        self._numbers = count()
         self._running: Key | None = None
         self._transactional: dict[str, bool] = {}  # by task; one that is not loaded here says it itself, see timed
         self._began_at = self._free_at = 0.0  # monotonic
@@ -45,8 +47,9 @@ class Writers:
         return known
 
     def add(self, jobs: Iterable[HeldJob]) -> None:
-        """Have jobs wait for their turn, in this order."""
-        self._waiting.extend(jobs)
+        """Have jobs wait for their turn, by priority and then in this order."""
+        for job in jobs:
+            heappush(self._waiting, (-job.priority, next(self._numbers), job))
 
     def ready(self) -> bool:
         """Return whether a job waits, and the turn is free."""
@@ -54,7 +57,7 @@ class Writers:
 
     def next(self) -> HeldJob:
         """Return the job whose turn it is now."""
-        job = self._waiting.popleft()
+        *_, job = heappop(self._waiting)
         self._running, self._began_at, self._over_at = job.key, time.monotonic(), NEVER
         return job
 
@@ -77,5 +80,5 @@ class Writers:
 
     def recall(self) -> list[HeldJob]:
         """Take back all that wait."""
-        jobs, self._waiting = list(self._waiting), deque()
+        jobs, self._waiting = [job for *_, job in sorted(self._waiting)], []
         return jobs

@@ -23,7 +23,7 @@ BURIALS = json.dumps([["a" + "0" * 31, 1, "w0", 1, None, "[]", "E", "m", "f", 1,
 UNTIL = {"until": 1, "lengthen": False}
 NAMES = json.dumps(["q0", "q1"])
 CLAIM = {"raw": True, "now": at(0), "limit": 10}
-EXPIRED = {**CLAIM, **Patience(500_000, "[[1, 2], [3, 1]]", "own")._asdict()}
+EXPIRED = {**CLAIM, **Patience(500_000, "[[1, 2], [3, 1]]", "own")._asdict(), "rest": 5_000_000}
 HIDDEN_ROWS = "vtqueue_job_hidden"
 DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_expires"
 TABLES = {"vtqueue_job", "vtqueue_deadletter", "vtqueue_throughput"}
@@ -64,7 +64,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
         [ROWID],
     ),
     "read": (sql.READ, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
-    "begin": (sql.BEGIN, {"held": HELD, "now": at(0)}, [KEY]),
+    "begin": (sql.BEGIN, {"held": HELD, "now": at(0), "waited": True}, [KEY]),
     "renew": (sql.RENEW, {"held": HELD, "now": at(0), "afresh": False}, [KEY]),
     "not held": (sql.NOT_HELD, {"held": HELD}, [KEY]),
     "extend": (sql.EXTEND, {"id": "a" + "0" * 31, "claims": 1, "worker_id": "w", "now": 1, **UNTIL}, [KEY]),

@@ -392,9 +392,10 @@ def match(row: Row, runs: list[Execution]) -> tuple[list[tuple[history.Entry, Ex
         if not entry.get("number"):
             continue
         mine = [run for run in left if run.worker == entry["worker"] and run.begin <= entry["ended"] + TOLERANCE]
-        if mine:
-            left.remove(mine[-1])
-        entries.append((entry, mine[-1] if mine else None))
+        last = ([run for run in mine if run.attempt == entry["number"]] or mine)[-1:]
+        for run in last:
+            left.remove(run)
+        entries.append((entry, last[0] if last else None))
     if row.state == states.SUCCESSFUL:
         for run in [run for run in left if run.worker == row.worker][-1:]:
             left.remove(run)

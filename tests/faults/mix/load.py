@@ -13,6 +13,7 @@ from typing import Any
 import django
 
 MOST_UNFINISHED = 800
+MOST_RAW = 6  # payloads in a queue, of up to 5 s each, for two consumers
 PAUSE = 0.7  # seconds between two bursts
 CANCEL_AFTER = 1.0  # seconds
 
@@ -31,6 +32,7 @@ class Publisher:
 
     def burst(self) -> None:
         from django_vtqueue import Queue
+        from django_vtqueue.models import Job
         from tests.faults.mix import tasks
         from tests.faults.mix.kinds import ASIDE, CLAIMED, CONSUMED, HANDLED, LONG_LEASE, QUICK, SHORT_LEASE
 
@@ -55,9 +57,12 @@ class Publisher:
             self.to_cancel.append((time.monotonic() + CANCEL_AFTER, job_id))
         for name, lease in ((HANDLED, None), (CONSUMED, LONG_LEASE), (QUICK, SHORT_LEASE), (CLAIMED, SHORT_LEASE)):
             queue = Queue(name, visibility_timeout=lease, max_attempts=0)
+            full = Job.objects.filter(queue_name=name, finished_at=None).count() >= MOST_RAW
             for kind, chance, most in (("raw", 0.3, 5), ("extends_shorter", 0.15, 4), ("extends_longer", 0.15, 1)):
                 if self.wants(kind, chance) and (kind == "raw" or name != CLAIMED):
                     payload = {"kind": kind, "seconds": seconds(0, most)}
+                    if full:
+                        continue
                     self.tell(kind, [queue.publish(payload).hex], queue=name)
 
     def enqueue(self, kind: str, task: Any, count: int, *args: Any, run_after: float = 0) -> list[str]:
