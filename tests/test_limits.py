@@ -108,3 +108,12 @@ def test_a_time_limit_that_comes_too_late(sqlite_file: str, caplog: pytest.LogCa
     assert (next_.job, next_.settlement.state) == (second, states.SUCCESSFUL)
     assert outcomes.empty()
     assert "a worker thread met an error" not in caplog.text
+
+
+def test_limits_that_have_ended_take_no_memory() -> None:
+    """However many there were, and however late their time would have been up."""
+    timekeeper = Timekeeper()
+    for _ in range(1000):
+        with timekeeper.limit(3600):
+            pass
+    assert not timekeeper._limits

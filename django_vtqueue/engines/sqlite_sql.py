@@ -170,10 +170,10 @@ SHOW = """
 UPDATE OR IGNORE vtqueue_job SET lease_until = NULL
 WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND +state = 'READY'"""
 
-# What a clock ahead of :now has stamped. The evidence is always a stamp of something that has happened and yet lies ahead
-# of now: the claim or the holder's heartbeat for a lease; the publishing for a job that was due at once, the end of the
-# last attempt for a retry, also while it is held. What is given back is hidden for a second at the most. No release and
-# no expiry sets ``due_at``, so an entry of theirs says nothing. A time that was asked for is kept.
+# What a clock ahead of :now has stamped. The evidence is always a stamp of something that has happened and yet lies
+# ahead of now: the claim or the holder's heartbeat for a lease; the publishing for a job that was due at once, the end
+# of the last attempt for a retry, also while it is held. What is given back is hidden for a second at the most. No
+# release and no expiry sets ``due_at``, so an entry of theirs says nothing. A time that was asked for is kept.
 LEASE_AHEAD = """(state = 'RUNNING' AND lease_until > :now + lease_us + 1000000 AND (
         started_at > :now + 1000000
         OR worker_id IN (SELECT worker_id FROM vtqueue_workerprocess WHERE heartbeat_at > :now + 1000000)

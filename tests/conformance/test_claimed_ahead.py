@@ -1,5 +1,7 @@
 """Jobs that a worker claims ahead of its free slots: they have no attempt until they begin."""
 
+from django.db import connections
+
 from django_vtqueue.claims import collect, take
 from django_vtqueue.jobs import HeldJob, Scope, succeeded
 from tests.fake_clock import at
@@ -78,3 +80,24 @@ def test_a_claim_knows_whether_it_took_all(bench: Bench) -> None:
     bench.publish("fresh", "fresh")
     assert not all_taken(limit=1, ahead=1)
     assert all_taken(limit=1, ahead=0)
+
+
+def test_what_waits_in_line_begins_unless_it_was_cancelled(bench: Bench) -> None:
+    """The answer says how many have begun."""
+    bench.publish("x", "cancelled")
+    held, cancelled = claim(bench, limit=0, ahead=2)
+    bench.engine.ask([cancelled.id], at(1), "anna")
+    with bench.engine.transaction():
+        assert [bench.engine.begin([job], at(1), waited=True) for job in (held, cancelled)] == [1, 0]
+
+
+def test_a_damaged_row_does_not_keep_others_from_beginning(bench: Bench) -> None:
+    """One whose attempts somebody has made fewer than none is left out."""
+    bench.publish("x", "damaged")
+    held, damaged = claim(bench, limit=0, ahead=2)
+    with connections[bench.engine.alias].cursor() as cursor:
+        cursor.execute("PRAGMA ignore_check_constraints = ON")
+        bench.jobs.filter(pk=damaged.id).update(attempts=-5)
+        cursor.execute("PRAGMA ignore_check_constraints = OFF")
+    with bench.engine.transaction():
+        assert bench.engine.begin([held, damaged], at(1)) == 1

@@ -61,6 +61,27 @@ def test_a_lease_of_a_clock_ahead_ends_one_lease_from_now(bench: Bench, ahead: f
     assert bench.one(now=80).claims == 2
 
 
+def test_the_place_of_what_is_held_is_set_right(bench: Bench) -> None:
+    """Also if its lease is right, renewed since: else it would wait when it is given back, or when its holder dies."""
+    bench.publish("x", now=HOUR)
+    held = bench.one(now=HOUR)
+    assert bench.engine.renew([held], at(0), afresh=True) == set()
+    assert repair(bench, now=0) == 1
+    assert bench.found(held.id).visible_at == at(60)
+    assert repair(bench, now=1) == 0
+    assert bench.one(now=61).claims == 2
+
+
+def test_the_place_of_what_is_hidden_is_set_right_with_it(bench: Bench) -> None:
+    """What was given back by a clock ahead, while its code may run, is due when it is visible."""
+    bench.publish("x", now=HOUR)
+    held = bench.one(now=HOUR)
+    with bench.engine.transaction():
+        assert bench.engine.settle([broken_off(held, at(HOUR), at(HOUR + 1))]) == set()
+    assert repair(bench, now=0) == 1
+    assert bench.one(now=1).claims == 2
+
+
 def test_a_lease_that_was_extended_far_is_left_alone(bench: Bench) -> None:
     """A holder may ask for a long lease; that is no mistake of a clock."""
     bench.publish("x", lease=60)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from django_vtqueue import Queue, control
 from django_vtqueue.compat import Task
 from tests.project import tasks, transactional, writers
 
+from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
@@ -84,6 +86,57 @@ def test_many_in_a_row_do_not_keep_others_from_writing(database: Database, start
     jobs = [database.enqueue(tasks.add, 1, 2) for _ in range(2)]  # one at a time: settled, and the next one claimed
     wait_until(lambda: database.succeeded(*jobs), PATIENCE)
     assert not database.succeeded(*slow)
+
+
+@pytest.fixture
+def line(database: Database, known: None, start_worker: Start, tmp_path: Path) -> list[str]:
+    """Return jobs of 50 ms that wait in a worker for their turn, all but the first few of them."""
+    database.options["visibility_timeout"] = 30
+    jobs = database.enqueue_many(writers.say_and_sleep, [(str(tmp_path / "log"), 0.05)] * 100)
+    start_worker()
+    held = "SELECT count(*) FROM vtqueue_job WHERE state = 'RUNNING'"
+    wait_until(lambda: database.rows(held)[0][0] > 80, PATIENCE)
+    return jobs
+
+
+def test_cancelled_in_line_it_does_not_begin(database: Database, line: list[str]) -> None:
+    """A job that waits for its turn in a worker becomes a dead letter, as one does that waits in the queue."""
+    cancelled = control.cancel(line[50:], using=ALIAS, by="anna")
+    assert len(cancelled) == 50
+    wait_until(lambda: not database.unfinished(), PATIENCE)
+    assert len(database.rows("SELECT 1 FROM vtqueue_deadletter WHERE attempts = 0")) == 50
+    assert database.succeeded(*line[:50])
+
+
+def test_the_line_is_in_the_order_of_priority(database: Database, line: list[str], tmp_path: Path) -> None:
+    """What is urgent does not wait for all those that were there before."""
+    urgent = database.enqueue(writers.say_and_sleep.using(priority=100), str(tmp_path / "log"), 0)
+    wait_until(lambda: database.succeeded(urgent), PATIENCE)
+    assert database.unfinished() > 30
+
+
+def test_a_pause_holds_the_line(database: Database, line: list[str], tmp_path: Path) -> None:
+    """Those that wait for their turn when their queue is paused go back to their places, and begin after it."""
+    Queue("default", using=ALIAS).pause()
+    wait_until(lambda: not database.rows("SELECT 1 FROM vtqueue_job WHERE state = 'RUNNING'"), PATIENCE)
+    assert database.unfinished() > 30
+    assert database.rows("SELECT max(attempts) FROM vtqueue_job WHERE state = 'READY'")[0][0] == 0
+    Queue("default", using=ALIAS).resume()
+    wait_until(lambda: database.succeeded(*line), PATIENCE)
+    assert len(lines(tmp_path / "log")) == len(line)
+
+
+def test_what_hangs_before_its_transaction_is_ended(
+    database: Database, known: None, start_worker: Start, tmp_path: Path
+) -> None:
+    """Its time runs from its turn on, so that the next one has it: here a receiver of ``task_started`` hangs."""
+    database.options |= {"hard_timeout": 1.5, "max_attempts": 1}
+    environment = {"VTQUEUE_TEST_APPS": "tests.project.hanging.Hanging"}
+    hanging = database.enqueue(writers.append, "HANG")
+    others = database.enqueue_many(writers.append, [("x",)] * 5)
+    start_worker("--processes", "2", **environment)
+    wait_until(lambda: database.succeeded(*others), PATIENCE)
+    wait_until(lambda: database.letter(hanging) is not None, PATIENCE)
 
 
 ENDLESS = [transactional.query_for_ever, transactional.query_beside_an_open_cursor, transactional.wait_async]
