@@ -27,9 +27,8 @@ from .jobs import NewJobs
 from .publishing import store, visible_from
 from .receivers import received
 from .results import stored, unvalidated, with_changes
-from .tasks import OPTIONS, loaded_task, options_of, set_options
+from .tasks import OPTIONS, Call, checked_calls, loaded_task, options_of, set_options
 
-Call = tuple[Sequence[Any], Mapping[str, Any]]
 REMEMBERED = 1000  # validated combinations of function, queue and priority
 
 
@@ -85,10 +84,13 @@ class VTQueueBackend(BaseTaskBackend):
         Raise InvalidTask for a task that this backend does not take, TypeError for arguments that are not JSON,
         PayloadTooLarge.
         """
-        return self.enqueue_many(task, [(args, kwargs)])[0]
+        return self._enqueue(task, [(args, kwargs)])[0]
 
     def enqueue_many(self, task: Task, calls: Iterable[Call]) -> list[TaskResult]:
-        """Store many calls of a task in one transaction, all or none; see enqueue."""
+        """Store many calls of a task, each ``(args, kwargs)``, in one transaction, all or none; see enqueue."""
+        return self._enqueue(task, checked_calls(calls))
+
+    def _enqueue(self, task: Task, calls: Iterable[Call]) -> list[TaskResult]:
         self.validate_task(task)
         options = options_of(task.func)
         policy = self.settings.policy(task.queue_name)

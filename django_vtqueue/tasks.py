@@ -23,6 +23,7 @@ from .exceptions import UnknownTask
 P = ParamSpec("P")
 R = TypeVar("R")
 Seconds = float | timedelta
+Call = tuple[Sequence[Any], Mapping[str, Any]]
 
 ATTRIBUTE = "vtqueue_options"
 
@@ -144,17 +145,31 @@ def options_of(func: Callable[..., Any]) -> Mapping[str, Any]:
     return getattr(func, ATTRIBUTE, {})
 
 
-def enqueue_many(
-    task: "Task[P, R]", calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
-) -> "list[TaskResult[P, R]]":
+def enqueue_many(task: "Task[P, R]", calls: Iterable[Call]) -> "list[TaskResult[P, R]]":
     """Enqueue a task once for each ``(args, kwargs)``; all or none, in one transaction, where the backend is ours.
 
-    Returns the results in the same order. On other backends it is a loop of ``task.enqueue``.
+    Returns the results in the same order. Raises TypeError, with the index, for what is no such pair; then none is
+    stored. On other backends it is a loop of ``task.enqueue``.
     """
     backend = task.get_backend()
     if hasattr(backend, "enqueue_many"):
         return backend.enqueue_many(task, calls)  # type: ignore[no-any-return]
-    return [task.enqueue(*args, **kwargs) for args, kwargs in calls]
+    return [task.enqueue(*args, **kwargs) for args, kwargs in checked_calls(calls)]
+
+
+def checked_calls(calls: Iterable[Call]) -> list[Call]:
+    """Return calls, each a pair (list or tuple, dict); raise TypeError, with the index, for the first that is none."""
+    given = list(calls)
+    for index, call in enumerate(given):
+        match call:
+            case [list() | tuple(), dict() | Mapping()]:
+                pass
+            case _:
+                raise TypeError(
+                    f"calls[{index}] is {call!r:.100}, but must be (args, kwargs), a list or tuple and a dict: "
+                    "((7,), {}) for one argument."
+                )
+    return given
 
 
 def loaded_tasks(extra: Iterable[str] = ()) -> Iterator[Task]:

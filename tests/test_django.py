@@ -271,7 +271,7 @@ def test_arguments_that_are_not_json(value: Any) -> None:
 @pytest.mark.django_db
 def test_the_arguments_of_many_may_be_in_any_mapping() -> None:
     """Only the values that a task is given are JSON's own types."""
-    [result] = enqueue_many(echo, [(iter((1, 2)), MappingProxyType({"wanted": 3}))])  # type: ignore[list-item]
+    [result] = enqueue_many(echo, [([1, 2], MappingProxyType({"wanted": 3}))])
     assert (result.args, result.kwargs) == ([1, 2], {"wanted": 3})
 
 
