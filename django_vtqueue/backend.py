@@ -27,6 +27,7 @@ from .jobs import NewJobs
 from .publishing import store, visible_from
 from .receivers import received
 from .results import stored, unvalidated, with_changes
+from .signatures import check_call
 from .tasks import OPTIONS, Call, checked_calls, loaded_task, options_of, set_options
 
 REMEMBERED = 1000  # validated combinations of function, queue and priority
@@ -81,20 +82,23 @@ class VTQueueBackend(BaseTaskBackend):
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
         """Store one call of a task, in the caller's transaction if there is one.
 
-        Raise InvalidTask for a task that this backend does not take, TypeError for arguments that are not JSON,
-        PayloadTooLarge.
+        Raise InvalidTask for a task that this backend does not take, TypeError for arguments that do not fit its
+        signature or are not JSON, PayloadTooLarge.
         """
-        return self._enqueue(task, [(args, kwargs)])[0]
+        return self._enqueue(task, [(None, (args, kwargs))])[0]
 
     def enqueue_many(self, task: Task, calls: Iterable[Call]) -> list[TaskResult]:
         """Store many calls of a task, each ``(args, kwargs)``, in one transaction, all or none; see enqueue."""
-        return self._enqueue(task, checked_calls(calls))
+        return self._enqueue(task, enumerate(checked_calls(calls)))
 
-    def _enqueue(self, task: Task, calls: Iterable[Call]) -> list[TaskResult]:
+    def _enqueue(self, task: Task, calls: Iterable[tuple[int | None, Call]]) -> list[TaskResult]:
         self.validate_task(task)
         options = options_of(task.func)
         policy = self.settings.policy(task.queue_name)
-        given = [(normalize(list(args)), normalize(dict(kwargs))) for args, kwargs in calls]
+        given = []
+        for index, (args, kwargs) in calls:
+            check_call(task, args, kwargs, index)
+            given.append((normalize(list(args)), normalize(dict(kwargs))))
         payloads = [dumps({"args": args, "kwargs": kwargs}) for args, kwargs in given]
         jobs = list(zip(new_ids(len(payloads)), payloads, strict=True))
         database = self.database
