@@ -27,7 +27,7 @@ from .jobs import NewJobs
 from .publishing import store, visible_from
 from .receivers import received
 from .results import stored, unvalidated, with_changes
-from .signatures import check_call
+from .signatures import check_call, refused_call
 from .tasks import OPTIONS, Call, checked_calls, loaded_task, options_of, set_options
 
 REMEMBERED = 1000  # validated combinations of function, queue and priority
@@ -95,11 +95,15 @@ class VTQueueBackend(BaseTaskBackend):
         self.validate_task(task)
         options = options_of(task.func)
         policy = self.settings.policy(task.queue_name)
-        given = []
+        given: list[dict[str, Any]] = []
+        payloads = []
         for index, (args, kwargs) in calls:
             check_call(task, args, kwargs, index)
-            given.append((normalize(list(args)), normalize(dict(kwargs))))
-        payloads = [dumps({"args": args, "kwargs": kwargs}) for args, kwargs in given]
+            try:
+                given.append({"args": normalize(list(args)), "kwargs": normalize(dict(kwargs))})
+                payloads.append(dumps(given[-1]))
+            except TypeError:
+                raise refused_call(task, args, kwargs, index) from None
         jobs = list(zip(new_ids(len(payloads)), payloads, strict=True))
         database = self.database
         now = engine_for(database).now()
@@ -119,20 +123,20 @@ class VTQueueBackend(BaseTaskBackend):
                 presence.hint_missing_worker(database, task.queue_name)
         return self._announce(new, task, given)
 
-    def _announce(self, new: NewJobs, task: Task, given: list[tuple[list[Any], dict[str, Any]]]) -> list[TaskResult]:
+    def _announce(self, new: NewJobs, task: Task, given: list[dict[str, Any]]) -> list[TaskResult]:
         if new.due_at > new.enqueued_at:
             task = with_changes(task, run_after=clock.from_instant(new.due_at))
         enqueued_at = clock.from_instant(new.enqueued_at)
         listened, results = received(task_enqueued), []
-        for (job_id, _), (args, kwargs) in zip(new.jobs, given, strict=True):
+        for (job_id, _), call in zip(new.jobs, given, strict=True):
             result = unvalidated(
                 TaskResult,
                 task=task,
                 id=dashed(job_id),
                 status=TaskResultStatus.READY,
                 enqueued_at=enqueued_at,
-                args=args,
-                kwargs=kwargs,
+                args=call["args"],
+                kwargs=call["kwargs"],
                 backend=self.alias,
                 errors=[],
                 worker_ids=[],

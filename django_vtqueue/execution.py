@@ -176,7 +176,7 @@ class Execution:
 
     def succeeded(self, value: Any) -> Settlement:
         """Return the settlement of a call that returned ``value``; raise TypeError if that is not JSON."""
-        text = encode(value)
+        text = encode(value, "result")
         self.returned = decode(text)  # what nobody could read again is no result
         return succeeded(self.job, text, clock.now(), microseconds_or_none(self.policy.result_ttl))
 

@@ -6,6 +6,7 @@ from inspect import Parameter, Signature, signature
 from typing import Any
 
 from .compat import Task
+from .encoding import refusal
 from .engines import mask_words, options_for
 from .masks import HIDDEN, Mask
 from .tasks import find_task
@@ -48,6 +49,12 @@ def check_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], index
         call = "The call" if index is None else f"calls[{index}]"
         known = signature_of(task, Mask(mask_words(task.queue_name)))
         raise TypeError(f"{call} does not fit {task.module_path}{known}: {error}.") from None
+
+
+def refused_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], index: int | None = None) -> TypeError:
+    """Return the error for a call, which fits, with an argument that is not JSON; see check_call."""
+    arguments = _signature(task.func, task.takes_context).bind(*args, **kwargs).arguments
+    return refusal(arguments, f" of {task.module_path}" + ("" if index is None else f" in calls[{index}]"))
 
 
 @lru_cache(maxsize=1000)  # of calls that fit: what raises is not kept

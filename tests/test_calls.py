@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from datetime import datetime
 from functools import wraps
 from inspect import Signature
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest_django import Settings
 
-from django_vtqueue import TaskContext, enqueue_many, task
+from django_vtqueue import Queue, TaskContext, enqueue_many, task
 from django_vtqueue.compat import Task, task_backends
 from django_vtqueue.masks import HIDDEN
 from django_vtqueue.models import Job
@@ -170,3 +171,59 @@ def test_a_signature_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Signature, "bind", bind)
     enqueue_many(anything, [((number,), {f"name {number}": number}) for number in range(100)])
+
+
+# -- arguments ------------------------------------------------------------------------------------------------------
+
+DUE = datetime(2030, 1, 1)
+ORDER = {"lines": [{"due": None}, {"due": None}, {"due": None}, {"due": DUE}]}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("call", "found", "path"),
+    [
+        (lambda: plain.enqueue(ORDER), "datetime.datetime", "a.lines[3].due of {}.plain"),
+        (lambda: plain.enqueue(1, b=ORDER), "datetime.datetime", "b.lines[3].due of {}.plain"),
+        (lambda: with_context.enqueue(DUE), "datetime.datetime", "a of {}.with_context"),
+        (lambda: anything.enqueue(1, 2, DUE), "datetime.datetime", "rest[1] of {}.anything"),
+        (lambda: anything.enqueue(1, due=DUE), "datetime.datetime", "more.due of {}.anything"),
+        (lambda: plain.using(priority=1).enqueue([1, {"a b": DUE}]), "datetime.datetime", "a[1]['a b'] of {}.plain"),
+        (
+            lambda: enqueue_many(plain, [((1,), {}), ((2,), {"b": ORDER})]),
+            "datetime.datetime",
+            "b.lines[3].due of {}.plain in calls[1]",
+        ),
+    ],
+)
+def test_an_argument_that_is_not_json(call: Callable[[], Any], found: str, path: str) -> None:
+    """The error begins as Django's own does, and names what was found, the path to it, the task, and what to pass."""
+    text = f"Unsupported type: {found}. {path.format(__name__)} is not JSON: pass its .isoformat()."
+    with pytest.raises(TypeError, match=f"^{re.escape(text)}$"):
+        call()
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db
+def test_an_argument_without_end() -> None:
+    """One that contains itself is named by its path, too."""
+    circle: dict[str, Any] = {}
+    circle["again"] = [circle]
+    text = f"Unsupported type: dict that is nested too deeply or contains itself. b of {__name__}.plain is not JSON"
+    with pytest.raises(TypeError, match=re.escape(text)):
+        plain.enqueue(1, b=circle)  # type: ignore[arg-type]
+
+
+@pytest.mark.django_db
+def test_a_payload_that_is_not_json() -> None:
+    """A raw payload, and a result, are named by their paths, too."""
+    queue = Queue("q")
+    with pytest.raises(
+        TypeError, match=r"datetime\.datetime\. payload\.lines\[3\]\.due is not JSON: pass its \.isoformat"
+    ):
+        queue.publish(ORDER)
+    queue.publish(1)
+    job = queue.claim()
+    assert job
+    with pytest.raises(TypeError, match=r"^Unsupported type: set\. result is not JSON: pass list\(\) of it\.$"):
+        job.ack({1})

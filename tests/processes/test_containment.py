@@ -46,7 +46,7 @@ def test_whatever_a_task_raises_is_recorded_and_the_next_job_runs(database: Data
     assert "str() raised RuntimeError" in database.history(raising["Unprintable"])[0]["message"]
     [entry] = database.history(no_json)
     assert entry["exception_class"] == "builtins.TypeError"
-    assert "is not JSON serializable" in entry["message"]
+    assert "result is not JSON" in entry["message"]
     assert worker.terminate() == 0
     assert "met an error and goes on" not in worker.log
     assert len(worker.lines("dead ")) == len(RAISED)
