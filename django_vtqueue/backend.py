@@ -1,6 +1,8 @@
 """The backend of Django's Tasks framework: a task's call becomes a job."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -24,19 +26,21 @@ from .encoding import dumps, normalize
 from .engines import database_of, engine_for
 from .ids import dashed, new_ids, parse_id
 from .jobs import NewJobs
-from .publishing import store, visible_from
+from .publishing import checked_moment, store, visible_from
 from .receivers import received
 from .results import stored, unvalidated, with_changes
 from .signatures import check_call, refused_call
-from .tasks import OPTIONS, Call, checked_calls, loaded_task, options_of, set_options
+from .tasks import Call, checked_calls, loaded_task, options_of, set_options
 
+FIELDS = {field.name for field in fields(Task)}
 REMEMBERED = 1000  # validated combinations of function, queue and priority
 
 
 def make_task(*, func: Callable[..., Any], **values: Any) -> Task:
     """Return a Task; this queue's options may be among its values (``django.tasks.task(max_attempts=5)``)."""
-    set_options(func, {key: values.pop(key) for key in list(values) if key in OPTIONS})
-    return Task(func=func, **values)
+    djangos = {key: values.pop(key) for key in list(values) if key in FIELDS}
+    set_options(func, values)
+    return Task(func=func, **djangos)
 
 
 class VTQueueBackend(BaseTaskBackend):
@@ -76,7 +80,8 @@ class VTQueueBackend(BaseTaskBackend):
             if len(self._validated) >= REMEMBERED:
                 self._validated.clear()
             self._validated.add(key)
-        if moment is not None and settings.USE_TZ and hasattr(moment, "tzinfo") and timezone.is_naive(moment):
+        checked_moment(moment, "run_after")
+        if isinstance(moment, datetime) and settings.USE_TZ and timezone.is_naive(moment):
             raise InvalidTask("run_after must be an aware datetime.")
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:

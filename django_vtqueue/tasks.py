@@ -67,6 +67,24 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+DJANGOS = ("priority", "queue_name", "backend")
+KNOWN = [*OPTIONS, *DJANGOS, "takes_context"]
+
+_LATER = "say task.using(run_after=...), with a datetime or a timedelta."
+# What other frameworks call it, and what to say here.
+ELSEWHERE = {
+    "queue": "say queue_name.",
+    "retries": "say max_attempts, which counts the first attempt too.",
+    "max_retries": "say max_attempts, which counts the first attempt too.",
+    "retry_for": "every exception is retried, but those of no_retry_for.",
+    "bind": "say takes_context=True.",
+    "eta": _LATER,
+    "countdown": _LATER,
+    "delay": _LATER,
+    "run_after": _LATER,
+}
+
+
 class TaskOptions(TypedDict, total=False):
     """The keywords of ``@task``: this queue's, then Django's."""
 
@@ -121,7 +139,7 @@ def task(function: Callable[..., Any] | None = None, /, *, takes_context: bool =
     and its acknowledgement are one transaction (True, or the alias of their database if that is not "default"). The
     rest is Django's. Raise TypeError for an unknown option, ValueError for a value that is not allowed.
     """
-    djangos = {key: options.pop(key) for key in ("priority", "queue_name", "backend") if key in options}
+    djangos = {key: options.pop(key) for key in DJANGOS if key in options}
 
     def decorate(func: Callable[..., Any]) -> Any:
         set_options(func, options)
@@ -135,7 +153,7 @@ def set_options(func: Callable[..., Any], options: Mapping[str, Any]) -> None:
     name = f"@task on {func.__qualname__}"
     for key in options:
         if key not in OPTIONS:
-            raise TypeError(f"{name} got an unknown option {key!r}: {nearest(key, list(OPTIONS))}")
+            raise TypeError(f"{name} got an unknown option {key!r}: {ELSEWHERE.get(key) or nearest(key, KNOWN)}")
     if options:
         setattr(func, ATTRIBUTE, checked(options, OPTIONS, name))
 

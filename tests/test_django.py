@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from textwrap import dedent
 from threading import Event
@@ -580,6 +580,14 @@ def test_scheduled_task() -> None:
     assert run_pending() == []
     [ran] = run_pending(until=timedelta(hours=2))
     assert ran.return_value == 3
+
+
+@pytest.mark.parametrize("moment", [60, 1.5, True, "2040-01-01", date(2040, 1, 1)])
+def test_run_after_of_other_types(moment: Any) -> None:
+    """A number, or anything else that is no moment and no duration, is refused at once, with what is meant."""
+    text = f"run_after is {moment!r}, but must be a datetime or a timedelta: timedelta(seconds=60) from now."
+    with pytest.raises(TypeError, match=re.escape(text)):
+        add.using(run_after=moment)
 
 
 @pytest.mark.django_db
