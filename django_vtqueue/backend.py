@@ -1,6 +1,8 @@
 """The backend of Django's Tasks framework: a task's call becomes a job."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -24,19 +26,21 @@ from .encoding import dumps, normalize
 from .engines import database_of, engine_for
 from .ids import dashed, new_ids, parse_id
 from .jobs import NewJobs
-from .publishing import store, visible_from
+from .publishing import checked_moment, store, visible_from
 from .receivers import received
 from .results import stored, unvalidated, with_changes
-from .tasks import OPTIONS, loaded_task, options_of, set_options
+from .signatures import check_call, refused_call
+from .tasks import Call, checked_calls, loaded_task, options_of, set_options
 
-Call = tuple[Sequence[Any], Mapping[str, Any]]
+FIELDS = {field.name for field in fields(Task)}
 REMEMBERED = 1000  # validated combinations of function, queue and priority
 
 
 def make_task(*, func: Callable[..., Any], **values: Any) -> Task:
     """Return a Task; this queue's options may be among its values (``django.tasks.task(max_attempts=5)``)."""
-    set_options(func, {key: values.pop(key) for key in list(values) if key in OPTIONS})
-    return Task(func=func, **values)
+    djangos = {key: values.pop(key) for key in list(values) if key in FIELDS}
+    set_options(func, values)
+    return Task(func=func, **djangos)
 
 
 class VTQueueBackend(BaseTaskBackend):
@@ -76,24 +80,35 @@ class VTQueueBackend(BaseTaskBackend):
             if len(self._validated) >= REMEMBERED:
                 self._validated.clear()
             self._validated.add(key)
-        if moment is not None and settings.USE_TZ and hasattr(moment, "tzinfo") and timezone.is_naive(moment):
+        checked_moment(moment, "run_after")
+        if isinstance(moment, datetime) and settings.USE_TZ and timezone.is_naive(moment):
             raise InvalidTask("run_after must be an aware datetime.")
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
         """Store one call of a task, in the caller's transaction if there is one.
 
-        Raise InvalidTask for a task that this backend does not take, TypeError for arguments that are not JSON,
-        PayloadTooLarge.
+        Raise InvalidTask for a task that this backend does not take, TypeError for arguments that do not fit its
+        signature or are not JSON, PayloadTooLarge.
         """
-        return self.enqueue_many(task, [(args, kwargs)])[0]
+        return self._enqueue(task, [(None, (args, kwargs))])[0]
 
     def enqueue_many(self, task: Task, calls: Iterable[Call]) -> list[TaskResult]:
-        """Store many calls of a task in one transaction, all or none; see enqueue."""
+        """Store many calls of a task, each ``(args, kwargs)``, in one transaction, all or none; see enqueue."""
+        return self._enqueue(task, enumerate(checked_calls(calls)))
+
+    def _enqueue(self, task: Task, calls: Iterable[tuple[int | None, Call]]) -> list[TaskResult]:
         self.validate_task(task)
         options = options_of(task.func)
         policy = self.settings.policy(task.queue_name)
-        given = [(normalize(list(args)), normalize(dict(kwargs))) for args, kwargs in calls]
-        payloads = [dumps({"args": args, "kwargs": kwargs}) for args, kwargs in given]
+        given: list[dict[str, Any]] = []
+        payloads = []
+        for index, (args, kwargs) in calls:
+            check_call(task, args, kwargs, index)
+            try:
+                given.append({"args": normalize(list(args)), "kwargs": normalize(dict(kwargs))})
+                payloads.append(dumps(given[-1]))
+            except TypeError:
+                raise refused_call(task, args, kwargs, index) from None
         jobs = list(zip(new_ids(len(payloads)), payloads, strict=True))
         database = self.database
         now = engine_for(database).now()
@@ -113,20 +128,20 @@ class VTQueueBackend(BaseTaskBackend):
                 presence.hint_missing_worker(database, task.queue_name)
         return self._announce(new, task, given)
 
-    def _announce(self, new: NewJobs, task: Task, given: list[tuple[list[Any], dict[str, Any]]]) -> list[TaskResult]:
+    def _announce(self, new: NewJobs, task: Task, given: list[dict[str, Any]]) -> list[TaskResult]:
         if new.due_at > new.enqueued_at:
             task = with_changes(task, run_after=clock.from_instant(new.due_at))
         enqueued_at = clock.from_instant(new.enqueued_at)
         listened, results = received(task_enqueued), []
-        for (job_id, _), (args, kwargs) in zip(new.jobs, given, strict=True):
+        for (job_id, _), call in zip(new.jobs, given, strict=True):
             result = unvalidated(
                 TaskResult,
                 task=task,
                 id=dashed(job_id),
                 status=TaskResultStatus.READY,
                 enqueued_at=enqueued_at,
-                args=args,
-                kwargs=kwargs,
+                args=call["args"],
+                kwargs=call["kwargs"],
                 backend=self.alias,
                 errors=[],
                 worker_ids=[],

@@ -10,8 +10,9 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from . import bells, states
 from .bells import ring_after_commit
 from .engines import backend_options, database_of, engine_for, options_for
+from .entries import Named, ids_of
 from .failures import storable
-from .ids import parsed_ids, slices
+from .ids import slices
 from .jobs import cancelled
 from .models import UNFINISHED, Job, WorkerProcess
 from .presence import QUIET, STOP, WORK
@@ -20,18 +21,19 @@ from .publishing import checked_priority, checked_queue_name
 LONGEST_NAME = 150  # characters of who cancels a job
 
 
-def run_now(job_ids: Iterable[UUID | str], using: str | None = None) -> list[UUID]:
+def run_now(job_ids: Named, using: str | None = None) -> list[UUID]:
     """Make jobs that wait for a later time, or for a retry, due at once, and wake the workers.
 
-    ``using``: a database alias (default: the one of your settings). Many are changed a few at a time, each few in a
-    transaction of their own if there is none around all. Returns the ids of those that were changed; one that is due
-    already, held by a worker, or done is left out.
+    ``job_ids``: an id, its last 8 digits or more, a job, or several of them; ``using``: a database alias (default: the
+    one of your settings). Many are changed a few at a time, each few in a transaction of their own if there is none
+    around all. Returns the ids of those that were changed; one that is due already, held by a worker, done or unknown
+    is left out. Raises ValueError for what is no id, or the end of several.
     """
     options = backend_options(using)
     database = using or database_of(options)
     now = engine_for(database).now()
     changed: list[UUID] = []
-    for some in slices(parsed_ids(job_ids)):
+    for some in slices(ids_of(job_ids, Job, database)):
         jobs = Job.objects.using(database).filter(pk__in=some)
         with engine_for(database).atomic():
             # The write comes first: to a transaction that has read SQLite refuses the lock instead of waiting for it.
@@ -41,7 +43,7 @@ def run_now(job_ids: Iterable[UUID | str], using: str | None = None) -> list[UUI
     return changed
 
 
-def change_priority(job_ids: Iterable[UUID | str], priority: int, using: str | None = None) -> list[UUID]:
+def change_priority(job_ids: Named, priority: int, using: str | None = None) -> list[UUID]:
     """Give unfinished jobs another priority, -100 to 100, unless a worker holds them; see run_now.
 
     Returns the ids of those that have it now. Raises ValueError for another priority.
@@ -49,7 +51,7 @@ def change_priority(job_ids: Iterable[UUID | str], priority: int, using: str | N
     priority, options = checked_priority(priority), backend_options(using)
     database = using or database_of(options)
     changed: list[UUID] = []
-    for some in slices(parsed_ids(job_ids)):
+    for some in slices(ids_of(job_ids, Job, database)):
         jobs = unheld(some, database)
         with engine_for(database).atomic():
             jobs.update(priority=priority)
@@ -58,7 +60,7 @@ def change_priority(job_ids: Iterable[UUID | str], priority: int, using: str | N
     return changed
 
 
-def move(job_ids: Iterable[UUID | str], queue_name: str, using: str | None = None) -> list[UUID]:
+def move(job_ids: Named, queue_name: str, using: str | None = None) -> list[UUID]:
     """Put unfinished jobs into another queue, unless a worker holds them; see run_now.
 
     Their visibility timeout and their attempts stay what their first queue gave them. Returns the ids of those that
@@ -74,7 +76,7 @@ def move(job_ids: Iterable[UUID | str], queue_name: str, using: str | None = Non
         return job.update(queue_name=queue_name)
 
     moved: list[UUID] = []
-    for ids in slices(parsed_ids(job_ids)):
+    for ids in slices(ids_of(job_ids, Job, database)):
         first, *others = ids
         with engine_for(database).atomic():
             moved += [first] if moved_one(first) else []  # the write comes first, as in run_now
@@ -85,18 +87,18 @@ def move(job_ids: Iterable[UUID | str], queue_name: str, using: str | None = Non
     return moved
 
 
-def unheld(job_ids: Iterable[UUID | str], database: str) -> QuerySet[Job]:
+def unheld(job_ids: Iterable[UUID], database: str) -> QuerySet[Job]:
     """Return those of these jobs, a slice, that are unfinished and that nobody holds at this moment."""
     free = Q(state=states.READY) | Q(lease_until__lte=engine_for(database).now())
-    return Job.objects.using(database).filter(UNFINISHED, free, pk__in=parsed_ids(job_ids))
+    return Job.objects.using(database).filter(UNFINISHED, free, pk__in=job_ids)
 
 
-def delete(job_ids: Iterable[UUID | str], using: str | None = None) -> list[UUID]:
+def delete(job_ids: Named, using: str | None = None) -> list[UUID]:
     """Delete jobs, waiting or done, unless a worker holds them; see run_now. Returns the ids of those that are gone."""
     database = using or database_of(backend_options())
     held = Q(lease_until__gt=engine_for(database).now())
     gone: list[UUID] = []
-    for some in slices(parsed_ids(job_ids)):
+    for some in slices(ids_of(job_ids, Job, database)):
         jobs = Job.objects.using(database).filter(pk__in=some)
         with engine_for(database).atomic():
             jobs.exclude(held)._raw_delete(database)  # not delete(): where a project listens to that, it reads first
@@ -105,18 +107,18 @@ def delete(job_ids: Iterable[UUID | str], using: str | None = None) -> list[UUID
     return gone
 
 
-def cancel(job_ids: Iterable[UUID | str], using: str | None = None, by: str = "") -> list[UUID]:
+def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]:
     """Have jobs run no more: one that waits becomes a dead letter at once, one that runs is asked to stop.
 
     What was asked to stop is not started again, whatever becomes of this attempt; if that succeeds, the job has. Many
     are cancelled a few at a time, each few in a transaction of their own if there is none around all.
-    ``by``: who wants it, for those who read the history; ``using``: see run_now. Returns the ids of those that were
+    ``by``: who wants it, for those who read the history; the rest: see run_now. Returns the ids of those that were
     cancelled or asked; one that is done, or was asked before, is left out.
     """
     options = backend_options(using)
     database = using or database_of(options)
     engine, by = engine_for(database), storable(by)[:LONGEST_NAME]
-    ids = parsed_ids(job_ids)
+    ids = ids_of(job_ids, Job, database)
     done: set[str] = set()
     for some in slices(ids):
         with engine.transaction():

@@ -6,9 +6,29 @@ at all in other databases), and takes bytes for text; here they are refused in t
 
 import json
 import math
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
 from typing import Any
+from uuid import UUID
+
+from django.utils.functional import Promise
 
 NULL = "null"  # what most tasks return
+
+# What to pass instead of values of these types: the first that fits.
+CURES: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    ((date, time), "its .isoformat()"),
+    (timedelta, "its .total_seconds()"),
+    ((Decimal, UUID, PurePath, Promise), "str() of it"),
+    (Enum, "its .value"),
+    ((bytes, bytearray, memoryview), "a string, decoded or in base64"),
+    (Mapping, "dict() of it"),
+    (Iterable, "list() of it"),
+    (object, "strings, numbers, booleans, None, lists or dictionaries of them"),
+)
 
 # json.dumps would build an encoder for each call.
 _compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
@@ -34,7 +54,7 @@ def _normal(value: Any) -> Any:
         return {_key(key): _normal(item) for key, item in value.items()}
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise TypeError(f"{value!r} is not JSON; use None or a string for it.")
+            raise TypeError(f"{value!r} is not JSON.")
         return value
     if isinstance(value, str | int):
         return value
@@ -42,16 +62,13 @@ def _normal(value: Any) -> Any:
         return {_key(key): _normal(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_normal(item) for item in value]
-    raise TypeError(
-        f"Unsupported type: {kind.__module__}.{kind.__qualname__} is not JSON serializable; pass strings, numbers, "
-        "booleans, None, lists or dictionaries of them (for a model instance, its primary key)."
-    )
+    raise TypeError(f"{_name(kind)} is not JSON.")
 
 
 def _key(key: Any) -> str:
     if isinstance(key, str):
         return key
-    raise TypeError(f"{key!r} is not a valid key: JSON objects have string keys only.")
+    raise TypeError(f"{key!r} is no key of JSON.")
 
 
 def dumps(value: Any) -> str:
@@ -67,9 +84,61 @@ def dumps(value: Any) -> str:
     return text
 
 
-def encode(value: Any) -> str:
-    """Return any JSON value as text; raise TypeError with the reason if it is none."""
-    return NULL if value is None else dumps(normalize(value))
+def encode(value: Any, name: str = "value") -> str:
+    """Return any JSON value as text; raise TypeError if it is none: what in it, by its path from ``name``, and why."""
+    try:
+        return NULL if value is None else dumps(normalize(value))
+    except TypeError:
+        raise refusal({name: value}) from None
+
+
+def refusal(values: Mapping[str, Any], of: str = "") -> TypeError:
+    """Return the error for values by their names, one of which is not JSON. ``of``: whose they are."""
+    path, value = _culprit(values, "")
+    found, cure = _found_and_cure(value)
+    # The first two words are those of Django's own error.
+    return TypeError(f"Unsupported type: {found}. {path.removeprefix('.')}{of} is not JSON: pass {cure}.")
+
+
+def _culprit(value: Any, path: str) -> tuple[str, Any]:
+    """Return the innermost part of a value that cannot be encoded, with the path to it: ``.order.lines[3].due``."""
+    for step, part in _parts(value):
+        try:
+            dumps(normalize(part))
+        except TypeError as error:
+            endless = isinstance(error.__cause__, RecursionError)
+            return (path + step, part) if endless else _culprit(part, path + step)
+    return path, value
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]", item
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield f"[{index}]", item
+
+
+def _found_and_cure(value: Any) -> tuple[str, str]:
+    """Return what a value is that cannot be encoded, though its parts can, and what to pass instead."""
+    kind = _name(type(value))
+    match value:
+        case dict() if keys := [key for key in value if not isinstance(key, str)]:
+            return f"{_name(type(keys[0]))} as a key ({keys[0]!r:.50})", "strings as keys"
+        case dict() | list() | tuple():
+            return f"{kind} that is nested too deeply or contains itself", "a flatter one"
+        case float():
+            return f"{kind} that is {float(value)}", "None or a string"
+        case int():
+            return f"{kind} of too many digits", "hex() of it"
+        case _ if hasattr(type(value), "pk"):
+            return kind, "its primary key, .pk"
+    return kind, next(cure for kinds, cure in CURES if isinstance(value, kinds))
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
 def decode(text: str) -> Any:

@@ -98,6 +98,7 @@ class Execution:
         self.policy = backend.settings.policy(job.queue_name)
         self.options: Mapping[str, Any] = {}  # those of the task, once it is found
         self.returned: Any = None
+        self.final = False  # however many attempts are left
         self._call: tuple[Task, list[Any], dict[str, Any]] | None = None  # of a task that was found, as it is stored
         self._result: TaskResult | None = None
         self._secrets: list[str] | None = None
@@ -175,9 +176,13 @@ class Execution:
         return context.run(called, function, *args, **kwargs)
 
     def succeeded(self, value: Any) -> Settlement:
-        """Return the settlement of a call that returned ``value``; raise TypeError if that is not JSON."""
-        text = encode(value)
-        self.returned = decode(text)  # what nobody could read again is no result
+        """Return the settlement of a call that returned ``value``; raise TypeError, once for all, if it is not JSON."""
+        try:
+            text = encode(value, "result")
+            self.returned = decode(text)  # what nobody could read again is no result
+        except (TypeError, ValueError) as error:
+            self.final = True
+            raise TypeError(f"{error} The call has returned, so it is not tried again.") from None
         return succeeded(self.job, text, clock.now(), microseconds_or_none(self.policy.result_ttl))
 
     def failed(self, error: BaseException) -> Outcome:
@@ -218,7 +223,7 @@ class Execution:
 
     def delay_after(self, error: BaseException) -> float | None:
         """Return the seconds until the next attempt; None if there shall be none."""
-        if exhausted(self.job) or isinstance(error, (*LAST_WORDS, *self.options.get("no_retry_for", ()))):
+        if self.final or exhausted(self.job) or isinstance(error, (*LAST_WORDS, *self.options.get("no_retry_for", ()))):
             return None
         backoff = self.options.get("backoff", self.policy.backoff)
         try:

@@ -3,7 +3,7 @@
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from uuid import UUID
 
 SLICE = 500  # ids for which the write lock is held for some 50 ms at the most
@@ -51,11 +51,6 @@ def parse_id(value: object) -> UUID | None:
         return UUID(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, AttributeError):
         return None
-
-
-def parsed_ids(values: Iterable[object]) -> list[UUID]:
-    """Return what people pass as job ids, each once, without what is none."""
-    return list(dict.fromkeys(job_id for value in values if (job_id := parse_id(value))))
 
 
 def slices(ids: Sequence[UUID]) -> Iterator[Sequence[UUID]]:

@@ -1,6 +1,5 @@
 """Dead letters: back into their queue, as they are or changed, or away."""
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -8,13 +7,12 @@ from django.utils.translation import gettext as _
 
 from .bells import ring_after_commit
 from .engines import backend_options, database_of, engine_for
-from .ids import parsed_ids, slices
+from .entries import Named, ids_of
+from .ids import slices
 from .publishing import checked_priority, checked_queue_name
 
 if TYPE_CHECKING:
     from .models import DeadLetter
-
-    Letter = DeadLetter | UUID | str
 
 
 class NotMoved(Exception):
@@ -22,7 +20,7 @@ class NotMoved(Exception):
 
 
 def requeue(
-    letters: "Letter | Iterable[Letter]",
+    letters: Named,
     using: str | None = None,
     *,
     by: str = "",
@@ -31,17 +29,20 @@ def requeue(
 ) -> list[UUID]:
     """Send dead letters round again: the same id, a fresh budget of attempts, the history kept.
 
-    ``letters``: a letter or its id, or several; ``using``: a database alias (default: the one of your settings);
-    ``by``: who does it, for the history; ``queue_name``, ``priority``: instead of their own. Many are moved a few
-    at a time, each few in a transaction of their own if there is none around all. Returns the ids of those that
-    were moved; one that is no dead letter (any more), or whose unique key is taken, is left out. Raises ValueError
-    for what is no name of a queue, or no priority.
+    ``letters``: a letter, its id, the last 8 digits of that or more, or several of them; ``using``: a database alias
+    (default: the one of your settings); ``by``: who does it, for the history; ``queue_name``, ``priority``: instead of
+    their own. Many are moved a few at a time, each few in a transaction of their own if there is none around all.
+    Returns the ids of those that were moved; one that is no dead letter (any more), or whose unique key is taken, is
+    left out. Raises ValueError for what is no id, or the end of several; for what is no name of a queue, or no
+    priority.
     """
+    from .models import DeadLetter  # this module is imported before the apps are ready
+
     queue_name = None if queue_name is None else checked_queue_name(queue_name)
     priority = None if priority is None else checked_priority(priority)
     options = backend_options(using)
     database = using or database_of(options)
-    ids, engine = _ids(letters), engine_for(database)
+    ids, engine = ids_of(letters, DeadLetter, database), engine_for(database)
     moved: set[str] = set()
     for some in slices(ids):
         given = [job_id.hex for job_id in some]
@@ -68,11 +69,12 @@ def requeue_changed(letter: "DeadLetter", *, payload: str, queue_name: str, prio
         ring_after_commit(database, backend_options(database).doorbells)
 
 
-def acknowledge(letters: "Letter | Iterable[Letter]", using: str | None = None, *, by: str, note: str) -> list[UUID]:
+def acknowledge(letters: Named, using: str | None = None, *, by: str, note: str) -> list[UUID]:
     """Note that somebody has seen dead letters, and what they say to it; see requeue. Returns the ids of those seen."""
-    from .models import DeadLetter  # this module is imported before the apps are ready
+    from .models import DeadLetter
 
-    ids, database = _ids(letters), using or database_of(backend_options())
+    database = using or database_of(backend_options())
+    ids = ids_of(letters, DeadLetter, database)
     there: set[UUID] = set()
     for some in slices(ids):
         found = DeadLetter.objects.using(database).filter(pk__in=some)
@@ -82,11 +84,12 @@ def acknowledge(letters: "Letter | Iterable[Letter]", using: str | None = None, 
     return [job_id for job_id in ids if job_id in there]
 
 
-def discard(letters: "Letter | Iterable[Letter]", using: str | None = None) -> list[UUID]:
+def discard(letters: Named, using: str | None = None) -> list[UUID]:
     """Delete dead letters for good; see requeue. Returns the ids of those that are gone."""
     from .models import DeadLetter
 
-    ids, database = _ids(letters), using or database_of(backend_options())
+    database = using or database_of(backend_options())
+    ids = ids_of(letters, DeadLetter, database)
     left: set[UUID] = set()
     for some in slices(ids):
         found = DeadLetter.objects.using(database).filter(pk__in=some)
@@ -94,8 +97,3 @@ def discard(letters: "Letter | Iterable[Letter]", using: str | None = None) -> l
             found._raw_delete(database)  # not delete(): where a project listens to that, it reads first
             left.update(found.values_list("pk", flat=True))
     return [job_id for job_id in ids if job_id not in left]
-
-
-def _ids(letters: "Letter | Iterable[Letter]") -> list[UUID]:
-    several = letters if isinstance(letters, Iterable) and not isinstance(letters, str) else [letters]
-    return parsed_ids(getattr(letter, "pk", letter) for letter in several)

@@ -36,15 +36,20 @@ def store(new: NewJobs, database: str, options: Options) -> None:
 
 def visible_from(now: int, publish_at: datetime | timedelta | None, delay: float | timedelta | None = None) -> int:
     """Return the instant from which a job may be claimed; raise ValueError for a naive datetime where USE_TZ is on."""
+    checked_moment(publish_at, "publish_at")
     if isinstance(publish_at, timedelta):
         publish_at, delay = None, publish_at
     if publish_at is not None:
         if delay is not None:
             raise ValueError("Give publish_at or delay, not both.")
-        if not isinstance(publish_at, datetime):
-            raise TypeError(f"publish_at (run_after of a task) is {publish_at!r}, but must be a datetime.")
         return max(instant_of(publish_at, now, "publish_at"), now)
     return now + max(clock.microseconds(delay), 0) if delay is not None else now
+
+
+def checked_moment(given: datetime | timedelta | None, name: str) -> None:
+    """Raise TypeError for what is neither a moment nor a duration from now; ``name``: that of the argument."""
+    if given is not None and not isinstance(given, datetime | timedelta):
+        raise TypeError(f"{name} is {given!r}, but must be a datetime or a timedelta: timedelta(seconds=60) from now.")
 
 
 def instant_of(given: datetime | timedelta | float, now: int, name: str) -> int:

@@ -145,7 +145,7 @@ class Queue:
         """Put many jobs into the queue in one transaction, all or none; see publish."""
         own = {} if max_attempts is None else {"max_attempts": max_attempts}
         attempts = checked(own, POLICY, f"{self!r}.publish").get("max_attempts", self._max_attempts)
-        encoded = [encode(payload) for payload in payloads]
+        encoded = [encode(payload, "payload") for payload in payloads]
         jobs = list(zip(new_ids(len(encoded)), encoded, strict=True))
         now = self._engine.now()
         new = NewJobs(
@@ -222,7 +222,7 @@ class Queue:
         not JSON.
         """
         ttl = microseconds_or_none(self._policy.result_ttl)
-        self._settle(succeeded(job._held, encode(result), self._engine.now(), ttl))
+        self._settle(succeeded(job._held, encode(result, "result"), self._engine.now(), ttl))
 
     def nack(self, job: ClaimedJob, delay: float | timedelta = 0, error: BaseException | str | None = None) -> None:
         """End an attempt that failed: visible again after ``delay`` seconds, or a dead letter if it was the last one.

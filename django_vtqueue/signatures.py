@@ -1,10 +1,12 @@
-"""What the signature of a task says about a stored call: the names of its arguments, and which of them are secret."""
+"""What the signature of a task says about a call: whether it fits, the names of its arguments, which are secret."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from inspect import Parameter, Signature, signature
 from typing import Any
 
 from .compat import Task
+from .encoding import refusal
 from .engines import mask_words, options_for
 from .masks import HIDDEN, Mask
 from .tasks import find_task
@@ -37,9 +39,48 @@ def mask_of(task_path: str, queue_name: str, database: str | None) -> Mask:
     )
 
 
+def check_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], index: int | None = None) -> None:
+    """Raise TypeError if a task cannot be called so. ``index``: that of the call among many."""
+    deciding = _deciding_names(task.func, task.takes_context)
+    names = tuple(kwargs) if deciding is None else tuple(deciding.intersection(kwargs))
+    try:
+        _bind(task.func, task.takes_context, len(args), names)
+    except TypeError as error:
+        call = "The call" if index is None else f"calls[{index}]"
+        known = signature_of(task, Mask(mask_words(task.queue_name)))
+        raise TypeError(f"{call} does not fit {task.module_path}{known}: {error}.") from None
+
+
+def refused_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], index: int | None = None) -> TypeError:
+    """Return the error for a call, which fits, with an argument that is not JSON; see check_call."""
+    arguments = _signature(task.func, task.takes_context).bind(*args, **kwargs).arguments
+    return refusal(arguments, f" of {task.module_path}" + ("" if index is None else f" in calls[{index}]"))
+
+
+@lru_cache(maxsize=1000)  # of calls that fit: what raises is not kept
+def _bind(function: Callable[..., Any], takes_context: bool, count: int, names: tuple[str, ...]) -> None:
+    """Raise TypeError if so many arguments and these names do not fit a function."""
+    _signature(function, takes_context).bind(*[None] * count, **dict.fromkeys(names))
+
+
+@lru_cache(maxsize=1000)
+def _deciding_names(function: Callable[..., Any], takes_context: bool) -> frozenset[str] | None:
+    """Return the names on which it depends whether a call fits: None for all, its own for a function that takes any."""
+    parameters = _signature(function, takes_context).parameters
+    any_name = Parameter.VAR_KEYWORD in {parameter.kind for parameter in parameters.values()}
+    return frozenset(parameters) if any_name else None
+
+
+@lru_cache(maxsize=1000)
+def _signature(function: Callable[..., Any], takes_context: bool) -> Signature:
+    """Return the signature of a task's function without its context; raise what ``inspect.signature`` raises."""
+    whole = signature(function)
+    return whole.replace(parameters=[*whole.parameters.values()][takes_context:])
+
+
 def passed(task: Task) -> list[Parameter]:
     """Return the parameters of a task without its context; raise what ``inspect.signature`` raises."""
-    return [*signature(task.func).parameters.values()][1 if task.takes_context else 0 :]
+    return [*_signature(task.func, task.takes_context).parameters.values()]
 
 
 def named(payload: Any, task_path: str, task_modules: Sequence[str]) -> Any:
@@ -68,4 +109,4 @@ def signature_of(task: Task, mask: Mask) -> Signature:
         else parameter
         for parameter in passed(task)
     ]
-    return signature(task.func).replace(parameters=parameters)
+    return _signature(task.func, task.takes_context).replace(parameters=parameters)

@@ -23,6 +23,7 @@ from .exceptions import UnknownTask
 P = ParamSpec("P")
 R = TypeVar("R")
 Seconds = float | timedelta
+Call = tuple[Sequence[Any], Mapping[str, Any]]
 
 ATTRIBUTE = "vtqueue_options"
 
@@ -63,6 +64,24 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "hard_timeout": POLICY["hard_timeout"],
     "transactional": _database,
     "no_retry_for": _exceptions,
+}
+
+
+DJANGOS = ("priority", "queue_name", "backend")
+KNOWN = [*OPTIONS, *DJANGOS, "takes_context"]
+
+_LATER = "say task.using(run_after=...), with a datetime or a timedelta."
+# What other frameworks call it, and what to say here.
+ELSEWHERE = {
+    "queue": "say queue_name.",
+    "retries": "say max_attempts, which counts the first attempt too.",
+    "max_retries": "say max_attempts, which counts the first attempt too.",
+    "retry_for": "every exception is retried, but those of no_retry_for.",
+    "bind": "say takes_context=True.",
+    "eta": _LATER,
+    "countdown": _LATER,
+    "delay": _LATER,
+    "run_after": _LATER,
 }
 
 
@@ -120,7 +139,7 @@ def task(function: Callable[..., Any] | None = None, /, *, takes_context: bool =
     and its acknowledgement are one transaction (True, or the alias of their database if that is not "default"). The
     rest is Django's. Raise TypeError for an unknown option, ValueError for a value that is not allowed.
     """
-    djangos = {key: options.pop(key) for key in ("priority", "queue_name", "backend") if key in options}
+    djangos = {key: options.pop(key) for key in DJANGOS if key in options}
 
     def decorate(func: Callable[..., Any]) -> Any:
         set_options(func, options)
@@ -134,7 +153,7 @@ def set_options(func: Callable[..., Any], options: Mapping[str, Any]) -> None:
     name = f"@task on {func.__qualname__}"
     for key in options:
         if key not in OPTIONS:
-            raise TypeError(f"{name} got an unknown option {key!r}: {nearest(key, list(OPTIONS))}")
+            raise TypeError(f"{name} got an unknown option {key!r}: {ELSEWHERE.get(key) or nearest(key, KNOWN)}")
     if options:
         setattr(func, ATTRIBUTE, checked(options, OPTIONS, name))
 
@@ -144,17 +163,31 @@ def options_of(func: Callable[..., Any]) -> Mapping[str, Any]:
     return getattr(func, ATTRIBUTE, {})
 
 
-def enqueue_many(
-    task: "Task[P, R]", calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
-) -> "list[TaskResult[P, R]]":
+def enqueue_many(task: "Task[P, R]", calls: Iterable[Call]) -> "list[TaskResult[P, R]]":
     """Enqueue a task once for each ``(args, kwargs)``; all or none, in one transaction, where the backend is ours.
 
-    Returns the results in the same order. On other backends it is a loop of ``task.enqueue``.
+    Returns the results in the same order. Raises TypeError, with the index, for what is no such pair; then none is
+    stored. On other backends it is a loop of ``task.enqueue``.
     """
     backend = task.get_backend()
     if hasattr(backend, "enqueue_many"):
         return backend.enqueue_many(task, calls)  # type: ignore[no-any-return]
-    return [task.enqueue(*args, **kwargs) for args, kwargs in calls]
+    return [task.enqueue(*args, **kwargs) for args, kwargs in checked_calls(calls)]
+
+
+def checked_calls(calls: Iterable[Call]) -> list[Call]:
+    """Return calls, each a pair (list or tuple, dict); raise TypeError, with the index, for the first that is none."""
+    given = list(calls)
+    for index, call in enumerate(given):
+        match call:
+            case [list() | tuple(), dict() | Mapping()]:
+                pass
+            case _:
+                raise TypeError(
+                    f"calls[{index}] is {call!r:.100}, but must be (args, kwargs), a list or tuple and a dict: "
+                    "((7,), {}) for one argument."
+                )
+    return given
 
 
 def loaded_tasks(extra: Iterable[str] = ()) -> Iterator[Task]:

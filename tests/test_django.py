@@ -5,11 +5,12 @@ import json
 import logging
 import os
 import pickle
+import re
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from textwrap import dedent
 from threading import Event
@@ -27,6 +28,7 @@ from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
 
 from django_vtqueue import (
+    ClaimedJob,
     GiveUp,
     PayloadTooLarge,
     Queue,
@@ -54,9 +56,11 @@ from django_vtqueue.compat import (
     task_finished,
     task_started,
 )
+from django_vtqueue.jobs import Scope
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
 from django_vtqueue.tasks import find_task, options_of
 from django_vtqueue.testing import run_pending
+from django_vtqueue.worker.inline import run_due
 
 from .waiting import wait_until
 
@@ -114,6 +118,23 @@ def gives_up() -> None:
 
 @task
 def returns_a_set() -> set[int]:
+    return {1}
+
+
+@task
+def returns_itself() -> list[Any]:
+    endless: list[Any] = []
+    endless.append(endless)
+    return endless
+
+
+@task(transactional=True, backoff=lambda error, result: 1)
+def returns_an_object() -> object:
+    add.enqueue(1, 2)
+    return object()
+
+
+def handle_with_a_set(job: ClaimedJob) -> set[int]:
     return {1}
 
 
@@ -271,7 +292,7 @@ def test_arguments_that_are_not_json(value: Any) -> None:
 @pytest.mark.django_db
 def test_the_arguments_of_many_may_be_in_any_mapping() -> None:
     """Only the values that a task is given are JSON's own types."""
-    [result] = enqueue_many(echo, [(iter((1, 2)), MappingProxyType({"wanted": 3}))])  # type: ignore[list-item]
+    [result] = enqueue_many(echo, [([1, 2], MappingProxyType({"wanted": 3}))])
     assert (result.args, result.kwargs) == ([1, 2], {"wanted": 3})
 
 
@@ -376,6 +397,34 @@ def test_failures_of_other_kinds(called: Task, kind: type[BaseException]) -> Non
     after.refresh()
     assert [error.exception_class for error in result.errors] == [kind]
     assert after.return_value == 3
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("called", [returns_a_set, returns_itself, returns_an_object], ids=lambda item: item.name)
+def test_a_result_that_is_not_json_is_not_retried(called: Task) -> None:
+    """However many attempts are left, and whatever the backoff says, it is a dead letter that says so."""
+    result = called.enqueue()
+    run_pending(until=timedelta(days=1))
+    letter = DeadLetter.objects.get()
+    assert (str(letter.pk), letter.attempts, letter.max_attempts, len(executions)) == (result.id, 1, 10, 1)
+    assert re.fullmatch(
+        r"Unsupported type: .*\. result is not JSON: pass .*\. The call has returned, so it is not tried again\.",
+        letter.message,
+    )
+    assert [entry["outcome"] for entry in json.loads(letter.history)] == ["failed"]
+    result.refresh()
+    assert (result.status, result.errors[0].exception_class) == (TaskResultStatus.FAILED, TypeError)
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db
+def test_what_a_handler_returns_is_not_retried(settings: Settings) -> None:
+    """The same holds for what the handler of raw jobs returns."""
+    use(settings, OPTIONS={"queue_options": {"raw": {"handler": f"{__name__}.handle_with_a_set"}}})
+    Queue("raw").publish("x")
+    [outcome] = run_due(VTQueueBackend("default", settings.TASKS["default"]), [Scope(("raw",), raw=True)])
+    assert outcome.settlement.state == "FAILED"
+    assert DeadLetter.objects.get().attempts == 1
 
 
 @pytest.mark.django_db
@@ -531,6 +580,14 @@ def test_scheduled_task() -> None:
     assert run_pending() == []
     [ran] = run_pending(until=timedelta(hours=2))
     assert ran.return_value == 3
+
+
+@pytest.mark.parametrize("moment", [60, 1.5, True, "2040-01-01", date(2040, 1, 1)])
+def test_run_after_of_other_types(moment: Any) -> None:
+    """A number, or anything else that is no moment and no duration, is refused at once, with what is meant."""
+    text = f"run_after is {moment!r}, but must be a datetime or a timedelta: timedelta(seconds=60) from now."
+    with pytest.raises(TypeError, match=re.escape(text)):
+        add.using(run_after=moment)
 
 
 @pytest.mark.django_db

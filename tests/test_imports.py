@@ -25,8 +25,8 @@ LAYERS = {
     # the SQL that differs from database to database, each statement whole
     "engines": "engines",
     # the primitive, and what else needs nothing but the tables: who is alive, who is woken, what is paused or dead
-    "queue": "bells claims consumer control criteria home letters pauses presence publishing queue repair schema "
-    "settlements throughput why",
+    "queue": "bells claims consumer control criteria entries home letters pauses presence publishing queue repair "
+    "schema settlements throughput why",
     # Django's Tasks on top of the primitive
     "tasks": "backend compat configuration context receivers requeueing results signatures tasks",
     # what runs

@@ -1,31 +1,95 @@
 """Dead letters, from code."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
 from django_vtqueue import Queue, control, letters, requeue
-from django_vtqueue.models import DeadLetter
+from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.tasks import loaded_task
 from tests.project import tasks
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("form", ["letter", "id", "text", "several"])
+@pytest.mark.parametrize("form", ["letter", "id", "text", "digits", "as logged", "several"])
 def test_requeue_takes_one_or_several(form: str) -> None:
-    """A letter, its id, the id's text, or several of them: each comes back under the same id."""
+    """A letter, its id, the id's text, its last digits, or several of them: each comes back under the same id."""
     queue = Queue("letters", max_attempts=1)
     job_id = queue.publish("x")
     job = queue.claim()
     assert job
     job.nack(error="refused")
     letter = DeadLetter.objects.get()
-    given = {"letter": letter, "id": job_id, "text": str(job_id), "several": [letter]}[form]
-    assert requeue(given) == [job_id]
+    end = str(job_id)[-8:]
+    forms = {"letter": letter, "id": job_id, "text": str(job_id), "digits": end.upper(), "as logged": f"…{end}"}
+    assert requeue(forms.get(form, [letter, end])) == [job_id]
     assert not DeadLetter.objects.exists()
+
+
+VERBS = {
+    "run now": control.run_now,
+    "change priority": partial(control.change_priority, priority=5),
+    "move": partial(control.move, queue_name="other"),
+    "delete": control.delete,
+    "cancel": control.cancel,
+    "requeue": requeue,
+    "discard": letters.discard,
+    "acknowledge": partial(letters.acknowledge, by="anna", note="seen"),
+}
+every_verb = pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
+
+
+def one_of_each(verb: Any, *ids: UUID) -> list[UUID]:
+    """Store something that a verb can be applied to under each of these ids, and return them."""
+    template = Queue("q", max_attempts=1).publish("x", delay=60)
+    row = Job.objects.values().get(pk=template)
+    Job.objects.all().delete()
+    row.pop("visible_at")
+    for job_id in ids:
+        job = Job.objects.create(**{**row, "id": job_id})
+        if verb in (requeue, letters.discard, VERBS["acknowledge"]):
+            control.cancel(job)
+    return [*ids]
+
+
+@pytest.mark.django_db
+@every_verb
+@pytest.mark.parametrize("value", [None, "", "abc", 7, 12345678, "no id", "x" * 32, 1.5])
+def test_what_is_no_id_is_refused(verb: Any, value: Any) -> None:
+    """What is no id is an error that shows it and says what one is, and nothing is done to the others."""
+    [job_id] = one_of_each(verb, uuid4())
+    before = [*Job.objects.values(), *DeadLetter.objects.values()]
+    message = f"{value!r} is no id: give all of it, or its last 8 hexadecimal digits or more."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        verb(value)
+    with pytest.raises(ValueError, match="is no id"):
+        verb([job_id, value])
+    assert [*Job.objects.values(), *DeadLetter.objects.values()] == before
+
+
+@pytest.mark.django_db
+@every_verb
+def test_the_end_of_several_ids_is_refused(verb: Any) -> None:
+    """Digits in which two ids end are an error that names both; with more of them it is clear which one is meant."""
+    first, other = one_of_each(verb, *(UUID(f"0190000{number}-0000-7000-8000-0000ec0e877b") for number in (1, 2)))
+    with pytest.raises(ValueError, match=f"ec0e877b is the end of several ids; give more digits: {first}, {other}"):
+        verb("ec0e877b")
+    assert verb(first.hex[-26:]) == [first]
+
+
+@pytest.mark.django_db
+@every_verb
+def test_an_unknown_id_is_no_error(verb: Any) -> None:
+    """An id that nothing has, or digits in which none ends, are left out: the others are done."""
+    [job_id] = one_of_each(verb, uuid4())
+    unknown = uuid4()
+    done = verb([job_id, unknown, "0123456789abcdef"])
+    gone = [unknown] if verb in (control.delete, letters.discard) else []  # what was never there is gone, too
+    assert done == [job_id, *gone]
 
 
 @pytest.mark.django_db
@@ -49,20 +113,7 @@ MANY = 260_000  # ids: more than a statement of SQLite takes as parameters
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
-    "verb",
-    [
-        control.run_now,
-        partial(control.change_priority, priority=5),
-        partial(control.move, queue_name="other"),
-        control.delete,
-        control.cancel,
-        requeue,
-        letters.discard,
-        partial(letters.acknowledge, by="anna", note="seen"),
-    ],
-    ids=["run now", "change priority", "move", "delete", "cancel", "requeue", "discard", "acknowledge"],
-)
+@every_verb
 def test_any_number_of_ids(verb: Callable[[list[str]], list[UUID]]) -> None:
     """However many there are, those that are meant are found among them."""
     queue = Queue("q", max_attempts=1)

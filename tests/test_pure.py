@@ -7,13 +7,17 @@ import re
 import traceback
 from collections import UserDict, deque
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pytest
 from django.conf import settings as django_settings
+from django.utils.translation import gettext_lazy
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -23,6 +27,7 @@ from django_vtqueue import clock, conf, encoding, failures, history, ids, jobs, 
 from django_vtqueue.exceptions import LeaseExpired, LeaseLost, PayloadTooLarge, Retry, VTQueueError
 from django_vtqueue.fields import InstantField
 from django_vtqueue.jobs import HeldJob
+from django_vtqueue.models import Job
 from tests.project.broken import BROKEN
 
 # -- when to try again ------------------------------------------------------------------------------------------------
@@ -129,31 +134,45 @@ def test_normalize_makes_jsons_own_types() -> None:
     assert encoding.normalize(given_) == {"a": [[1, 2], "é"], "b": [{"c": [None]}]}
 
 
+class Colour(Enum):
+    RED = 1
+
+
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (float("nan"), "nan is not JSON"),
-        ([float("inf")], "inf is not JSON"),
-        ({1: 2}, "1 is not a valid key: JSON objects have string keys only"),
-        ({b"a": 2}, "b'a' is not a valid key"),
-        ({"a": {(1,): 2}}, "is not a valid key"),
-        (object(), "builtins.object is not JSON serializable; pass strings"),
-        (datetime(2030, 1, 1), "datetime.datetime is not JSON serializable"),
-        ({1, 2}, "builtins.set is not JSON"),
-        (b"text", "Unsupported type: builtins.bytes is not JSON"),
-        (bytearray(b"text"), "builtins.bytearray is not JSON"),
-        (memoryview(b"text"), "builtins.memoryview is not JSON"),
-        (range(3), "builtins.range is not JSON"),
-        (deque([1]), "collections.deque is not JSON"),
-        (UserDict(a=1), "collections.UserDict is not JSON"),
-        (10**5000, "no JSON form"),
+        (float("nan"), "float that is nan. root is not JSON: pass None or a string."),
+        ([float("inf")], "float that is inf. root[0] is not JSON: pass None or a string."),
+        ({1: 2}, "int as a key (1). root is not JSON: pass strings as keys."),
+        ({"a": {(1,): 2}}, "tuple as a key ((1,)). root.a is not JSON: pass strings as keys."),
+        (
+            [{"due on": {"b": b"text"}}],
+            "bytes. root[0]['due on'].b is not JSON: pass a string, decoded or in base64.",
+        ),
+        (bytearray(b"text"), "bytearray. root is not JSON: pass a string, decoded or in base64."),
+        (memoryview(b"text"), "memoryview. root is not JSON: pass a string, decoded or in base64."),
+        (object(), "object. root is not JSON: pass strings, numbers, booleans, None, lists or dictionaries of them."),
+        (datetime(2030, 1, 1), "datetime.datetime. root is not JSON: pass its .isoformat()."),
+        (date(2030, 1, 1), "datetime.date. root is not JSON: pass its .isoformat()."),
+        (timedelta(1), "datetime.timedelta. root is not JSON: pass its .total_seconds()."),
+        (UUID(int=1), "uuid.UUID. root is not JSON: pass str() of it."),
+        (Decimal("1.5"), "decimal.Decimal. root is not JSON: pass str() of it."),
+        ((1, (2, Path("a"))), f"{Path.__module__}.PosixPath. root[1][1] is not JSON: pass str() of it."),
+        (gettext_lazy("a"), "django.utils.functional.lazy.<locals>.__proxy__. root is not JSON: pass str() of it."),
+        (Colour.RED, "tests.test_pure.Colour. root is not JSON: pass its .value."),
+        (Job(), "django_vtqueue.models.Job. root is not JSON: pass its primary key, .pk."),
+        ({1, 2}, "set. root is not JSON: pass list() of it."),
+        (range(3), "range. root is not JSON: pass list() of it."),
+        (deque([1]), "collections.deque. root is not JSON: pass list() of it."),
+        (UserDict(a=1), "collections.UserDict. root is not JSON: pass dict() of it."),
+        (10**5000, "int of too many digits. root is not JSON: pass hex() of it."),
     ],
     ids=lambda value: value[:20] if isinstance(value, str) else type(value).__name__,
 )
 def test_what_is_not_json(value: Any, words: str) -> None:
-    """TypeError, and its text says what it was."""
-    with pytest.raises(TypeError, match=words):
-        encoding.encode(value)
+    """TypeError, and its text says what was found, where, and what to pass instead."""
+    with pytest.raises(TypeError, match=re.escape(f"Unsupported type: {words}") + "$"):
+        encoding.encode(value, "root")
 
 
 def test_json_of_endless_depth() -> None:
@@ -162,7 +181,7 @@ def test_json_of_endless_depth() -> None:
     circle.append(circle)
     with pytest.raises(TypeError, match="nested too deeply"):
         encoding.normalize(circle)
-    with pytest.raises(TypeError, match="nested too deeply"):
+    with pytest.raises(TypeError, match=r"contains itself\. value is not JSON: pass a flatter"):
         encoding.encode({"a": circle})
     with pytest.raises(ValueError, match="nested too deeply"):
         encoding.decode("[" * 1_000_000)

@@ -1,6 +1,7 @@
 """Settings: the call beats ``@task``, which beats ``queue_options``, which beat ``OPTIONS``, which beat the default."""
 
 import math
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -12,13 +13,13 @@ from pytest_django import Settings
 
 import django_vtqueue
 from django_vtqueue import ClaimedJob, Queue, task
-from django_vtqueue.backend import VTQueueBackend
+from django_vtqueue.backend import VTQueueBackend, make_task
 from django_vtqueue.clock import to_instant
 from django_vtqueue.compat import Task, TaskResultStatus, framework_task, task_backends
 from django_vtqueue.conf import BACKEND, POLICY, Options, configured, parse
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.outcomes import Outcome
-from django_vtqueue.tasks import OPTIONS, options_of
+from django_vtqueue.tasks import KNOWN, options_of
 from django_vtqueue.testing import run_pending
 from django_vtqueue.worker.inline import run_due
 from django_vtqueue.worker.plan import scopes_of
@@ -255,8 +256,34 @@ def test_nearest_name_of_a_task() -> None:
     """An unknown option of ``@task`` names the nearest one, or all."""
     with pytest.raises(TypeError, match=r"'max_atempts': did you mean 'max_attempts'\?"):
         any_task(max_atempts=3)(plain.func)
-    with pytest.raises(TypeError, match=f"'colour': known are {', '.join(sorted(OPTIONS))}"):
+    with pytest.raises(TypeError, match=r"'priorty': did you mean 'priority'\?"):
+        any_task(priorty=3)(plain.func)
+    with pytest.raises(TypeError, match=f"'colour': known are {', '.join(sorted(KNOWN))}"):
         any_task(colour="red")(plain.func)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("queue", "say queue_name."),
+        ("retries", "say max_attempts, which counts the first attempt too."),
+        ("max_retries", "say max_attempts, which counts the first attempt too."),
+        ("retry_for", "every exception is retried, but those of no_retry_for."),
+        ("bind", "say takes_context=True."),
+        *(
+            (name, "say task.using(run_after=...), with a datetime or a timedelta.")
+            for name in ("eta", "countdown", "delay", "run_after")
+        ),
+    ],
+)
+def test_words_of_other_frameworks(name: str, answer: str) -> None:
+    """What another framework calls it is answered with the word for it here, by either decorator."""
+    text = re.escape(f"@task on plain got an unknown option '{name}': {answer}")
+    with pytest.raises(TypeError, match=text):
+        any_task(**{name: 1})(plain.func)
+    if name != "run_after":  # which Django's own takes
+        with pytest.raises(TypeError, match=text):
+            make_task(func=plain.func, **{name: 1})
 
 
 @pytest.mark.parametrize("name", ["unique_key", "retries"])

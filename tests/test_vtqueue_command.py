@@ -174,7 +174,7 @@ def test_requeue_of_an_ambiguous_end() -> None:
     for job_id in ids:
         dead(job_id=job_id)
     assert refusal("requeue", "…ec0e877b") == (
-        f"…ec0e877b is the end of several dead letters; give more digits: {ids[0]}, {ids[1]}"
+        f"…ec0e877b is the end of several ids; give more digits: {ids[0]}, {ids[1]}"
     )
     assert DeadLetter.objects.count() == 2
 

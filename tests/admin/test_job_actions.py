@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -126,7 +127,7 @@ def test_jobs_that_have_moved_on(admin_client: Client, action: str) -> None:
 
 
 def test_control_refuses_what_is_none() -> None:
-    """The functions refuse what is no priority and no name; ids that are none are left out."""
+    """The functions refuse what is no priority, no name, and no id; then nothing is changed."""
     row = job()
     for priority in (101, -101, True, "5", 1.5):
         with pytest.raises(ValueError, match="whole number from -100 to 100"):
@@ -134,8 +135,13 @@ def test_control_refuses_what_is_none() -> None:
     for name in ("", "x" * 256, None):
         with pytest.raises(ValueError, match="text of 1 to 255 characters"):
             control.move([row.pk], name)  # type: ignore[arg-type]
-    assert control.move(iter([str(row.pk), "no id"]), "mail") == [row.pk]
-    assert control.change_priority(iter([row.pk, "no id"]), 5) == [row.pk]
+    before = snapshot()
+    for verb in (partial(control.move, queue_name="mail"), partial(control.change_priority, priority=5)):
+        with pytest.raises(ValueError, match="'no id' is no id"):
+            verb(iter([row.pk, "no id"]))
+    assert snapshot() == before
+    assert control.move(iter([str(row.pk)]), "mail") == [row.pk]
+    assert control.change_priority(iter([row.pk]), 5) == [row.pk]
 
 
 def test_cancel(admin_client: Client) -> None:

@@ -44,12 +44,13 @@ def test_whatever_a_task_raises_is_recorded_and_the_next_job_runs(database: Data
         assert (entry["outcome"], entry["exception_class"]) == ("failed", RAISED[kind])
         assert entry["traceback"]
     assert "str() raised RuntimeError" in database.history(raising["Unprintable"])[0]["message"]
+    assert database.letter(no_json)
     [entry] = database.history(no_json)
-    assert entry["exception_class"] == "builtins.TypeError"
-    assert "is not JSON serializable" in entry["message"]
+    assert (entry["outcome"], entry["exception_class"]) == ("failed", "builtins.TypeError")
+    assert "result is not JSON" in entry["message"]
     assert worker.terminate() == 0
     assert "met an error and goes on" not in worker.log
-    assert len(worker.lines("dead ")) == len(RAISED)
+    assert len(worker.lines("dead ")) == len([*raising, no_json])
 
 
 @pytest.mark.parametrize("arguments", [("--threads", "1"), ("--processes", "2")], ids=["threads", "children"])

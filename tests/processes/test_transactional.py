@@ -57,7 +57,7 @@ def test_killed_before_the_end_it_has_done_nothing(database: Database, start_wor
 
 @pytest.mark.parametrize("task", [transactional.fail, transactional.no_json])
 def test_a_failure_takes_its_writes_back(database: Database, drain: Start, task: Task) -> None:
-    """What a failed attempt wrote and enqueued is gone, also when it is the result that cannot be stored."""
+    """What a failed attempt wrote and enqueued is gone, also when it is the result that is not JSON."""
     job_id = database.enqueue(task, "x")
     drain()
     assert (effects(database), database.unfinished()) == (0, 0)

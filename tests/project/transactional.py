@@ -42,7 +42,7 @@ def fail(name: str) -> None:
     raise ConnectionError("refused")
 
 
-@task(transactional=True, max_attempts=1)
+@task(transactional=True)
 def no_json(name: str) -> object:
     Effect.objects.create(name=name)
     return object()

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, no_translations
 
+from ...entries import UnclearId
 from ...schema import mismatch
 from ..backends import add_backend, backend_of
 from ..subcommands import bench, cancel, pause, purge, quiet, requeue, resume, stop, why
@@ -31,5 +32,8 @@ class Command(BaseCommand):
         backend = backend_of(options["backend"])
         if problem := mismatch(backend.database):
             raise CommandError(f"{problem}.")
-        for line in SUBCOMMANDS[options["subcommand"]].run(backend, options):
-            self.stdout.write(line)
+        try:
+            for line in SUBCOMMANDS[options["subcommand"]].run(backend, options):
+                self.stdout.write(line)
+        except UnclearId as error:
+            raise CommandError(str(error)) from error

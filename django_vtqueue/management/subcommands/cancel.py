@@ -10,9 +10,9 @@ from django.core.management.base import CommandError
 from ... import states
 from ...backend import VTQueueBackend
 from ...control import cancel
+from ...entries import SHORTEST, digits_of, ending, only, some
 from ...ids import shown_worker
 from ...models import DeadLetter, Job
-from ..entries import SHORTEST, digits_of, ending, only, some
 
 HELP = "Has jobs run no more: one that waits becomes a dead letter, one that runs is asked to stop."
 
@@ -42,9 +42,9 @@ def told(job: Job, running: Job | None) -> str:
 
 
 def job_of(given: str, database: str) -> Job:
-    """Return the one job that is meant; raise CommandError if there is none, or more than one."""
+    """Return the one job that is meant; raise CommandError if there is none, UnclearId."""
     digits = digits_of(given)
-    if job := only(some(Job.objects.using(database), digits), given, "jobs"):
+    if job := only(some(Job.objects.using(database), digits), given):
         return job
     if letter := ending(DeadLetter.objects.using(database), digits).first():
         raise CommandError(f"{given} is a dead letter in queue {letter.queue_name!r}: nobody runs it.")

@@ -8,10 +8,10 @@ from django.core.management.base import CommandError
 
 from ...backend import VTQueueBackend
 from ...criteria import Criteria
+from ...entries import SHORTEST, digits_of, ending, only, some
 from ...letters import requeue
 from ...models import DeadLetter, Job
 from ...requeueing import start
-from ..entries import SHORTEST, digits_of, ending, only, some
 
 WHO = "manage.py vtqueue"  # for the history
 MANY = ("queue_name", "task_path", "exception_class")
@@ -72,9 +72,9 @@ def named(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
 
 
 def letter_of(given: str, database: str) -> DeadLetter:
-    """Return the one dead letter that is meant; raise CommandError if there is none, or more than one."""
+    """Return the one dead letter that is meant; raise CommandError if there is none, UnclearId."""
     digits = digits_of(given)
-    if letter := only(some(DeadLetter.objects.using(database), digits), given, "dead letters"):
+    if letter := only(some(DeadLetter.objects.using(database), digits), given):
         return letter
     if job := ending(Job.objects.using(database), digits).first():
         raise CommandError(f"{given} is no dead letter but a job, {job.state} in queue {job.queue_name!r}.")

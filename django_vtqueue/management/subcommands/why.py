@@ -8,9 +8,9 @@ from django.core.management.base import CommandError
 
 from ...backend import VTQueueBackend
 from ...engines import engine_for
+from ...entries import SHORTEST, digits_of, only, some
 from ...models import DeadLetter, Job
 from ...why import why
-from ..entries import SHORTEST, digits_of, only, some
 
 HELP = "Says in one sentence why a job is not running, or what became of it."
 
@@ -36,9 +36,9 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
 
 
 def entry_of(given: str, database: str) -> Job | DeadLetter | None:
-    """Return the job or dead letter that is meant, None if there is none; raise CommandError for several."""
+    """Return the job or dead letter that is meant, None if there is none; raise UnclearId."""
     digits = digits_of(given)
     jobs, letters = Job.objects.using(database), DeadLetter.objects.using(database)
     found: list[Job | DeadLetter] = [*some(jobs, digits), *some(letters, digits)]
     now = {entry.pk: entry for entry in found}  # one that has died or was requeued just now may be there twice
-    return only(list(now.values()) or some(jobs, digits), given, "jobs")
+    return only(list(now.values()) or some(jobs, digits), given)
