@@ -17,7 +17,7 @@ from ..engines import options_for
 from ..models import DeadLetter
 from ..signatures import signature_of
 from ..tasks import find_task
-from . import display
+from . import display, moved
 from .fields import PriorityField, QueueField, json_of, restored
 from .pages import address
 
@@ -119,7 +119,7 @@ def edit(model_admin: "DeadLetterAdmin", request: HttpRequest, pk: UUID) -> Http
         raise PermissionDenied
     letter = model_admin.get_object(request, str(pk))
     if not isinstance(letter, DeadLetter):
-        return moved_on(model_admin, request)
+        return moved_on(model_admin, request, pk)
     form = EditForm(letter, request.POST or None)
     if request.method == "POST" and form.is_valid():
         values = dict(form.cleaned_data)
@@ -143,23 +143,23 @@ def acknowledge(model_admin: "DeadLetterAdmin", request: HttpRequest, pk: UUID) 
         raise PermissionDenied
     letter = model_admin.get_object(request, str(pk))
     if not isinstance(letter, DeadLetter):
-        return moved_on(model_admin, request)
+        return moved_on(model_admin, request, pk)
     form = NoteForm(request.POST if request.method == "POST" else None, initial={"note": letter.note})
     if form.is_valid():
         by, note = request.user.get_username(), form.cleaned_data["note"]
         if not letters.acknowledge(letter, letter._state.db, by=by, note=note):
-            return moved_on(model_admin, request)
+            return moved_on(model_admin, request, pk)
         model_admin.log_change(request, letter, _("Acknowledged: %(note)s") % {"note": note})
         model_admin.message_user(request, _("The dead letter is acknowledged."), messages.SUCCESS)
         return model_admin.go_to("deadletter_change", pk)
     return shown(model_admin, request, letter, form, title=_("Acknowledge"), button=_("Acknowledge"))
 
 
-def moved_on(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpResponse:
-    """Say that the letter is none any more."""
+def moved_on(model_admin: "DeadLetterAdmin", request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Say that the letter is none any more, and lead to what it has become."""
     text = _("It is no dead letter any more: somebody has requeued or discarded it.")
     model_admin.message_user(request, text, messages.WARNING)
-    return model_admin.go_to("deadletter_changelist")
+    return moved.find(model_admin, request, pk) or model_admin.go_to("deadletter_changelist")
 
 
 def shown(

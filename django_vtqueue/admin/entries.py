@@ -7,6 +7,7 @@ from uuid import UUID
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import DELETION, LogEntry
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
@@ -20,7 +21,7 @@ from ..ids import parse_id
 from ..models import DeadLetter, Job
 from ..shown import duration
 from ..why import why
-from . import display
+from . import display, moved
 from .base import ReadOnlyAdmin
 from .pages import link
 from .timelines import timeline
@@ -107,15 +108,23 @@ class EntryAdmin(ReadOnlyAdmin):
         if selected := posted.getlist(ACTION_CHECKBOX_NAME):
             posted.setlist(ACTION_CHECKBOX_NAME, [str(parse_id(row_id) or NO_ID) for row_id in selected])
         request.POST = posted  # type: ignore[assignment]
+        if there := moved.search(self, request):
+            return there
         response = super().changelist_view(request, extra_context)
         return self.back_to_page(request, response) if "page" in posted else response
 
     def back_to_page(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        """Lead back to the page of a row from which an action was posted, if that row is still there."""
+        """Lead back to the page of a row from which an action was posted, or to what that has become."""
         row_id = parse_id(request.POST.get(ACTION_CHECKBOX_NAME))
-        if response.status_code == 302 and self.get_queryset(request).filter(pk=row_id).exists():
+        if response.status_code != 302:
+            return response
+        if self.get_queryset(request).filter(pk=row_id).exists():
             return self.go_to(f"{self.opts.model_name}_change", row_id)
-        return response
+        return moved.find(self, request, row_id) or response
+
+    def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponse:
+        """Lead to what a row has become, instead of to the index of the site."""
+        return moved.find(self, request, parse_id(unquote(object_id))) or moved.gone(self, request, object_id)
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None

@@ -21,11 +21,11 @@ from ..signatures import mask_of
 from . import display
 from .base import LeanChangeList
 from .filters import Filter
+from .moved import DIGITS, DIGITS_LOOKED_AT
 
 LOOKED_AT = 20_000  # rows for one page
 LOOKED_INTO = 10_000  # rows for one page if their payloads are searched
 COUNTED = 10_000  # rows for a count
-DIGITS, DIGITS_LOOKED_AT = "[0-9a-fA-F]{8,31}", 200_000  # the end of an id, and the ids that are looked at for it
 LONGEST_TEXT = 200  # characters that are searched for
 BACK = 10  # pages to which one can go back, one by one
 AFTER, TRAIL = "after", "back"  # of an address: the key behind which the page begins, and those of the pages before it

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.urls import URLPattern, path
 from django.utils.html import format_html, format_html_join
@@ -15,7 +16,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from .. import clock, requeueing
 from ..criteria import MOST_COUNTED, Criteria
-from ..models import Requeue
+from ..models import Job, Requeue
 from ..why import why
 from . import display, meant
 from .base import ReadOnlyAdmin
@@ -103,13 +104,13 @@ class RequeueAdmin(ReadOnlyAdmin):
         return "-"
 
     @admin.display(description=gettext_lazy("next step"))
-    def situation(self, run: Requeue) -> str:
+    def situation(self, run: Any) -> str:
         if run.ended_at is not None:
             return "-"
-        step = requeueing.step_of(run)
-        if step is None:
+        if not run.goes_on:
             return _("The job that goes on with it was deleted, purged, or has died: continue it, or stop it.")
-        return why(step, clock.now())
+        step = requeueing.step_of(run)
+        return why(step, clock.now()) if step else "-"  # it has just been done
 
     @admin.display(description=gettext_lazy("a minute"))
     def pace(self, run: Requeue) -> str:
@@ -120,6 +121,12 @@ class RequeueAdmin(ReadOnlyAdmin):
         if run.canary is None:
             return "-"
         return link(self.admin_site.name, "job_change", run.canary, run.canary)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Read with each run whether its next step is there: a moment later another one may be the next."""
+        step = Job.objects.filter(pk=OuterRef("step"), finished_at=None)
+        runs: QuerySet[Any] = super().get_queryset(request).annotate(goes_on=Exists(step))
+        return runs
 
     def get_urls(self) -> list[URLPattern]:
         own = {"stop": self.stop, "resume": self.resume}
@@ -142,7 +149,7 @@ class RequeueAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         run = self.get_object(request, object_id)
-        lost = run is not None and run.ended_at is None and requeueing.step_of(run) is None
+        lost = run is not None and run.ended_at is None and not run.goes_on
         return super().change_view(request, object_id, form_url, {"lost": lost, **(extra_context or {})})
 
     def stop(self, request: HttpRequest, pk: UUID) -> HttpResponse:

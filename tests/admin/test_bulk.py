@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
 from django_vtqueue import requeueing
-from django_vtqueue.admin import bulk
+from django_vtqueue.admin import bulk, meant
 from django_vtqueue.models import DeadLetter, Job, Requeue
 from django_vtqueue.testing import run_pending
 
@@ -55,6 +56,27 @@ def test_requeue_of_many_goes_on_in_the_background(admin_client: Client) -> None
     [entry] = LogEntry.objects.all()
     assert "3" in entry.get_change_message()
     assert "queue: default" in entry.get_change_message()
+
+
+def test_a_step_while_the_page_is_read(admin_client: Client) -> None:
+    """A run that goes on between two queries of its page is not said to be lost."""
+    group("a", 3)
+    run = requeueing.start(meant.Criteria(fingerprint="a"), rate=1)
+    address, steps = reverse("admin:vtqueue_requeue_change", args=[run.pk]), []
+
+    def step_in_between(execute: Any, sql: str, *arguments: Any) -> Any:
+        found = execute(sql, *arguments)
+        if 'FROM "vtqueue_requeue"' in sql and not steps:
+            steps.append(run.step)
+            run_pending()
+        return found
+
+    with connection.execute_wrapper(step_in_between):
+        html = admin_client.get(address).content.decode()
+    run.refresh_from_db()
+    assert run.step not in steps
+    assert "was deleted, purged, or has died" not in html
+    assert "Continue" not in html
 
 
 def test_stop_and_continue(admin_client: Client) -> None:
