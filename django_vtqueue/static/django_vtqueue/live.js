@@ -1,12 +1,12 @@
-/* Refreshes the overview from the same address, and changes only what differs: focus, selection, scrolling and open
-   parts stay. Without it the page is the same, as of when it was loaded. */
+/* Refreshes a part of a page (data-seconds: how often) from the same address, and changes only what differs: focus,
+   selection, scrolling, open parts, and what was typed or ticked stay. Without it the page is the same, as of when it was
+   loaded. */
 "use strict";
 {
-    const overview = document.getElementById("vtq-overview");
+    const live = document.querySelector("[data-seconds]");
     const controls = document.getElementById("vtq-refreshing");
     const button = controls.querySelector("button");
     const status = controls.querySelector("[role=status]");
-    const pause = overview.dataset.seconds * 1000;
     const SLOWEST = 60000; // milliseconds between two tries while the server does not answer
     let paused = false, failures = 0, timer = null, loading = null;
 
@@ -15,12 +15,22 @@
         if (status.textContent !== text) {
             status.textContent = text;
         }
-        overview.classList.toggle("vtq-stale", what === "stale");
+        live.classList.toggle("vtq-stale", what === "stale");
     }
 
-    /* Children with a data-key or an id are the same as before if that is; the others, if they come in its place. */
+    /* Children with a data-key, an id, or a box to tick are the same as before if that is; the others, if they come in
+       its place. */
     function keyOf(node) {
-        return node.nodeType === Node.ELEMENT_NODE ? node.dataset.key || node.id : "";
+        if (node.nodeType !== Node.ELEMENT_NODE) {
+            return "";
+        }
+        const box = node.nodeName === "TR" ? node.querySelector("input.action-select") : null;
+        return node.dataset.key || node.id || (box ? box.value : "");
+    }
+
+    /* What people type into, choose or tick is theirs, with what Django's script says of it. */
+    function isTheirs(node) {
+        return node.matches("input:not([type=hidden]), select, textarea, .actions");
     }
 
     function update(old, fresh) {
@@ -31,13 +41,17 @@
             old.nodeValue = fresh.nodeValue;
             return;
         }
+        if (isTheirs(old) && isTheirs(fresh) && old.name === fresh.name) {
+            return;
+        }
+        const kept = old.classList.contains("selected") ? ["open", "class"] : ["open"];
         for (const name of old.getAttributeNames()) {
-            if (!fresh.hasAttribute(name) && name !== "open") {
+            if (!fresh.hasAttribute(name) && !kept.includes(name)) {
                 old.removeAttribute(name);
             }
         }
         for (const name of fresh.getAttributeNames()) {
-            if (old.getAttribute(name) !== fresh.getAttribute(name)) {
+            if (old.getAttribute(name) !== fresh.getAttribute(name) && !kept.includes(name)) {
                 old.setAttribute(name, fresh.getAttribute(name));
             }
         }
@@ -73,7 +87,7 @@
 
     /* Whoever is about to decide something must not have it change under the hand. */
     function formIsOpen() {
-        return overview.querySelector("details.vtq-form[open]") !== null;
+        return live.querySelector("details.vtq-form[open]") !== null;
     }
 
     async function load() {
@@ -81,13 +95,14 @@
         const overdue = setTimeout(() => loading.abort(), SLOWEST);
         try {
             const response = await fetch(window.location.href, {
-                credentials: "same-origin", redirect: "error", signal: loading.signal,
+                credentials: "same-origin", headers: {"X-Requested-With": "fetch"}, signal: loading.signal,
             });
-            if (!response.ok) {
-                throw new Error(response.status);
-            }
             const page = new DOMParser().parseFromString(await response.text(), "text/html");
-            return page.getElementById("vtq-overview");
+            const fresh = page.querySelector("[data-seconds]");
+            if (fresh && (response.redirected || response.status === 404)) {
+                window.location.reload(); // it is elsewhere now, or gone: the page there says so
+            }
+            return response.ok && !response.redirected ? fresh : null;
         } finally {
             clearTimeout(overdue);
             loading = null;
@@ -102,7 +117,8 @@
         try {
             const fresh = await load();
             if (fresh && !paused && !formIsOpen()) {
-                updateChildren(overview, fresh);
+                updateChildren(live, fresh);
+                live.dataset.seconds = fresh.dataset.seconds;
             }
             failures = fresh ? 0 : failures + 1;
         } catch {
@@ -120,7 +136,9 @@
             return;
         }
         say(failures ? "stale" : "");
-        if (!document.hidden && !loading) {
+        const pause = live.dataset.seconds * 1000;
+        controls.hidden = !pause; // nothing can change any more
+        if (pause && !document.hidden && !loading) {
             timer = setTimeout(refresh, Math.min(pause * 2 ** failures, SLOWEST));
         }
     }
@@ -130,12 +148,11 @@
         button.textContent = paused ? button.dataset.goOn : button.dataset.pause;
         follow();
     });
-    overview.addEventListener("toggle", follow, true);
+    live.addEventListener("toggle", follow, true);
     document.addEventListener("visibilitychange", () => {
-        if (!document.hidden && !loading) {
+        if (!document.hidden && !loading && Number(live.dataset.seconds)) {
             refresh().then(follow);
         }
     });
-    controls.hidden = false;
     follow();
 }

@@ -1,0 +1,82 @@
+"""Pages that refresh themselves beside real workers: what changes is seen without a reload, what people did stays."""
+
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from django_vtqueue import letters
+from django_vtqueue.models import DeadLetter
+
+from ..conftest import ALIAS
+from ..processes.conftest import Start
+from ..processes.database import Database
+from ..waiting import wait_until
+from .conftest import Visit
+from .rows import letter
+from .site import SETTINGS, Site, Visitors
+from .tasks import send_receipt
+
+
+def marked(page: Page) -> Page:
+    """Have a page remember that it was loaded once."""
+    page.evaluate("window.loaded = 'once'")
+    return page
+
+
+def loaded_once(page: Page) -> bool:
+    return bool(page.evaluate("window.loaded") == "once")
+
+
+def test_a_list(site: Site, visit: Visit, database: Database, tmp_path: Path) -> None:
+    """A new job comes to the list; what was ticked, typed and opened stays, each box with its row."""
+    first = database.enqueue(send_receipt, 1, str(tmp_path))
+    with visit() as page:
+        page.goto(f"{site.url}job/")
+        marked(page).locator("input.action-select").check()
+        page.locator("#searchbar").fill("half a wo")
+        second = database.enqueue(send_receipt, 2, str(tmp_path))
+        expect(page.locator("input.action-select")).to_have_count(2)
+        ticked = page.locator("input.action-select:checked")
+        expect(ticked).to_have_count(1)
+        assert (ticked.get_attribute("value") or "").replace("-", "") == first != second
+        expect(page.locator("tr.selected")).to_have_count(1)
+        expect(page.locator("#searchbar")).to_have_value("half a wo")
+        assert loaded_once(page)
+
+
+def test_a_job(site: Site, visit: Visit, database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """One sees a job run and succeed; then nothing can change any more, and the page asks no more."""
+    job_id = database.enqueue(send_receipt, 1, str(tmp_path / "mail"))
+    with visit() as page:
+        page.goto(f"{site.url}job/{job_id}/change/")
+        expect(marked(page).locator(".vtq-word").first).to_have_text("due")
+        start_worker(DJANGO_SETTINGS_MODULE=SETTINGS)
+        (tmp_path / "mail").touch()
+        wait_until(lambda: database.succeeded(job_id))
+        expect(page.locator(".vtq-word").first).to_have_text("done")
+        expect(page.get_by_role("button", name="Pause refreshing")).to_be_hidden()
+        assert loaded_once(page)
+
+
+def test_a_letter_that_somebody_else_requeues(site: Site, visit: Visit) -> None:
+    """Who looks at it is led to the job, and reads who it was."""
+    row: DeadLetter = letter(1, "refused")
+    row.save(using=ALIAS)
+    with visit() as page:
+        page.goto(f"{site.url}deadletter/{row.pk}/change/")
+        letters.requeue([row.pk], ALIAS, by="bob")
+        expect(page.get_by_text("It was requeued by bob at")).to_have_count(1)
+        expect(page).to_have_url(f"{site.url}job/{row.pk}/change/")
+
+
+def test_a_job_that_somebody_else_deletes(
+    site: Site, visit: Visit, visitors: Visitors, database: Database, tmp_path: Path
+) -> None:
+    """Who looks at it reads that it is gone."""
+    job_id = database.enqueue(send_receipt, 1, str(tmp_path))
+    with visit() as page:
+        page.goto(f"{site.url}job/{job_id}/change/")
+        database.write("DELETE FROM vtqueue_job")
+        expect(page.get_by_text("No job and no dead letter has the id")).to_be_visible()
+    assert all("404" in trouble for trouble in visitors.trouble)
+    visitors.trouble.clear()
