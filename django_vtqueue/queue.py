@@ -10,6 +10,7 @@ In short:
         job.ack()  # done; without it the job reappears by itself
 """
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from threading import Event
@@ -31,7 +32,7 @@ from .masks import Mask, replaced
 from .pauses import pause, resume
 from .publishing import checked_priority, checked_queue_name, store, visible_from
 from .settlements import settle
-from .takeover import Takeover
+from .takeover import APART, Patience, Takeover
 
 _takeovers: dict[str, Takeover] = {}  # by database: what all queues of this process have noticed
 
@@ -196,7 +197,7 @@ class Queue:
             takeover.look(now)
             if waited:
                 takeover.locked(waited)
-            expired = engine.expired(scope, EXPIRED_AT_ONCE, now, takeover.patience(process_worker_id()))
+            expired = self._expired(scope, now, takeover.patience(process_worker_id())._replace(free=0))
             due = engine.due(scope, limit, now)
             return (expired, due) if expired or due else None
 
@@ -205,15 +206,24 @@ class Queue:
                 if not found:
                     return []
                 takeover.locked(0.0)
-                expired, due = found
+                seen, due = found
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
+                expired = self._expired(scope, now, takeover.patience(process_worker_id())) if seen else []
                 end_leases(engine, expired, holder, now, letter_ttl)
                 if expired:
                     due = engine.due(scope, limit, now)
                 taken = take_rows(engine, due, limit, holder, now, letter_ttl, lease_us=self._lease)
             jobs = self._readable(collect(engine, taken))
-            if jobs or not (taken.rows or taken.endings or expired):
+            if jobs or not (taken.rows or taken.endings or seen):
                 return jobs  # else all that was taken became dead letters: what is due behind them is next
+            if seen and not expired:  # the lock is free: now their holders have the time to renew them
+                time.sleep(APART)
+
+    def _expired(self, scope: Scope, now: int, patience: Patience) -> Sequence[Expired]:
+        """Return expired rows; nobody else can write beside a transaction of the caller's, so it leaves no time."""
+        if self._engine.private():
+            patience = patience._replace(free=0)
+        return self._engine.expired(scope, EXPIRED_AT_ONCE, now, patience)
 
     def ack(self, job: ClaimedJob, result: Any = None) -> None:
         """End a job for good: it is done. ``result``: any JSON value, kept for ``result_ttl``.

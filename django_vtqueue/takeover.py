@@ -4,7 +4,8 @@ A holder renews its lease each third of its time, and when something keeps it fr
 ended lease means that its holder is gone, unless something has stopped all of them alike: a lock of the database, a
 suspended machine, a step of the clock. Such a time is a *gap*, and whoever claims notices it. By the row's own lease:
 
-- it may be taken from a tenth of the lease, 0.5 s at the most, after its end;
+- it may be taken from a tenth of the lease, 0.5 s at the most, after its end, by one who has had the write lock once
+  already since then, 0.1 s before: the lock was free, and its holder has not come;
 - after a gap of more than half of the lease, only when a third of the lease, 5 s at the most, has passed since: its
   holder renews first.
 
@@ -25,17 +26,20 @@ REST = 5 * SECOND  # microseconds after a gap: a third of a lease, but no more t
 WAITED = 0.005  # seconds for the write lock: another connection had it, and may have had it for long
 NOTICEABLE = 0.05  # seconds: no lease is so short that less than that makes a difference
 STEP = 1.0  # seconds by which the clock goes back before leases are counted anew
+APART = 0.1  # seconds between two times that the write lock was ours, in which a holder takes it in between
 MOST = 20  # gaps that are remembered, each shorter than the one before
 
 
 class Patience(NamedTuple):
     """What a claim leaves to holders that are not proven dead, in microseconds.
 
-    ``grace``: after the end of a lease, but no more than a tenth of it. ``gaps``: of each, as JSON, how long ago it
-    ended, and its length. ``own``: a holder who needs none of it.
+    ``grace``: after the end of a lease, but no more than a tenth of it. ``free``: how long ago the write lock was free,
+    while the holder could have taken it. ``gaps``: of each, as JSON, how long ago it ended, and its length. ``own``: a
+    holder who needs none of it.
     """
 
     grace: int = 0
+    free: int = 0
     gaps: str = "[]"
     own: str = ""
 
@@ -75,6 +79,7 @@ class Takeover:
         self._worked = 0.0  # seconds since the last look that are no gap
         self._gaps: list[Gap] = []
         self._free_at = -inf  # boot clock: when the write lock was last ours
+        self._free_before = self._free_mark = -inf  # two such moments, APART or more from each other
 
     def look(self, now: int) -> float:
         """Notice a gap since the last look, and return its seconds, by the clock that went further.
@@ -101,7 +106,10 @@ class Takeover:
     def locked(self, waited: float) -> None:
         """Note that the write lock is ours now, and for how many seconds it was waited for."""
         self.waited(waited)
-        self._free_at = clock.since_boot()
+        boot = clock.since_boot()
+        if boot - self._free_mark >= APART:
+            self._free_before, self._free_mark = self._free_mark, boot
+        self._free_at = boot
 
     def waited(self, seconds: float) -> None:
         """Note that the write lock was waited for until now: somebody may have had it since it was last ours."""
@@ -113,7 +121,7 @@ class Takeover:
         """Return what a claim leaves to holders at this moment; ``own``: see Patience."""
         boot = clock.since_boot()
         gaps = [(in_microseconds(boot - gap.ended), in_microseconds(gap.length)) for gap in self._gaps]
-        return Patience(GRACE, json.dumps(gaps), own)
+        return Patience(GRACE, in_microseconds(boot - self._free_before), json.dumps(gaps), own)
 
     def _note(self, ended: float, length: float) -> None:
         longer = [gap for gap in self._gaps if gap.length > length]

@@ -174,7 +174,8 @@ SELECT json_group_array(json_array(expired.rowid, expired.sound, expired.held)) 
     SELECT job.rowid, {SOUND} AS sound, job.state = 'RUNNING' AS held
     FROM {HIDING} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
     WHERE {NAME} AND {IN_SCOPE} AND name.value NOT IN {PAUSED} AND {OF_HIDING} AND job.lease_until <= :now
-      AND (NOT {SOUND} OR job.worker_id IN ('', :own) OR job.lease_until + {GRACE} <= :now AND NOT EXISTS (
+      AND (NOT {SOUND} OR job.worker_id IN ('', :own) OR job.lease_until + {GRACE} <= :now
+          AND job.lease_until <= :now - :free AND NOT EXISTS (
           SELECT 1 FROM json_each(:gaps) AS gap
           WHERE json_extract(gap.value, '$[0]') < min(job.lease_us / 3, :rest)
             AND json_extract(gap.value, '$[1]') > job.lease_us / 2

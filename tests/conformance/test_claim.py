@@ -242,7 +242,7 @@ def test_count_is_of_the_unfinished(bench: Bench) -> None:
 
 def gap(length: float, ago: float) -> Patience:
     """Return the patience of one who has noticed a gap of ``length`` seconds that ended so many seconds ago."""
-    return Patience(GRACE, json.dumps([[round(ago * SECOND), round(length * SECOND)]]))
+    return Patience(GRACE, 0, json.dumps([[round(ago * SECOND), round(length * SECOND)]]))
 
 
 def takeable(bench: Bench, now: float, queues: Names, patience: Patience = Patience(GRACE)) -> list[str]:  # noqa: B008

@@ -51,6 +51,20 @@ def test_a_lock_that_ends_around_the_end_of_a_lease(
     assert not any(worker.lines("lost") for worker in workers)
 
 
+def test_a_lock_that_ends_when_the_lease_may_be_taken(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """An idle worker that comes just then, and gets the lock at its first try, leaves it to the holder first."""
+    database.options |= {"visibility_timeout": LEASE, "max_attempts": 1}
+    for _ in range(2):
+        start_worker("--threads", "1")
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    wait_until((tmp_path / "started").exists, PATIENCE)
+    for _ in range(5):
+        lock_around_the_end(database, job_id, LEASE / 10 - 0.001)
+        wait_until_renewed(database, job_id)
+    (tmp_path / "go").touch()
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+
+
 def test_moments_between_locks_after_the_end_of_a_lease(
     database: Database, start_worker: Start, tmp_path: Path
 ) -> None:
