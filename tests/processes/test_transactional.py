@@ -88,38 +88,42 @@ def test_many_in_a_row_do_not_keep_others_from_writing(database: Database, start
     assert not database.succeeded(*slow)
 
 
+def waiting(database: Database) -> list[str]:
+    """Return the ids of the jobs that a worker has claimed and has not begun."""
+    return [row["id"] for row in database.rows("SELECT id FROM vtqueue_job WHERE state = 'RUNNING' AND attempts = 0")]
+
+
 @pytest.fixture
 def line(database: Database, known: None, start_worker: Start, tmp_path: Path) -> list[str]:
-    """Return jobs of 50 ms that wait in a worker for their turn, all but the first few of them."""
+    """Return jobs of 0.2 s; a worker has claimed twenty more than it has begun, and they wait in it for their turn."""
     database.options["visibility_timeout"] = 30
-    jobs = database.enqueue_many(writers.say_and_sleep, [(str(tmp_path / "log"), 0.05)] * 100)
+    jobs = database.enqueue_many(writers.say_and_sleep, [(str(tmp_path / "log"), 0.2)] * 40)
     start_worker()
-    held = "SELECT count(*) FROM vtqueue_job WHERE state = 'RUNNING'"
-    wait_until(lambda: database.rows(held)[0][0] > 80, PATIENCE)
+    wait_until(lambda: len(waiting(database)) > 20, PATIENCE)
     return jobs
 
 
 def test_cancelled_in_line_it_does_not_begin(database: Database, line: list[str]) -> None:
     """A job that waits for its turn in a worker becomes a dead letter, as one does that waits in the queue."""
-    cancelled = control.cancel(line[50:], using=ALIAS, by="anna")
-    assert len(cancelled) == 50
+    cancelled = control.cancel(line[20:], using=ALIAS, by="anna")
     wait_until(lambda: not database.unfinished(), PATIENCE)
-    assert len(database.rows("SELECT 1 FROM vtqueue_deadletter WHERE attempts = 0")) == 50
-    assert database.succeeded(*line[:50])
+    never_begun = database.rows("SELECT 1 FROM vtqueue_deadletter WHERE attempts = 0")
+    assert (len(cancelled), len(never_begun)) == (20, 20)
+    assert database.succeeded(*line[:20])
 
 
 def test_the_line_is_in_the_order_of_priority(database: Database, line: list[str], tmp_path: Path) -> None:
     """What is urgent does not wait for all those that were there before."""
     urgent = database.enqueue(writers.say_and_sleep.using(priority=100), str(tmp_path / "log"), 0)
     wait_until(lambda: database.succeeded(urgent), PATIENCE)
-    assert database.unfinished() > 30
+    assert database.unfinished() > 5
 
 
 def test_a_pause_holds_the_line(database: Database, line: list[str], tmp_path: Path) -> None:
     """Those that wait for their turn when their queue is paused go back to their places, and begin after it."""
     Queue("default", using=ALIAS).pause()
     wait_until(lambda: not database.rows("SELECT 1 FROM vtqueue_job WHERE state = 'RUNNING'"), PATIENCE)
-    assert database.unfinished() > 30
+    assert database.unfinished() > 5
     assert database.rows("SELECT max(attempts) FROM vtqueue_job WHERE state = 'READY'")[0][0] == 0
     Queue("default", using=ALIAS).resume()
     wait_until(lambda: database.succeeded(*line), PATIENCE)
@@ -131,7 +135,7 @@ def test_what_hangs_before_its_transaction_is_ended(
 ) -> None:
     """Its time runs from its turn on, so that the next one has it: here a receiver of ``task_started`` hangs."""
     database.options |= {"hard_timeout": 1.5, "max_attempts": 1}
-    environment = {"VTQUEUE_TEST_APPS": "tests.project.hanging.Hanging"}
+    environment = {"VTQUEUE_TEST_APPS": "tests.project.tracing.Tracing"}
     hanging = database.enqueue(writers.append, "HANG")
     others = database.enqueue_many(writers.append, [("x",)] * 5)
     start_worker("--processes", "2", **environment)

@@ -1,20 +1,12 @@
-"""An app whose receiver of ``task_started`` hangs for some jobs, as a tracing exporter without a timeout would."""
+"""A log handler that hangs."""
 
-import time
-from typing import Any
-
-from django.apps import AppConfig
+import logging
+from ctypes import PyDLL
 
 
-class Hanging(AppConfig):
-    name = "tests.project.hanging"
+class Hanging(logging.Handler):
+    """Hangs, with the interpreter to itself, when a worker has given its jobs back."""
 
-    def ready(self) -> None:
-        from django_vtqueue.compat import task_started
-
-        task_started.connect(hang, weak=False)
-
-
-def hang(sender: Any, task_result: Any, **kwargs: Any) -> None:
-    if task_result.args[:1] == ["HANG"]:
-        time.sleep(60)
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith("gave back"):
+            PyDLL(None).sleep(60)
