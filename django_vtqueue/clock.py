@@ -23,6 +23,11 @@ def since_boot() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
+def wait(seconds: float) -> None:
+    """Let so much time pass."""
+    time.sleep(seconds)
+
+
 def microseconds(duration: float | timedelta) -> int:
     """Return a duration, given in seconds or as a timedelta, in microseconds; raise ValueError if it is none."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration

@@ -217,7 +217,7 @@ class Queue:
             if jobs or not (taken.rows or taken.endings or seen):
                 return jobs  # else all that was taken became dead letters: what is due behind them is next
             if seen and not expired:  # the lock is free: now their holders have the time to renew them
-                time.sleep(APART)
+                clock.wait(APART)
 
     def _expired(self, scope: Scope, now: int, patience: Patience) -> Sequence[Expired]:
         """Return expired rows; nobody else can write beside a transaction of the caller's, so it leaves no time."""

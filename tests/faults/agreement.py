@@ -6,7 +6,7 @@ from typing import Any
 from django.db import connections
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
-from django_vtqueue import LeaseLost, Queue, history, states
+from django_vtqueue import LeaseLost, Queue, history, queue, states
 from django_vtqueue.claims import collect, take
 from django_vtqueue.engines import new_engine
 from django_vtqueue.jobs import HeldJob, Key, Scope, Settlement
@@ -45,6 +45,7 @@ class Agreement(RuleBasedStateMachine):
         self.ahead: list[HeldJob] = []  # claimed ahead, and not begun
         self.claimed: set[Key] = set()
         self.before: dict[str, str] = {}
+        queue._takeovers.clear()
         for table in ("job", "deadletter"):
             self.run(f"DELETE FROM vtqueue_{table}")
 

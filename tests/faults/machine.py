@@ -125,12 +125,10 @@ class QueueAgainstModel(Agreement):
 
     @rule(name=names, limit=limits)
     def claim_from_queue(self, name: str, limit: int) -> None:
+        now = self.clock.instant
         jobs = self.queues[name].claim_many(limit)
-        leased, ended = [], [""]
-        while ended and not leased:
-            own = LEASES[name] * SECOND
-            leased, ended = self.model.claim((name,), {True}, limit, process_worker_id(), self.clock.instant, own)
-        assert [job.id.hex for job in jobs] == leased
+        leased, now = self.model.claim_from_queue(name, limit, process_worker_id(), now, LEASES[name] * SECOND)
+        assert ([job.id.hex for job in jobs], self.clock.instant) == (leased, now)
         self.hold([(job._held, job) for job in jobs])
 
     @precondition(lambda self: self.tokens)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import takewhile
+from math import inf
 from typing import Any
 
 from django_vtqueue import states
@@ -27,6 +28,7 @@ DIAGRAM = {
 
 
 GRACE = 500_000  # microseconds after its end for which a lease may still be renewed, or a tenth of the lease
+APART = 100_000  # microseconds in which the holder of an ended lease may renew it while the write lock is free
 
 
 @dataclass
@@ -60,17 +62,24 @@ class ModelJob:
     def exhausted(self) -> bool:
         return 0 < self.max_attempts <= self.attempts
 
+    def due(self, now: int) -> bool:
+        return self.state == states.READY and self.lease_until is None and self.due_at <= now
+
     def held(self, now: int) -> bool:
         """Return whether nobody else may have it: its lease goes on, or its code may."""
         return self.lease_until is not None and self.lease_until > now
 
-    def expired(self, now: int, by: str) -> bool:
+    def expired(self, now: int, by: str, free: float = inf) -> bool:
         """Return whether it may be taken from its holder, who has a moment more to renew its lease.
 
         ``by``: who takes what it holds itself at once, for it knows that it does not renew it.
+        ``free``: when others last saw the write lock free, so that its holder could have renewed it.
         """
-        grace = 0 if self.worker in ("", by) else min(self.lease // 10, GRACE)
-        return self.lease_until is not None and self.lease_until + grace <= now
+        if self.worker in ("", by):
+            grace, free = 0, inf
+        else:
+            grace = min(self.lease // 10, GRACE)
+        return self.lease_until is not None and self.lease_until + grace <= now and self.lease_until <= free
 
     def history(self) -> list[Any]:
         """Return number, outcome and worker of what is kept of each attempt, and how many are left out."""
@@ -101,6 +110,7 @@ class Model:
     def __init__(self) -> None:
         self.jobs: dict[str, ModelJob] = {}
         self.inserted = 0
+        self.locked = self.locked_before = -inf  # when Queue objects had the write lock, so long apart from each other
 
     def publish(self, ids: Iterable[str], **settings: Any) -> None:
         for job_id in ids:
@@ -116,17 +126,18 @@ class Model:
         now: int,
         lease: int | None,
         ahead: int = 0,
+        free: float = inf,
     ) -> tuple[list[str], list[str]]:
         """Return the ids of what is leased, in order, and of those whose leases had expired: these are ended first.
 
         ``lease``: that of a Queue object, which keeps no lease up. ``ahead``: how many are leased besides, directly
-        behind the others, as long as they were never claimed and may be claimed again.
+        behind the others, as long as they were never claimed and may be claimed again. ``free``: see ModelJob.expired.
         """
         scope = [job for job in self.jobs.values() if job.raw in kinds and (queues is None or job.queue in queues)]
-        ended = [job for job in scope if job.expired(now, worker if lease else "")]
+        ended = [job for job in scope if job.expired(now, worker if lease else "", free)]
         for job in ended:
             self.end_lease(job, now)
-        due = [job for job in scope if job.state == states.READY and job.lease_until is None and job.due_at <= now]
+        due = [job for job in scope if job.due(now)]
         due.sort(key=lambda job: (-job.priority, job.due_at, job.number))
         begun, rest = due[:limit], due[limit : limit + ahead]
         fresh = list(takewhile(lambda job: job.claims == 0 and job.max_attempts != 1, rest))
@@ -136,6 +147,21 @@ class Model:
             job.lease = lease or job.lease
             job.lease_until = now + job.lease
         return [job.id for job in begun + fresh], [job.id for job in ended]
+
+    def claim_from_queue(self, queue: str, limit: int, worker: str, now: int, lease: int) -> tuple[list[str], int]:
+        """Return the ids of what a Queue object claims, and when it did so: it waits for holders whose leases ended."""
+        while True:
+            of_queue = [job for job in self.jobs.values() if job.raw and job.queue == queue]
+            expired = any(job.expired(now, worker) for job in of_queue)
+            if not expired and not any(job.due(now) for job in of_queue):
+                return [], now
+            if now - self.locked >= APART:
+                self.locked_before, self.locked = self.locked, now
+            leased, ended = self.claim((queue,), {True}, limit, worker, now, lease, free=self.locked_before)
+            if leased or not (ended or expired):
+                return leased, now
+            if not ended:
+                now += APART + 10_000
 
     def end_lease(self, job: ModelJob, now: int) -> None:
         """End an expired lease: an attempt was used, if one had begun."""

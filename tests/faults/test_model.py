@@ -25,6 +25,7 @@ AT_RANDOM = settings(
 def one_time(monkeypatch: pytest.MonkeyPatch, time: FakeClock) -> FakeClock:
     """Have all clocks show the same: time passes, and nobody takes it for a standstill or a step."""
     monkeypatch.setattr(clock, "since_boot", lambda: time() / SECOND)
+    monkeypatch.setattr(clock, "wait", lambda seconds: time.advance(seconds + 0.01))  # as ever, a little longer
     monkeypatch.setattr(Clocks, "read", lambda now: Clocks(*[now / SECOND] * 3))
     monkeypatch.setattr(queue, "_takeovers", {})
     return time
