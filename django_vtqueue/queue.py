@@ -10,7 +10,6 @@ In short:
         job.ack()  # done; without it the job reappears by itself
 """
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from threading import Event

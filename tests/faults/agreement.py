@@ -108,7 +108,7 @@ class Agreement(RuleBasedStateMachine):
         return True
 
     def agree(self, held: HeldJob, mine: bool, change: Callable[[ModelJob], None]) -> None:
-        """Only who holds the job may change it; then the model changes too."""
+        """Only who holds the job may end its attempt; then the model changes too."""
         row = self.model.held(held)
         assert mine == (row is not None)
         if row:

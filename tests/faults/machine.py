@@ -165,7 +165,10 @@ class QueueAgainstModel(Agreement):
         now, (held, _) = self.clock.instant, self.token(which)
         with self.engine.transaction():
             mine = not self.engine.renew([held], now)
-        self.agree(held, mine, lambda row: self.model.renew(row, now))
+        row = self.model.held(held)
+        assert mine == (row is not None)
+        if row:
+            self.model.renew(row, now)
 
     @precondition(lambda self: self.tokens)
     @rule(which=pick, seconds=st.sampled_from([1, 9, 90]), kept_up=st.booleans())
