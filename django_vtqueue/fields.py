@@ -5,22 +5,27 @@ when daylight saving ends.
 """
 
 from datetime import date, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.db import models
+from django.db.models import lookups
+from django.db.models.expressions import Col
+from django.db.models.sql import Query, UpdateQuery
 from django.utils.dateparse import parse_datetime
 
 from .clock import EPOCH, MICROSECOND, from_instant, to_instant
+from .moments import AsDatetime, InstantLookup, as_instant
 
+M = TypeVar("M", bound=models.Model)
 FAR = 1 << 62  # microseconds: further than any datetime
 
 
 class InstantField(models.Field):
     """A moment, to the microsecond, the same on every database and in every time zone.
 
-    Lookups take datetimes (and, for what compares many rows, the integer itself).
+    Lookups are those of a DateTimeField; they take datetimes, expressions that are datetimes, and the integer itself.
     """
 
     description = "Moment (integer microseconds since 1970 UTC)"
@@ -51,6 +56,14 @@ class InstantField(models.Field):
         moment = self.to_python(value)
         return None if moment is None else to_instant(moment)
 
+    def get_db_prep_save(self, value: Any, connection: Any) -> Any:
+        return as_instant(value) if hasattr(value, "as_sql") else super().get_db_prep_save(value, connection)
+
+    def get_transform(self, lookup_name: str) -> Any:
+        """Return what a DateTimeField has by this name: ``date``, ``year``, ``hour`` and so on."""
+        own, transform = super().get_transform(lookup_name), models.DateTimeField().get_transform(lookup_name)
+        return own or (transform and (lambda moment: transform(AsDatetime(moment))))
+
     def value_from_object(self, obj: models.Model) -> str | None:  # type: ignore[override]
         """Return what exports and forms show: text, for of a datetime Django's JSON keeps the milliseconds only."""
         return None if getattr(obj, self.attname) is None else self.value_to_string(obj)
@@ -62,3 +75,29 @@ class InstantField(models.Field):
 
     def formfield(self, **kwargs: Any) -> forms.Field | None:
         return super().formfield(**{"form_class": forms.DateTimeField, **kwargs})
+
+
+for comparison in ("Exact", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual", "In", "Range"):
+    InstantField.register_lookup(type(f"Instant{comparison}", (InstantLookup, getattr(lookups, comparison)), {}))
+
+
+class MomentQuery(Query):
+    """A query in whose expressions the moments of its model are datetimes."""
+
+    def resolve_ref(self, *args: Any, **kwargs: Any) -> Any:
+        found = super().resolve_ref(*args, **kwargs)
+        return AsDatetime(found) if isinstance(found, Col) and isinstance(found.output_field, InstantField) else found
+
+    def chain(self, klass: Any = None) -> Any:
+        return super().chain(MomentUpdateQuery if klass is UpdateQuery else klass)
+
+
+class MomentUpdateQuery(MomentQuery, UpdateQuery):
+    """An update in whose expressions the moments of its model are datetimes."""
+
+
+class MomentManager(models.Manager[M]):
+    """The manager of a model that has moments."""
+
+    def get_queryset(self) -> models.QuerySet[M]:
+        return models.QuerySet(self.model, MomentQuery(self.model), self._db, self._hints)  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
 from . import states
-from .fields import InstantField
+from .fields import InstantField, MomentManager
 from .ids import new_uuid
 
 UNFINISHED = Q(finished_at__isnull=True)
@@ -35,6 +35,8 @@ class Entry(models.Model):
     enqueued_at = InstantField(_("enqueued"))
     started_at = InstantField(_("last started"), null=True, blank=True)
     expires_at = InstantField(_("kept until"), null=True, blank=True)
+
+    objects = MomentManager()
 
     class Meta:
         abstract = True
@@ -167,6 +169,8 @@ class WorkerProcess(models.Model):
         _("asked to"), max_length=10, blank=True, default="", help_text=_("quiet: claim nothing; stop: end gracefully.")
     )
 
+    objects = MomentManager()
+
     class Meta:
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
@@ -184,6 +188,8 @@ class Home(models.Model):
     path = models.TextField(_("path"), help_text=_("Of the database file."))
     file = models.CharField(_("file"), max_length=255, help_text=_("File system and inode: a copy has others."))
     worked_at = InstantField(_("worker started"))
+
+    objects = MomentManager()
 
     class Meta:
         verbose_name = _("home")
@@ -203,6 +209,8 @@ class QueueState(models.Model):
     paused_until = InstantField(_("paused until"), null=True, blank=True)
     paused_by = models.CharField(_("paused by"), max_length=150, blank=True, default="")
     reason = models.CharField(_("reason"), max_length=255, blank=True, default="")
+
+    objects = MomentManager()
 
     class Meta:
         verbose_name = _("pause")
@@ -224,6 +232,8 @@ class Throughput(models.Model):
     dead = models.PositiveIntegerField(_("dead"), default=0)
     run_times = models.TextField(_("run times"), default="{}", help_text=_("How many attempts took how long."))
     wait_times = models.TextField(_("wait times"), default="{}", help_text=_("How many attempts began how late."))
+
+    objects = MomentManager()
 
     class Meta:
         verbose_name = _("throughput")
@@ -258,6 +268,8 @@ class Requeue(models.Model):
     last_id = models.UUIDField(null=True, blank=True, editable=False)
     step = models.UUIDField(_("step"), null=True, blank=True, help_text=_("The job that goes on with it."))
     ended_at = InstantField(_("ended"), null=True, blank=True)
+
+    objects = MomentManager()
 
     class Meta:
         verbose_name = _("requeue")
