@@ -4,14 +4,18 @@ The queue itself reads and writes them by the SQL in ``engines``; these models a
 the admin and your own queries.
 """
 
+from typing import Any, TypeVar
+
 from django.db import models
 from django.db.models import BooleanField, ExpressionWrapper, F, Q
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
-from . import states
-from .fields import InstantField, MomentManager
+from . import history, states
+from .fields import InstantField, JSONTextField, MomentManager
 from .ids import new_uuid
+
+T = TypeVar("T")
 
 UNFINISHED = Q(finished_at__isnull=True)
 WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
@@ -41,6 +45,30 @@ class Entry(models.Model):
     class Meta:
         abstract = True
 
+    payload: Any  # of both, among their large columns
+    history: Any
+
+    @property
+    def args(self) -> list[Any]:
+        """The positional arguments of its task's call; empty for a raw payload, or one that is damaged."""
+        return self._in_call("args", [])
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The keyword arguments of its task's call; empty for a raw payload, or one that is damaged."""
+        return self._in_call("kwargs", {})
+
+    @property
+    def traceback(self) -> str:
+        """The traceback of the last attempt that raised an exception; "" if none has."""
+        return next(
+            (str(entry["traceback"]) for entry in reversed(history.read(self.history)) if "traceback" in entry), ""
+        )
+
+    def _in_call(self, name: str, nothing: T) -> T:
+        part = self.payload.get(name) if self.task_path and isinstance(self.payload, dict) else nothing
+        return part if isinstance(part, type(nothing)) else nothing
+
 
 class Job(Entry):
     """A job that waits, runs, or has succeeded."""
@@ -67,9 +95,9 @@ class Job(Entry):
     progress = models.FloatField(_("progress"), null=True, blank=True, help_text=_("0 to 1, as its task says."))
     progress_text = models.CharField(_("progress"), max_length=255, null=True, blank=True)
     # Large columns last, so that the short ones are read without them.
-    payload = models.TextField(_("payload"))
-    history = models.TextField(_("history"), default="[]")
-    result = models.TextField(_("result"), null=True, blank=True)
+    payload = JSONTextField(_("payload"))
+    history = JSONTextField(_("history"), default=list)
+    result = JSONTextField(_("result"), null=True, blank=True)
 
     class Meta:
         verbose_name = _("job")
@@ -126,8 +154,8 @@ class DeadLetter(Entry):
     acknowledged_at = InstantField(_("acknowledged"), null=True, blank=True)
     acknowledged_by = models.CharField(_("acknowledged by"), max_length=150, blank=True, db_default="")
     note = models.TextField(_("note"), blank=True, db_default="")
-    payload = models.TextField(_("payload"))
-    history = models.TextField(_("history"), default="[]")
+    payload = JSONTextField(_("payload"))
+    history = JSONTextField(_("history"), default=list)
 
     class Meta:
         verbose_name = _("dead letter")
@@ -151,6 +179,15 @@ class DeadLetter(Entry):
 
     def __str__(self) -> str:
         return f"{self.task_path or self.queue_name} {self.pk}: {self.exception_class}"
+
+    def requeue(self, *, by: str = "", queue_name: str | None = None, priority: int | None = None) -> bool:
+        """Send it round again, as ``django_vtqueue.requeue`` does with many; that says what is given and raised.
+
+        Returns whether it is a job now: not if it was no dead letter any more, or a waiting job has its unique key.
+        """
+        from . import requeue
+
+        return bool(requeue(self, self._state.db, by=by, queue_name=queue_name, priority=priority))
 
 
 class WorkerProcess(models.Model):

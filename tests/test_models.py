@@ -7,14 +7,16 @@ from uuid import uuid4
 
 import pytest
 from django.core.exceptions import FieldError
-from django.db import NotSupportedError, connection
+from django.db import NotSupportedError, connection, transaction
 from django.db.models import Avg, Count, Exists, F, Max, Min, OuterRef, Q, Subquery, Sum
 from django.db.models.functions import Coalesce, ExtractHour, Greatest, Now, TruncDay, TruncHour, TruncMinute
 from django.test import override_settings
 from django.utils import timezone
 
-from django_vtqueue import clock
+from django_vtqueue import Queue, clock, requeue, task
+from django_vtqueue.fields import StoredText
 from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.testing import run_pending
 
 from .admin.rows import job, letter
 
@@ -253,3 +255,185 @@ def test_comparisons_of_moments_use_their_indexes() -> None:
         plan = letters.explain()
         assert "vtqueue_letter_died" in plan
         assert "TEMP B-TREE" not in plan
+
+
+# -- stored JSON -----------------------------------------------------------------------------------------------------
+
+VALUES = [
+    None,
+    True,
+    0,
+    1.5,
+    "text",
+    '"quoted"',
+    "größe 🐘 \ud800 \0",
+    [],
+    {},
+    [1, [None, {"a": []}]],
+    {"ключ": "значение"},
+]
+DAMAGED = ["{oops", "", "\0", "[" * 100_000, "{'a': 1}", '{"kwargs": {"order_id": 7}', "[" * 100_000 + "]" * 100_000]
+
+
+@task
+def ship(order_id: int, to: Any = None) -> Any:
+    if to == "nowhere":
+        raise ConnectionError("no road")
+    return to
+
+
+def text(column: str, row: Job | DeadLetter) -> Any:
+    """Return what stands in a column of a row, as the database has it."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {column} FROM {row._meta.db_table} WHERE id = %s", [row.pk.hex])
+        return cursor.fetchone()[0]
+
+
+def damaged(value: str, *columns: str) -> Job:
+    """Store a job whose columns somebody damaged."""
+    return job(**dict.fromkeys(columns or ["payload"], StoredText(value)))
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_stored_json_is_a_value_in_python(value: Any) -> None:
+    """What was published is read as it was, saving it again changes nothing, and it is found by its value."""
+    job_id = Queue("raw").publish(value)
+    row = Job.objects.get(pk=job_id)
+    stored = text("payload", row)
+    assert (row.payload, type(row.payload)) == (value, type(value))
+    row.save()
+    assert text("payload", row) == stored
+    if value is not None:
+        assert Job.objects.get(payload=value).pk == job_id
+        assert Job.objects.get(payload__in=[value, "other"]).pk == job_id
+    assert Job.objects.values_list("payload", flat=True).get() == value
+
+
+def test_what_a_task_returned_is_a_value() -> None:
+    """A result is the value that was returned; there is none before the end, and the history is a list of entries."""
+    ids = [ship.enqueue(7, to={"city": "Köln"}).id, ship.enqueue(8).id, ship.enqueue(9, to="nowhere").id]
+    assert [row.result for row in Job.objects.filter(pk__in=ids)] == [None] * 3
+    run_pending()
+    done, bare, failed = (Job.objects.get(pk=job_id) for job_id in ids)
+    assert (done.result, done.history, bare.result) == ({"city": "Köln"}, [], None)
+    assert (text("result", bare), text("history", bare), text("result", failed)) == ("null", "[]", None)
+    assert [entry["exception_class"] for entry in failed.history] == ["builtins.ConnectionError"]
+    assert Job.objects.get(result__city="Köln") == done
+    assert Job.objects.get(history__0__exception_class__endswith="ConnectionError") == failed
+
+
+def test_jobs_are_found_by_their_arguments() -> None:
+    """Lookups go down into the arguments by keys and places, beside rows that somebody damaged."""
+    for value in DAMAGED:
+        damaged(value)
+    for number in range(3):
+        ship.enqueue(
+            number, to={"city": ["Köln", "Łódź", "%_'\""][number], "floor": number, "note": [None, "x", "y"][number]}
+        )
+    ids = [row.pk for row in Job.objects.filter(task_path=ship.module_path).order_by("pk")]
+
+    def which(**lookups: Any) -> list[int]:
+        return [ids.index(row.pk) for row in Job.objects.filter(**lookups).order_by("pk")]
+
+    assert which(payload__args__0=1) == which(payload__kwargs__to__city="Łódź") == [1]
+    assert which(payload__kwargs__to__city="%_'\"") == which(payload__kwargs__to__floor__gt=1) == [2]
+    assert which(payload__kwargs__to__floor__in=[1, 2]) == which(payload__args__0__gte=1) == [1, 2]
+    assert (
+        which(payload__kwargs__to={"city": "Köln", "floor": 0, "note": None})
+        == which(payload__kwargs__to__note=None)
+        == [0]
+    )
+    assert which(payload__kwargs__to__city__icontains="ö") == which(payload__kwargs__to__city__startswith="K") == [0]
+    assert which(payload__has_key="kwargs") == which(payload__kwargs__has_keys=["to"]) == [0, 1, 2]
+    assert which(payload__has_any_keys=["x", "args"]) == which(
+        payload__kwargs__to__x__isnull=True, payload__has_key="args"
+    )
+    assert which(payload__kwargs__to__isnull=False) == [0, 1, 2]
+    assert which(payload__icontains="Łódź") == [1]
+    places = (
+        Job.objects.filter(pk__in=ids).order_by("-payload__args__0").values_list("payload__kwargs__to__city", flat=True)
+    )
+    assert list(places) == ["%_'\"", "Łódź", "Köln"]
+    counted = Job.objects.values("payload__kwargs__to__floor").annotate(n=Count("pk")).filter(pk__in=ids)
+    assert {row["payload__kwargs__to__floor"]: row["n"] for row in counted} == {0: 1, 1: 1, 2: 1}
+
+
+@pytest.mark.parametrize("value", DAMAGED, ids=range(len(DAMAGED)))
+def test_damaged_text_is_read_as_it_is(value: str) -> None:
+    """What is no JSON is its text in Python; saved again it is the same, and no argument, attempt or key is in it."""
+    row = Job.objects.get(pk=damaged(value, "payload", "history", "result").pk)
+    assert (row.payload, row.history, row.result) == (value,) * 3
+    assert isinstance(row.payload, StoredText)
+    row.save()
+    assert (text("payload", row), text("history", row), text("result", row)) == (value,) * 3
+    assert (row.args, row.kwargs, row.traceback) == ([], {}, "")
+    assert Job.objects.values_list("payload__kwargs", flat=True).get() is None
+    assert not Job.objects.filter(payload__has_key="kwargs").exists()
+    assert Job.objects.filter(payload=StoredText(value)).exists()
+
+
+@pytest.mark.parametrize("stored", ["x'ff00fe'", "x'5b5d'", "7", "0.5", "CAST(x'7b22' AS TEXT)"])
+def test_what_is_no_text_is_read(stored: str) -> None:
+    """A value of another type in a column of JSON is read, and fails no lookup."""
+    row = damaged("x")
+    with connection.cursor() as cursor:
+        cursor.execute(f"UPDATE vtqueue_job SET payload = {stored}")
+    assert str(Job.objects.get(pk=row.pk).payload)
+    assert not Job.objects.filter(payload__kwargs__order_id=7).exists()
+
+
+def test_what_is_not_json_is_refused() -> None:
+    """The models store what comes out as it went in, and refuse the rest, as publish does."""
+    for value in ({1, 2}, float("nan"), {1: 2}, b"bytes", NEW_YEAR):
+        with pytest.raises(TypeError, match="is not JSON"), transaction.atomic():
+            job(payload=value)
+    assert not Job.objects.exists()
+
+
+def test_the_columns_are_plain_text() -> None:
+    """No insert pays for a constraint that parses JSON, made by migrations or without them."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT sql FROM sqlite_master WHERE name IN ('vtqueue_job', 'vtqueue_deadletter')")
+        assert not [sql for (sql,) in cursor.fetchall() if "json" in sql.lower()]
+    for model in (Job, DeadLetter):
+        for name in {"payload", "history", "result"} & {field.name for field in model._meta.fields}:
+            assert model._meta.get_field(name).db_parameters(connection) == {"type": "text", "check": None}
+
+
+# -- what a job says of itself ---------------------------------------------------------------------------------------
+
+
+def test_arguments_of_a_job() -> None:
+    """The call of a task, also where it waits to be sent round again; a raw payload has none."""
+    result = ship.enqueue(7, to="nowhere")
+    row = Job.objects.get(pk=result.id)
+    assert (row.args, row.kwargs, row.traceback) == ([7], {"to": "nowhere"}, "")
+    raw = Job.objects.get(pk=Queue("raw").publish({"args": [1], "kwargs": {"a": 1}}))
+    assert (raw.args, raw.kwargs) == ([], {})
+    Job.objects.filter(pk=row.pk).update(max_attempts=1)
+    run_pending()
+    dead = DeadLetter.objects.get(pk=result.id)
+    assert (dead.args, dead.kwargs) == ([7], {"to": "nowhere"})
+    assert dead.traceback.rstrip().endswith("ConnectionError: no road")
+    assert dead.traceback == dead.history[-1]["traceback"]
+
+
+def test_traceback_is_that_of_the_last_failure() -> None:
+    """What people did with a job since does not hide it."""
+    row = letter(history=[{"number": 1, "traceback": "first"}, {"number": 2, "traceback": "last"}])
+    assert requeue(row) == [row.pk]
+    assert Job.objects.get(pk=row.pk).history[-1]["outcome"] == "requeued"
+    assert Job.objects.get(pk=row.pk).traceback == "last"
+
+
+def test_a_letter_requeues_itself() -> None:
+    """It becomes a job with the same id, told who did it; a second time there is nothing to requeue."""
+    row = letter(queue_name="a")
+    assert row.requeue(by="anna", queue_name="b", priority=5) is True
+    again = Job.objects.get(pk=row.pk)
+    assert (again.queue_name, again.priority, again.history[-1]["worker"]) == ("b", 5, "anna")
+    assert row.requeue() is False
+    taken, _ = letter(unique_key="k"), job("default", unique_key="k")
+    assert taken.requeue() is False
+    with pytest.raises(ValueError, match="priority"):
+        taken.requeue(priority=1000)
