@@ -1,26 +1,35 @@
-"""The field of an instant: integer microseconds in the database, a datetime in Python.
+"""The fields of a moment and of JSON: stored as the queue's own SQL needs them, in Python and in queries as Django's.
 
-Django's own datetimes are text on SQLite and do not compare reliably there, and naive local times would move a lease
-when daylight saving ends.
+A moment is integer microseconds: Django's own datetimes are text on SQLite and do not compare reliably there, and naive
+local times would move a lease when daylight saving ends. JSON is text that no constraint looks at: what somebody has
+damaged can be stored, moved and shown, and no insert pays for a check.
 """
 
+import json
 from datetime import date, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.db import models
+from django.db.models import lookups
+from django.db.models.expressions import Col, Value
+from django.db.models.fields.json import KeyTransform
+from django.db.models.sql import Query, UpdateQuery
 from django.utils.dateparse import parse_datetime
 
 from .clock import EPOCH, MICROSECOND, from_instant, to_instant
+from .encoding import NULL, decode, encode
+from .moments import AsDatetime, InstantLookup, as_instant
 
+M = TypeVar("M", bound=models.Model)
 FAR = 1 << 62  # microseconds: further than any datetime
 
 
 class InstantField(models.Field):
     """A moment, to the microsecond, the same on every database and in every time zone.
 
-    Lookups take datetimes (and, for what compares many rows, the integer itself).
+    Lookups are those of a DateTimeField; they take datetimes, expressions that are datetimes, and the integer itself.
     """
 
     description = "Moment (integer microseconds since 1970 UTC)"
@@ -51,6 +60,14 @@ class InstantField(models.Field):
         moment = self.to_python(value)
         return None if moment is None else to_instant(moment)
 
+    def get_db_prep_save(self, value: Any, connection: Any) -> Any:
+        return as_instant(value) if hasattr(value, "as_sql") else super().get_db_prep_save(value, connection)
+
+    def get_transform(self, lookup_name: str) -> Any:
+        """Return what a DateTimeField has by this name: ``date``, ``year``, ``hour`` and so on."""
+        own, transform = super().get_transform(lookup_name), models.DateTimeField().get_transform(lookup_name)
+        return own or (transform and (lambda moment: transform(AsDatetime(moment))))
+
     def value_from_object(self, obj: models.Model) -> str | None:  # type: ignore[override]
         """Return what exports and forms show: text, for of a datetime Django's JSON keeps the milliseconds only."""
         return None if getattr(obj, self.attname) is None else self.value_to_string(obj)
@@ -62,3 +79,102 @@ class InstantField(models.Field):
 
     def formfield(self, **kwargs: Any) -> forms.Field | None:
         return super().formfield(**{"form_class": forms.DateTimeField, **kwargs})
+
+
+for comparison in ("Exact", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual", "In", "Range"):
+    InstantField.register_lookup(type(f"Instant{comparison}", (InstantLookup, getattr(lookups, comparison)), {}))
+
+
+class MomentQuery(Query):
+    """A query in whose expressions the moments of its model are datetimes."""
+
+    def resolve_ref(self, *args: Any, **kwargs: Any) -> Any:
+        found = super().resolve_ref(*args, **kwargs)
+        return AsDatetime(found) if isinstance(found, Col) and isinstance(found.output_field, InstantField) else found
+
+    def chain(self, klass: Any = None) -> Any:
+        return super().chain(MomentUpdateQuery if klass is UpdateQuery else klass)
+
+
+class MomentUpdateQuery(MomentQuery, UpdateQuery):
+    """An update in whose expressions the moments of its model are datetimes."""
+
+
+class MomentManager(models.Manager[M]):
+    """The manager of a model that has moments."""
+
+    def get_queryset(self) -> models.QuerySet[M]:
+        return models.QuerySet(self.model, MomentQuery(self.model), self._db, self._hints)  # type: ignore[attr-defined]
+
+
+class StoredText(str):
+    """Text as it stands in a column of JSON: what is read where somebody damaged it; what is to be stored as it is."""
+
+
+def text_of(value: Any) -> str:
+    """Return the stored form of what was read from a column of JSON, be it damaged or not."""
+    if isinstance(value, StoredText):
+        return str(value)
+    try:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    except RecursionError:  # it could be read where less of the stack was in use
+        return "[…"
+
+
+class JSONTextField(models.JSONField):
+    """A JSON value in a column of plain text; what is no JSON there is read as StoredText, and has no keys."""
+
+    def deconstruct(self) -> Any:
+        """Return a TextField, which is what the column is: for migrations the values are texts."""
+        name, _, args, kwargs = super().deconstruct()
+        if callable(default := kwargs.get("default")):
+            kwargs["default"] = encode(default())
+        return name, "django.db.models.TextField", args, kwargs
+
+    def db_type(self, connection: Any) -> Any:
+        return models.TextField().db_type(connection)
+
+    def db_check(self, connection: Any) -> None:
+        return None
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        if value is None or isinstance(expression, KeyTransform):
+            return super().from_db_value(value, expression, connection)
+        try:
+            return decode(value)
+        except (TypeError, ValueError):
+            return StoredText(value.decode(errors="replace") if isinstance(value, bytes) else value)
+
+    def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
+        if isinstance(value, Value) and isinstance(value.output_field, models.JSONField):
+            value = value.value
+        if hasattr(value, "as_sql"):
+            return value
+        return str(value) if isinstance(value, StoredText) else encode(value)
+
+    def get_db_prep_save(self, value: Any, connection: Any) -> Any:
+        return NULL if value is None and not self.null else super().get_db_prep_save(value, connection)
+
+    def get_transform(self, lookup_name: str) -> Any:
+        key = super().get_transform(lookup_name)
+        return lambda value: key(value if isinstance(value, KeyTransform) else Sound(value))
+
+
+class Sound(models.Func):
+    """A column of JSON, NULL where it is damaged: SQLite fails a whole query for a single text that is no JSON."""
+
+    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        column, params = compiler.compile(self.get_source_expressions()[0])
+        return f"CASE WHEN json_valid({column}) THEN {column} END", [*params, *params]
+
+
+class SoundLookup(models.Lookup):
+    """A lookup that parses the whole of a column."""
+
+    def __init__(self, lhs: Any, rhs: Any) -> None:
+        super().__init__(lhs if isinstance(lhs, KeyTransform) else Sound(lhs), rhs)
+
+
+for name in ("has_key", "has_keys", "has_any_keys", "in"):
+    base = models.JSONField.get_class_lookups()[name]
+    JSONTextField.register_lookup(type(f"Sound{base.__name__}", (SoundLookup, base), {}))

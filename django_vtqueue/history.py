@@ -59,15 +59,18 @@ def requeued(by: str, now: int) -> Entry:
     return Entry(number=NO_ATTEMPT, worker=by, ended=now, outcome=REQUEUED)
 
 
-def read(text: str) -> list[Entry]:
-    """Return the entries of stored ``text``; what somebody damaged becomes one entry that shows it."""
+def read(stored: Any) -> list[Entry]:
+    """Return the entries of a history: of its text, or of what the models read from that.
+
+    What somebody damaged becomes one entry that shows it.
+    """
     try:
-        entries = json.loads(text)
+        entries = json.loads(stored) if isinstance(stored, str) else stored
         if isinstance(entries, list) and all(isinstance(item, dict) for item in entries):
             return entries
     except (ValueError, RecursionError):
         pass
-    return [Entry(outcome="unreadable", message=str(text)[:1000])]
+    return [Entry(outcome="unreadable", message=str(stored)[:1000])]
 
 
 def append(text: str, ended_attempt: Entry) -> str:
@@ -100,9 +103,9 @@ def workers(entries: list[Entry]) -> list[str]:
     return names
 
 
-def number(text: str) -> int:
-    """Return the number of the attempt that comes after those in stored ``text``, over the job's whole life."""
-    return 1 if text == EMPTY else 1 + sum(count(item) for item in read(text))
+def number(stored: Any) -> int:
+    """Return the number of the attempt that comes after those of a history, over the job's whole life; see read."""
+    return 1 if stored == EMPTY else 1 + sum(count(item) for item in read(stored))
 
 
 def crashes(text: str) -> int:

@@ -3,11 +3,13 @@
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from django.db.models import F
 from django.utils.translation import gettext as _
 
 from .bells import ring_after_commit
 from .engines import backend_options, database_of, engine_for
 from .entries import Named, ids_of
+from .fields import StoredText, text_of
 from .ids import slices
 from .publishing import checked_priority, checked_queue_name
 
@@ -54,15 +56,17 @@ def requeue(
 def requeue_changed(letter: "DeadLetter", *, payload: str, queue_name: str, priority: int, by: str = "") -> None:
     """Send a letter, as it was read, round again with other values; they are not checked here.
 
-    ``payload``: its stored form. Raise NotMoved, and change nothing, if it is no dead letter any more, has died again
-    since it was read, or a waiting job has its unique key.
+    ``payload``: its stored form; where it is as it was read, the text in the table is not touched. Raise NotMoved, and
+    change nothing, if it is no dead letter any more, has died again since it was read, or a waiting job has its unique
+    key.
     """
     database = str(letter._state.db)
     engine = engine_for(database)
     with engine_for(database).atomic():
         # The write comes first: on SQLite a transaction that has read is refused the lock instead of waiting for it.
         same = type(letter).objects.using(database).filter(pk=letter.pk, died_at=letter.died_at)
-        if not same.update(payload=payload):
+        kept = payload == text_of(letter.payload)
+        if not same.update(payload=F("payload") if kept else StoredText(payload)):
             raise NotMoved(_("It is no dead letter any more, or has died again meanwhile."))
         if not engine.requeue([letter.pk.hex], engine.now(), by, queue_name=queue_name, priority=priority):
             raise NotMoved(_("A waiting job has its unique key."))

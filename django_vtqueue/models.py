@@ -4,14 +4,18 @@ The queue itself reads and writes them by the SQL in ``engines``; these models a
 the admin and your own queries.
 """
 
+from typing import Any, TypeVar
+
 from django.db import models
 from django.db.models import BooleanField, ExpressionWrapper, F, Q
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
-from . import states
-from .fields import InstantField
+from . import history, states
+from .fields import InstantField, JSONTextField, MomentManager
 from .ids import new_uuid
+
+T = TypeVar("T")
 
 UNFINISHED = Q(finished_at__isnull=True)
 WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
@@ -36,8 +40,34 @@ class Entry(models.Model):
     started_at = InstantField(_("last started"), null=True, blank=True)
     expires_at = InstantField(_("kept until"), null=True, blank=True)
 
+    objects = MomentManager()
+
     class Meta:
         abstract = True
+
+    payload: Any  # of both, among their large columns
+    history: Any
+
+    @property
+    def args(self) -> list[Any]:
+        """The positional arguments of its task's call; empty for a raw payload, or one that is damaged."""
+        return self._in_call("args", [])
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The keyword arguments of its task's call; empty for a raw payload, or one that is damaged."""
+        return self._in_call("kwargs", {})
+
+    @property
+    def traceback(self) -> str:
+        """The traceback of the last attempt that raised an exception; "" if none has."""
+        return next(
+            (str(entry["traceback"]) for entry in reversed(history.read(self.history)) if "traceback" in entry), ""
+        )
+
+    def _in_call(self, name: str, nothing: T) -> T:
+        part = self.payload.get(name) if self.task_path and isinstance(self.payload, dict) else nothing
+        return part if isinstance(part, type(nothing)) else nothing
 
 
 class Job(Entry):
@@ -65,9 +95,9 @@ class Job(Entry):
     progress = models.FloatField(_("progress"), null=True, blank=True, help_text=_("0 to 1, as its task says."))
     progress_text = models.CharField(_("progress"), max_length=255, null=True, blank=True)
     # Large columns last, so that the short ones are read without them.
-    payload = models.TextField(_("payload"))
-    history = models.TextField(_("history"), default="[]")
-    result = models.TextField(_("result"), null=True, blank=True)
+    payload = JSONTextField(_("payload"))
+    history = JSONTextField(_("history"), default=list)
+    result = JSONTextField(_("result"), null=True, blank=True)
 
     class Meta:
         verbose_name = _("job")
@@ -124,8 +154,8 @@ class DeadLetter(Entry):
     acknowledged_at = InstantField(_("acknowledged"), null=True, blank=True)
     acknowledged_by = models.CharField(_("acknowledged by"), max_length=150, blank=True, db_default="")
     note = models.TextField(_("note"), blank=True, db_default="")
-    payload = models.TextField(_("payload"))
-    history = models.TextField(_("history"), default="[]")
+    payload = JSONTextField(_("payload"))
+    history = JSONTextField(_("history"), default=list)
 
     class Meta:
         verbose_name = _("dead letter")
@@ -150,6 +180,15 @@ class DeadLetter(Entry):
     def __str__(self) -> str:
         return f"{self.task_path or self.queue_name} {self.pk}: {self.exception_class}"
 
+    def requeue(self, *, by: str = "", queue_name: str | None = None, priority: int | None = None) -> bool:
+        """Send it round again, as ``django_vtqueue.requeue`` does with many; that says what is given and raised.
+
+        Returns whether it is a job now: not if it was no dead letter any more, or a waiting job has its unique key.
+        """
+        from . import requeue
+
+        return bool(requeue(self, self._state.db, by=by, queue_name=queue_name, priority=priority))
+
 
 class WorkerProcess(models.Model):
     """A live worker: for people, and to learn of its death before its leases end. Correctness needs none of it."""
@@ -166,6 +205,8 @@ class WorkerProcess(models.Model):
     asked_to = models.CharField(
         _("asked to"), max_length=10, blank=True, default="", help_text=_("quiet: claim nothing; stop: end gracefully.")
     )
+
+    objects = MomentManager()
 
     class Meta:
         verbose_name = _("worker")
@@ -185,6 +226,8 @@ class Home(models.Model):
     file = models.CharField(_("file"), max_length=255, help_text=_("File system and inode: a copy has others."))
     worked_at = InstantField(_("worker started"))
 
+    objects = MomentManager()
+
     class Meta:
         verbose_name = _("home")
         verbose_name_plural = _("homes")
@@ -203,6 +246,8 @@ class QueueState(models.Model):
     paused_until = InstantField(_("paused until"), null=True, blank=True)
     paused_by = models.CharField(_("paused by"), max_length=150, blank=True, default="")
     reason = models.CharField(_("reason"), max_length=255, blank=True, default="")
+
+    objects = MomentManager()
 
     class Meta:
         verbose_name = _("pause")
@@ -224,6 +269,8 @@ class Throughput(models.Model):
     dead = models.PositiveIntegerField(_("dead"), default=0)
     run_times = models.TextField(_("run times"), default="{}", help_text=_("How many attempts took how long."))
     wait_times = models.TextField(_("wait times"), default="{}", help_text=_("How many attempts began how late."))
+
+    objects = MomentManager()
 
     class Meta:
         verbose_name = _("throughput")
@@ -258,6 +305,8 @@ class Requeue(models.Model):
     last_id = models.UUIDField(null=True, blank=True, editable=False)
     step = models.UUIDField(_("step"), null=True, blank=True, help_text=_("The job that goes on with it."))
     ended_at = InstantField(_("ended"), null=True, blank=True)
+
+    objects = MomentManager()
 
     class Meta:
         verbose_name = _("requeue")

@@ -5,7 +5,6 @@ killed, one upload that overtakes the rest; then a summary, every number of it r
 """
 # ruff: noqa: E402  (models can be imported only after django.setup)
 
-import json
 import os
 import shutil
 import signal
@@ -182,17 +181,13 @@ class Progress:
             self.bar.close()
 
 
-def path_of(payload: str) -> str:
-    """The file that a job is about: the first argument of its task."""
-    return json.loads(payload)["args"][0]
-
-
 def settled() -> int:
     return Document.objects.count() + index_letters.count()
 
 
 def paths(rows: QuerySet[Job] | QuerySet[DeadLetter]) -> set[str]:
-    return {path_of(payload) for payload in rows.values_list("payload", flat=True)}
+    """The files that jobs are about: the first argument of their task."""
+    return set(rows.values_list("payload__args__0", flat=True))
 
 
 def problems(lost: set[str]) -> Iterable[str]:
@@ -217,7 +212,7 @@ def summarise(killed_pid: int, held: list[object], lost: set[str]) -> None:
         fact("digest", f"{written}; scheduled, written at {written.written_at:%H:%M:%S} UTC")
     fact("dead letters", f"{index_letters.count()}")
     for letter in index_letters.order_by("died_at"):
-        file = os.path.relpath(path_of(letter.payload), HERE)
+        file = os.path.relpath(letter.args[0], HERE)
         print(f"    {file}: {letter.exception_class}: {letter.message}")
     fact("lost", f"{len(lost)}")
     fact("search", f'"{QUERY}"')

@@ -25,7 +25,7 @@ from django_vtqueue.models import DeadLetter, Job, WorkerProcess
 from django_vtqueue.presence import SILENCE
 from django_vtqueue.testing import run_pending
 
-from .columns import in_columns
+from .columns import as_stored, in_columns
 from .fake_clock import FakeClock
 from .project.tasks import add, raise_it, raise_later
 from .projects import Project
@@ -82,7 +82,7 @@ def letter(**values: Any) -> DeadLetter:
         "message": "refused",
         "fingerprint": "f",
     }
-    return DeadLetter.objects.create(**row | values)
+    return DeadLetter.objects.create(**as_stored(row | values))
 
 
 def listed(client: Client, model: str = "job", **parameters: str) -> set[UUID]:

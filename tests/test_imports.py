@@ -21,7 +21,7 @@ LAYERS = {
     "pure": "clock conf counts encoding exceptions failures forks histograms history ids jobs limits listing masks "
     "retry shown situation states takeover",
     # what is stored, for the ORM, the admin and migrations
-    "tables": "fields migrations models",
+    "tables": "fields migrations models moments",
     # the SQL that differs from database to database, each statement whole
     "engines": "engines",
     # the primitive, and what else needs nothing but the tables: who is alive, who is woken, what is paused or dead

@@ -18,6 +18,7 @@ from django.db import DatabaseError, OperationalError, ProgrammingError, connect
 from django_vtqueue import LeaseLost, Queue
 from django_vtqueue.engines import Trouble, new_engine
 from django_vtqueue.exceptions import TaskTimeout
+from django_vtqueue.fields import StoredText
 from django_vtqueue.jobs import NewJobs
 from django_vtqueue.letters import requeue
 from django_vtqueue.limits import raise_in
@@ -48,7 +49,7 @@ def test_the_busy_timeout_is_as_the_user_set_it(queue: Queue, alias: str) -> Non
         cursor.execute("PRAGMA busy_timeout = 4321")
 
     def damaged() -> None:
-        Job.objects.using(alias).filter(state="READY").update(payload="{")
+        Job.objects.using(alias).filter(state="READY").update(payload=StoredText("{"))
         assert queue.claim() is None
 
     def refused() -> None:

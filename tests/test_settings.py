@@ -389,7 +389,7 @@ def test_handler(settings: Settings) -> None:
     assert sorted(outcome.job.task_path for outcome in outcomes) == ["", "tests.test_settings.plain"]
     assert handled == [({"id": 7}, 1, 1)]
     job = Job.objects.get(id=sensor)
-    assert (job.state, job.result) == ("SUCCESSFUL", '"seen"')
+    assert (job.state, job.result) == ("SUCCESSFUL", "seen")
     assert Job.objects.get(id=other).state == "READY"
 
 
@@ -423,7 +423,7 @@ def test_handler_that_is_not_there(settings: Settings) -> None:
     job_id = Queue("sensors").publish({})
     [outcome] = work(backend)
     assert isinstance(outcome.exception, ImportError)
-    assert "on_nothing" in Job.objects.get(id=job_id).history
+    assert "on_nothing" in Job.objects.get(id=job_id).traceback
 
 
 # -- what the settings do -------------------------------------------------------------------------------------------

@@ -263,5 +263,5 @@ def test_export_of_finished_work() -> None:
     [item] = json.loads(out.getvalue())
     assert item["pk"] == result.id
     assert (item["fields"]["state"], item["fields"]["task_path"]) == ("SUCCESSFUL", "tests.project.long_lived.succeed")
-    assert json.loads(item["fields"]["result"]) == "finished"
+    assert item["fields"]["result"] == "finished"
     assert task_backends["default"].get_result(item["pk"]).return_value == "finished"

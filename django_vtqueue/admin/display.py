@@ -14,6 +14,7 @@ from .. import clock, states
 from ..encoding import decode, dumps
 from ..engines import backend_options, database_of, options_for
 from ..failures import shorten, storable
+from ..fields import text_of
 from ..masks import HIDDEN, Mask
 from ..models import DeadLetter, Job
 from ..shown import duration, local, time_of, whole
@@ -77,12 +78,12 @@ def mask(entry: Job | DeadLetter) -> Mask:
 
 def arguments(entry: Job | DeadLetter) -> SafeString:
     """Return the arguments of a job by the names of the task's parameters, or its raw payload."""
-    return laid_out(lambda: call_of(entry), entry.payload, mask(entry))
+    return laid_out(lambda: call_of(entry), text_of(entry.payload), mask(entry))
 
 
 def returned(job: Job) -> SafeString:
     """Return the result of a job; it has no arguments, and what is hidden in it has a key."""
-    text, own = job.result or "", Mask(mask(job).words)
+    text, own = text_of(job.result), Mask(mask(job).words)
     return laid_out(lambda: own.hide(decode(text)), text, own)
 
 
@@ -114,7 +115,7 @@ def call_of(entry: Job | DeadLetter) -> Any:
 
     Raise ValueError or RecursionError if they are not readable.
     """
-    payload = mask(entry).hide(decode(entry.payload))
+    payload = mask(entry).hide(decode(text_of(entry.payload)))
     options = options_for(entry.queue_name, entry._state.db)
     return named(payload, entry.task_path, options.task_modules) if entry.task_path else payload
 

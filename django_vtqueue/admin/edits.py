@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy
 from .. import clock, letters
 from ..encoding import decode, encode
 from ..engines import options_for
+from ..fields import text_of
 from ..models import DeadLetter
 from ..signatures import signature_of
 from ..tasks import find_task
@@ -55,7 +56,7 @@ class EditForm(forms.Form):
         """Return the stored form of the arguments; they must be what the task takes."""
         given = self.cleaned_data["payload"]
         if given.replace("\r\n", "\n") == self.initial["payload"]:
-            return self.letter.payload
+            return text_of(self.letter.payload)
         value = restored(json_of(given), self.shown, self.stored)
         if self.letter.task_path:
             check_call(value, self.letter)
@@ -87,10 +88,11 @@ def shown_and_stored(letter: DeadLetter) -> tuple[Any, Any, str]:
     """Return the payload with what is secret hidden, as it is, and the text to edit; only the text if it is no JSON."""
     mask = display.mask(letter)
     try:
-        shown = mask.hide(decode(letter.payload))
-        return shown, decode(letter.payload), display.indented(shown)
+        stored = decode(text_of(letter.payload))
+        shown = mask.hide(decode(text_of(letter.payload)))
+        return shown, stored, display.indented(shown)
     except (ValueError, RecursionError):
-        return None, None, display.unreadable(letter.payload, mask)
+        return None, None, display.unreadable(text_of(letter.payload), mask)
 
 
 def check_call(value: Any, letter: DeadLetter) -> None:

@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from .. import clock, history
 from ..criteria import Criteria
 from ..engines import backend_options, database_of, engine_for
+from ..fields import text_of
 from ..models import DeadLetter
 from . import display, meant
 
@@ -70,7 +71,7 @@ def value(letter: DeadLetter) -> dict[str, Any]:
         arguments = display.call_of(letter)
         json.dumps(arguments)
     except (ValueError, RecursionError):
-        arguments = display.unreadable(letter.payload, display.mask(letter))
+        arguments = display.unreadable(text_of(letter.payload), display.mask(letter))
     return {
         "id": str(letter.pk),
         **{name: getattr(letter, name) for name in (*COLUMNS, *MORE)},

@@ -100,9 +100,7 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("result"))
     def returned(self, job: Job) -> SafeString | str:
-        if job.result is None:
-            return "-"
-        return display.returned(job)
+        return "-" if job.finished_at is None else display.returned(job)
 
     def has_run_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("vtqueue.run_job")

@@ -11,7 +11,7 @@ from django_vtqueue.clock import SECOND, from_instant
 from django_vtqueue.ids import new_uuid
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
 
-from ..columns import in_columns
+from ..columns import as_stored, in_columns
 
 OVERVIEW = "/admin/vtqueue/"
 WORKER = "web1:4711:abcd"
@@ -38,7 +38,7 @@ def letter(queue_name: str = "default", **values: Any) -> DeadLetter:
     """Store a dead letter."""
     now = clock.now()
     row = {"max_attempts": 3, "lease_us": 1, "enqueued_at": now, "died_at": now, "payload": "{}"}
-    return DeadLetter.objects.create(id=new_uuid(), queue_name=queue_name, **row | values)
+    return DeadLetter.objects.create(id=new_uuid(), queue_name=queue_name, **as_stored(row | values))
 
 
 def worker(pid: int = 4711, silent: float = 0, **values: Any) -> WorkerProcess:

@@ -58,7 +58,7 @@ def test_enqueue(admin_client: Client, arguments: str) -> None:
     entry = LogEntry.objects.get()
     assert (entry.action_flag, entry.object_id) == (ADDITION, str(row.pk))
     run_pending()
-    assert Job.objects.get().result == "3"
+    assert Job.objects.get().result == 3
 
 
 def test_where_and_when(admin_client: Client, time: FakeClock) -> None:

@@ -11,6 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from django_vtqueue import JobContext, Queue, task
+from django_vtqueue.fields import text_of
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.testing import run_pending
 
@@ -113,7 +114,7 @@ def test_a_requeue_keeps_what_is_not_known(admin_client: Client) -> None:
     form = admin_client.get(reverse("admin:vtqueue_deadletter_edit", args=[dead.pk])).context["form"]
     values = {name: form[name].value() for name in form.fields}
     send(admin_client, "edit", dead.pk, **values | {"payload": values["payload"].replace("Paris", "Rome")})
-    assert Job.objects.get().payload == '{"args":["s3cret-1",["s3cret-2"],3],"kwargs":{"city":"Rome"}}'
+    assert Job.objects.get().payload == {"args": ["s3cret-1", ["s3cret-2"], 3], "kwargs": {"city": "Rome"}}
 
 
 def test_damaged_arguments(admin_client: Client) -> None:
@@ -169,7 +170,7 @@ def test_a_requeue_keeps_what_another_backend_hides(admin_client: Client) -> Non
     form = admin_client.get(reverse("admin:vtqueue_deadletter_edit", args=[dead.pk])).context["form"]
     values = {name: form[name].value() for name in form.fields}
     send(admin_client, "edit", dead.pk, **values | {"payload": values["payload"].replace("DE12", "FR99")})
-    assert Job.objects.get().payload == BOTH.replace("DE12", "FR99")
+    assert text_of(Job.objects.get().payload) == BOTH.replace("DE12", "FR99")
 
 
 @pytest.mark.usefixtures("two_backends")
@@ -232,7 +233,7 @@ def test_exceptions_of_tasks(admin_client: Client, attempts: int) -> None:
     assert any("may not use ••••" in each for each in pages)
     assert sum("ann may not use" in each for each in pages) >= attempts
     result.refresh()
-    stored = "".join(row.history + getattr(row, "message", "") for row in rows)
+    stored = "".join(str(row.history) + getattr(row, "message", "") for row in rows)
     for text in (*pages, stored, *(error.traceback for error in result.errors)):
         assert not any(secret in text for secret in ("hunter2", "s3cret"))
     for secret in ("hunter2", "s3cret"):

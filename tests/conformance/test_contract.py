@@ -38,6 +38,7 @@ from django_vtqueue.compat import (
     task_finished,
     task_started,
 )
+from django_vtqueue.fields import StoredText
 from django_vtqueue.letters import requeue
 from django_vtqueue.models import Job
 from django_vtqueue.testing import run_pending
@@ -672,7 +673,7 @@ def test_attempts_count_what_the_history_leaves_out(backend: VTQueueBackend, ali
     """After more attempts than the history keeps, their number is still right."""
     result = give.enqueue()
     Job.objects.using(alias).update(task_path=fail_until.module_path, max_attempts=0)
-    Job.objects.using(alias).update(payload='{"args":[61],"kwargs":{}}')
+    Job.objects.using(alias).update(payload={"args": [61], "kwargs": {}})
     for _ in range(61):
         run_pending()
         time.advance(3600)
@@ -738,7 +739,7 @@ def test_results_stay_readable_when_use_tz_changes(backend: VTQueueBackend, sett
 def test_a_damaged_payload_can_be_shown(backend: VTQueueBackend, alias: str, payload: str) -> None:
     """Somebody edited the row: the result can be read, without arguments."""
     result = give.enqueue(1)
-    Job.objects.using(alias).update(payload=payload)
+    Job.objects.using(alias).update(payload=StoredText(payload))
     again = backend.get_result(result.id)
     assert (again.status, again.args, again.kwargs) == (READY, [], {})
 
@@ -746,7 +747,7 @@ def test_a_damaged_payload_can_be_shown(backend: VTQueueBackend, alias: str, pay
 def test_a_damaged_payload_is_a_failure_without_a_retry(backend: VTQueueBackend, alias: str, run: Run) -> None:
     """What is damaged does not mend itself: a dead letter at once, and the next job runs."""
     result, after = give.enqueue(1), give.enqueue(2)
-    Job.objects.using(alias).filter(pk=result.id).update(payload="{")
+    Job.objects.using(alias).filter(pk=result.id).update(payload=StoredText("{"))
     run()
     assert [backend.get_result(item.id).status for item in (result, after)] == [FAILED, SUCCESSFUL]
     assert backend.get_result(result.id).attempts == 1

@@ -7,6 +7,7 @@ import pytest
 from django_vtqueue import history
 from django_vtqueue.exceptions import LeaseExpired
 from django_vtqueue.failures import class_path, recorded
+from django_vtqueue.fields import StoredText
 from django_vtqueue.jobs import failed, succeeded
 from tests.fake_clock import at
 
@@ -108,7 +109,7 @@ def test_requeues_keep_the_caps_of_the_history(bench: Bench) -> None:
 def test_history_that_somebody_damaged_does_not_stop_a_job(bench: Bench) -> None:
     """An unreadable history is shown as one entry and added to; the job goes on."""
     [job_id] = bench.publish("x")
-    bench.jobs.update(history="{not json")
+    bench.jobs.update(history=StoredText("{not json"))
     bench.nack(bench.one(now=0), now=1)
     assert bench.outcomes(job_id) == ["unreadable", "failed"]
     assert bench.one(now=2).attempts == 2

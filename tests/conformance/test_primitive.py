@@ -56,7 +56,7 @@ def test_a_jobs_life(queue: Queue, alias: str) -> None:
     assert (again.id, again.attempt, again.claim_number) == (job_id, 1, 4)
     again.ack({"celsius": 21.5})
     done = Job.objects.using(alias).get()
-    assert (done.state, done.result) == ("SUCCESSFUL", '{"celsius":21.5}')
+    assert (done.state, done.result) == ("SUCCESSFUL", {"celsius": 21.5})
     with pytest.raises(LeaseLost):
         again.ack()
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from django_vtqueue.claims import NONE, collect, end_leases, take
+from django_vtqueue.fields import StoredText
 from django_vtqueue.jobs import Scope, broken_off
 from tests.fake_clock import at
 
@@ -107,7 +108,7 @@ def requeue(bench: Bench, ahead: float) -> None:
 
 def fail_damaged(bench: Bench, ahead: float) -> None:
     fail(bench, ahead)
-    bench.jobs.update(history="{not json")
+    bench.jobs.update(history=StoredText("{not json"))
 
 
 @pytest.mark.parametrize("ahead", [HOUR, YEARS])

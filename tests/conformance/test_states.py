@@ -159,7 +159,7 @@ def test_the_last_failure_makes_a_dead_letter(bench: Bench, give_up: bool) -> No
     letter = bench.letters.get()
     assert (letter.pk.hex, letter.queue_name, letter.task_path, letter.priority) == (job_id, "letters", "", 7)
     assert (letter.claims, letter.attempts, letter.max_attempts) == (1, 1, 9 if give_up else 1)
-    assert (letter.worker_id, letter.lease_us, letter.payload) == ("w1", 30 * SECOND, '{"a":1}')
+    assert (letter.worker_id, letter.lease_us, letter.payload) == ("w1", 30 * SECOND, {"a": 1})
     assert (letter.exception_class, letter.message) == ("tests.conformance.bench.Boom", "no luck")
     assert letter.fingerprint
     found = bench.found(job_id)

@@ -28,7 +28,7 @@ def bury(number: int, path: Path, task: Any = tasks.note) -> list[str]:
             id=job_id,
             queue_name="default",
             task_path=task.module_path,
-            payload=f'{{"args":["{path}","{job_id.hex}"],"kwargs":{{}}}}',
+            payload={"args": [str(path), job_id.hex], "kwargs": {}},
             claims=3,
             attempts=3,
             max_attempts=3,
@@ -70,7 +70,7 @@ def test_canary_and_rate(database: Database, start_worker: Start, tmp_path: Path
 def test_canary_that_dies_again(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """A worker requeues one; as it dies again the others stay, and the run says of what it died."""
     bury(3, tmp_path / "noted")
-    DeadLetter.objects.using(ALIAS).update(payload='{"args":["only one"],"kwargs":{}}', max_attempts=1)
+    DeadLetter.objects.using(ALIAS).update(payload={"args": ["only one"], "kwargs": {}}, max_attempts=1)
     run = requeueing.start(Criteria(), canary=True, using=ALIAS)
     start_worker()
     wait_until(lambda: now_again(run).ended_at, PATIENCE)
