@@ -1,5 +1,6 @@
 """The models read like Django's: moments, stored JSON, and what a job or a dead letter says of itself."""
 
+import pickle
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -255,6 +256,22 @@ def test_comparisons_of_moments_use_their_indexes() -> None:
         plan = letters.explain()
         assert "vtqueue_letter_died" in plan
         assert "TEMP B-TREE" not in plan
+
+
+def test_queries_can_be_pickled() -> None:
+    """A query, with lookups and expressions of moments and of JSON, is the same after a journey through a cache."""
+    at(NEW_YEAR - ODD), at(NEW_YEAR + ODD, payload={"args": [], "kwargs": {"to": "Köln"}})
+    lookups: list[dict[str, Any]] = [
+        {"enqueued_at__range": (NEW_YEAR, Now()), "due_at__lte": Now(), "enqueued_at__in": [NEW_YEAR + ODD]},
+        {"enqueued_at__year": 2026, "visible_at__gte": F("enqueued_at") - ODD},
+        {"payload__kwargs__to": "Köln", "payload__has_key": "args"},
+        {"payload__kwargs__has_any_keys": ["to"], "payload__in": [{"args": [], "kwargs": {"to": "Köln"}}]},
+    ]
+    for given in lookups:
+        jobs = Job.objects.filter(**given).annotate(age=Now() - F("enqueued_at"))
+        again = Job.objects.all()
+        again.query = pickle.loads(pickle.dumps(jobs.query))
+        assert [row.pk for row in again] == [row.pk for row in jobs] == [Job.objects.latest("enqueued_at").pk]
 
 
 # -- stored JSON -----------------------------------------------------------------------------------------------------
