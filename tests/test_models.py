@@ -85,6 +85,9 @@ def test_moments_are_compared_to_the_microsecond() -> None:
     assert found(enqueued_at__range=(moments[0], NEW_YEAR)) == moments[:2]
     assert found(enqueued_at__in=[moments[0], moments[2]]) == moments[::2]
     assert found(~Q(enqueued_at=NEW_YEAR)) == moments[::2]
+    named = Job.objects.annotate(named=F("enqueued_at"))
+    assert [row.named for row in named.filter(named=NEW_YEAR)] == moments[1:2]
+    assert [row.named for row in named.filter(named__gte=NEW_YEAR).order_by("named")] == moments[1:]
     assert list(Job.objects.order_by("-enqueued_at").values_list("enqueued_at", flat=True)) == moments[::-1]
 
 
@@ -256,6 +259,7 @@ def test_comparisons_of_moments_use_their_indexes() -> None:
         plan = letters.explain()
         assert "vtqueue_letter_died" in plan
         assert "TEMP B-TREE" not in plan
+    assert "datetime(" not in str(DeadLetter.objects.filter(died_at__gt=F("enqueued_at")).query)
 
 
 def test_queries_can_be_pickled() -> None:
