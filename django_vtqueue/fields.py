@@ -81,8 +81,10 @@ class InstantField(models.Field):
         return super().formfield(**{"form_class": forms.DateTimeField, **kwargs})
 
 
+# Each has its name in this module, so that a query can be pickled.
 for comparison in ("Exact", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual", "In", "Range"):
-    InstantField.register_lookup(type(f"Instant{comparison}", (InstantLookup, getattr(lookups, comparison)), {}))
+    name = f"Instant{comparison}"
+    globals()[name] = InstantField.register_lookup(type(name, (InstantLookup, getattr(lookups, comparison)), {}))
 
 
 class MomentQuery(Query):
@@ -175,6 +177,7 @@ class SoundLookup(models.Lookup):
         super().__init__(lhs if isinstance(lhs, KeyTransform) else Sound(lhs), rhs)
 
 
-for name in ("has_key", "has_keys", "has_any_keys", "in"):
-    base = models.JSONField.get_class_lookups()[name]
-    JSONTextField.register_lookup(type(f"Sound{base.__name__}", (SoundLookup, base), {}))
+for lookup in ("has_key", "has_keys", "has_any_keys", "in"):
+    base = models.JSONField.get_class_lookups()[lookup]
+    name = f"Sound{base.__name__}"
+    globals()[name] = JSONTextField.register_lookup(type(name, (SoundLookup, base), {}))

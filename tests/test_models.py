@@ -1,5 +1,6 @@
 """The models read like Django's: moments, stored JSON, and what a job or a dead letter says of itself."""
 
+import pickle
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -84,6 +85,9 @@ def test_moments_are_compared_to_the_microsecond() -> None:
     assert found(enqueued_at__range=(moments[0], NEW_YEAR)) == moments[:2]
     assert found(enqueued_at__in=[moments[0], moments[2]]) == moments[::2]
     assert found(~Q(enqueued_at=NEW_YEAR)) == moments[::2]
+    named = Job.objects.annotate(named=F("enqueued_at"))
+    assert [row.named for row in named.filter(named=NEW_YEAR)] == moments[1:2]
+    assert [row.named for row in named.filter(named__gte=NEW_YEAR).order_by("named")] == moments[1:]
     assert list(Job.objects.order_by("-enqueued_at").values_list("enqueued_at", flat=True)) == moments[::-1]
 
 
@@ -255,6 +259,23 @@ def test_comparisons_of_moments_use_their_indexes() -> None:
         plan = letters.explain()
         assert "vtqueue_letter_died" in plan
         assert "TEMP B-TREE" not in plan
+    assert "datetime(" not in str(DeadLetter.objects.filter(died_at__gt=F("enqueued_at")).query)
+
+
+def test_queries_can_be_pickled() -> None:
+    """A query, with lookups and expressions of moments and of JSON, is the same after a journey through a cache."""
+    at(NEW_YEAR - ODD), at(NEW_YEAR + ODD, payload={"args": [], "kwargs": {"to": "Köln"}})
+    lookups: list[dict[str, Any]] = [
+        {"enqueued_at__range": (NEW_YEAR, Now()), "due_at__lte": Now(), "enqueued_at__in": [NEW_YEAR + ODD]},
+        {"enqueued_at__year": 2026, "visible_at__gte": F("enqueued_at") - ODD},
+        {"payload__kwargs__to": "Köln", "payload__has_key": "args"},
+        {"payload__kwargs__has_any_keys": ["to"], "payload__in": [{"args": [], "kwargs": {"to": "Köln"}}]},
+    ]
+    for given in lookups:
+        jobs = Job.objects.filter(**given).annotate(age=Now() - F("enqueued_at"))
+        again = Job.objects.all()
+        again.query = pickle.loads(pickle.dumps(jobs.query))
+        assert [row.pk for row in again] == [row.pk for row in jobs] == [Job.objects.latest("enqueued_at").pk]
 
 
 # -- stored JSON -----------------------------------------------------------------------------------------------------
