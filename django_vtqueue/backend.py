@@ -76,6 +76,7 @@ class VTQueueBackend(BaseTaskBackend):
         moment = task.run_after
         key = (task.func, task.takes_context, task.priority, task.queue_name)
         if key not in self._validated:
+            self._check_queue(task.queue_name)
             super().validate_task(task if moment is None else with_changes(task, run_after=None))
             if len(self._validated) >= REMEMBERED:
                 self._validated.clear()
@@ -83,6 +84,14 @@ class VTQueueBackend(BaseTaskBackend):
         checked_moment(moment, "run_after")
         if isinstance(moment, datetime) and settings.USE_TZ and timezone.is_naive(moment):
             raise InvalidTask("run_after must be an aware datetime.")
+
+    def _check_queue(self, queue_name: str) -> None:
+        if self.queues and queue_name not in self.queues:
+            allowed = ", ".join(sorted(self.settings.queues))
+            raise InvalidTask(
+                f"Queue {queue_name!r} is not valid for backend {self.alias!r}: its QUEUES in TASKS has "
+                f"{allowed} only. Add {queue_name!r} there; [] allows any queue."
+            )
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
         """Store one call of a task, in the caller's transaction if there is one.

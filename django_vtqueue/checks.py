@@ -4,21 +4,27 @@ They read what holds on a live connection, not what the settings say: a setting 
 years. They are warnings at the most, so that none of them ever stands in the way of ``migrate``.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from django.core.checks import CheckMessage, Tags, Warning, register
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+from django.utils.connection import ConnectionDoesNotExist
 
 from .compat import FRAMEWORK_APP  # nothing else imports the framework after setup(), and it asks the backends
 from .conf import configured
 from .engines import database_of
+from .schema import mismatch
 
 if FRAMEWORK_APP:  # the backport registers its check in its app's ready(), which may be what is missing
     import_module(f"{FRAMEWORK_APP}.checks")
 
+TAG = "vtqueue"
 OFF, NORMAL = 0, 1  # PRAGMA synchronous
 SHORTEST_TIMEOUT = 10_000  # milliseconds: a backup, a migration or a checkpoint may hold the write lock for seconds
 
@@ -35,6 +41,11 @@ ATOMIC_REQUESTS = (
     "so such requests run one after the other. Turn it off, or put @transaction.non_atomic_requests on those views."
 )
 
+DEFAULTS = (
+    "its OPTIONS are Django's defaults for SQLite: whoever reads keeps the workers from writing, a transaction that "
+    "reads first fails when another has written, and a writer gives up with 'database is locked' after 5 s."
+)
+
 POWER_LOSS = (
     "synchronous is NORMAL: a power loss, or a crash of the operating system, may take back the last commits. A job "
     "just enqueued may be gone, one just done may run again."
@@ -43,6 +54,18 @@ POWER_LOSS_HINT = (
     "If that may happen to your jobs, put 'vtqueue.W006' into SILENCED_SYSTEM_CHECKS. If not, write "
     "PRAGMA synchronous=FULL in its init_command: then each commit waits for the disk."
 )
+
+
+@register(TAG)
+def check_defaults(**kwargs: Any) -> list[CheckMessage]:
+    """Return a warning about each SQLite file that holds a queue and has no settings of its own; opens none of them."""
+    found: list[CheckMessage] = []
+    for alias in sorted(databases_of_queues()):
+        with suppress(ConnectionDoesNotExist):  # an error of the settings: E003
+            if has_defaults(connection := connections[alias]):
+                text = f"{name_of(connection)}: {DEFAULTS}"
+                found.append(Warning(text, hint=hint_for(connection), id="vtqueue.W007"))
+    return found
 
 
 @register(Tags.database)
@@ -101,17 +124,42 @@ def effective(connection: BaseDatabaseWrapper) -> Pragmas | None:
     return pragmas if file else None
 
 
+def has_defaults(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether a SQLite file is not set up for several writers, neither by OPTIONS nor by a signal's receiver."""
+    name = str(connection.settings_dict["NAME"])
+    if connection.vendor != "sqlite" or not name or ":memory:" in name or "mode=memory" in name:
+        return False
+    if connection_created.has_listeners(type(connection)):
+        return False
+    return not {"transaction_mode", "init_command"} & set(connection.settings_dict["OPTIONS"])
+
+
 def look_at(connection: BaseDatabaseWrapper) -> list[CheckMessage]:
-    """Return warnings about one database."""
+    """Return warnings about one database; those that follow from Django's defaults are said by ``check_defaults``."""
     pragmas = effective(connection)
     if pragmas is None:
         return []
     mode = connection.transaction_mode  # type: ignore[attr-defined]  # set anew by each connect
-    name = name_of(connection)
-    hint = f"In {name}, beside what else its OPTIONS have:\n{BLOCK}"
-    if connection.settings_dict["ATOMIC_REQUESTS"]:
-        hint += f"\n{ATOMIC_REQUESTS}"
-    return [Warning(f"{name}: {text}", hint=hint, id=f"vtqueue.{number}") for number, text in faults(pragmas, mode)]
+    return [
+        *missing_tables(connection),
+        *(
+            Warning(f"{name_of(connection)}: {text}", hint=hint_for(connection), id=f"vtqueue.{number}")
+            for number, text in faults(pragmas, mode)
+            if number == "W005" or not has_defaults(connection)
+        ),
+    ]
+
+
+def missing_tables(connection: BaseDatabaseWrapper) -> list[CheckMessage]:
+    """Return a warning if the tables are not those of this code; ``migrate`` is about to make them so."""
+    problem = "" if sys.argv[1:2] == ["migrate"] else mismatch(connection.alias)
+    return [Warning(f"{name_of(connection)}: {problem}", id="vtqueue.W008")] if problem else []
+
+
+def hint_for(connection: BaseDatabaseWrapper) -> str:
+    """Return the settings that a SQLite file needs."""
+    hint = f"In {name_of(connection)}, beside what else its OPTIONS have:\n{BLOCK}"
+    return hint + (f"\n{ATOMIC_REQUESTS}" if connection.settings_dict["ATOMIC_REQUESTS"] else "")
 
 
 def name_of(connection: BaseDatabaseWrapper) -> str:

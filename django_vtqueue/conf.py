@@ -173,6 +173,7 @@ BACKEND: dict[str, Callable[[Any], Any]] = {
     "mask": _texts,
     "doorbells": _text_or_none,
 }
+ENTRY = ("BACKEND", "QUEUES", "OPTIONS")  # of ``TASKS``
 
 
 def nearest(word: str, words: Sequence[str]) -> str:
@@ -202,7 +203,12 @@ def parse(params: Mapping[str, Any], alias: str = "default") -> Options:
     given = dict(params.get("OPTIONS") or {})
     per_queue = given.pop("queue_options", {})
     where = f"TASKS[{alias!r}]['OPTIONS']"
-    wrong: list[str] = []
+    wrong = misplaced(params, alias)
+    try:
+        queues = frozenset(_texts(params.get("QUEUES", ["default"])))
+    except Invalid as allowed:
+        queues = frozenset()
+        wrong.append(f"TASKS[{alias!r}]: QUEUES is {params['QUEUES']!r}, but must be {allowed}; [] allows any queue.")
 
     def part(options: Mapping[str, Any], known: Mapping[str, Callable[[Any], Any]], place: str) -> dict[str, Any]:
         try:
@@ -220,7 +226,18 @@ def parse(params: Mapping[str, Any], alias: str = "default") -> Options:
     }
     if wrong:
         raise ValueError("\n".join(wrong))
-    return Options(**values, queue_options=queue_options, queues=frozenset(params.get("QUEUES", ["default"])))
+    return Options(**values, queue_options=queue_options, queues=queues)
+
+
+def misplaced(params: Mapping[str, Any], alias: str) -> list[str]:
+    """Return an error for each key of an entry of ``TASKS`` that Django does not know."""
+    return [
+        f"TASKS[{alias!r}] has {key!r}, which belongs into its OPTIONS."
+        if key in BACKEND or key == "queue_options"
+        else f"TASKS[{alias!r}] has no key {key!r}: {nearest(str(key), ENTRY)}"
+        for key in params
+        if key not in ENTRY
+    ]
 
 
 @lru_cache(maxsize=1000)

@@ -1,5 +1,6 @@
 """What is wrong with the settings, as system checks; reads no database."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,7 @@ def problems(alias: str, params: Mapping[str, Any]) -> list[CheckMessage]:
         return [*found, wrong]
     return [
         *found,
+        *forbidden_queues(options, alias),
         *missing_handlers(options, alias),
         *overlaps(alias),
         *split_transactions(options, alias),
@@ -106,6 +108,19 @@ def cannot_commit_as_one(path: str, writes_to: str, database: str) -> str:
         f"{path} is transactional in the database {writes_to!r}, but its queue is in {database!r}: the two cannot "
         f"commit as one. If the task writes to {database!r}, say so: @task(transactional={database!r})."
     )
+
+
+def forbidden_queues(options: Options, alias: str) -> list[CheckMessage]:
+    """Return an error for each queue that has options and to which no task may go."""
+    return [
+        Error(
+            f"TASKS[{alias!r}]: queue_options has the queue {name!r}, but QUEUES has {sorted(options.queues)} only.",
+            hint=f'"QUEUES": {json.dumps([*sorted(options.queues), name])}; [] allows any queue.',
+            id="vtqueue.E009",
+        )
+        for name in options.queue_options
+        if options.queues and name not in options.queues
+    ]
 
 
 def missing_handlers(options: Options, alias: str) -> list[CheckMessage]:

@@ -3,6 +3,8 @@
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import OperationalError
 from django.utils import timezone
 
 from . import clock
@@ -11,6 +13,7 @@ from .conf import Options
 from .engines import engine_for
 from .exceptions import PayloadTooLarge
 from .jobs import NewJobs
+from .schema import mismatch
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 LONGEST_NAME = 255
@@ -19,7 +22,8 @@ LONGEST_NAME = 255
 def store(new: NewJobs, database: str, options: Options) -> None:
     """Insert new jobs in the caller's transaction, or in one of their own, and ring the bells after the commit.
 
-    Raise PayloadTooLarge if one of the payloads is larger than ``max_payload_bytes``; then none is stored.
+    Raise PayloadTooLarge if one of the payloads is larger than ``max_payload_bytes``; then none is stored. Where Django
+    refuses because of the place of the call, or the tables are not there, its error says what to do.
     """
     limit = options.policy(new.queue_name).max_payload_bytes
     for _, payload in new.jobs:
@@ -28,10 +32,25 @@ def store(new: NewJobs, database: str, options: Options) -> None:
                 f"A payload for queue {new.queue_name!r} has {size:,} bytes; max_payload_bytes allows {limit:,}. "
                 "Store the data elsewhere and publish a reference to it, or raise the limit."
             )
-    if engine_for(database).insert(new):
+    try:
+        alone = engine_for(database).insert(new)
+    except SynchronousOnlyOperation as error:
+        raise SynchronousOnlyOperation(f"{error} In async code: {awaited(new)}") from None
+    except OperationalError as error:
+        if problem := mismatch(database):
+            raise OperationalError(f"{error}: {problem}") from error
+        raise
+    if alone:
         ring(database, options.doorbells)
     else:
         ring_after_commit(database, options.doorbells)
+
+
+def awaited(new: NewJobs) -> str:
+    """Return how these jobs are stored in async code."""
+    if not new.task_path:
+        return "await queue.apublish(...)."
+    return f"await {new.task_path.rpartition('.')[2]}.aenqueue(...)."
 
 
 def visible_from(now: int, publish_at: datetime | timedelta | None, delay: float | timedelta | None = None) -> int:

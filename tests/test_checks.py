@@ -16,7 +16,7 @@ from django.db.backends.signals import connection_created
 from django.db.utils import ConnectionHandler
 from pytest_django import DjangoDbBlocker, Settings
 
-from django_vtqueue.checks import check_databases, check_durability
+from django_vtqueue.checks import check_databases, check_defaults, check_durability
 from django_vtqueue.configuration import problems
 from tests.project import tasks as project_tasks
 from tests.project import transactional
@@ -67,16 +67,18 @@ def jobs(tmp_path: Path, settings: Settings, django_db_blocker: DjangoDbBlocker)
 
 
 def warnings() -> list[CheckMessage]:
-    return check_databases(databases=["jobs"])
+    """Return what is said of the settings of ``jobs``; it has no tables."""
+    found = [*check_defaults(), *check_databases(databases=["jobs"])]
+    return [message for message in found if message.id != "vtqueue.W008"]
 
 
 # -- what a live connection says -----------------------------------------------------------------------------------
 
 
 def test_defaults_of_sqlite(jobs: Open) -> None:
-    """A SQLite file as Django sets it up by default gets the three warnings; none of them is an error."""
+    """A SQLite file as Django sets it up by default gets one warning, which is no error."""
     jobs()
-    assert ids(warnings()) == ["vtqueue.W001", "vtqueue.W002", "vtqueue.W003"]
+    assert ids(warnings()) == ["vtqueue.W007"]
     assert not any(message.is_serious() for message in warnings())
 
 
@@ -112,11 +114,11 @@ def test_what_a_power_loss_may_take_back(jobs: Open, mode: str, expected: list[s
     assert all("PRAGMA synchronous=FULL" in (warning.hint or "") for warning in found)
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
-def test_hint_is_the_block_to_paste(jobs: Open, tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize("options", [{}, {"init_command": ""}, {"transaction_mode": "IMMEDIATE"}])
+def test_hint_is_the_block_to_paste(jobs: Open, tmp_path: Path, options: dict[str, Any]) -> None:
     """Whichever hint is followed, to the letter, no warning is left; it names the place where the block belongs."""
-    jobs()
-    hint = warnings()[number].hint or ""
+    jobs(OPTIONS=options)
+    hint = warnings()[0].hint or ""
     assert hint.startswith("In DATABASES['jobs']")
     [block] = re.findall(r'^    "OPTIONS": \{$.*?^    \},$', hint, re.MULTILINE | re.DOTALL)
     pasted = ast.literal_eval("{" + block + "}")
@@ -127,9 +129,9 @@ def test_hint_is_the_block_to_paste(jobs: Open, tmp_path: Path, number: int) -> 
 
 
 def test_settings_in_the_wrong_place(jobs: Open) -> None:
-    """What counts is what the connection does: settings beside ``OPTIONS``, where Django ignores them, do not help."""
+    """Settings beside ``OPTIONS``, where Django ignores them, do not help."""
     jobs(**GOOD)
-    assert ids(warnings()) == ["vtqueue.W001", "vtqueue.W002", "vtqueue.W003"]
+    assert ids(warnings()) == ["vtqueue.W007"]
 
 
 def test_settings_made_elsewhere(jobs: Open) -> None:
@@ -204,7 +206,7 @@ def test_database_of_the_router(jobs: Open, settings: Settings) -> None:
     settings.TASKS = {"default": entry()}
     settings.DATABASE_ROUTERS = ["tests.test_checks.JobsToJobs"]
     jobs()
-    assert len(warnings()) == 3
+    assert ids(warnings()) == ["vtqueue.W007"]
 
 
 class JobsToJobs:
@@ -228,27 +230,34 @@ def test_database_that_cannot_be_opened(jobs: Open, tmp_path: Path) -> None:
     ]
     for values in cases:
         jobs(**values)
-        assert warnings() == []
+        assert check_databases(databases=["jobs"]) == []
 
 
 # -- whole projects -------------------------------------------------------------------------------------------------
 
 
 def test_check_touches_no_database(tmp_path: Path) -> None:
-    """``check`` without ``--database`` opens none: the file is not even made; with it, it warns and succeeds."""
+    """``check`` without ``--database`` opens none: the file is not even made; with it, it misses the tables."""
     project = Project(tmp_path)
-    assert project.manage("check") == "exit 0\nSystem check identified no issues (0 silenced).\n"
+    said = project.manage("check")
+    assert said.startswith("exit 0\n")
+    assert re.findall(r"\(vtqueue\.\w+\)", said) == ["(vtqueue.W007)"]
     assert not project.database.exists()
 
     said = project.manage("check", "--database", "default")
     assert said.startswith("exit 0\n")
-    assert re.findall(r"vtqueue\.\w+", said) == ["vtqueue.W001", "vtqueue.W002", "vtqueue.W003"]
+    assert re.findall(r"\(vtqueue\.\w+\)", said) == ["(vtqueue.W007)", "(vtqueue.W008)"]
+    assert "the queue's tables are missing; run: python manage.py migrate vtqueue" in said
+
+    project.manage("migrate")
+    assert "W008" not in project.manage("check", "--database", "default")
 
 
 def test_power_loss_is_a_question_of_deployment(tmp_path: Path) -> None:
     """NORMAL, which the documentation recommends, is warned of by ``check --deploy`` only, and can be silenced."""
     options = f'DATABASES["default"]["OPTIONS"] = {GOOD!r}'
     project = Project(tmp_path, options)
+    project.manage("migrate")
     assert "vtqueue" not in project.manage("check", "--database", "default")
     assert "vtqueue" not in project.manage("check", "--deploy")
     assert "(vtqueue.W006)" in project.manage("check", "--deploy", "--database", "default")
@@ -262,17 +271,51 @@ def test_migrate_and_worker(tmp_path: Path) -> None:
     for command in [("migrate",), ("vtworker", "--drain")]:
         said = project.manage(*command)
         assert said.startswith("exit 0\n"), said
-        assert set(re.findall(r"vtqueue\.W\d+", said)) == {"vtqueue.W001", "vtqueue.W002", "vtqueue.W003"}
-        assert "vtqueue.E" not in said
+        assert re.findall(r"\(vtqueue\.\w+\)", said) == ["(vtqueue.W007)"]
 
 
 def test_silenced_warning(tmp_path: Path) -> None:
     """A warning in SILENCED_SYSTEM_CHECKS is not repeated by the worker either."""
-    project = Project(tmp_path, 'SILENCED_SYSTEM_CHECKS = ["vtqueue.W001", "vtqueue.W003"]')
+    options = {"init_command": "PRAGMA journal_mode=DELETE"}
+    silenced = 'SILENCED_SYSTEM_CHECKS = ["vtqueue.W001", "vtqueue.W003"]'
+    project = Project(tmp_path, f'DATABASES["default"]["OPTIONS"] = {options!r}\n{silenced}')
     for command in [("migrate",), ("vtworker", "--drain")]:
         said = project.manage(*command)
         assert said.startswith("exit 0\n"), said
         assert set(re.findall(r"vtqueue\.W\d+", said)) == {"vtqueue.W002"}
+
+
+def test_an_enqueue_says_what_is_missing(tmp_path: Path) -> None:
+    """Without the app, and without its tables, the error of the first enqueue says what to do."""
+    enqueue = ("shell", "-c", "from shop.tasks import receipt; receipt.enqueue(7)")
+    project = Project(tmp_path, 'INSTALLED_APPS.remove("django_vtqueue")')
+    assert 'which is not installed: INSTALLED_APPS = [..., "django_vtqueue"]' in project.manage(*enqueue)
+    project = Project(tmp_path)
+    assert "the queue's tables are missing; run: python manage.py migrate vtqueue" in project.manage(*enqueue)
+    project.manage("migrate")
+    assert project.manage(*enqueue).startswith("exit 0\n")
+
+
+def test_a_workers_tasks_are_those_of_its_backend(tmp_path: Path) -> None:
+    """A task that cannot commit as one (E008) stops the workers of its own backend, whichever that is."""
+    backends = """
+        DATABASES["mail"] = {"ENGINE": "django.db.backends.sqlite3", "NAME": "mail.sqlite3"}
+        TASKS["mail"] = {**TASKS["default"], "OPTIONS": {"database": "mail"}}
+        """
+    project = Project(tmp_path, backends)
+    project.manage("migrate")
+    project.manage("migrate", "--database", "mail")
+    project.write(
+        "shop/tasks.py",
+        """
+        from django_vtqueue import task
+
+        @task(backend="mail", transactional="default")
+        def send(): ...
+        """,
+    )
+    assert "(vtqueue.E008)" in project.manage("vtworker", "--backend", "mail", "--drain")
+    assert project.manage("vtworker", "--drain").startswith("exit 0\n")
 
 
 def test_test_runner_is_silent(tmp_path: Path) -> None:
@@ -358,11 +401,39 @@ def test_a_transaction_across_databases(jobs: Open, settings: Settings, monkeypa
     """A transactional task that writes to another database than its queue's is an error (E008), also of the worker."""
     monkeypatch.setattr(project_tasks, "booking", transactional.append, raising=False)
     assert errors(settings, default=entry()) == []
-    jobs()
+    jobs(OPTIONS=GOOD)
     monkeypatch.setitem(settings.DATABASES, "jobs", {})
     [message] = errors(settings, default=entry(database="jobs"))
     assert message.id == "vtqueue.E008"
     assert "append is transactional in the database 'default', but its queue is in 'jobs'" in message.msg
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"threads": 3}, "TASKS['default'] has 'threads', which belongs into its OPTIONS."),
+        ({"queue_options": {}}, "TASKS['default'] has 'queue_options', which belongs into its OPTIONS."),
+        ({"QUEUE": ["default"]}, "TASKS['default'] has no key 'QUEUE': did you mean 'QUEUES'?"),
+        (
+            {"QUEUES": "emails"},
+            "TASKS['default']: QUEUES is 'emails', but must be a list of texts; [] allows any queue.",
+        ),
+    ],
+)
+def test_an_entry_has_three_keys(settings: Settings, given: dict[str, Any], expected: str) -> None:
+    """What stands beside OPTIONS, and QUEUES that are a text, are errors (E002) that say what was meant."""
+    [message] = errors(settings, default={**entry(), **given})
+    assert (message.id, message.msg) == ("vtqueue.E002", expected)
+
+
+def test_options_of_a_queue_without_tasks(settings: Settings) -> None:
+    """Options of a queue that QUEUES does not name are an error (E009) whose hint, followed, leaves none."""
+    options: dict[str, Any] = {"emails": {"max_attempts": 2}}
+    [message] = errors(settings, default=entry(queue_options=options))
+    assert message.id == "vtqueue.E009"
+    [queues] = re.findall(r'"QUEUES": (\[.*?\])', message.hint or "")
+    assert errors(settings, default=entry(ast.literal_eval(queues), queue_options=options)) == []
+    assert errors(settings, default=entry([], queue_options=options)) == []
 
 
 def test_missing_handler(settings: Settings) -> None:
@@ -413,7 +484,7 @@ def test_overlapping_backends(settings: Settings, first: list[str] | None, secon
 
 def test_backends_on_two_databases(settings: Settings, jobs: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Backends on different databases may have queues of the same name."""
-    jobs()
+    jobs(OPTIONS=GOOD)
     monkeypatch.setitem(settings.DATABASES, "jobs", {})
     assert errors(settings, one=entry(), two=entry(database="jobs")) == []
 
@@ -429,7 +500,7 @@ def test_a_hard_time_limit_without_children() -> None:
     """A ``hard_timeout`` is warned of where workers run jobs in threads, which cannot be ended."""
 
     def said(**options: Any) -> list[str | None]:
-        return ids(problems("default", {"OPTIONS": options}))
+        return ids(problems("default", {"QUEUES": [], "OPTIONS": options}))
 
     settings = {"emails": {"hard_timeout": 5}}
     assert said(queue_options=settings) == said(hard_timeout=5) == ["vtqueue.W004"]

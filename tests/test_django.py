@@ -1,5 +1,6 @@
 """What Django documents for every backend of its Tasks framework, and what this one promises on top of it."""
 
+import asyncio
 import importlib
 import json
 import logging
@@ -22,6 +23,7 @@ from zoneinfo import ZoneInfo
 import django
 import pytest
 from asgiref.sync import async_to_sync
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection, transaction
 from django.db.models import TextField
 from django.db.models.functions import Cast
@@ -232,7 +234,9 @@ def test_queues(settings: Settings) -> None:
         lambda: add.using(queue_name="elsewhere"),
         lambda: elsewhere.enqueue(1, 2),
     ):
-        with pytest.raises(InvalidTask, match="Queue 'elsewhere' is not valid for backend"):
+        with pytest.raises(
+            InvalidTask, match=r"Queue 'elsewhere' is not valid for backend 'default': .* default, emails"
+        ):
             attempt()
 
 
@@ -438,6 +442,22 @@ def test_interrupt_gives_the_job_back() -> None:
         run_pending()
     job = stored(result)
     assert (job.state, job.attempts) == ("READY", 0)
+
+
+@pytest.mark.django_db
+def test_enqueue_in_async_code() -> None:
+    """What may not be called there says what is: ``aenqueue``, or a queue's ``apublish``."""
+
+    async def enqueue() -> None:
+        add.enqueue(1, 2)
+
+    async def publish() -> None:
+        Queue("raw").publish(1)
+
+    with pytest.raises(SynchronousOnlyOperation, match=r"In async code: await add\.aenqueue\("):
+        asyncio.run(enqueue())
+    with pytest.raises(SynchronousOnlyOperation, match=r"In async code: await queue\.apublish\("):
+        asyncio.run(publish())
 
 
 @pytest.mark.django_db

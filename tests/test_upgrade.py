@@ -114,7 +114,7 @@ def test_dump_is_of_the_oldest_django() -> None:
 def test_no_migration_is_missing(tmp_path: Path, field: str) -> None:
     """``makemigrations --check`` is clean in a user's project, whatever its DEFAULT_AUTO_FIELD."""
     project = Project(tmp_path, f'DEFAULT_AUTO_FIELD = "django.db.models.{field}"')
-    assert project.manage("makemigrations", "--check", "--dry-run") == "exit 0\nNo changes detected\n"
+    assert project.manage("makemigrations", "--check", "--dry-run").endswith("\nNo changes detected\n")
 
 
 LEAVE = """

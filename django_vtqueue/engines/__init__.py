@@ -3,6 +3,8 @@
 from functools import lru_cache
 from typing import Any
 
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router
 
 from ..conf import Options, configured
@@ -34,6 +36,7 @@ def engine_for(alias: str) -> Engine:
 
 def new_engine(alias: str, *, traced: bool = True) -> Engine:
     """Return an engine of one's own (a worker's control loop has its own); see ``engine_for``."""
+    require_app()
     vendor = connections[alias].vendor
     if vendor not in ENGINES:
         raise ValueError(
@@ -50,9 +53,19 @@ def database_of(options: Options) -> str:
 
 @lru_cache
 def _job_model() -> type[Any]:
+    require_app()
     from ..models import Job  # this module is imported before the apps are ready
 
     return Job
+
+
+def require_app() -> None:
+    """Raise ImproperlyConfigured if the tables are not those of an installed app."""
+    if not apps.is_installed("django_vtqueue"):
+        raise ImproperlyConfigured(
+            'TASKS uses django_vtqueue, which is not installed: INSTALLED_APPS = [..., "django_vtqueue"]. Then run: '
+            "python manage.py migrate"
+        )
 
 
 def options_for(queue_name: str, database: str | None = None) -> Options:

@@ -17,6 +17,7 @@ from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.db import DatabaseError
 
 from ...backend import VTQueueBackend
+from ...checks import TAG
 from ...clock import microseconds
 from ...engines import engine_for
 from ...forks import dump_threads_at
@@ -95,7 +96,7 @@ class Command(BaseCommand):
                     self.run_worker(backend, plan, report, stopping)
 
     def run_worker(self, backend: VTQueueBackend, plan: Plan, report: Report, stopping: Stopping) -> None:
-        for message in run_checks(tags=[Tags.database], databases=[backend.database]):
+        for message in run_checks(tags=[Tags.database, TAG], databases=[backend.database]):
             if message.id and message.id.startswith("vtqueue.") and not message.is_silenced():
                 logger.warning("%s (%s)", message.msg, message.id)
         if not plan.adopt:

@@ -16,7 +16,7 @@ from django_vtqueue.clock import SECOND
 from ..ledger import Event
 from .faults import KILL, KILL_CHILD, LEASE_LOCK, LOCK, PAUSE, STANDSTILL, STOP, TERM_TWICE, Fault
 from .journal import Execution
-from .kinds import ASIDE, KINDS, Kind
+from .kinds import ASIDE, KINDS, PAYLOADS, Kind
 
 TOLERANCE = SECOND // 50  # between two readings of the clock in two processes
 LATEST = 30 * SECOND  # after its time, that no fault takes from it, a job is begun at the latest
@@ -28,7 +28,10 @@ ENDED_FOR_IT = (history.LEASE_EXPIRED, history.WORKER_DIED)  # that others ended
 
 @dataclass
 class Job:
-    """A job as its publisher saw it; instants in microseconds. ``due``: 0 if it was not scheduled."""
+    """A job as its publisher saw it; instants in microseconds. ``due``: 0 if it was not scheduled.
+
+    ``cancelled_at``: when it was cancelled while it waited. ``asked``: whether it was asked to stop while it ran.
+    """
 
     id: str
     kind: str
@@ -36,6 +39,7 @@ class Job:
     at: int
     due: int = 0
     cancelled_at: int | None = None
+    asked: bool = False
 
     @property
     def promises(self) -> Kind:
@@ -152,9 +156,8 @@ def each_ends_as_it_should(story: Story) -> Broken:
         row = story.rows.get(job.id)
         if row is None or row.state not in (states.SUCCESSFUL, states.FAILED):
             continue
-        begins = [run.begin for run in story.runs.get(job.id, [])]
-        if job.cancelled_at and begins and begins[0] < job.cancelled_at:
-            continue  # it ran already, and may have ended before it was told
+        if job.asked:
+            continue  # it may have ended before it was told
         if job.cancelled_at or job.promises.ends == "gives up":
             expected = "Cancelled" if job.cancelled_at else "GiveUp"
             if row.state != states.FAILED or not row.exception.endswith(expected):
@@ -251,7 +254,7 @@ def none_begins_before_its_time(story: Story) -> Broken:
 @promise
 def no_retry_before_its_delay(story: Story) -> Broken:
     """After a failed attempt the next one does not begin before its delay or backoff is over."""
-    for failed_at, due, following in retries(story):
+    for _, failed_at, due, following in retries(story):
         if following and following.begin < due - TOLERANCE:
             waited, delay = (following.begin - failed_at) / SECOND, (due - failed_at) / SECOND
             yield f"{told(following)} began after {waited:.3f} s instead of {delay:g} s"
@@ -262,28 +265,35 @@ def none_begins_late(story: Story) -> Broken:
     """While there are workers a job begins soon after its time, and a retry after its delay."""
     for job in story.jobs:
         due, runs = max(job.due, job.at), story.runs.get(job.id, [])
-        if runs and (late := lateness(story, due, runs[0].begin)) > 0:
+        if runs and (late := lateness(story, job, due, runs[0].begin)) > 0:
             yield f"{told(runs[0])} began {late / SECOND:.1f} s too late"
-    for _, due, following in retries(story):
-        if following and (late := lateness(story, due, following.begin)) > 0:
+    for job, _, due, following in retries(story):
+        if following and (late := lateness(story, job, due, following.begin)) > 0:
             yield f"{told(following)} began {late / SECOND:.1f} s too late after a failure"
 
 
-def lateness(story: Story, due: int, begin: int) -> int:
-    """Return by how much a job began after what is bearable."""
+def lateness(story: Story, job: Job, due: int, begin: int) -> int:
+    """Return by how much a job began after what is bearable; there are few consumers of payloads to be stopped."""
     late = begin - due - LATEST
-    return late - story.time_lost(due, begin, (LOCK, LEASE_LOCK, STANDSTILL, PAUSE)) if late > 0 else late
+    causes = (LOCK, LEASE_LOCK, STANDSTILL, PAUSE, *([STOP] if job.kind in PAYLOADS else []))
+    return late - story.time_lost(due, begin, causes) if late > 0 else late
 
 
-def retries(story: Story) -> Iterator[tuple[int, int, Execution | None]]:
-    """Yield for each failed attempt when it ended, when the next one is due at the earliest, and that one."""
+def retries(story: Story) -> Iterator[tuple[Job, int, int, Execution | None]]:
+    """Yield each failed attempt: its job, when it ended, when the next one is due at the earliest, and that one."""
+    jobs = {job.id: job for job in story.jobs}
     for job_id, (entries, _) in story.matched.items():
         begins = [run.begin for run in story.runs.get(job_id, [])]
         for entry, execution in entries:
             if execution and execution.delay is not None and entry.get("outcome") in (history.FAILED, history.RETRY):
                 following = bisect(begins, execution.begin)
                 runs = story.runs[job_id][following : following + 1]
-                yield entry["ended"], entry["ended"] + round(execution.delay * SECOND), next(iter(runs), None)
+                yield (
+                    jobs[job_id],
+                    entry["ended"],
+                    entry["ended"] + round(execution.delay * SECOND),
+                    next(iter(runs), None),
+                )
 
 
 @promise

@@ -13,7 +13,7 @@ from typing import Any
 import django
 
 MOST_UNFINISHED = 800
-MOST_RAW = 6  # payloads in a queue, of up to 5 s each, for two consumers
+MOST_RAW = 4  # payloads in a queue, of up to 5 s each, for two consumers
 PAUSE = 0.7  # seconds between two bursts
 CANCEL_AFTER = 1.0  # seconds
 
@@ -81,11 +81,13 @@ class Publisher:
     def cancel(self) -> None:
         """Cancel what waits for that."""
         from django_vtqueue import clock, control
+        from django_vtqueue.models import DeadLetter
 
         while self.to_cancel and self.to_cancel[0][0] <= time.monotonic():
             _, job_id = self.to_cancel.pop(0)
             for cancelled in control.cancel([job_id]):
-                print(json.dumps({"cancelled": cancelled.hex, "at": clock.now()}))
+                waited = DeadLetter.objects.filter(pk=cancelled).exists()
+                print(json.dumps({"cancelled": cancelled.hex, "at": clock.now() if waited else None}))
 
     def tell(self, kind: str, ids: list[str], due: int = 0, *, queue: str) -> None:
         from django_vtqueue import clock

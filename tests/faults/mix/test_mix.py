@@ -48,7 +48,7 @@ def published(publisher: Running) -> list[Job]:
     for line in publisher.log.splitlines():
         told = json.loads(line)
         if "cancelled" in told:
-            jobs[told["cancelled"]].cancelled_at = told["at"]
+            jobs[told["cancelled"]].cancelled_at, jobs[told["cancelled"]].asked = told["at"], not told["at"]
         else:
             for job_id in told["jobs"]:
                 jobs[job_id] = Job(job_id, told["kind"], told["queue"], told["at"], told["due"])
