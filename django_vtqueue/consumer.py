@@ -93,7 +93,7 @@ def settle(queue: "Queue", verb: Callable[[], None], takeover: Takeover) -> None
     try:
         insist(queue, verb)
     except LeaseLost as error:
-        logger.info("lost  %s", error)
+        logger.warning("lost  %s", error)
     takeover.waited(time.monotonic() - began)
 
 

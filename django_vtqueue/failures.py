@@ -1,11 +1,15 @@
 """What is kept of an exception: its class, its words, its traceback, and a fingerprint to group it by."""
 
+import os
 import sysconfig
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import PurePath
+from types import TracebackType
+
+import asgiref
 
 from .masks import replaced
 
@@ -13,7 +17,8 @@ MAX_TRACEBACK = 16 * 1024  # characters: half of them from the head (where it be
 MAX_MESSAGE = 1024
 FRAMES_THAT_MATTER = 5
 # Where frames lie that are not the project's own: this package, the standard library, what is built in.
-LIBRARIES = (str(PurePath(__file__).parent), sysconfig.get_path("stdlib"), "<frozen ")
+LIBRARIES = (f"{PurePath(__file__).parent}{os.sep}", sysconfig.get_path("stdlib"), "<frozen ")
+CALLERS = (*LIBRARIES, *asgiref.__path__)  # of a task, by which its traceback begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ def describe(exception: BaseException, secrets: Iterable[str] = ()) -> Failure:
 def _described(exception: BaseException, secrets: Iterable[str]) -> Failure:
     path = storable(shorten(class_path(type(exception)), MAX_MESSAGE))
     try:
-        trace = "".join(traceback.format_exception(exception))
+        trace = "".join(traceback.format_exception(type(exception), exception, from_task(exception)))
     except BaseException as error:
         trace = f"{path}: the traceback could not be written ({type(error).__name__})\n"
     return Failure(
@@ -83,6 +88,14 @@ def _described(exception: BaseException, secrets: Iterable[str]) -> Failure:
         traceback=storable(shorten(replaced(trace, secrets), MAX_TRACEBACK)),
         fingerprint=fingerprint(path, exception),
     )
+
+
+def from_task(exception: BaseException) -> TracebackType | None:
+    """Return the traceback of ``exception`` from the first frame on that is not ours; all of it if there is none."""
+    frame = exception.__traceback__
+    while frame and frame.tb_frame.f_code.co_filename.startswith(CALLERS):
+        frame = frame.tb_next
+    return frame or exception.__traceback__
 
 
 def recorded(kind: type[BaseException], message: str) -> Failure:

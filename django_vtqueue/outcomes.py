@@ -10,7 +10,7 @@ from . import clock, history, states
 from .backend import VTQueueBackend
 from .compat import TaskResult, TaskResultStatus, task_finished
 from .exceptions import Cancelled, DamagedPayload, LeaseExpired, TaskTimeout, WorkerDied
-from .failures import class_path, describe
+from .failures import class_path, describe, from_task
 from .jobs import HeldJob, Settlement, released
 from .results import call_of, change, error_of, running, task_of
 
@@ -61,7 +61,8 @@ def _send(result: TaskResult, exception: BaseException | None, backend: VTQueueB
     try:
         if exception is not None:
             raise exception
-    except BaseException:
+    except BaseException as error:
+        error.__traceback__ = from_task(error)
         task_finished.send_robust(type(backend), task_result=result)
     else:
         task_finished.send_robust(type(backend), task_result=result)

@@ -205,6 +205,8 @@ class Worker:
                     self.turns.chores.at = 0.0
             case Stop():
                 self._stops += 1
+                if self._stops == 1:
+                    self.report.stopping([job for job in self.turns.held if job.begun], self.plan.shutdown_timeout)
                 self.turns.stopping = True
                 if self.plan.owns_process:
                     systemd.notify(systemd.STOPPING)

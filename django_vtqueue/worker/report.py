@@ -12,6 +12,7 @@ from ..outcomes import Outcome
 logger = logging.getLogger("django_vtqueue")
 
 MANY = 50  # lines in a second; above it a line for each job would halve the throughput
+NAMED = 3  # jobs in one line
 SLOW = 1.0  # seconds of run time from which a job is always worth its line
 
 
@@ -43,7 +44,7 @@ class Report:
         elif settlement.failure is not None:
             wait = 0.0 if settlement.visible_at is None else (settlement.visible_at - clock.now()) / clock.SECOND
             limit = f"/{job.max_attempts}" if job.max_attempts else ""
-            logger.info(
+            logger.warning(
                 "retry %s attempt=%d%s %s; next in %.1fs",
                 name(job),
                 job.attempts,
@@ -64,7 +65,7 @@ class Report:
     def dead(self, settlement: Settlement) -> None:
         """Write that a job has become a dead letter."""
         job = settlement.job
-        logger.info(
+        logger.warning(
             "dead  %s after %d attempt%s: %s; requeue: manage.py vtqueue requeue%s …%s",
             name(job),
             job.attempts,
@@ -77,7 +78,20 @@ class Report:
     def lost(self, job: HeldJob) -> None:
         """Write that a job was finished too late: somebody else has it."""
         held = max(clock.now() - (job.started_at or clock.now()), 0) / clock.SECOND
-        logger.info("lost  %s lease lost after %s; result dropped", name(job), duration(held))
+        logger.warning("lost  %s lease lost after %s; result dropped", name(job), duration(held))
+
+    def stopping(self, running: Sequence[HeldJob], timeout: float | None) -> None:
+        """Write what a worker that was told to stop waits for; ``timeout``: for how many seconds at the most."""
+        if not running:
+            return
+        some = ", ".join(name(job) for job in running[:NAMED]) + (", …" if len(running) > NAMED else "")
+        logger.info(
+            "stopping: waiting%s for %d job%s to end (%s); stop it again (Ctrl-C, SIGTERM) to give them back at once",
+            "" if timeout is None else f" up to {duration(timeout)}",
+            len(running),
+            "" if len(running) == 1 else "s",
+            some,
+        )
 
     def given_back(self, settlements: Sequence[Settlement]) -> None:
         """Write what became of the jobs that still ran when the worker left."""

@@ -1,14 +1,14 @@
 """Log records that nobody would see, left out: Django's Tasks framework makes two for each job, at INFO.
 
-As Django sets logging up they reach no handler that writes them, and making them takes as long as all the rest that
-runs a no-op job (measured). Django's are those of ``django.tasks.signals``.
+As Django sets logging up they reach no handler that writes them, or, with DEBUG, the console, where the worker has a
+line of its own for each job. To make them takes as long as all the rest that runs a no-op job (measured). They are
+those of ``django.tasks.signals``.
 """
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.conf import settings
 from django.utils.log import RequireDebugTrue
 
 from ..compat import FRAMEWORK_LOGGER
@@ -49,5 +49,5 @@ def _handlers(logger: logging.Logger) -> Iterator[logging.Handler]:
 
 
 def _silent(handler: logging.Handler) -> bool:
-    """Return whether a handler refuses every record: Django's own for the console, unless DEBUG is on."""
-    return not settings.DEBUG and any(isinstance(item, RequireDebugTrue) for item in handler.filters)
+    """Return whether it is Django's own handler for the console: it has nothing to add to the worker's lines."""
+    return any(isinstance(item, RequireDebugTrue) for item in handler.filters)

@@ -4,15 +4,19 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import termios
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from django_vtqueue import Queue
 from tests.project import tasks
 
+from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import MANAGE, Start, environment
 from .database import Database
@@ -49,6 +53,57 @@ def test_each_outcome_has_its_line(database: Database, drain: Drain) -> None:
     )
     assert f"tasks.raise_it …{dying[-8:]}" in dead
     assert re.fullmatch(r"vtworker [^:]+:\d+ done: 3 jobs; longest write lock \d+\.\dms", worker.lines("vtworker ")[-1])
+    assert re.fullmatch(
+        rf"left for later: 1 job \(1 to be tried again\); the first is due in {TIME}", line_of(worker, "left")
+    )
+
+
+def test_a_drain_says_what_it_leaves(database: Database, drain: Drain) -> None:
+    """Scheduled jobs and those of paused queues are counted; where nothing is left nothing is said."""
+    assert not drain().lines("left")
+    database.enqueue_many(tasks.add.using(run_after=timedelta(hours=2)), [(1, 2)] * 3)
+    assert re.fullmatch(r"left for later: 3 jobs; the first is due in 7[12]\d\ds", line_of(drain(), "left"))
+    database.write("DELETE FROM vtqueue_job")
+    database.enqueue(tasks.add, 1, 2)
+    Queue("default", using=ALIAS).pause()
+    assert line_of(drain(), "left") == "left for later: 1 job in paused queues"
+
+
+def test_the_first_signal_says_what_is_waited_for(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """It names the jobs that run, and what a second one does."""
+    worker = start_worker()
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    worker.signal(signal.SIGINT)
+    wait_until(lambda: worker.lines("stopping"), PATIENCE)
+    assert line_of(worker, "stopping") == (
+        f"stopping: waiting for 1 job to end (tests.project.tasks.hold …{job_id[-8:]}); "
+        "stop it again (Ctrl-C, SIGTERM) to give them back at once"
+    )
+    (tmp_path / "go").touch()
+    assert worker.wait() == 0
+
+
+def test_what_failed_is_seen_at_the_level_of_production(database: Database, drain: Drain) -> None:
+    """With a root logger at WARNING a job that is tried again has its line; one that went well has none."""
+    database.enqueue(tasks.raise_later)
+    database.enqueue(tasks.add, 1, 2)
+    worker = drain(VTQUEUE_TEST_LOGGING=to_stderr("WARNING"))
+    assert "ConnectionError: refused" in line_of(worker, "retry ")
+    assert not worker.lines("ok ")
+
+
+def test_with_debug_a_job_has_one_line(database: Database, drain: Drain) -> None:
+    """Django's own handler for the console adds none; a traceback begins at the task's own frame."""
+    database.enqueue(tasks.add, 1, 2)
+    job_id = database.enqueue(tasks.raise_it, "BaseException")
+    worker = drain("--no-reload", VTQUEUE_TEST_DEBUG="1")
+    lines = [line for line in worker.log.splitlines() if "tasks.add" in line]
+    assert [line[:5] for line in lines] == ["ok   "]
+    letter = database.letter(job_id)
+    [entry] = database.history(job_id)
+    assert letter
+    assert entry["traceback"].splitlines()[1].strip().startswith(f'File "{tasks.__file__}"')
 
 
 def test_the_line_of_a_dead_letter_ends_in_a_command(database: Database, drain: Drain, start: Start) -> None:

@@ -15,13 +15,15 @@ from django.conf import settings
 from django.core.checks import Tags, run_checks
 from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.db import DatabaseError
+from django.db.models import Q
 
 from ...backend import VTQueueBackend
 from ...checks import TAG
-from ...clock import microseconds
+from ...clock import SECOND, microseconds
 from ...engines import engine_for
 from ...forks import dump_threads_at
 from ...ids import shown_worker
+from ...models import WAITING, Job
 from ...schema import mismatch
 from ...tasks import import_task_modules
 from ...worker import systemd
@@ -30,7 +32,7 @@ from ...worker.loop import Worker
 from ...worker.plan import Plan, scopes_of, served
 from ...worker.progress import progress
 from ...worker.reload import run_with_reload, stop_with_parent
-from ...worker.report import Report
+from ...worker.report import Report, duration
 from ...worker.stopping import Stopping
 from ...worker.trouble import Episode
 from ...worker.unheard import unheard_left_out
@@ -39,7 +41,8 @@ from ..copies import refuse_copy
 
 logger = logging.getLogger("django_vtqueue")
 
-LOOK_FOR_TABLES = 1.0
+LOOK_FOR_TABLES = 1.0  # seconds
+COUNTED = 10_000  # jobs that a drain leaves
 
 
 class Command(BaseCommand):
@@ -118,6 +121,8 @@ class Command(BaseCommand):
             report.ended,
             worker.engine.longest_hold * 1000,
         )
+        if plan.drain and (left := left_for_later(worker)):
+            logger.info("left for later: %s", left)
         if worker.left_running:
             try:
                 logging.shutdown()
@@ -136,6 +141,27 @@ class Command(BaseCommand):
             until = engine_for(backend.database).now() + microseconds(plan.drain_retries)
         for outcome in run_due(backend, scopes_of(backend, plan.queues), until=until, limit=plan.max_jobs):
             report.outcome(outcome)
+
+
+def left_for_later(worker: Worker) -> str:
+    """Return how many jobs a drain leaves, and when the first of them is due; "" if it leaves none."""
+    engine, of_scopes = worker.engine, Q()
+    for scope in worker.scopes:
+        of_kind = Q(task_path="") if scope.raw else ~Q(task_path="")
+        of_scopes |= of_kind if scope.queues is None else of_kind & Q(queue_name__in=scope.queues)
+    waiting = Job.objects.using(engine.alias).filter(of_scopes, WAITING)
+    found = list(waiting.values_list("attempts")[: COUNTED + 1])
+    if not found:
+        return ""
+    number = "1 job" if len(found) == 1 else f"{len(found)} jobs"
+    if len(found) > COUNTED:
+        number = f"more than {COUNTED:,} jobs"
+    if retries := sum(attempts > 0 for (attempts,) in found):
+        number += f" ({retries} to be tried again)"
+    earliest = engine.earliest(worker.scopes)
+    if earliest is None:
+        return f"{number} in paused queues"
+    return f"{number}; the first is due in {duration(max(earliest - engine.now(), 0) / SECOND)}"
 
 
 def plan_of(options: dict[str, Any], backend: VTQueueBackend, owns_process: bool) -> Plan:
