@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -153,7 +154,7 @@ def test_quickstart(project: Project) -> None:
     (project.folder / "visit.py").write_text(
         BEFORE_ALL + "from django.test import RequestFactory\n"
         "from shop.views import sign_up\n"
-        "response = sign_up(RequestFactory().post('/', {'name': 'Ada'}))\n"
+        "response = sign_up(RequestFactory().get('/', {'name': 'Ada'}))\n"
         "assert response.status_code == 202\n"
         "print(response.content.decode())\n"
     )
@@ -333,7 +334,7 @@ def test_commands_exist(page: Path) -> None:
     lines += re.findall(r"python manage\.py (?:vtworker|vtqueue)[^\n`>]*", text)
     for line in lines:
         if line.startswith("python manage.py "):
-            name, *arguments = line.split()[2:]
+            name, *arguments = shlex.split(line)[2:]
             command_parser(name).parse_args(arguments)
     for target in (line.split()[1] for line in lines if line.startswith("make ")):
         assert f"\n{target}:" in (ROOT / "Makefile").read_text()
