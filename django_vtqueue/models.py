@@ -144,6 +144,7 @@ class DeadLetter(Entry):
             models.Index(fields=["queue_name", "died_at", "id"], name="vtqueue_letter_queue"),
             models.Index(fields=["exception_class", "died_at", "id"], name="vtqueue_letter_exception"),
             models.Index(fields=["message"], name="vtqueue_letter_message"),
+            models.Index(fields=["queue_name"], name="vtqueue_letter_seen", condition=Q(acknowledged_at__isnull=False)),
             models.Index(fields=["expires_at"], name="vtqueue_letter_expires", condition=Q(expires_at__isnull=False)),
         ]
 
@@ -152,7 +153,10 @@ class DeadLetter(Entry):
 
 
 class WorkerProcess(models.Model):
-    """A live worker: for people, and to learn of its death before its leases end. Correctness needs none of it."""
+    """A worker: for people, and to learn of its death before its leases end. Correctness needs none of it.
+
+    The row of one that was killed stays for an hour, with what became of its jobs; ``presence.undead`` leaves it out.
+    """
 
     worker_id = models.CharField(_("worker"), max_length=255, primary_key=True)
     host = models.CharField(_("host"), max_length=255)
@@ -166,6 +170,10 @@ class WorkerProcess(models.Model):
     asked_to = models.CharField(
         _("asked to"), max_length=10, blank=True, default="", help_text=_("quiet: claim nothing; stop: end gracefully.")
     )
+    died_at = InstantField(_("died"), null=True, blank=True, help_text=_("When another worker found it dead."))
+    went_on = models.PositiveIntegerField(_("jobs that went on"), db_default=0)
+    buried = models.PositiveIntegerField(_("jobs that died with it"), db_default=0)
+    left = models.TextField(_("jobs that it left"), blank=True, db_default="", help_text=_("Some ids, by spaces."))
 
     class Meta:
         verbose_name = _("worker")

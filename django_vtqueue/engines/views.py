@@ -96,6 +96,10 @@ class Views(ABC):
         """Return the first ``limit`` queues with dead letters, and how many of them, counted up to ``most``."""
 
     @abstractmethod
+    def seen_letters(self, queue_names: Sequence[str], most: int) -> dict[str, int]:
+        """Return how many dead letters of each of these queues somebody has acknowledged, counted up to ``most``."""
+
+    @abstractmethod
     def letter_groups(
         self,
         *,

@@ -130,6 +130,20 @@ class Migration(migrations.Migration):
                         verbose_name="asked to",
                     ),
                 ),
+                (
+                    "died_at",
+                    django_vtqueue.fields.InstantField(
+                        blank=True, help_text="When another worker found it dead.", null=True, verbose_name="died"
+                    ),
+                ),
+                ("went_on", models.PositiveIntegerField(db_default=0, verbose_name="jobs that went on")),
+                ("buried", models.PositiveIntegerField(db_default=0, verbose_name="jobs that died with it")),
+                (
+                    "left",
+                    models.TextField(
+                        blank=True, db_default="", help_text="Some ids, by spaces.", verbose_name="jobs that it left"
+                    ),
+                ),
             ],
             options={
                 "verbose_name": "worker",
@@ -203,6 +217,11 @@ class Migration(migrations.Migration):
                     models.Index(fields=["queue_name", "died_at", "id"], name="vtqueue_letter_queue"),
                     models.Index(fields=["exception_class", "died_at", "id"], name="vtqueue_letter_exception"),
                     models.Index(fields=["message"], name="vtqueue_letter_message"),
+                    models.Index(
+                        condition=models.Q(("acknowledged_at__isnull", False)),
+                        fields=["queue_name"],
+                        name="vtqueue_letter_seen",
+                    ),
                     models.Index(
                         condition=models.Q(("expires_at__isnull", False)),
                         fields=["expires_at"],

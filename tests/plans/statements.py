@@ -110,6 +110,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "count": (sql.COUNT, {"queue_name": "q0"}, [QUEUE, HIDDEN_ROWS]),
     "overview, sizes": (situation.QUEUES, {"limit": 100, "most": 100}, [QUEUE, HIDDEN_ROWS]),
     "overview, letters": (situation.LETTERS, {"limit": 100, "most": 100}, ["vtqueue_letter_queue"]),
+    "overview, acknowledged letters": (situation.SEEN, {"names": NAMES, "most": 100}, ["vtqueue_letter_seen"]),
     "overview, backlogs": (situation.BACKLOGS, {"names": NAMES, "now": at(0), "most": 10}, [QUEUE]),
     "overview, held": (situation.HELD, {"most": 10, "now": at(0)}, [WORKER]),
     "overview, active": (situation.ACTIVE, {"first": at(0), "last": at(600), "limit": 100}, [MINUTES]),
