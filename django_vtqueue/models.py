@@ -221,28 +221,54 @@ class QueueState(models.Model):
         return self.queue_name
 
 
-class Throughput(models.Model):
-    """What one worker did for one queue in one minute, as it wrote it last: a kill takes some seconds of it along."""
+class Tallied(models.Model):
+    """What one worker did for one task of one queue in some time, as it wrote it last: a kill takes a bit along."""
 
-    minute = InstantField(_("minute"))
+    minute = InstantField(_("minute"), help_text=_("The first of that time."))
     queue_name = models.CharField(_("queue"), max_length=255)
+    task_path = models.TextField(_("task"), blank=True, db_default="")
     worker_id = models.CharField(_("worker"), max_length=255)
     succeeded = models.PositiveIntegerField(_("succeeded"), default=0)
     failed = models.PositiveIntegerField(_("failed"), default=0, help_text=_("Attempts after which there is another."))
     dead = models.PositiveIntegerField(_("dead"), default=0)
     run_times = models.TextField(_("run times"), default="{}", help_text=_("How many attempts took how long."))
     wait_times = models.TextField(_("wait times"), default="{}", help_text=_("How many attempts began how late."))
+    depth = models.PositiveIntegerField(
+        _("depth"), null=True, blank=True, help_text=_("Jobs that were due in the queue, at the most.")
+    )
 
     class Meta:
-        verbose_name = _("throughput")
-        verbose_name_plural = _("throughput")
+        abstract = True
         default_permissions = ()
-        constraints = [
-            models.UniqueConstraint(fields=["minute", "queue_name", "worker_id"], name="vtqueue_throughput_unique")
-        ]
 
     def __str__(self) -> str:
         return f"{self.queue_name} {self.minute}"
+
+
+class Throughput(Tallied):
+    """The counts of a minute."""
+
+    class Meta(Tallied.Meta):
+        verbose_name = _("throughput")
+        verbose_name_plural = _("throughput")
+        constraints = [
+            models.UniqueConstraint(
+                fields=["minute", "queue_name", "task_path", "worker_id"], name="vtqueue_throughput_unique"
+            )
+        ]
+
+
+class HourlyThroughput(Tallied):
+    """The counts of an hour, which are kept for longer."""
+
+    class Meta(Tallied.Meta):
+        verbose_name = _("hourly throughput")
+        verbose_name_plural = _("hourly throughput")
+        constraints = [
+            models.UniqueConstraint(
+                fields=["minute", "queue_name", "task_path", "worker_id"], name="vtqueue_hourly_unique"
+            )
+        ]
 
 
 class Requeue(models.Model):

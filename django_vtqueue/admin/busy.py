@@ -144,7 +144,8 @@ def ending(worker: WorkerProcess, site: str, most: int = SAMPLE) -> SafeString |
     if worker.buried:
         parts.append(ngettext("%d job died", "%d jobs died", worker.buried) % worker.buried)
     ids = worker.left.split()[:most]
-    links = format_html_join(" ", "{}", ((link(site, "job_change", f"…{job_id[-8:]}", job_id),) for job_id in ids))
+    shown = ((link(site, "job_change", f"…{job_id[-8:]}", job_id),) for job_id in ids)
+    links = format_html_join(" ", '<span class="vtq-id">{}</span>', shown)
     more = " …" if worker.went_on + worker.buried > len(ids) else ""
     return format_html(gettext("died at {}; {}: {}"), died, ", ".join(parts), format_html("{}{}", links, more))
 

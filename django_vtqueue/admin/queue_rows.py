@@ -67,6 +67,11 @@ class QueueRow:
     unserved: bool
     used: bool
 
+    @property
+    def query(self) -> str:
+        """Return what chooses it in an address."""
+        return urlencode({"queue_name": self.name})
+
 
 @dataclass
 class Facts:

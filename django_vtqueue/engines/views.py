@@ -6,6 +6,7 @@ None of it is needed to work the queue, so none of it may hold that up: a method
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from ..counts import Chart
 from ..jobs import LetterGroup
 from ..listing import Count, Fits, Found, Key, Sought
 from ..situation import Backlog, Held, Running
@@ -58,6 +59,22 @@ class Views(ABC):
         """Return what workers stored of the minutes from ``first`` to ``last``: the minute, the queue, the numbers of
         Counts, and its histograms as they were stored; without rows whose numbers somebody damaged.
         """
+
+    @abstractmethod
+    def series(self, chart: Chart) -> list[tuple[int, int, int, int]]:
+        """Return, of each slot of a chart that has any, how many attempts succeeded, failed, and were the last."""
+
+    @abstractmethod
+    def depths(self, chart: Chart) -> list[tuple[int, int]]:
+        """Return how many jobs were due in the queues of a chart, at the most, in each slot that has a measurement."""
+
+    @abstractmethod
+    def spans(self, chart: Chart, most: int) -> list[tuple[int, str, str]]:
+        """Return up to ``most`` histograms of the slots of a chart as they are stored: of run times, and of waits."""
+
+    @abstractmethod
+    def successes(self, tasks: Sequence[str], first: int, *, hourly: bool) -> list[tuple[str, int, int]]:
+        """Return how many attempts at these tasks succeeded in each minute (or hour) from ``first`` on."""
 
     @abstractmethod
     def arrivals(self, since: int, until: int, limit: int) -> dict[str, int]:
