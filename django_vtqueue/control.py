@@ -14,8 +14,8 @@ from .entries import Named, ids_of
 from .failures import storable
 from .ids import slices
 from .jobs import cancelled
-from .models import UNFINISHED, Job, WorkerProcess
-from .presence import QUIET, STOP, WORK
+from .models import UNFINISHED, Job
+from .presence import QUIET, STOP, WORK, undead
 from .publishing import checked_priority, checked_queue_name
 
 LONGEST_NAME = 150  # characters of who cancels a job
@@ -142,7 +142,7 @@ def ask(worker_ids: Iterable[str], to: str, using: str | None = None) -> list[st
         raise ValueError(f'A worker can be asked to be "quiet", to "stop", or ("") to work again; not {to!r}.')
     database = using or database_of(backend_options())
     ids = list(worker_ids)
-    workers = WorkerProcess.objects.using(database).filter(pk__in=ids)
+    workers = undead(database).filter(pk__in=ids)
     with engine_for(database).atomic():
         workers.exclude(asked_to=STOP).update(asked_to=to)
         bell_of = dict(workers.values_list("pk", "doorbell"))

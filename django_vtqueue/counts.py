@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from .clock import SECOND
 
 MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+
+Counted = tuple[int, str, str]  # a minute (or an hour), a queue, a task
 
 
 @dataclass(slots=True)
@@ -13,6 +16,7 @@ class Counts:
     """How many attempts succeeded, failed with another to come, and were the last; how long they ran and had waited.
 
     The times are histograms. What died with its worker is in neither of them: nobody knows how long it ran.
+    ``depth``: how many jobs were due in the queue, at the most; None: that was not measured.
     """
 
     succeeded: int = 0
@@ -20,6 +24,38 @@ class Counts:
     dead: int = 0
     run_times: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     wait_times: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    depth: int | None = None
+
+    def add(self, other: "Counts") -> None:
+        """Add what was counted in another time."""
+        self.succeeded += other.succeeded
+        self.failed += other.failed
+        self.dead += other.dead
+        for total, times in ((self.run_times, other.run_times), (self.wait_times, other.wait_times)):
+            for bucket, number in times.items():
+                total[bucket] += number
+        if other.depth is not None:
+            self.depth = max(self.depth or 0, other.depth)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What a chart is of: the minutes from ``first`` to ``last`` in slots of ``width``, all in microseconds.
+
+    ``queue``, ``task``: None for all of them; ``hourly``: from the counts of hours.
+    """
+
+    first: int
+    last: int
+    width: int
+    queue: str | None = None
+    task: str | None = None
+    hourly: bool = False
+
+
+def hour_of(instant: int) -> int:
+    """Return the instant at which the hour of an instant began."""
+    return instant - instant % HOUR
 
 
 def minute_of(instant: int) -> int:

@@ -174,6 +174,7 @@ class DeadLetter(Entry):
             models.Index(fields=["queue_name", "died_at", "id"], name="vtqueue_letter_queue"),
             models.Index(fields=["exception_class", "died_at", "id"], name="vtqueue_letter_exception"),
             models.Index(fields=["message"], name="vtqueue_letter_message"),
+            models.Index(fields=["queue_name"], name="vtqueue_letter_seen", condition=Q(acknowledged_at__isnull=False)),
             models.Index(fields=["expires_at"], name="vtqueue_letter_expires", condition=Q(expires_at__isnull=False)),
         ]
 
@@ -191,7 +192,10 @@ class DeadLetter(Entry):
 
 
 class WorkerProcess(models.Model):
-    """A live worker: for people, and to learn of its death before its leases end. Correctness needs none of it."""
+    """A worker: for people, and to learn of its death before its leases end. Correctness needs none of it.
+
+    The row of one that was killed stays for an hour, with what became of its jobs; ``presence.undead`` leaves it out.
+    """
 
     worker_id = models.CharField(_("worker"), max_length=255, primary_key=True)
     host = models.CharField(_("host"), max_length=255)
@@ -205,6 +209,10 @@ class WorkerProcess(models.Model):
     asked_to = models.CharField(
         _("asked to"), max_length=10, blank=True, default="", help_text=_("quiet: claim nothing; stop: end gracefully.")
     )
+    died_at = InstantField(_("died"), null=True, blank=True, help_text=_("When another worker found it dead."))
+    went_on = models.PositiveIntegerField(_("jobs that went on"), db_default=0)
+    buried = models.PositiveIntegerField(_("jobs that died with it"), db_default=0)
+    left = models.TextField(_("jobs that it left"), blank=True, db_default="", help_text=_("Some ids, by spaces."))
 
     objects = MomentManager()
 
@@ -258,30 +266,56 @@ class QueueState(models.Model):
         return self.queue_name
 
 
-class Throughput(models.Model):
-    """What one worker did for one queue in one minute, as it wrote it last: a kill takes some seconds of it along."""
+class Tallied(models.Model):
+    """What one worker did for one task of one queue in some time, as it wrote it last: a kill takes a bit along."""
 
-    minute = InstantField(_("minute"))
+    minute = InstantField(_("minute"), help_text=_("The first of that time."))
     queue_name = models.CharField(_("queue"), max_length=255)
+    task_path = models.TextField(_("task"), blank=True, db_default="")
     worker_id = models.CharField(_("worker"), max_length=255)
     succeeded = models.PositiveIntegerField(_("succeeded"), default=0)
     failed = models.PositiveIntegerField(_("failed"), default=0, help_text=_("Attempts after which there is another."))
     dead = models.PositiveIntegerField(_("dead"), default=0)
     run_times = models.TextField(_("run times"), default="{}", help_text=_("How many attempts took how long."))
     wait_times = models.TextField(_("wait times"), default="{}", help_text=_("How many attempts began how late."))
+    depth = models.PositiveIntegerField(
+        _("depth"), null=True, blank=True, help_text=_("Jobs that were due in the queue, at the most.")
+    )
 
     objects = MomentManager()
 
     class Meta:
-        verbose_name = _("throughput")
-        verbose_name_plural = _("throughput")
+        abstract = True
         default_permissions = ()
-        constraints = [
-            models.UniqueConstraint(fields=["minute", "queue_name", "worker_id"], name="vtqueue_throughput_unique")
-        ]
 
     def __str__(self) -> str:
         return f"{self.queue_name} {self.minute}"
+
+
+class Throughput(Tallied):
+    """The counts of a minute."""
+
+    class Meta(Tallied.Meta):
+        verbose_name = _("throughput")
+        verbose_name_plural = _("throughput")
+        constraints = [
+            models.UniqueConstraint(
+                fields=["minute", "queue_name", "task_path", "worker_id"], name="vtqueue_throughput_unique"
+            )
+        ]
+
+
+class HourlyThroughput(Tallied):
+    """The counts of an hour, which are kept for longer."""
+
+    class Meta(Tallied.Meta):
+        verbose_name = _("hourly throughput")
+        verbose_name_plural = _("hourly throughput")
+        constraints = [
+            models.UniqueConstraint(
+                fields=["minute", "queue_name", "task_path", "worker_id"], name="vtqueue_hourly_unique"
+            )
+        ]
 
 
 class Requeue(models.Model):

@@ -9,12 +9,15 @@ from django.db import DatabaseError
 from . import clock
 
 if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
     from .models import WorkerProcess
 
 logger = logging.getLogger("django_vtqueue")
 
 HEARTBEAT = 10.0  # seconds between two heartbeats of a worker
 SILENCE = 3 * HEARTBEAT  # a worker that was silent for longer counts as gone
+REMEMBERED = 3600.0  # seconds for which people are told of a worker that died, or fell silent
 LOOK_AGAIN = 10.0
 QUIET, STOP, WORK = "quiet", "stop", ""  # what a worker may be asked to do (WorkerProcess.asked_to)
 
@@ -22,12 +25,17 @@ _hinted: set[tuple[str, str]] = set()
 _seen: dict[tuple[str, str], float] = {}
 
 
-def live_workers(database: str, now: int) -> list["WorkerProcess"]:
-    """Return the workers whose last heartbeat is recent."""
+def undead(database: str) -> "QuerySet[WorkerProcess]":
+    """Return the rows of workers, without those of which it is known that they died."""
     from .models import WorkerProcess  # this module is imported before the apps are ready
 
+    return WorkerProcess.objects.using(database).filter(died_at=None)
+
+
+def live_workers(database: str, now: int) -> list["WorkerProcess"]:
+    """Return the workers whose last heartbeat is recent."""
     silence = clock.microseconds(SILENCE)
-    alive = WorkerProcess.objects.using(database).filter(
+    alive = undead(database).filter(
         heartbeat_at__gt=now - silence,
         heartbeat_at__lt=now + silence,  # not one stamped by a clock that was ahead
     )

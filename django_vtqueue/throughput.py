@@ -4,12 +4,16 @@ Each worker sums what it settles, and writes it every 10 seconds, so the last of
 than workers claim (``Queue.claim``, ``Queue.run``, ``run_pending``) are not counted. Nothing here looks at all jobs.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .clock import SECOND
-from .counts import MINUTE, minute_of
+from .counts import HOUR, MINUTE, Chart, hour_of, minute_of
 from .engines import engine_for
 from .histograms import Percentiles, add, loaded, parse, percentiles
+
+QUARTER, RECENT, WEEK = 15 * MINUTE, 3 * HOUR, 7 * 24 * HOUR
+MOST_SPANS = 5000  # rows of histograms for a chart, some 10 µs each
 
 
 @dataclass
@@ -56,6 +60,78 @@ def read(database: str, now: int, minutes: int = 180) -> dict[str, Flow]:
     for queue_name, flow in flows.items():
         flow.run, flow.wait = (percentiles(loaded(total)) for total in times[queue_name])
     return flows
+
+
+@dataclass
+class Slot:
+    """What happened in a part of the time of a chart; ``at``: its begin; ``depth``: None if it was not measured."""
+
+    at: int
+    succeeded: int = 0
+    failed: int = 0
+    dead: int = 0
+    depth: int | None = None
+
+
+@dataclass
+class Timing:
+    """How long attempts ran in one part of the time of a chart, and how long they had waited."""
+
+    at: int
+    run: Percentiles
+    wait: Percentiles
+
+
+def charted(
+    database: str, now: int, span: str, queue: str | None = None, task: str | None = None
+) -> tuple[Chart, list[Slot], Chart, list[Timing]]:
+    """Return the slots of an ``hour``, a ``day`` or a ``week`` up to now, and the times of its parts.
+
+    Of one queue or task, or of all. The hour and the day are read from the counts of minutes, the week, and the times
+    of the day, from those of hours. The times are of the latest MOST_SPANS rows at the most.
+    """
+    counts, times = (_chart(now, span, queue, task, times=times) for times in (False, True))
+    engine = engine_for(database)
+    slots = [Slot(at) for at in range(counts.first, now + 1, counts.width)]
+    for place, *numbers in engine.series(counts):
+        slot = slots[place]
+        slot.succeeded, slot.failed, slot.dead = numbers
+    if task is None:
+        for place, depth in engine.depths(counts):
+            slots[place].depth = depth
+    timings = [Timing(at, Percentiles(), Percentiles()) for at in range(times.first, now + 1, times.width)]
+    found: dict[int, tuple[dict[str, int], dict[str, int]]] = {}
+    for place, *texts in engine.spans(times, MOST_SPANS):
+        for text, total in zip(texts, found.setdefault(place, ({}, {})), strict=True):
+            add(parse(text) or {}, total)
+    for place, (ran, waited) in found.items():
+        timings[place].run, timings[place].wait = percentiles(loaded(ran)), percentiles(loaded(waited))
+    return counts, slots, times, timings
+
+
+def _chart(now: int, span: str, queue: str | None, task: str | None, *, times: bool) -> Chart:
+    first, width, hourly = {
+        "hour": (minute_of(now) - 59 * MINUTE, MINUTE, False),
+        "day": (hour_of(now) - 23 * HOUR, HOUR if times else QUARTER, times),
+        "week": (hour_of(now) - (7 * 24 - 1) * HOUR, HOUR, True),
+    }[span]
+    return Chart(first, now, width, queue, task, hourly)
+
+
+def succeeded_since(database: str, moments: Iterable[tuple[str, int]], now: int) -> dict[tuple[str, int], int]:
+    """Return, for each task and moment, how many attempts at it succeeded in the whole minutes after the moment.
+
+    Of a moment before the last three hours: in the whole hours after it, of the last week.
+    """
+    engine, recent = engine_for(database), now - RECENT
+    found = dict.fromkeys(moments, 0)
+    for hourly, first in ((False, recent), (True, now - WEEK)):
+        meant = [(task, moment) for task, moment in found if (moment < recent) == hourly]
+        tasks = sorted({task for task, _ in meant})
+        rows = engine.successes(tasks, first, hourly=hourly) if tasks else []
+        for task, moment in meant:
+            found[task, moment] = sum(number for name, minute, number in rows if name == task and minute > moment)
+    return found
 
 
 def arrivals(database: str, now: int, seconds: int = 60, limit: int = 10_000) -> tuple[dict[str, int], bool]:

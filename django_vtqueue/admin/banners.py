@@ -4,20 +4,29 @@ A screen reader says a banner when it changes: its sentences hold moments, not a
 """
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
 
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from .. import clock, counts
 from ..conf import configured
 from ..engines import database_of
-from ..models import QueueState
+from ..models import DeadLetter, QueueState
 from ..schema import APP
 from ..shown import time_of
+from . import display
 from .busy import Busy
+from .pages import Pages
 from .queue_rows import QueueRow
 
+LETTERS = 1000  # dead letters that are looked at
+HOUR = 3600 * clock.SECOND
 MOST = 5  # banners of paused queues, and names in a sentence
 
 
@@ -37,7 +46,10 @@ def banners(database: str, rows: Sequence[QueueRow], workers: Sequence[Busy]) ->
     silent = [row for row in workers if row.gone]
     pauses = [row.pause for row in rows if row.pause]
     found = [nobody(database, unserved, workers)] if unserved else []
+    died = [row for row in workers if row.word == "died"]
+    died.sort(key=lambda row: clock.to_instant(row.worker.died_at or row.worker.heartbeat_at), reverse=True)
     found += [lost(silent)] if silent else []
+    found += [dead(died)] if died else []
     found += [paused(pause) for pause in pauses[:MOST]]
     if (left := len(pauses) - MOST) > 0:
         found.append(
@@ -95,6 +107,58 @@ def lost(rows: Sequence[Busy]) -> Banner:
     ]
     first = ngettext("A worker has fallen silent: %s.", "Workers have fallen silent: %s.", len(rows)) % listed(shown)
     return Banner("warning", [first, _("What is held there runs again when the leases end.")])
+
+
+def dead(rows: Sequence[Busy]) -> Banner:
+    """Return which workers died within the last hour, the latest first, and what became of their jobs."""
+    sentences: list[str] = [
+        format_html('<a href="{}">{}</a> {}.', row.url, row.name, row.ending) for row in rows[:MOST]
+    ]
+    if (left := len(rows) - MOST) > 0:
+        sentences.append(ngettext("%d more worker died.", "%d more workers died.", left) % left)
+    return Banner("warning", sentences)
+
+
+def failing(database: str, now: int, pages: Pages) -> list[Banner]:
+    """Return what has died lately and nobody has acknowledged, by task and exception, the most frequent first.
+
+    The latest letters are looked at, no more than LETTERS of them.
+    """
+    letters = DeadLetter.objects.using(database).filter(died_at__gt=now - HOUR, died_at__lte=now)
+    columns = letters.order_by("-died_at", "-id").values_list(
+        "died_at", "task_path", "queue_name", "exception_class", "acknowledged_at"
+    )
+    read = list(columns[:LETTERS])
+    died = [row[:-1] for row in read if row[-1] is None]
+    recent = [row for row in died if clock.to_instant(row[0]) > now - counts.MINUTE]
+    # More than were looked at: then at least so many in this time.
+    more = len(read) == LETTERS
+    found = [failures("error", _("in the last minute"), recent, pages, more=more and len(recent) == len(died))]
+    covered = {row[1:] for row in recent}
+    older = [row for row in died if row[1:] not in covered]
+    found.append(failures("warning", _("in the last hour"), older, pages, more=more))
+    return [banner for banner in found if banner.sentences]
+
+
+def failures(level: str, when: str, died: Sequence[Sequence[Any]], pages: Pages, *, more: bool) -> Banner:
+    """Return a banner of deaths: a sentence for each task (or queue, of raw payloads) and exception."""
+    kinds = Counter(tuple(row[1:]) for row in died)
+    last = {tuple(row[1:]): row[0] for row in reversed(died)}
+    sentences: list[str] = []
+    for kind, number in kinds.most_common(MOST):
+        task, queue_name, exception = kind
+        text = ngettext(
+            "{} job of {} died {}: {}, the last at {}.", "{} jobs of {} died {}: {}, the last at {}.", number
+        )
+        name = display.task_name(task) if task else queue_name
+        query = {"queue_name": queue_name, "task_path": task, "exception_class": exception}
+        groups = f"{pages.groups}?{urlencode({key: value for key, value in query.items() if value})}"
+        link = format_html('<a href="{}">{}</a>', groups, exception.rpartition(".")[2])
+        shown = display.number(number, more=more)
+        sentences.append(format_html(text, shown, name, when, link, display.moment(last[kind])))
+    if (left := len(kinds) - MOST) > 0:
+        sentences.append(ngettext("%d more failure.", "%d more failures.", left) % left)
+    return Banner(level, sentences)
 
 
 def paused(pause: QueueState) -> Banner:

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from django.contrib.admin.utils import quote
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from .. import clock
 from ..models import WorkerProcess
@@ -14,15 +14,17 @@ from ..presence import SILENCE
 from ..shown import duration
 from ..situation import Held, Running
 from . import display
-from .pages import address
+from .pages import address, link
 
 WORDS = {
     "alive": gettext_lazy("alive"),
     "quiet": gettext_lazy("quiet"),
     "stopping": gettext_lazy("stopping"),
     "gone": gettext_lazy("gone"),
+    "died": gettext_lazy("died"),
 }
-COLOURS = {"alive": "running", "quiet": "retrying", "stopping": "retrying", "gone": "expired"}
+COLOURS = {"alive": "running", "quiet": "retrying", "stopping": "retrying", "gone": "expired", "died": "expired"}
+SAMPLE = 5  # jobs of a dead worker that are shown in a sentence
 ASKED = {"quiet": "quiet", "stop": "stopping"}
 
 
@@ -56,6 +58,7 @@ class Busy:
     used: int = 0
     ahead: int = 0
     jobs: list[RunningJob] = field(default_factory=list)
+    ending: SafeString | str = ""
 
     @property
     def name(self) -> str:
@@ -78,13 +81,20 @@ class Busy:
         return self.word == "gone"
 
     @property
+    def over(self) -> bool:
+        """Whether nothing is to be expected of it any more."""
+        return self.word in ("gone", "died")
+
+    @property
     def more(self) -> int:
         """How many of its jobs are not listed."""
         return max(self.used - len(self.jobs), 0)
 
 
 def word_of(worker: WorkerProcess, now: int) -> str:
-    """Return the word for what a worker does: alive, quiet, stopping, gone."""
+    """Return the word for what a worker does: alive, quiet, stopping, gone, died."""
+    if worker.died_at is not None:
+        return "died"
     silent = abs(now - clock.to_instant(worker.heartbeat_at))  # ahead: by a clock that was wrong
     return ASKED.get(worker.asked_to, "alive") if silent < clock.microseconds(SILENCE) else "gone"
 
@@ -110,6 +120,7 @@ def busy(
             heartbeat=heartbeat(each, now),
             memory=memory(each),
             url=address(site, "workerprocess_change", quote(each.pk)),
+            ending=ending(each, site) if each.died_at else "",
         )
         for each in workers
     }
@@ -120,6 +131,23 @@ def busy(
     for job in running:
         rows[job.worker_id].jobs.append(running_job(job, now, site))
     return list(rows.values())
+
+
+def ending(worker: WorkerProcess, site: str, most: int = SAMPLE) -> SafeString | str:
+    """Return when a worker died and what became of its jobs, with links to ``most`` of them."""
+    died = display.moment(worker.died_at)
+    if not worker.went_on + worker.buried:
+        return format_html(gettext("died at {}; it held no job"), died)
+    parts = []
+    if worker.went_on:
+        parts.append(ngettext("%d job went on", "%d jobs went on", worker.went_on) % worker.went_on)
+    if worker.buried:
+        parts.append(ngettext("%d job died", "%d jobs died", worker.buried) % worker.buried)
+    ids = worker.left.split()[:most]
+    shown = ((link(site, "job_change", f"…{job_id[-8:]}", job_id),) for job_id in ids)
+    links = format_html_join(" ", '<span class="vtq-id">{}</span>', shown)
+    more = " …" if worker.went_on + worker.buried > len(ids) else ""
+    return format_html(gettext("died at {}; {}: {}"), died, ", ".join(parts), format_html("{}{}", links, more))
 
 
 def running_job(job: Running, now: int, site: str) -> RunningJob:

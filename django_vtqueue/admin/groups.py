@@ -9,11 +9,11 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
-from .. import clock
+from .. import clock, counts, throughput
 from ..engines import Engine, backend_options, database_of, engine_for
 from ..jobs import LetterGroup
 from ..models import DeadLetter
-from ..shown import local, whole
+from ..shown import duration, local, whole
 from . import display
 from .meant import TIMES
 from .plots import histogram
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MOST_GROUPS = 1000
 MOST_COUNTED = 10_000  # letters of one group
 MOST_QUEUES = 200  # names that the form suggests
+FAILING = 5 * counts.MINUTE  # since the last death: it still fails, unless something has succeeded since
 PER_PAGE = 20
 SLOTS = 48  # bars of a plot
 FILTERS = ("queue_name", "task_path", "exception_class")
@@ -73,6 +74,8 @@ def rows(
     short = DeadLetter.objects.using(engine.alias).only("message").filter(pk__in=[UUID(letter) for letter in latest])
     messages = {letter.pk.hex: letter.message for letter in short}
     tracebacks = engine.letter_tracebacks(latest)
+    moments = {(group.task_path, group.last) for group in groups}
+    succeeded = throughput.succeeded_since(engine.alias, moments, now)
     deaths = engine.letter_deaths(groups, SLOTS, queue_name=query.get("queue_name"), since=since, until=now)
     return [
         {
@@ -85,6 +88,11 @@ def rows(
             "count": display.number(group.number, more=group.number >= MOST_COUNTED),
             "first": display.moment(clock.from_instant(group.first)),
             "last": display.moment(clock.from_instant(group.last)),
+            "failing": now - group.last < FAILING and not succeeded[group.task_path, group.last],
+            "quiet": duration(max(now - group.last, 0)),
+            "succeeded": display.number(succeeded[group.task_path, group.last]),
+            "works": succeeded[group.task_path, group.last] > 0,
+            "task_query": urlencode({"task_path": group.task_path}) if group.task_path else "",
             "plot": histogram(dead, plotted(dead, since)),
             "query": urlencode({**query, "fingerprint": group.fingerprint, "task_path": group.task_path}),
         }

@@ -15,7 +15,7 @@ from ..engines import Engine, Trouble, backend_options, database_of, engine_for,
 from ..models import Job, QueueState, WorkerProcess
 from ..situation import Held
 from . import display
-from .banners import banners, unmigrated
+from .banners import banners, failing, unmigrated
 from .busy import Busy, busy
 from .flows import flows
 from .pages import Pages, pages_for
@@ -56,7 +56,10 @@ def situation(engine: Engine, now: int, pages: Pages) -> dict[str, Any]:
     workers = crew(engine, held, now, pages)
     queues = summary(engine, held, workers, now, pages) if pages.jobs else {"queues": []}
     return {
-        "banners": banners(engine.alias, queues["queues"], workers if pages.workers else []),
+        "banners": [
+            *(failing(engine.alias, now, pages) if pages.letters else []),
+            *banners(engine.alias, queues["queues"], workers if pages.workers else []),
+        ],
         "workers": workers[:SHOWN] if pages.workers else [],
         "workers_left": max(len(workers) - SHOWN, 0),
         "nothing": bool(pages.jobs and not workers) and untouched(queues["queues"], engine.alias),
@@ -69,7 +72,7 @@ def crew(engine: Engine, held: Sequence[Held], now: int, pages: Pages) -> list[B
     workers = list(WorkerProcess.objects.using(engine.alias).order_by("-heartbeat_at")[:NAMES])
     listed = [worker.pk for worker in workers[:SHOWN]] if pages.jobs and pages.workers else []
     rows = busy(workers, held, engine.running(listed, JOBS_OF_A_WORKER), now, pages.site)
-    return sorted(rows, key=lambda row: (row.gone, row.worker.host, row.worker.pid))
+    return sorted(rows, key=lambda row: (row.over, row.word, row.worker.host, row.worker.pid))
 
 
 def summary(engine: Engine, held: Sequence[Held], workers: Sequence[Busy], now: int, pages: Pages) -> dict[str, Any]:
@@ -97,6 +100,7 @@ def summary(engine: Engine, held: Sequence[Held], workers: Sequence[Busy], now: 
         backlogs=backlogs,
         held=held,
         letters=letters,
+        seen=engine.seen_letters([name for name in shown if name in letters], most_letters + 1),
         flows=flows(engine, shown, now, MINUTES),
         arrivals=arrivals,
         more_arrived=more_arrived,

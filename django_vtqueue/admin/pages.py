@@ -23,6 +23,7 @@ class Pages:
     pause: str | None
     resume: str | None
     ask: str | None
+    charts: str | None
 
 
 def pages_for(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> Pages:
@@ -41,6 +42,7 @@ def pages_for(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> Pa
         workers=lists.get("WorkerProcess"),
         pause=action("pause_queue", "queuestate_pause"),
         resume=action("pause_queue", "queuestate_resume"),
+        charts=action("view_job", "queuestate_charts"),
         ask=action("stop_worker", "workerprocess_ask"),
     )
 

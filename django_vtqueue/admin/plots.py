@@ -1,12 +1,14 @@
 """Plots as SVG, drawn by the server; their colours are classes, so that light, dark and a site's theme all fit."""
 
 from collections.abc import Sequence
+from math import floor, log10
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 HEIGHT = 32
 LINE = 1.5  # room above the highest point, so that its line is not cut; the least that is seen
+TALL = 140  # units of a large chart
 BAR, BAR_HEIGHT = 4, 24  # units of the drawing
 
 
@@ -50,6 +52,73 @@ def height(value: int, highest: int) -> str:
     if not value:
         return str(HEIGHT)
     return f"{min(HEIGHT - (HEIGHT - LINE) * value / highest, HEIGHT - LINE):.1f}"
+
+
+def nice(value: float, steps: Sequence[float] = ()) -> float:
+    """Return the end of an axis that holds a value: the next of ``steps``, or of 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, …"""
+    for step in steps:
+        if value <= step:
+            return step
+    whole: float = 10.0 ** floor(log10(max(value, 1)))
+    return next(whole * factor for factor in (1, 2, 3, 4, 5, 6, 8, 10) if value <= whole * factor)
+
+
+def stacked(
+    series: Sequence[tuple[str, Sequence[int]]], highest: float, titles: Sequence[str], label: str
+) -> SafeString:
+    """Return bars, one for each slot, of several series on top of each other; ``titles``: of the slots."""
+    width = len(titles)
+    below = [0.0] * width
+    paths = []
+    for name, values in series:
+        path = ""
+        for place, value in enumerate(values):
+            if value:
+                bottom, below[place] = below[place], below[place] + max(value * TALL / highest, LINE)
+                path += f"M{place + 0.1:.1f} {TALL - bottom:.1f}h.8V{max(TALL - below[place], 0):.1f}h-.8z"
+        paths.append((name, path))
+    return drawing(width, format_html_join("", '<path class="vtq-fill vtq-{}" d="{}"/>', paths), titles, label)
+
+
+def lines(
+    series: Sequence[tuple[str, Sequence[int | None]]], highest: float, titles: Sequence[str], label: str
+) -> SafeString:
+    """Return lines through the middles of the slots, with a gap where there is no value; ``titles``: of the slots."""
+    paths = []
+    for name, values in series:
+        path, drawn = "", False
+        for place, value in enumerate(values):
+            if value is not None:
+                y = TALL - value * (TALL - LINE) / highest
+                # A value alone is a short line.
+                path += f"L{place + 0.5} {y:.1f}" if drawn else f"M{place + 0.2:.1f} {y:.1f}L{place + 0.5} {y:.1f}"
+                if place + 1 == len(values) or values[place + 1] is None:
+                    path += "h.3"
+            drawn = value is not None
+        paths.append((name, path))
+    return drawing(len(titles), format_html_join("", '<path class="vtq-line vtq-{}" d="{}"/>', paths), titles, label)
+
+
+def drawing(width: int, paths: SafeString, titles: Sequence[str], label: str) -> SafeString:
+    """Return what is drawn over three lines of an axis; ``titles``: what is said of each slot under the mouse."""
+    return format_html(
+        '<svg class="vtq-drawing" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img"><title>{}</title>'
+        '<path class="vtq-grid" d="M0 0H{}M0 {}H{}M0 {}H{}"/>{}{}</svg>',
+        width,
+        TALL,
+        label,
+        width,
+        TALL // 2,
+        width,
+        TALL,
+        width,
+        paths,
+        format_html_join(
+            "",
+            '<rect class="vtq-under" x="{}" y="0" width="1" height="{}"><title>{}</title></rect>',
+            ((place, TALL, title) for place, title in enumerate(titles)),
+        ),
+    )
 
 
 def histogram(values: Sequence[int], label: str) -> SafeString:

@@ -43,7 +43,10 @@ class Number(NamedTuple):
 
 @dataclass
 class QueueRow:
-    """A queue. ``unserved``: something is due that no live worker takes; ``used``: there is, or was, a job in it."""
+    """A queue. ``unserved``: something is due that no live worker takes; ``used``: there is, or was, a job in it.
+
+    ``seen``: how many of the dead letters are acknowledged, "" for none; ``unseen``: there are others.
+    """
 
     name: str
     due: Number
@@ -51,6 +54,8 @@ class QueueRow:
     running: Number
     expired: Number
     dead: Number
+    seen: str
+    unseen: bool
     oldest: SafeString | str
     arrived: str
     ended: str
@@ -61,6 +66,11 @@ class QueueRow:
     pause_url: str | None
     unserved: bool
     used: bool
+
+    @property
+    def query(self) -> str:
+        """Return what chooses it in an address."""
+        return urlencode({"queue_name": self.name})
 
 
 @dataclass
@@ -76,6 +86,7 @@ class Facts:
     backlogs: Iterable[Backlog]
     held: Sequence[Held]
     letters: Mapping[str, int]
+    seen: Mapping[str, int]
     flows: Mapping[str, Flow]
     arrivals: Mapping[str, int]
     more_arrived: bool
@@ -99,6 +110,7 @@ class Facts:
         many_held = sum(part.running + part.expired for part in self.held) >= self.most_held
         oldest = min((each.oldest for each in backlogs if each.oldest is not None), default=None)
         flow, dead, pages = self.flows.get(name, QUIET), self.letters.get(name, 0), self.pages
+        seen = self.seen.get(name, 0)
         arrived = self.arrivals.get(name, 0)
         return QueueRow(
             name=name,
@@ -107,6 +119,8 @@ class Facts:
             running=number(running, more=many_held, url=listed(pages.jobs, name, "running")),
             expired=number(expired, more=many_held, url=listed(pages.jobs, name, "expired")),
             dead=number(dead, self.most_letters, url=listed(pages.letters, name)),
+            seen=number(min(seen, self.most_letters), more=seen > self.most_letters).text if seen else "",
+            unseen=dead > seen or dead > self.most_letters,
             oldest="" if oldest is None else aged(oldest, self.now),
             arrived=number(arrived, more=self.more_arrived).text,
             ended=number(flow.ended(1)).text,

@@ -13,9 +13,10 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from .. import clock, pauses
-from ..engines import backend_options, database_of
+from ..engines import backend_options, database_of, engine_for
 from ..models import QueueState
 from ..shown import time_of
+from . import charts
 from .base import ReadOnlyAdmin
 
 
@@ -60,7 +61,15 @@ class QueueStateAdmin(ReadOnlyAdmin):
         return [
             path("pause/", view(self.pause), name="vtqueue_queuestate_pause"),
             path("resume/", view(self.resume), name="vtqueue_queuestate_resume"),
+            path("charts/", view(self.charts), name="vtqueue_queuestate_charts"),
         ]
+
+    def charts(self, request: HttpRequest) -> HttpResponse:
+        """Show what was done over time."""
+        if not request.user.has_perm("vtqueue.view_job"):
+            raise PermissionDenied
+        engine = engine_for(database_of(backend_options()))
+        return self.page(request, "vtqueue/charts.html", **charts.context(request, engine, engine.now()))
 
     def check_permission(self, request: HttpRequest) -> None:
         if not request.user.has_perm("vtqueue.pause_queue"):

@@ -21,10 +21,11 @@ from ..ids import shown_worker
 from ..models import WorkerProcess
 from . import display
 from .base import ReadOnlyAdmin
-from .busy import badge, busy, heartbeat, memory, word_of
+from .busy import badge, busy, ending, heartbeat, memory, word_of
 
 DETAILS = ("host", "pid", "served", "slots", "occupied", "started", "heartbeat", "doorbell")
 LISTED = 100  # running jobs on the page of a worker
+MOST_LEFT = 100  # jobs on the page of a dead worker
 LOOKED_AT = 10_000  # held jobs
 
 # What a worker may be asked to do: what the user is told, and what the admin's log says.
@@ -37,7 +38,7 @@ ASKED = {
 
 @admin.register(WorkerProcess)
 class WorkerProcessAdmin(ReadOnlyAdmin):
-    """Live workers, and those that fell silent a while ago."""
+    """Live workers, and those that died or fell silent within the last hour."""
 
     list_display = ("worker", "presence", "served", "slots", "occupied", "started", "heartbeat")
     ordering = ("-started_at",)
@@ -80,6 +81,8 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
         now = engine.now()
         held = [part for part in engine.held(LOOKED_AT, now) if part.worker_id == worker.pk]
         [row] = busy([worker], held, engine.running([worker.pk], LISTED), now, self.admin_site.name)
+        if worker.died_at:
+            return ending(worker, self.admin_site.name, MOST_LEFT)
         return render_to_string("vtqueue/running.html", {"row": row})
 
     def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> Any:
@@ -134,6 +137,6 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
         worker = self.get_object(request, unquote(object_id))
         word = "gone" if worker is None else word_of(worker, clock.now())
         context: dict[str, Any] = {"word": word}
-        if word != "gone" and self.has_stop_permission(request):
+        if word not in ("gone", "died") and self.has_stop_permission(request):
             context["ask_url"] = reverse("admin:vtqueue_workerprocess_ask", current_app=self.admin_site.name)
         return super().change_view(request, object_id, form_url, {**context, **(extra_context or {})})

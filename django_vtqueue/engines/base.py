@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from enum import Enum
 from typing import TypeVar
 
-from ..counts import Counts
+from ..counts import Counted, Counts
 from ..jobs import Due, Expired, HeldJob, Key, NewJobs, Progress, Scope, Settlement, StoredJob
 from ..takeover import Patience
 from .views import Views
@@ -246,13 +246,13 @@ class Engine(Views):
         """
 
     @abstractmethod
-    def tally(self, worker_id: str, counts: Mapping[tuple[int, str], Counts]) -> None:
-        """Store what a worker has counted, by minute and queue, in the place of what it stored of them before."""
+    def tally(self, worker_id: str, counts: Mapping[Counted, Counts], *, hourly: bool = False) -> None:
+        """Store what a worker has counted, by minute (or hour), queue and task, in the place of what was stored."""
 
     @abstractmethod
-    def prune_counts(self, before: int, limit: int) -> int:
-        """Delete counts of minutes before an instant, the oldest first: ``limit`` of them, and what else there is of
-        the last of these minutes; return how many.
+    def prune_counts(self, before: int, limit: int, *, hourly: bool = False) -> int:
+        """Delete counts of minutes (or hours) before an instant, the oldest first: ``limit`` of them, and what else
+        there is of the last of these minutes; return how many.
         """
 
     @abstractmethod

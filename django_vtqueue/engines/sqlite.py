@@ -6,16 +6,30 @@ lock, and beside computing threads the write lock would be held for as long as i
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from math import inf
 from typing import Any, cast
 
 from .. import states
 from ..clock import SECOND
-from ..counts import Counts
+from ..counts import Chart, Counted, Counts
 from ..ids import first_id
 from ..jobs import Due, Expired, HeldJob, Key, NewJobs, Progress, Scope, StoredJob
 from ..takeover import GRACE, REST, Patience
-from .sqlite_counts import ARRIVALS, COUNTS, PRUNE_COUNTS, TALLY
+from .sqlite_counts import (
+    ARRIVALS,
+    COUNTS,
+    DEPTHS,
+    HOURS,
+    MINUTES,
+    PRUNE_COUNTS,
+    PRUNE_HOURS,
+    SERIES,
+    SPANS,
+    SUCCESSES,
+    TALLY,
+    TALLY_HOURS,
+)
 from .sqlite_damage import MEND
 from .sqlite_due import (
     BACKLOG_ALL,
@@ -211,17 +225,31 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
             values = {"now": now, "limit": limit}
             return sum(self._run(prune, values) for prune in (PRUNE_JOBS, PRUNE_LETTERS, PRUNE_PAUSES))
 
-    def tally(self, worker_id: str, counts: Mapping[tuple[int, str], Counts]) -> None:
+    def tally(self, worker_id: str, counts: Mapping[Counted, Counts], *, hourly: bool = False) -> None:
         rows = [
-            (*key, row.succeeded, row.failed, row.dead, row.run_times, row.wait_times) for key, row in counts.items()
+            (*key, row.succeeded, row.failed, row.dead, row.run_times, row.wait_times, row.depth)
+            for key, row in counts.items()
         ]
-        self._run(TALLY, {"worker_id": worker_id, "rows": json.dumps(rows)})
+        self._run(TALLY_HOURS if hourly else TALLY, {"worker_id": worker_id, "rows": json.dumps(rows)})
+
+    def series(self, chart: Chart) -> list[tuple[int, int, int, int]]:
+        return self._rows(SERIES[HOURS if chart.hourly else MINUTES], asdict(chart))
+
+    def depths(self, chart: Chart) -> list[tuple[int, int]]:
+        return self._rows(DEPTHS[HOURS if chart.hourly else MINUTES], asdict(chart))
+
+    def spans(self, chart: Chart, most: int) -> list[tuple[int, str, str]]:
+        return self._rows(SPANS[HOURS if chart.hourly else MINUTES], asdict(chart) | {"most": most})
+
+    def successes(self, tasks: Sequence[str], first: int, *, hourly: bool) -> list[tuple[str, int, int]]:
+        values = {"tasks": json.dumps(list(tasks)), "first": first}
+        return self._rows(SUCCESSES[HOURS if hourly else MINUTES], values)
 
     def counts(self, first: int, last: int) -> list[tuple[int, str, int, int, int, str, str]]:
         return self._rows(COUNTS, {"first": first, "last": last})
 
-    def prune_counts(self, before: int, limit: int) -> int:
-        return self._run(PRUNE_COUNTS, {"before": before, "limit": limit})
+    def prune_counts(self, before: int, limit: int, *, hourly: bool = False) -> int:
+        return self._run(PRUNE_HOURS if hourly else PRUNE_COUNTS, {"before": before, "limit": limit})
 
     def arrivals(self, since: int, until: int, limit: int) -> dict[str, int]:
         return dict(self._rows(ARRIVALS, {"first": first_id(since), "last": first_id(until), "limit": limit}))

@@ -57,6 +57,14 @@ SELECT CAST(name.value AS TEXT), (
     )
 ) FROM name WHERE name.value IS NOT NULL"""
 
+SEEN = """
+SELECT name.value, (
+    SELECT count(*) FROM (
+        SELECT 1 FROM vtqueue_deadletter AS letter INDEXED BY vtqueue_letter_seen
+        WHERE letter.queue_name = name.value AND letter.acknowledged_at IS NOT NULL LIMIT :most
+    )
+) FROM json_each(:names) AS name"""
+
 # Inside a priority the rows lie in the order of time, so the first one of each is its oldest.
 BACKLOGS = f"""
 SELECT name.value, kind.raw, (
@@ -144,6 +152,9 @@ class SQLiteSituation(SQLiteConnection):
 
     def letters(self, limit: int, most: int) -> dict[str, int]:
         return dict(self._rows(LETTERS, {"limit": limit, "most": most}))
+
+    def seen_letters(self, queue_names: Sequence[str], most: int) -> dict[str, int]:
+        return dict(self._rows(SEEN, {"names": json.dumps(queue_names), "most": most}))
 
     def backlogs(self, queue_names: Sequence[str], now: int, most: int) -> list[Backlog]:
         values = {"names": json.dumps(queue_names), "now": now, "most": most}

@@ -6,6 +6,7 @@ None of it is needed to work the queue, so none of it may hold that up: a method
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from ..counts import Chart
 from ..jobs import LetterGroup
 from ..listing import Count, Fits, Found, Key, Sought
 from ..situation import Backlog, Held, Running
@@ -60,6 +61,22 @@ class Views(ABC):
         """
 
     @abstractmethod
+    def series(self, chart: Chart) -> list[tuple[int, int, int, int]]:
+        """Return, of each slot of a chart that has any, how many attempts succeeded, failed, and were the last."""
+
+    @abstractmethod
+    def depths(self, chart: Chart) -> list[tuple[int, int]]:
+        """Return how many jobs were due in the queues of a chart, at the most, in each slot that has a measurement."""
+
+    @abstractmethod
+    def spans(self, chart: Chart, most: int) -> list[tuple[int, str, str]]:
+        """Return up to ``most`` histograms of the slots of a chart as they are stored: of run times, and of waits."""
+
+    @abstractmethod
+    def successes(self, tasks: Sequence[str], first: int, *, hourly: bool) -> list[tuple[str, int, int]]:
+        """Return how many attempts at these tasks succeeded in each minute (or hour) from ``first`` on."""
+
+    @abstractmethod
     def arrivals(self, since: int, until: int, limit: int) -> dict[str, int]:
         """Return how many jobs and dead letters of each queue have an id made in that time; look at ``limit`` only."""
 
@@ -94,6 +111,10 @@ class Views(ABC):
     @abstractmethod
     def letters(self, limit: int, most: int) -> dict[str, int]:
         """Return the first ``limit`` queues with dead letters, and how many of them, counted up to ``most``."""
+
+    @abstractmethod
+    def seen_letters(self, queue_names: Sequence[str], most: int) -> dict[str, int]:
+        """Return how many dead letters of each of these queues somebody has acknowledged, counted up to ``most``."""
 
     @abstractmethod
     def letter_groups(

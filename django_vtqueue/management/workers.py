@@ -7,8 +7,7 @@ from django.core.management.base import CommandError
 
 from ..control import ask
 from ..ids import shown_worker
-from ..models import WorkerProcess
-from ..presence import QUIET, STOP, WORK
+from ..presence import QUIET, STOP, WORK, undead
 
 WORDS = {QUIET: "be quiet", STOP: "stop", WORK: "work"}
 
@@ -20,7 +19,7 @@ def add_workers(parser: ArgumentParser) -> None:
 
 def asked(names: Sequence[str], to: str, database: str) -> Iterator[str]:
     """Ask workers to do something; yield who was asked. All of them are found, or none is asked."""
-    present = sorted(WorkerProcess.objects.using(database).values_list("pk", flat=True))
+    present = sorted(undead(database).values_list("pk", flat=True))
     if unknown := [name for name in names if name not in {*present, *map(shown_worker, present)}]:
         there = ", ".join(map(shown_worker, present)) or "none"
         raise CommandError(f"There is no worker {', '.join(unknown)}. Workers: {there}.")

@@ -130,6 +130,20 @@ class Migration(migrations.Migration):
                         verbose_name="asked to",
                     ),
                 ),
+                (
+                    "died_at",
+                    django_vtqueue.fields.InstantField(
+                        blank=True, help_text="When another worker found it dead.", null=True, verbose_name="died"
+                    ),
+                ),
+                ("went_on", models.PositiveIntegerField(db_default=0, verbose_name="jobs that went on")),
+                ("buried", models.PositiveIntegerField(db_default=0, verbose_name="jobs that died with it")),
+                (
+                    "left",
+                    models.TextField(
+                        blank=True, db_default="", help_text="Some ids, by spaces.", verbose_name="jobs that it left"
+                    ),
+                ),
             ],
             options={
                 "verbose_name": "worker",
@@ -203,6 +217,11 @@ class Migration(migrations.Migration):
                     models.Index(fields=["queue_name", "died_at", "id"], name="vtqueue_letter_queue"),
                     models.Index(fields=["exception_class", "died_at", "id"], name="vtqueue_letter_exception"),
                     models.Index(fields=["message"], name="vtqueue_letter_message"),
+                    models.Index(
+                        condition=models.Q(("acknowledged_at__isnull", False)),
+                        fields=["queue_name"],
+                        name="vtqueue_letter_seen",
+                    ),
                     models.Index(
                         condition=models.Q(("expires_at__isnull", False)),
                         fields=["expires_at"],
@@ -403,8 +422,12 @@ class Migration(migrations.Migration):
             name="Throughput",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("minute", django_vtqueue.fields.InstantField(verbose_name="minute")),
+                (
+                    "minute",
+                    django_vtqueue.fields.InstantField(help_text="The first of that time.", verbose_name="minute"),
+                ),
                 ("queue_name", models.CharField(max_length=255, verbose_name="queue")),
+                ("task_path", models.TextField(blank=True, db_default="", verbose_name="task")),
                 ("worker_id", models.CharField(max_length=255, verbose_name="worker")),
                 ("succeeded", models.PositiveIntegerField(default=0, verbose_name="succeeded")),
                 (
@@ -426,14 +449,77 @@ class Migration(migrations.Migration):
                         default="{}", help_text="How many attempts began how late.", verbose_name="wait times"
                     ),
                 ),
+                (
+                    "depth",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="Jobs that were due in the queue, at the most.",
+                        null=True,
+                        verbose_name="depth",
+                    ),
+                ),
             ],
             options={
                 "verbose_name": "throughput",
                 "verbose_name_plural": "throughput",
                 "default_permissions": (),
+                "abstract": False,
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=("minute", "queue_name", "worker_id"), name="vtqueue_throughput_unique"
+                        fields=("minute", "queue_name", "task_path", "worker_id"), name="vtqueue_throughput_unique"
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="HourlyThroughput",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "minute",
+                    django_vtqueue.fields.InstantField(help_text="The first of that time.", verbose_name="minute"),
+                ),
+                ("queue_name", models.CharField(max_length=255, verbose_name="queue")),
+                ("task_path", models.TextField(blank=True, db_default="", verbose_name="task")),
+                ("worker_id", models.CharField(max_length=255, verbose_name="worker")),
+                ("succeeded", models.PositiveIntegerField(default=0, verbose_name="succeeded")),
+                (
+                    "failed",
+                    models.PositiveIntegerField(
+                        default=0, help_text="Attempts after which there is another.", verbose_name="failed"
+                    ),
+                ),
+                ("dead", models.PositiveIntegerField(default=0, verbose_name="dead")),
+                (
+                    "run_times",
+                    models.TextField(
+                        default="{}", help_text="How many attempts took how long.", verbose_name="run times"
+                    ),
+                ),
+                (
+                    "wait_times",
+                    models.TextField(
+                        default="{}", help_text="How many attempts began how late.", verbose_name="wait times"
+                    ),
+                ),
+                (
+                    "depth",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="Jobs that were due in the queue, at the most.",
+                        null=True,
+                        verbose_name="depth",
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "hourly throughput",
+                "verbose_name_plural": "hourly throughput",
+                "default_permissions": (),
+                "abstract": False,
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("minute", "queue_name", "task_path", "worker_id"), name="vtqueue_hourly_unique"
                     )
                 ],
             },

@@ -5,6 +5,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
+from uuid import UUID
 
 from .. import states
 from ..backend import VTQueueBackend
@@ -15,13 +16,14 @@ from ..home import move_in
 from ..ids import shown_worker
 from ..jobs import Settlement
 from ..models import WorkerProcess
-from ..presence import HEARTBEAT, SILENCE
+from ..presence import HEARTBEAT, REMEMBERED, SILENCE
 from ..settlements import settle
 from .deaths import after_death
 
 logger = logging.getLogger("django_vtqueue")
 
-FORGOTTEN_AFTER = 20 * SILENCE  # seconds after which a silent worker's row is removed
+MOST_DEAD = 100  # rows of dead workers that are kept: one that is started again and again dies again and again
+MOST_LEFT = 100  # ids of jobs that the row of a dead worker has
 
 
 class Crew:
@@ -71,10 +73,12 @@ class Crew:
             return
         self.worker.heartbeat_at, self.worker.memory = from_instant(now), memory() or None
         with self.engine.transaction():
-            if not self._rows.filter(pk=self.worker.pk).update(heartbeat_at=now, memory=self.worker.memory):
+            known = self._rows.filter(pk=self.worker.pk)
+            if not known.update(heartbeat_at=now, memory=self.worker.memory, died_at=None):
                 self.worker.started_at = from_instant(now)
                 self.worker.save(using=self.engine.alias, force_insert=True)
                 self.look_again()
+            self._rows.filter(died_at__lt=now - microseconds(REMEMBERED))._raw_delete(self.engine.alias)
             left = None if self.moved_in else move_in(self.engine, now)
         if left:
             logger.info("the jobs of this database were worked off on %s before; now they are here", left)
@@ -103,7 +107,7 @@ class Crew:
         now = self.engine.now()
         endings = []
         if self._known is None:
-            self._known = list(self._rows.all())
+            self._known = list(self._rows.filter(died_at=None))
         rows = {row.pk: row for row in self._known}
         if own := rows.pop(self.worker.pk, None):
             self.worker.asked_to = own.asked_to
@@ -113,7 +117,7 @@ class Crew:
             if proves_death(row.doorbell, self.engine.alias, self._bells):
                 self.look_again()
                 endings += self._end_leases(row, now)
-            elif row.heartbeat_at < from_instant(now - microseconds(FORGOTTEN_AFTER)):
+            elif row.heartbeat_at < from_instant(now - microseconds(REMEMBERED)):
                 self.look_again()
                 with self.engine.transaction():
                     self._remove(row.pk)
@@ -124,21 +128,39 @@ class Crew:
         return endings
 
     def _end_leases(self, dead: WorkerProcess, now: int) -> list[Settlement]:
-        """Settle what a dead worker held of our queues; the last of those concerned takes its row and bell away."""
+        """Settle what a dead worker held of our queues; the last of those concerned takes its bell away.
+
+        Its row stays for a while, with what became of its jobs.
+        """
         with self.engine.transaction():
             held = self.engine.held_by(dead.pk)
             ours = [job for job in held if self.backend.settings.serves(job.queue_name)]
             endings = [after_death(self.backend, job, f"Its worker, {job.worker_id},", now) for job in ours]
             if endings:
                 settle(self.engine, endings, self.backend.settings.letter_ttl)
-            if len(ours) == len(held):
-                self._remove(dead.pk)
+            self._remember(dead.pk, endings, now if len(ours) == len(held) else None)
         if len(ours) == len(held):
             remove(dead.doorbell)
         if endings:
             going_on = sum(ending.state == states.READY for ending in endings)
             logger.info("worker %s died; %d of its jobs go on elsewhere", shown_worker(dead.pk), going_on)
         return endings
+
+    def _remember(self, worker_id: str, endings: Sequence[Settlement], died_at: int | None) -> None:
+        """Note in the row of a dead worker what became of its jobs, those that died first; ``died_at``: of all."""
+        if (row := self._rows.filter(pk=worker_id).first()) is None:
+            return
+        of_the_dead = sorted(endings, key=lambda ending: ending.state != states.FAILED)
+        buried = sum(ending.state == states.FAILED for ending in endings)
+        ids = [*row.left.split(), *(str(UUID(ending.job.id)) for ending in of_the_dead)][:MOST_LEFT]
+        went_on = row.went_on + len(endings) - buried
+        values = {"went_on": went_on, "buried": row.buried + buried, "left": " ".join(ids), "died_at": died_at}
+        if died_at is not None:
+            values["doorbell"] = ""  # nobody shall ring there
+        self._rows.filter(pk=worker_id).update(**values)
+        newest = self._rows.exclude(died_at=None).order_by("-died_at").values_list("pk", flat=True)
+        if too_many := list(newest[MOST_DEAD : 2 * MOST_DEAD]):
+            self._rows.filter(pk__in=too_many)._raw_delete(self.engine.alias)
 
     def _remove(self, worker_id: str) -> None:
         # Not delete(): where a project listens to every deletion, that begins a transaction inside ours.

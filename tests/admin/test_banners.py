@@ -9,9 +9,9 @@ from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
-from django_vtqueue.models import QueueState
+from django_vtqueue.models import DeadLetter, QueueState
 
-from .rows import OVERVIEW, ago, banners, html, job, part, row_of, worker
+from .rows import OVERVIEW, ago, banners, html, job, letter, part, row_of, worker
 
 pytestmark = pytest.mark.django_db
 
@@ -103,3 +103,59 @@ def test_tables_that_are_missing(admin_client: Client) -> None:
     for name in ("job", "deadletter", "requeue", "workerprocess"):
         response = admin_client.get(reverse(f"admin:vtqueue_{name}_changelist"), {"q": "x"} if name == "job" else {})
         assert response["Location"] == OVERVIEW
+
+
+def test_a_dead_worker_is_told_of(admin_client: Client) -> None:
+    """A worker that died stays on the overview, with when, what became of its jobs, and links to these."""
+    went_on, died = job(), letter(task_path="shop.tasks.welcome")
+    left = f"{died.pk} {went_on.pk}"
+    dead = worker(died_at=ago(60), went_on=3, buried=1, left=left, heartbeat_at=ago(62))
+    said = banners(admin_client)
+    tails = f"…{str(died.pk)[-8:]} …{str(went_on.pk)[-8:]}"
+    assert re.search(rf"web1:4711 died at \S+; 3 jobs went on, 1 job died: {tails} …\.", said)
+    assert "fallen silent" not in said
+    assert row_of(admin_client, f"worker-{dead.pk}").startswith("web1:4711 died")
+    assert f'href="/admin/vtqueue/job/{died.pk}/change/"' in html(admin_client)
+    page = html(admin_client, reverse("admin:vtqueue_workerprocess_change", args=[dead.pk]))
+    assert "3 jobs went on, 1 job died" in page
+    assert "Stop it" not in page
+
+
+def test_a_worker_that_died_idle(admin_client: Client) -> None:
+    """Of a worker that held nothing when it died nothing else is said."""
+    job(), worker(died_at=ago(60))
+    assert re.search(r"web1:4711 died at \S+; it held no job\.", banners(admin_client))
+
+
+def test_a_dead_worker_serves_nothing(admin_client: Client) -> None:
+    """Its queues have no worker, also while its last heartbeat is recent."""
+    job(), worker(died_at=ago(1))
+    assert "no live worker serves: default" in banners(admin_client)
+
+
+def test_failures(admin_client: Client) -> None:
+    """What dies is told by task and exception, of the last minute and of the last hour, until it is acknowledged."""
+    job(), worker()
+    declined = {"task_path": "shop.tasks.pay", "exception_class": "shop.PaymentDeclined"}
+    for _ in range(40):
+        letter(**declined)
+    letter(task_path="shop.tasks.mail", exception_class="builtins.OSError", died_at=ago(600))
+    letter(task_path="shop.tasks.old", exception_class="builtins.OSError", died_at=ago(4000))
+    said = banners(admin_client)
+    assert "40 jobs of shop.tasks.pay died in the last minute: PaymentDeclined, the last at " in said
+    assert "1 job of shop.tasks.mail died in the last hour: OSError, the last at " in said
+    assert "shop.tasks.old" not in said
+    DeadLetter.objects.update(acknowledged_at=ago(0))
+    assert "died" not in banners(admin_client)
+
+
+def test_acknowledged_letters_are_no_alarm(admin_client: Client) -> None:
+    """The number of dead letters is red as long as one of them is not acknowledged, and says how many are."""
+    job(), worker()
+    for seen in (None, ago(1), ago(2)):
+        letter(acknowledged_at=seen)
+    assert "3 2 acknowledged" in row_of(admin_client, "queue-default")
+    assert "vtq-number vtq-bad" in html(admin_client)
+    DeadLetter.objects.update(acknowledged_at=ago(0))
+    assert "3 3 acknowledged" in row_of(admin_client, "queue-default")
+    assert "vtq-number vtq-bad" not in html(admin_client)

@@ -38,6 +38,7 @@ FEW = {  # rows: any way to them will do
     "vtqueue_workerprocess",
     "sqlite_autoindex_vtqueue_workerprocess_1",
 }
+CHART = {"first": at(-300), "last": at(0), "width": 60_000_000, "queue": "q0", "task": None}
 COUNTED = "sqlite_autoindex_vtqueue_throughput_1"
 LETTER, LETTER_EXPIRES = "sqlite_autoindex_vtqueue_deadletter_1", "vtqueue_letter_expires"
 
@@ -98,9 +99,18 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "prune letters": (sql.PRUNE_LETTERS, {"now": at(0), "limit": 100}, [LETTER_EXPIRES, ROWID]),
     "tally": (
         counts.TALLY,
-        {"worker_id": "w0", "rows": json.dumps([[at(0), "q0", 1, 0, 0, {}, {}]])},
+        {"worker_id": "w0", "rows": json.dumps([[at(0), "q0", "t", 1, 0, 0, {}, {}, None]])},
         [],
     ),
+    **{
+        f"chart, {name}": (statements[counts.MINUTES], CHART | more, [COUNTED])
+        for name, statements, more in [
+            ("series", counts.SERIES, {}),
+            ("depths", counts.DEPTHS, {}),
+            ("times", counts.SPANS, {"most": 100}),
+        ]
+    },
+    "successes": (counts.SUCCESSES[counts.MINUTES], {"first": at(-300), "tasks": '["t"]'}, [COUNTED]),
     "counts": (counts.COUNTS, {"first": at(-300), "last": at(0)}, [COUNTED]),
     "prune counts": (counts.PRUNE_COUNTS, {"before": at(-(10**6)), "limit": 100}, [COUNTED]),
     "arrivals": (counts.ARRIVALS, {"first": "b" * 32, "last": "c" * 32, "limit": 100}, [KEY, LETTER]),
@@ -110,6 +120,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "count": (sql.COUNT, {"queue_name": "q0"}, [QUEUE, HIDDEN_ROWS]),
     "overview, sizes": (situation.QUEUES, {"limit": 100, "most": 100}, [QUEUE, HIDDEN_ROWS]),
     "overview, letters": (situation.LETTERS, {"limit": 100, "most": 100}, ["vtqueue_letter_queue"]),
+    "overview, acknowledged letters": (situation.SEEN, {"names": NAMES, "most": 100}, ["vtqueue_letter_seen"]),
     "overview, backlogs": (situation.BACKLOGS, {"names": NAMES, "now": at(0), "most": 10}, [QUEUE]),
     "overview, held": (situation.HELD, {"most": 10, "now": at(0)}, [WORKER]),
     "overview, active": (situation.ACTIVE, {"first": at(0), "last": at(600), "limit": 100}, [MINUTES]),

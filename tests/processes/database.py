@@ -94,7 +94,7 @@ class Database:
 
     def workers(self) -> list[sqlite3.Row]:
         """Return the rows of the workers that count as present."""
-        return self.rows("SELECT * FROM vtqueue_workerprocess ORDER BY started_at")
+        return self.rows("SELECT * FROM vtqueue_workerprocess WHERE died_at IS NULL ORDER BY started_at")
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ import signal
 import socket
 import time
 from pathlib import Path
+from uuid import UUID
 
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.engines import new_engine
@@ -83,3 +84,20 @@ def test_another_backends_dead_worker_is_left_to_its_own(database: Database, sta
         crew = Crew(engine, backend, "here:1:a", [queue_name], 1, "")
         assert [ending.job.id for ending in crew.end_leases_of_the_dead()] == settled
         assert bool(database.workers()) == Path(row["doorbell"]).exists() == left
+
+
+def test_a_killed_worker_is_remembered(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """The row of a killed worker stays, with what became of its jobs; only after an hour it goes."""
+    killed = start_worker("--threads", "1")
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    killed.process.kill()
+    start_worker()
+    found = "SELECT * FROM vtqueue_workerprocess WHERE died_at IS NOT NULL"
+    wait_until(lambda: database.rows(found), PATIENCE)
+    [row] = database.rows(found)
+    assert (row["pid"], row["went_on"], row["buried"], row["left"]) == (killed.pid, 1, 0, str(UUID(job_id)))
+    assert [each["pid"] for each in database.workers()] != [killed.pid]
+    database.write("UPDATE vtqueue_workerprocess SET died_at = died_at - 3601 * 1000000 WHERE died_at IS NOT NULL")
+    start_worker()  # its first heartbeat is sooner than the next one of the other
+    wait_until(lambda: not database.rows(found), PATIENCE)

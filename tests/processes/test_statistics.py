@@ -169,3 +169,29 @@ def test_old_statistics_are_pruned_with_a_write(database: Database) -> None:
     tally.flush()
     names = [row[0] for row in database.rows("SELECT queue_name FROM vtqueue_throughput ORDER BY 1")]
     assert names == ["q", "young"]
+
+
+def test_hours_are_the_sums_of_their_minutes(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row of an hour has what all of its minutes have, whenever they were written, each once."""
+    engine = new_engine(ALIAS, traced=False)
+    tally = Tally(engine, "w")
+    hour = clock.now() // 3_600_000_000 * 3_600_000_000
+    for minute in (0, 1, 2, 5, 59, 60):
+        monkeypatch.setattr(engine, "now", lambda minute=minute: hour + minute * 60_000_000)
+        for _ in range(2):
+            tally.count([outcome()])
+            tally.flush()
+    rows = database.rows("SELECT minute, succeeded, run_times FROM vtqueue_hourlythroughput ORDER BY 1")
+    assert [(row["minute"], row["succeeded"]) for row in rows] == [(hour, 10), (hour + 3_600_000_000, 2)]
+    assert [sum(json.loads(row["run_times"]).values()) for row in rows] == [10, 2]
+    tasks_of = database.rows("SELECT DISTINCT task_path FROM vtqueue_throughput")
+    assert [row[0] for row in tasks_of] == ["t"]
+
+
+def test_depth_is_measured(database: Database, start_worker: Start) -> None:
+    """A worker notes how many jobs are due in each queue, also in those that nobody takes from."""
+    database.enqueue_many(tasks.add.using(queue_name="other"), [(1, 2)] * 7)
+    start_worker("--queues", "default")
+    found = "SELECT depth FROM vtqueue_throughput WHERE queue_name = 'other' AND task_path = ''"
+    wait_until(lambda: database.rows(found), PATIENCE)
+    assert [row[0] for row in database.rows(found)] == [7]
