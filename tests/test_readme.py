@@ -343,7 +343,8 @@ def test_commands_exist(page: Path) -> None:
 def command_parser(name: str) -> CommandParser:
     core = Path(django.__file__).parent / "core/management/commands" / f"{name}.py"
     own = {"vtworker": "django_vtqueue", "vtqueue": "django_vtqueue"}
-    app = {**own, "remove_stale_contenttypes": "django.contrib.contenttypes"}.get(name)
+    contrib = {"remove_stale_contenttypes": "contenttypes", "createsuperuser": "auth"}
+    app = own.get(name) or (name in contrib and f"django.contrib.{contrib[name]}")
     assert core.exists() or app, name
     command = load_command_class(app or "django.core", name)
     return command.create_parser("manage.py", name)
