@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+STEPS = "django_vtqueue.requeueing.step"  # the task of a requeue's own jobs, which no list shows
 LATER = "later"  # what is scheduled or retrying: a word to ask for, none for the state of a row
 Key = list[int | str]  # where a row stands in the order of its list; addresses bring it back, or anything else
 

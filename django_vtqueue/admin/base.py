@@ -17,7 +17,7 @@ from ..engines import Trouble, backend_options, database_of, engine_for
 from .pages import address
 
 CRUMBS = "vtqueue/crumbs_as_list.html" if django.VERSION >= (6, 1) else "vtqueue/crumbs.html"
-LARGE = ("payload", "history", "result")
+LARGE = ("payload", "history", "result", "followed")
 
 
 class LeanChangeList(ChangeList):

@@ -12,6 +12,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
@@ -28,12 +29,9 @@ from .timelines import timeline
 
 NO_ID = UUID(int=0)  # in the place of what is none: a row that is not there
 BATCH = 500  # rows that one transaction of an action changes
-DETAILS: tuple[str | tuple[str, ...], ...] = (
-    "id",
-    "unique_key",
-    ("queue_link", "priority"),
-    ("enqueued", "kept_until"),
-    ("claims", "visibility_timeout"),
+GRID: tuple[str | tuple[str, ...], ...] = (
+    ("copied_id", "unique_key"),
+    ("queue_link", "priority", "enqueued", "kept_until"),
 )
 
 if TYPE_CHECKING:
@@ -56,6 +54,10 @@ class EntryAdmin(ReadOnlyAdmin):
     @admin.display(description=_("task"))
     def task(self, entry: Entry) -> SafeString | str:
         return display.task_name(entry.task_path)
+
+    @admin.display(description=_("arguments"))
+    def summary(self, entry: Entry) -> str:
+        return getattr(entry, "summary", "")  # the list has read it for all its rows
 
     @admin.display(description=_("task"))
     def task_link(self, entry: Entry) -> SafeString | str:
@@ -96,6 +98,10 @@ class EntryAdmin(ReadOnlyAdmin):
     @admin.display(description=_("arguments"))
     def arguments(self, entry: Entry) -> SafeString:
         return display.arguments(entry)
+
+    @admin.display(description=_("id"))
+    def copied_id(self, entry: Entry) -> SafeString:
+        return display.copyable(format_html("<code>{}</code>", entry.pk))
 
     @admin.display(description=_("history"))
     def timeline(self, entry: Entry) -> SafeString | str:

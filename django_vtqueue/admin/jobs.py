@@ -14,12 +14,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from .. import clock, control
+from .. import clock, control, states
 from ..models import Job
 from . import display
 from .asking import PriorityForm, QueueForm, ask, asked
 from .enqueueing import enqueue_view
-from .entries import DETAILS, EntryAdmin
+from .entries import GRID, EntryAdmin
 from .filters import LABELS, JobTaskFilter, PeriodFilter, QueueFilter, StateFilter, WorkerFilter
 from .leaving import left_out
 from .lists import JobList
@@ -30,7 +30,7 @@ from .timelines import present, worker_link
 class JobAdmin(EntryAdmin):
     """Jobs that wait, run, or are done."""
 
-    list_display = ("task", "word", "timing", "place", "used", "enqueued")
+    list_display = ("task", "summary", "word", "timing", "place", "used", "enqueued")
     list_filter = (StateFilter, QueueFilter, JobTaskFilter, PeriodFilter, WorkerFilter)
     actions = ("run_now", "change_priority", "move", "cancel", "delete_selected")
     fieldsets = (
@@ -45,19 +45,23 @@ class JobAdmin(EntryAdmin):
                     "progress_bar",
                     "arguments",
                     "returned",
+                    *GRID,
                 )
             },
         ),
         (_("Attempts"), {"fields": (("used", "worker"), "timeline")}),
-        (_("Details"), {"fields": DETAILS}),
+        (_("Details"), {"fields": ("lease", ("claims", "visibility_timeout")), "classes": ("collapse",)}),
     )
 
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
-        """Leave out what was never set."""
-        (name, options), *others = super().get_fieldsets(request, obj)
+        """Leave out what was never set; of a job that runs, what is said of its lease is among the details."""
+        (name, options), *others, (last, details) = super().get_fieldsets(request, obj)
         unset = {"asked_to_stop": obj and obj.cancelled_at, "progress_bar": obj and obj.progress}
         fields = tuple(field for field in options["fields"] if unset.get(str(field), 0) is not None)
-        return [(name, {**options, "fields": fields}), *others]
+        if obj and display.word_of(obj, clock.now()) == "running":
+            fields = tuple(field for field in fields if field != "situation")
+            details = {**details, "fields": ("situation", *details["fields"])}
+        return [(name, {**options, "fields": fields}), *others, (last, details)]
 
     def get_urls(self) -> list[Any]:
         enqueue = self.admin_site.admin_view(partial(enqueue_view, self))
@@ -75,6 +79,10 @@ class JobAdmin(EntryAdmin):
     def timing(self, job: Job) -> SafeString | str:
         return display.timing(job, clock.now())
 
+    @admin.display(description=_("lease"))
+    def lease(self, job: Job) -> SafeString | str:
+        return display.lease(job, clock.now()) if job.state == states.RUNNING else "-"
+
     @admin.display(description=_("queue"))
     def place(self, job: Job) -> str:
         return f"{job.queue_name} ({job.priority:+d})" if job.priority else job.queue_name
@@ -89,7 +97,7 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("progress"))
     def progress_bar(self, job: Job) -> SafeString:
-        percent = round(min(max(job.progress or 0, 0), 1) * 100)
+        percent = display.percent(job)
         return format_html(
             '<progress class="vtq-progress" max="100" value="{}" aria-label="{}"></progress> {}% {}',
             percent,

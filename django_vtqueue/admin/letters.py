@@ -16,12 +16,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from .. import clock, letters
+from .. import clock, history, letters
 from ..failures import shorten
 from ..models import DeadLetter
 from ..shown import local, whole
-from . import bulk, display, edits, exports, groups, meant
-from .entries import DETAILS, EntryAdmin
+from . import bulk, display, edits, exports, groups, meant, tracebacks
+from .entries import GRID, EntryAdmin
 from .filters import ExceptionFilter, Filter, QueueFilter, TaskFilter, WorkerFilter
 from .lists import LetterList
 
@@ -67,7 +67,7 @@ class GroupFilter(ChoiceFilter):
 class DeadLetterAdmin(EntryAdmin):
     """Jobs that failed for good, until somebody requeues or discards them."""
 
-    list_display = ("task", "failure", "died", "queue_name", "seen")
+    list_display = ("task", "summary", "failure", "died", "queue_name", "seen")
     list_filter = (
         QueueFilter,
         TaskFilter,
@@ -83,9 +83,10 @@ class DeadLetterAdmin(EntryAdmin):
     )
     actions = ("requeue", "acknowledge_selected", "export_selected", "delete_selected")
     fieldsets = (
-        (None, {"fields": ("task_link", "situation", "failure", "died", "acknowledged", "arguments")}),
-        (_("Attempts"), {"fields": ("used", "timeline")}),
-        (_("Details"), {"fields": (*DETAILS, "fingerprint")}),
+        (None, {"fields": ("failure", "traceback", "arguments")}),
+        (None, {"fields": (("task_link", "died", "used", "acknowledged"), *GRID)}),
+        (_("Attempts"), {"fields": ("timeline",)}),
+        (_("Details"), {"fields": (("claims", "visibility_timeout"), "fingerprint"), "classes": ("collapse",)}),
     )
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LetterList]:
@@ -99,6 +100,10 @@ class DeadLetterAdmin(EntryAdmin):
             letter.exception_class.rpartition(".")[2],
             letter.message,
         )
+
+    @admin.display(description=_("traceback"))
+    def traceback(self, letter: DeadLetter) -> SafeString | str:
+        return tracebacks.last_of(history.read(letter.history))
 
     @admin.display(description=_("died"))
     def died(self, letter: DeadLetter) -> SafeString | str:

@@ -121,3 +121,11 @@ class Views(ABC):
     @abstractmethod
     def letter_tracebacks(self, letter_ids: Sequence[str]) -> dict[str, str]:
         """Return the traceback of each letter's last attempt, as far as there is one."""
+
+    @abstractmethod
+    def states_of(self, job_ids: Sequence[str]) -> dict[str, int]:
+        """Return how many of these ids have each stored state; FAILED is that of the dead letters among them."""
+
+    @abstractmethod
+    def payloads(self, table: str, job_ids: Sequence[str], longest: int) -> dict[str, str | int]:
+        """Return the stored payload of each of these rows, or how many characters it has if those are more."""

@@ -113,7 +113,7 @@ PAGES: dict[str, tuple[Callable[[], str], set[str]]] = {
     "dead letters": (letters, {"Groups", "Requeue all", "Discard all", "Failure", "the last hour"}),
     "a dead letter": (
         lambda: its(letter(history=HISTORY)),
-        {"Requeue", "Acknowledge", "Situation", "failed"},
+        {"Requeue", "Acknowledge", "failed"},
     ),
     "one that is acknowledged": (acknowledged, {"Acknowledged", "(raw payload)", "Fingerprint"}),
     "its form": (lambda: its(letter(), "edit"), {"Requeue with changes", "unique key", "Priority"}),
