@@ -388,7 +388,7 @@ def test_database_of_the_workers(admin_client: Client, settings: Any) -> None:
     assert str(waiting.pk) in page(admin_client, waiting)
     assert said(act(admin_client, "run_now", waiting)) == ["1 job is due now."]
     assert said(act(admin_client, "requeue", dead)) == ["1 dead letter is a job again."]
-    assert said(act(admin_client, "delete_selected", waiting, post="yes")) == ["1 job was deleted."]
+    assert said(act(admin_client, "delete_selected", waiting, post="yes")) == ["1 job was discarded."]
     assert listed(admin_client) == {dead.pk}
 
 
@@ -471,17 +471,17 @@ def test_delete(admin_client: Client) -> None:
     """Jobs are deleted, unless a worker holds them; one whose lease has ended is held by nobody."""
     jobs = {word: job(word) for word in WORDS}
     response = act(admin_client, "delete_selected", *jobs.values(), post="yes")
-    assert said(response) == ["5 jobs were deleted.", "1 job was skipped: a worker holds it."]
+    assert said(response) == ["5 jobs were discarded.", "1 job was skipped: a worker holds it."]
     assert Job.objects.get() == jobs["running"]
     assert LogEntry.objects.count() == 5
 
 
 def test_delete_on_the_page_of_a_job(admin_client: Client) -> None:
-    """The page of a job deletes it too, and leads to the list; one that a worker holds has no link for it."""
+    """The page of a job discards it too, and leads to the list; one that a worker holds has no link for it."""
     row, held = job("done"), job("running")
     url = reverse("admin:vtqueue_job_delete", args=[row.pk])
-    assert "Are you sure" in admin_client.get(url).content.decode()
-    for message in ("1 job was deleted.", "What you selected is not here any more."):
+    assert "1 job will be discarded for good." in admin_client.get(url).content.decode()
+    for message in ("1 job was discarded.", "What you selected is not here any more."):
         response = admin_client.post(url, {"post": "yes"}, follow=True)
         assert said(response) == [message]  # type: ignore[arg-type]
         assert response.redirect_chain == [(reverse("admin:vtqueue_job_changelist"), 302)]

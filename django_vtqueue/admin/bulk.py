@@ -130,9 +130,9 @@ def discard(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpRespons
         if gone >= MOST_DISCARDED:
             model_admin.message_user(request, _("There may be more: discard again."), messages.WARNING)
         return model_admin.go_to("deadletter_changelist")
-    text = ngettext("%s dead letter will be deleted for good.", "%s dead letters will be deleted for good.", count)
+    text = ngettext("%s dead letter will be discarded for good.", "%s dead letters will be discarded for good.", count)
     return confirmation(
-        model_admin, request, criteria, count, text, title=_("Discard dead letters"), button=_("Discard")
+        model_admin, request, criteria, count, text, title=_("Discard dead letters"), button=_("Discard"), danger=True
     )
 
 

@@ -31,7 +31,10 @@ def moment(value: datetime | None, text: str = "") -> SafeString | str:
         return text or "-"
     here = local(value)
     return format_html(
-        '<time datetime="{}" title="{}">{}</time>', here.isoformat(), whole(here), text or time_of(value)
+        '<time datetime="{}" title="{}">{}</time>',
+        here.isoformat(),
+        f"{whole(here)} {here.tzname() or ''}",
+        text or time_of(value),
     )
 
 
@@ -144,9 +147,13 @@ def summary(payload: str | int | None, task_path: str, queue_name: str, database
         call = in_names(own.hide(decode(payload)), task_path, queue_name, database)
     except (ValueError, RecursionError):
         return HIDDEN if own.conceals(payload) else short(payload, SUMMARY)
+    match call:
+        case {"args": list(args), "kwargs": dict(kwargs), **others} if task_path and not others:  # it is not known here
+            parts = [*map(dumps_shown, args), *(f"{name}={dumps_shown(value)}" for name, value in kwargs.items())]
+            return short(", ".join(short(part, ARGUMENT) for part in parts[:SUMMARY]), SUMMARY)
     if isinstance(call, dict):
-        parts = (f"{name}={short(dumps_shown(value), ARGUMENT)}" for name, value in islice(call.items(), SUMMARY))
-        return short(", ".join(parts), SUMMARY)
+        items = islice(call.items(), SUMMARY)
+        return short(", ".join(f"{name}={short(dumps_shown(value), ARGUMENT)}" for name, value in items), SUMMARY)
     return short(dumps_shown(call), SUMMARY)
 
 

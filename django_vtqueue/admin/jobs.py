@@ -4,7 +4,6 @@ from functools import partial
 from typing import Any
 
 from django.contrib import admin, messages
-from django.contrib.admin.actions import delete_selected as ask_first
 from django.contrib.admin.models import CHANGE, DELETION
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -30,7 +29,7 @@ from .timelines import present, worker_link
 class JobAdmin(EntryAdmin):
     """Jobs that wait, run, or are done."""
 
-    list_display = ("task", "summary", "word", "timing", "place", "used", "enqueued")
+    list_display = ("task", "word", "timing", "place", "used", "enqueued")
     list_filter = (StateFilter, QueueFilter, JobTaskFilter, PeriodFilter, WorkerFilter)
     actions = ("run_now", "change_priority", "move", "cancel", "delete_selected")
     fieldsets = (
@@ -128,7 +127,7 @@ class JobAdmin(EntryAdmin):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Whoever comes to delete a job that a worker has taken meanwhile reads so."""
+        """Whoever comes to discard a job that a worker has taken meanwhile reads so."""
         row = self.get_object(request, object_id) if self.has_delete_permission(request) else None
         if request.method == "POST" or row is None or self.has_delete_permission(request, row):
             return super().delete_view(request, object_id, extra_context)
@@ -203,16 +202,16 @@ class JobAdmin(EntryAdmin):
             ),
         )
 
-    @admin.action(permissions=["delete"], description=_("Delete selected %(verbose_name_plural)s"))
+    @admin.action(permissions=["delete"], description=_("Discard selected %(verbose_name_plural)s"))
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         if "post" not in request.POST:
-            return ask_first(self, request, queryset)
+            return self.ask_to_discard(request, queryset)
         self.carry_out(
             request,
             queryset,
             control.delete,
             DELETION,
-            done=ngettext_lazy("%d job was deleted.", "%d jobs were deleted."),
+            done=ngettext_lazy("%d job was discarded.", "%d jobs were discarded."),
             skipped=ngettext_lazy("%d job was skipped: a worker holds it.", "%d jobs were skipped: workers hold them."),
         )
         return None

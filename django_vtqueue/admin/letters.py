@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.actions import delete_selected as ask_first
 from django.contrib.admin.models import CHANGE, DELETION
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
@@ -67,7 +66,7 @@ class GroupFilter(ChoiceFilter):
 class DeadLetterAdmin(EntryAdmin):
     """Jobs that failed for good, until somebody requeues or discards them."""
 
-    list_display = ("task", "summary", "failure", "died", "queue_name", "seen")
+    list_display = ("task", "failure", "died", "queue_name", "seen")
     list_filter = (
         QueueFilter,
         TaskFilter,
@@ -199,7 +198,7 @@ class DeadLetterAdmin(EntryAdmin):
     @admin.action(permissions=["delete"], description=_("Discard selected %(verbose_name_plural)s"))
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         if "post" not in request.POST:
-            return ask_first(self, request, queryset)
+            return self.ask_to_discard(request, queryset)
         self.carry_out(
             request,
             queryset,

@@ -39,7 +39,7 @@ class RequeueAdmin(ReadOnlyAdmin):
     ordering = ("-pk",)
     actions = None
     fieldsets = (
-        (None, {"fields": ("named", ("word", "outcome"), "progress", "fate", "situation")}),
+        (None, {"fields": (("word", "outcome"), "progress", "fate", "situation")}),
         (gettext_lazy("Which"), {"fields": ("which", ("to_queue", "to_priority"))}),
         (
             gettext_lazy("Details"),
@@ -118,7 +118,7 @@ class RequeueAdmin(ReadOnlyAdmin):
         if run.state == requeueing.FAILED:
             if run.remark:
                 return _("The first letter died again: %(failure)s") % {"failure": run.remark}
-            return _("The first letter was deleted or purged before it had succeeded.")
+            return _("The first letter was discarded or purged before it had succeeded.")
         gone = run.matched - run.requeued - run.skipped
         if run.state == requeueing.DONE and gone > 0:
             text = ngettext(
@@ -134,7 +134,7 @@ class RequeueAdmin(ReadOnlyAdmin):
         if run.ended_at is not None:
             return "-"
         if not run.goes_on:
-            return _("The job that goes on with it was deleted, purged, or has died: continue it, or stop it.")
+            return _("The job that goes on with it was discarded, purged, or has died: continue it, or stop it.")
         step = requeueing.step_of(run)
         return why(step, clock.now()) if step else "-"  # it has just been done
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..ids import first_id
-from ..listing import LATER, Count, Fits, Found, Key, Sought, in_json, key_of
+from ..listing import Count, Fits, Found, Key, Sought, in_json, key_of
 from .sqlite_connection import SQLiteConnection
 from .sqlite_walks import COUNTS, IDS_ENDING, LETTERS, LEVELS, NAMES, PAGES, PARTS, PAYLOADS, STATES
 
@@ -105,7 +105,7 @@ WORDS_OF = {
 
 def walk_of(sought: Sought) -> str:
     """Return the name of the walk that comes to the jobs of a state at once."""
-    if sought.word in ("due", "scheduled", "retrying", LATER):
+    if sought.word in ("due", "scheduled", "retrying"):
         return "waiting" if sought.queue_name is None else "waiting of queue"
     return "held" if sought.word in ("running", "expired") else "newest"
 

@@ -7,7 +7,7 @@ a page needs (SQLite runs what is inside as a coroutine). Behind the last match 
 
 from collections.abc import Callable
 
-from ..listing import LATER, STEPS
+from ..listing import STEPS
 from ..states import FAILED
 from .sqlite_pauses import WITH_HIDDEN, WITH_WAITING, found
 
@@ -103,7 +103,7 @@ def words(walked: Walk) -> str:
     return f"SELECT word, count(*) FROM ({walked(columns)} LIMIT :slice) GROUP BY word"
 
 
-WANTED_WORD = f"(:word = '' OR {WORD} = :word OR :word = '{LATER}' AND {WORD} IN ('scheduled', 'retrying'))"
+WANTED_WORD = f"(:word = '' OR {WORD} = :word)"
 WANTED_JOB = f"({SAME_JOB} AND {WANTED_WORD})"
 KEYS = {
     "newest": "json_array(job.id)",

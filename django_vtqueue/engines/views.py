@@ -24,7 +24,10 @@ class Views(ABC):
 
     @abstractmethod
     def backlogs(self, queue_names: Sequence[str], now: int, most: int) -> list[Backlog]:
-        """Return what waits in these queues, due and for later, each number counted up to ``most``."""
+        """Return what waits in these queues, due and for later, each number counted up to ``most``.
+
+        Which of the later ones are retries is told of fewer of them.
+        """
 
     @abstractmethod
     def held(self, most: int, now: int) -> list[Held]:

@@ -78,7 +78,7 @@ def test_a_step_while_the_page_is_read(admin_client: Client) -> None:
         html = admin_client.get(address).content.decode()
     run.refresh_from_db()
     assert run.step not in steps
-    assert "was deleted, purged, or has died" not in html
+    assert "was discarded, purged, or has died" not in html
     assert "Continue" not in html
 
 
@@ -90,7 +90,7 @@ def test_stop_and_continue(admin_client: Client) -> None:
     assert urls["resume"] not in admin_client.get(urls["change"]).content.decode()
     Job.objects.all().delete()
     html = admin_client.get(urls["change"]).content.decode()
-    assert "was deleted, purged, or has died" in html
+    assert "was discarded, purged, or has died" in html
     assert urls["resume"] in html
     assert said(admin_client.post(urls["resume"], follow=True)) == ["It goes on."]  # type: ignore[arg-type]
     run_pending()
@@ -109,7 +109,7 @@ def test_discard_of_many(admin_client: Client, monkeypatch: pytest.MonkeyPatch) 
     """A group is discarded after its count was said, so many with a click, with one line in the log."""
     group("a", 5), group("b", 1)
     html = shown(admin_client, "discard", fingerprint="a")
-    assert "5 dead letters will be deleted for good." in html
+    assert "5 dead letters will be discarded for good." in html
     monkeypatch.setattr(bulk, "BATCH", 2)
     monkeypatch.setattr(bulk, "MOST_DISCARDED", 4)
     values = {"criteria": criteria_in(html)}

@@ -106,11 +106,11 @@ PAGES: dict[str, tuple[Callable[[], str], set[str]]] = {
         lambda: its(job("retrying", history=HISTORY)),
         {"retrying", "outcome", "failed"},
     ),
-    "one that runs": (held, {"running", "lease", "Asked to stop", "Progress", "requeued"}),
+    "one that runs": (held, {"running", "Asked to stop", "Progress", "requeued"}),
     "one whose lease has ended": (lambda: its(job("expired")), {"expired", "Attempts", "waited", "took"}),
     "one that is done": (lambda: its(job("done")), {"done", "Result", "succeeded", "Enqueue again"}),
     "the form for a job": (lambda: the("job", "enqueue"), {"Enqueue a job", "Run at", "Empty: that of the task."}),
-    "dead letters": (letters, {"Groups", "Requeue all", "Discard all", "Failure", "the last hour"}),
+    "dead letters": (letters, {"Requeue all", "Discard all", "Failure", "the last hour"}),
     "a dead letter": (
         lambda: its(letter(history=HISTORY)),
         {"Requeue", "Acknowledge", "failed"},

@@ -242,7 +242,7 @@ def test_jobs_of_one_task_are_told_apart(admin_client: Client, monkeypatch: pyte
     job(payload="{damaged")
     job(task_path="", payload='{"celsius":21.5}')
     html = admin_client.get(JOBS).content.decode()
-    assert re.findall(r'class="field-summary[^>]*>(.*?)</td>', html) == [
+    assert re.findall(r'<span class="vtq-call">(.*?)</span>', html) == [
         "celsius=21.5",
         "{damaged",
         f"a={'x' * 39}…, password=••••",
