@@ -85,7 +85,10 @@ class DeadLetterAdmin(EntryAdmin):
         (None, {"fields": ("failure", "traceback", "arguments")}),
         (None, {"fields": (("task_link", "died", "used", "acknowledged"), *GRID)}),
         (_("Attempts"), {"fields": ("timeline",)}),
-        (_("Details"), {"fields": (("claims", "visibility_timeout"), "fingerprint"), "classes": ("collapse",)}),
+        (
+            _("Details"),
+            {"fields": ("situation", ("claims", "visibility_timeout"), "fingerprint"), "classes": ("collapse",)},
+        ),
     )
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LetterList]:
