@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-LATER = "later"  # what is scheduled or retrying: a word to ask for, none for the state of a row
+STEPS = "django_vtqueue.requeueing.step"  # the task of a requeue's own jobs, which no list shows
 Key = list[int | str]  # where a row stands in the order of its list; addresses bring it back, or anything else
 
 
@@ -13,7 +13,7 @@ Key = list[int | str]  # where a row stands in the order of its list; addresses 
 class Sought:
     """Which rows; None and "" ask for nothing. ``since`` and ``until``: instants, of the enqueueing or of the death."""
 
-    word: str = ""  # of states.WORDS, or LATER
+    word: str = ""  # of states.WORDS
     queue_name: str | None = None
     task_path: str | None = None
     worker_id: str | None = None

@@ -323,6 +323,10 @@ class Requeue(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_uuid, editable=False)
     criteria = models.TextField(_("criteria"), help_text=_("Which dead letters, as JSON."))
+    task_path = models.TextField(_("task"), null=True, blank=True, help_text=_("Empty: of several tasks."))
+    exception_class = models.CharField(
+        _("exception"), max_length=255, null=True, blank=True, help_text=_("Empty: several of them.")
+    )
     queue_name = models.CharField(_("queue"), max_length=255, help_text=_("In which its own jobs wait."))
     rate = models.PositiveIntegerField(_("a minute"), null=True, blank=True, help_text=_("Empty: at once."))
     canary = models.UUIDField(_("canary"), null=True, blank=True, help_text=_("The one that went first."))
@@ -331,6 +335,7 @@ class Requeue(models.Model):
     matched = models.PositiveIntegerField(_("matched"), default=0)
     requeued = models.PositiveIntegerField(_("requeued"), default=0)
     skipped = models.PositiveIntegerField(_("skipped"), default=0)
+    followed = models.TextField(_("followed"), db_default="", help_text=_("The ids of the jobs that went last."))
     state = models.CharField(_("state"), max_length=10)
     remark = models.CharField(_("remark"), max_length=255, blank=True, default="")
     created_at = InstantField(_("created"))
@@ -348,4 +353,6 @@ class Requeue(models.Model):
         default_permissions = ("view",)
 
     def __str__(self) -> str:
-        return str(self.pk)
+        task = _("several tasks") if self.task_path is None else self.task_path or _("raw payloads")
+        failure = self.exception_class or _("several exceptions")
+        return f"{task}: {failure.rpartition('.')[2]}"

@@ -7,7 +7,7 @@ to the moment at which it was started, so that what dies again is not picked up 
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.models import F, QuerySet
@@ -21,6 +21,7 @@ from .engines import Engine, backend_options, database_of, engine_for, options_f
 from .failures import storable
 from .ids import new_id
 from .jobs import NewJobs
+from .listing import STEPS
 from .models import DeadLetter, Job, Requeue
 from .publishing import MAX_PRIORITY, checked_priority, store
 from .queue import Queue
@@ -34,7 +35,10 @@ ATTEMPTS = 10
 LIMIT = 5.0  # seconds of a step's transaction
 SOONEST, LATEST = 1.0, 30.0  # seconds between two looks at a canary
 LONGEST = 255  # characters of a remark
-PATH = f"{__name__}.step"
+NAMED_FROM = 10_000  # letters that are looked at for the name of a run
+FOLLOWED = 2000  # jobs of a run whose ids it keeps: a step writes them again
+ID_LENGTH = 32
+PATH = STEPS
 
 CANARY, RUNNING, DONE, STOPPED, FAILED = "canary", "running", "done", "stopped", "failed"
 
@@ -71,6 +75,7 @@ def start(
     first = criteria.letters(database).first()
     run = Requeue(
         criteria=criteria.to_json(),
+        **name_of(criteria, database),
         queue_name=first.queue_name if first else "",
         rate=rate,
         to_queue=None if queue_name is None else Queue(queue_name, database).name,
@@ -88,6 +93,44 @@ def start(
             _end(run, DONE, now)
         run.save(using=database)
     return run
+
+
+def name_of(criteria: Criteria, database: str) -> dict[str, str | None]:
+    """Return the task and the exception of letters by which people know a run of them; None where they differ."""
+    pairs = criteria.letters(database).values_list("task_path", "exception_class")[:NAMED_FROM]
+    tasks, exceptions = ({*column} for column in zip(*set(pairs), strict=True)) if pairs else (set(), set())
+    return {
+        "task_path": tasks.pop() if len(tasks) == 1 else criteria.task_path,
+        "exception_class": exceptions.pop() if len(exceptions) == 1 else criteria.exception_class,
+    }
+
+
+class Fate(NamedTuple):
+    """What has become of the jobs that a run requeued last, ``FOLLOWED`` of them at the most.
+
+    ``gone``: in no table any more: their time after a success was over, or somebody discarded them.
+    """
+
+    followed: int
+    succeeded: int
+    dead: int
+    running: int
+    waiting: int
+    gone: int
+
+
+def fate_of(run: Requeue) -> Fate:
+    """Return what has become of the jobs of a run."""
+    ids = [run.followed[place : place + ID_LENGTH] for place in range(0, len(run.followed), ID_LENGTH)]
+    found = engine_for(str(run._state.db)).states_of(ids)
+    return Fate(
+        followed=len(ids),
+        succeeded=found.get(states.SUCCESSFUL, 0),
+        dead=found.get(states.FAILED, 0),
+        running=found.get(states.RUNNING, 0),
+        waiting=found.get(states.READY, 0),
+        gone=len(ids) - sum(found.values()),
+    )
 
 
 def stop(run_id: UUID, using: str | None = None, *, by: str = "") -> bool:
@@ -152,6 +195,8 @@ def advance(run: Requeue, engine: Engine, waited: float) -> None:
         [letter.hex for letter, _ in letters], now, run.created_by, queue_name=run.to_queue, priority=run.to_priority
     )
     run.requeued += len(moved)
+    went = "".join(letter.hex for letter, _ in letters if letter.hex in moved)
+    run.followed = (run.followed + went)[-FOLLOWED * ID_LENGTH :]
     run.skipped += len(letters) - len(moved)
     if letters:
         run.last_id, run.last_died_at = letters[-1]

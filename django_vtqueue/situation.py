@@ -11,6 +11,8 @@ class Backlog(NamedTuple):
     due: int
     later: int  # scheduled, or retrying
     oldest: int | None  # since when the first of the due ones is
+    read: int  # of the later ones, those that were looked at
+    retrying: int  # of these
 
 
 class Held(NamedTuple):

@@ -177,13 +177,19 @@ def test_search(admin_client: Client) -> None:
 
 
 def test_list_leaves_large_columns_in_the_database(admin_client: Client) -> None:
-    """However large payloads are, a list does not read them."""
-    job(), letter()
+    """However large payloads are, a list does not read them: of one for which it has no room the size alone."""
+    large = json.dumps({"args": ["x" * 20_000, 1], "kwargs": {}})
+    job(payload=large), letter(payload=large)
     with CaptureQueriesContext(
         connection,
     ) as queries:
-        listed(admin_client), listed(admin_client, "deadletter")
-    assert not [query for query in queries if re.search('payload|history"|result', query["sql"])]
+        pages = [admin_client.get(reverse(f"admin:vtqueue_{name}_changelist")) for name in ("job", "deadletter")]
+    shown = "".join(response.content.decode() for response in pages)
+    reading = [query["sql"] for query in queries if re.search('payload|history"|result', query["sql"])]
+    assert len(reading) == 2
+    assert all("CASE WHEN length(payload) <= 10000" in sql for sql in reading)
+    assert "xxx" not in shown
+    assert text(shown).count(f"{len(large):,} characters") == 2
 
 
 def test_arguments_by_name(admin_client: Client) -> None:
@@ -313,7 +319,8 @@ def test_attempts(admin_client: Client, time: FakeClock) -> None:
     )
     shown = page(admin_client, job("running", history=history, started_at=clock.now()))
     assert re.search(r"1 failed web1:4711 .* 1\.5 min builtins\.KeyError &#x27;id&#x27; Traceback", text(shown))
-    assert '<details><summary>Traceback</summary><pre class="vtq-text">Traceback: here</pre></details>' in shown
+    assert '<details><summary>Traceback</summary><div class="vtq-copyable">' in shown
+    assert '<pre class="vtq-text">Traceback: here</pre></div></details>' in shown
     assert "17 attempts are left out" in shown
     assert re.search(r"19 running web1:4711", text(shown))
 
@@ -381,7 +388,7 @@ def test_database_of_the_workers(admin_client: Client, settings: Any) -> None:
     assert str(waiting.pk) in page(admin_client, waiting)
     assert said(act(admin_client, "run_now", waiting)) == ["1 job is due now."]
     assert said(act(admin_client, "requeue", dead)) == ["1 dead letter is a job again."]
-    assert said(act(admin_client, "delete_selected", waiting, post="yes")) == ["1 job was deleted."]
+    assert said(act(admin_client, "delete_selected", waiting, post="yes")) == ["1 job was discarded."]
     assert listed(admin_client) == {dead.pk}
 
 
@@ -464,17 +471,17 @@ def test_delete(admin_client: Client) -> None:
     """Jobs are deleted, unless a worker holds them; one whose lease has ended is held by nobody."""
     jobs = {word: job(word) for word in WORDS}
     response = act(admin_client, "delete_selected", *jobs.values(), post="yes")
-    assert said(response) == ["5 jobs were deleted.", "1 job was skipped: a worker holds it."]
+    assert said(response) == ["5 jobs were discarded.", "1 job was skipped: a worker holds it."]
     assert Job.objects.get() == jobs["running"]
     assert LogEntry.objects.count() == 5
 
 
 def test_delete_on_the_page_of_a_job(admin_client: Client) -> None:
-    """The page of a job deletes it too, and leads to the list; one that a worker holds has no link for it."""
+    """The page of a job discards it too, and leads to the list; one that a worker holds has no link for it."""
     row, held = job("done"), job("running")
     url = reverse("admin:vtqueue_job_delete", args=[row.pk])
-    assert "Are you sure" in admin_client.get(url).content.decode()
-    for message in ("1 job was deleted.", "What you selected is not here any more."):
+    assert "1 job will be discarded for good." in admin_client.get(url).content.decode()
+    for message in ("1 job was discarded.", "What you selected is not here any more."):
         response = admin_client.post(url, {"post": "yes"}, follow=True)
         assert said(response) == [message]  # type: ignore[arg-type]
         assert response.redirect_chain == [(reverse("admin:vtqueue_job_changelist"), 302)]

@@ -5,7 +5,7 @@ Rows are shown, never edited: a change to one is an action, by POST, with a perm
 A table each     jobs, letters, queues, workers, requeues; base: what all share, entries: what jobs and letters share
 The overview     overview, made of banners, queue_rows (with flows) and busy
 Lists            lists, filters
-Rows             display (escaped and masked), timelines, plots
+Rows             display (escaped and masked), timelines, tracebacks, plots
 Jobs             asking (a priority, a queue), enqueueing, leaving (why one was left as it is)
 Dead letters     meant (which ones), groups, bulk, edits, exports
 Forms and links  fields, pages

@@ -12,12 +12,13 @@ from django.forms import Form
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.text import capfirst
 
 from ..engines import Trouble, backend_options, database_of, engine_for
 from .pages import address
 
 CRUMBS = "vtqueue/crumbs_as_list.html" if django.VERSION >= (6, 1) else "vtqueue/crumbs.html"
-LARGE = ("payload", "history", "result")
+LARGE = ("payload", "history", "result", "followed")
 
 
 class LeanChangeList(ChangeList):
@@ -54,11 +55,20 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         if asked in (self.actions or ()) and asked not in self.get_actions(request):
             raise PermissionDenied
         try:
-            return super().changelist_view(request, extra_context)
+            return super().changelist_view(
+                request, {"title": capfirst(self.opts.verbose_name_plural)} | (extra_context or {})
+            )
         except DatabaseError as error:
             if engine_for(database_of(backend_options())).trouble(error) is not Trouble.SCHEMA:
                 raise
             return HttpResponseRedirect(self.overview(request))  # which says what is wrong with the tables
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """A page has the name of what it shows: nothing is to be changed there, nor only to be viewed."""
+        own = {"title": capfirst(self.opts.verbose_name)}
+        return super().change_view(request, object_id, form_url, own | (extra_context or {}))
 
     def page(self, request: HttpRequest, template: str, **context: Any) -> TemplateResponse:
         """Return a page of our own, with the frame that Django's pages have."""

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
 
-from .. import letters, requeueing
+from .. import history, letters, requeueing
 from ..criteria import Criteria
 from ..engines import backend_options, database_of, engine_for
 from ..models import DeadLetter
@@ -19,6 +19,7 @@ from . import display, meant
 from .entries import BATCH
 from .fields import PriorityField, QueueField
 from .pages import address
+from .tracebacks import last_of
 
 if TYPE_CHECKING:
     from .letters import DeadLetterAdmin
@@ -62,7 +63,7 @@ def requeue(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpRespons
     criteria = criteria_of(request)
     if criteria is None:
         return refused(model_admin, request)
-    form = RequeueForm(request.POST or None)
+    form = RequeueForm(request.POST or None, initial={"canary": criteria.fingerprint is not None})
     count = criteria.count(database_of(backend_options()))
     if request.method == "POST" and form.is_valid():
         return carry_out(model_admin, request, criteria, count, **form.cleaned_data)
@@ -129,9 +130,9 @@ def discard(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpRespons
         if gone >= MOST_DISCARDED:
             model_admin.message_user(request, _("There may be more: discard again."), messages.WARNING)
         return model_admin.go_to("deadletter_changelist")
-    text = ngettext("%s dead letter will be deleted for good.", "%s dead letters will be deleted for good.", count)
+    text = ngettext("%s dead letter will be discarded for good.", "%s dead letters will be discarded for good.", count)
     return confirmation(
-        model_admin, request, criteria, count, text, title=_("Discard dead letters"), button=_("Discard")
+        model_admin, request, criteria, count, text, title=_("Discard dead letters"), button=_("Discard"), danger=True
     )
 
 
@@ -176,13 +177,30 @@ def confirmation(
     return model_admin.form_page(
         request,
         more.pop("form", None),
-        words=meant.in_words(criteria),
+        words=meant.in_words(criteria, plain=True),
+        sample=sample_of(criteria) if count else None,
         criteria=criteria.to_json(),
         text=text % counted(criteria, count) if count else _("No dead letter meets this filter."),
         possible=count > 0,
         back=f"{address(model_admin.admin_site.name, 'deadletter_changelist')}?{meant.query_of(listed)}",
         **more,
     )
+
+
+def sample_of(criteria: Criteria) -> dict[str, Any] | None:
+    """Return how the latest of the letters failed, for the page that asks."""
+    database = database_of(backend_options())
+    letter = criteria.letters(database).defer("payload").reverse().first()
+    if letter is None:  # somebody was faster
+        return None
+    return {
+        "pk": letter.pk,
+        "exception": letter.exception_class,
+        "short": letter.exception_class.rpartition(".")[2],
+        "message": display.cut(letter.message),
+        "died": display.moment(letter.died_at),
+        "traceback": last_of(history.read(letter.history)),
+    }
 
 
 def bulk_note(text: str, criteria: Criteria, count: int) -> str:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from django.utils.formats import number_format
@@ -15,12 +16,14 @@ from ..encoding import decode, dumps
 from ..engines import backend_options, database_of, options_for
 from ..failures import shorten, storable
 from ..fields import text_of
+from ..ids import shown_worker
 from ..masks import HIDDEN, Mask
 from ..models import DeadLetter, Job
 from ..shown import duration, local, time_of, whole
 from ..signatures import mask_of, named
 
 LONGEST = 50_000  # characters of a value that are shown
+SUMMARY, ARGUMENT = 100, 40  # characters of the arguments in a list, and of one of them
 
 
 def moment(value: datetime | None, text: str = "") -> SafeString | str:
@@ -29,7 +32,10 @@ def moment(value: datetime | None, text: str = "") -> SafeString | str:
         return text or "-"
     here = local(value)
     return format_html(
-        '<time datetime="{}" title="{}">{}</time>', here.isoformat(), whole(here), text or time_of(value)
+        '<time datetime="{}" title="{}">{}</time>',
+        here.isoformat(),
+        f"{whole(here)} {here.tzname() or ''}",
+        text or time_of(value),
     )
 
 
@@ -56,8 +62,10 @@ def word_of(job: Job, now: int) -> str:
 
 
 def timing(job: Job, now: int) -> SafeString | str:
-    """Return when a job will run, until when it is held, or when it ended."""
+    """Return when a job will run, for how long it has run, how far it is and where, or when it ended."""
     word, visible_at = word_of(job, now), clock.to_instant(job.visible_at)
+    if word == "running":
+        return under_way(job, now)
     if word == "done":
         ended = job.finished_at or job.visible_at
         return moment(ended, _("finished %s ago") % duration(max(now - clock.to_instant(ended), 0)))
@@ -65,10 +73,31 @@ def timing(job: Job, now: int) -> SafeString | str:
         "due": _("due for %s"),
         "scheduled": _("due in %s"),
         "retrying": _("due in %s"),
-        "running": _("lease ends in %s"),
-        "expired": _("lease ended %s ago"),
+        "expired": _("lost by its worker %s ago"),
     }[word]
     return moment(job.visible_at, text % duration(abs(visible_at - now)))
+
+
+def under_way(job: Job, now: int) -> SafeString | str:
+    """Return for how long a job has run, how far it is, and where."""
+    worker = shown_worker(job.worker_id)
+    if job.started_at is None:
+        return _("waits for a slot of %(worker)s") % {"worker": worker}
+    ran = duration(max(now - clock.to_instant(job.started_at), 0))
+    reached = "" if job.progress is None else f"{percent(job)} %, "
+    return moment(job.started_at, f"{ran}, {reached}{worker}")
+
+
+def percent(job: Job) -> int:
+    """Return how far a job is."""
+    return round(min(max(job.progress or 0, 0), 1) * 100)
+
+
+def lease(job: Job, now: int) -> SafeString | str:
+    """Return until when a job is its worker's; nobody else's until then."""
+    left = clock.to_instant(job.visible_at) - now
+    text = _("lease ends in %s") if left > 0 else _("lease ended %s ago")
+    return moment(job.visible_at, text % duration(abs(left)))
 
 
 def mask(entry: Job | DeadLetter) -> Mask:
@@ -97,7 +126,47 @@ def laid_out(read: Callable[[], Any], text: str, own: Mask) -> SafeString:
             _("Not readable as JSON:"),
             unreadable(text, own),
         )
-    return format_html('<pre class="vtq-text">{}</pre>', cut(shown))
+    return copyable(format_html('<pre class="vtq-text">{}</pre>', cut(shown)))
+
+
+def copyable(shown: SafeString) -> SafeString:
+    """Return markup with a button that copies what its ``pre`` and ``code`` elements have; only a script shows it."""
+    button = format_html(
+        '<button type="button" class="vtq-button vtq-copy" data-done="{}">{}</button>', _("Copied"), _("Copy")
+    )
+    return format_html('<div class="vtq-copyable">{}{}</div>', button, shown)
+
+
+def summary(payload: str | int | None, task_path: str, queue_name: str, database: str, own: Mask) -> str:
+    """Return the arguments of a job in one short line, with what is secret hidden.
+
+    ``payload``: the stored text, or how many characters it has if those are too many to be read for a list.
+    """
+    if not isinstance(payload, str):
+        return "" if payload is None else _("%s characters") % number(payload)
+    try:
+        call = in_names(own.hide(decode(payload)), task_path, queue_name, database)
+    except (ValueError, RecursionError):
+        return HIDDEN if own.conceals(payload) else short(payload, SUMMARY)
+    match call:
+        case {"args": list(args), "kwargs": dict(kwargs), **others} if task_path and not others:  # it is not known here
+            parts = [*map(dumps_shown, args), *(f"{name}={dumps_shown(value)}" for name, value in kwargs.items())]
+            return short(", ".join(short(part, ARGUMENT) for part in parts[:SUMMARY]), SUMMARY)
+    if isinstance(call, dict):
+        items = islice(call.items(), SUMMARY)
+        return short(", ".join(f"{name}={short(dumps_shown(value), ARGUMENT)}" for name, value in items), SUMMARY)
+    return short(dumps_shown(call), SUMMARY)
+
+
+def dumps_shown(value: Any) -> str:
+    """Return JSON in one line; a text without its quotes where nobody would miss them."""
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+
+
+def short(text: str, length: int) -> str:
+    """Return text in one line, cut at its end."""
+    line = " ".join(text[: length * 2].split())
+    return storable(line if len(line) <= length and len(text) <= length * 2 else f"{line[: length - 1]}…")
 
 
 def indented(value: Any) -> str:
@@ -116,8 +185,12 @@ def call_of(entry: Job | DeadLetter) -> Any:
     Raise ValueError or RecursionError if they are not readable.
     """
     payload = mask(entry).hide(decode(text_of(entry.payload)))
-    options = options_for(entry.queue_name, entry._state.db)
-    return named(payload, entry.task_path, options.task_modules) if entry.task_path else payload
+    return in_names(payload, entry.task_path, entry.queue_name, entry._state.db)
+
+
+def in_names(payload: Any, task_path: str, queue_name: str, database: str | None) -> Any:
+    """Return a payload with the arguments of a task by their names."""
+    return named(payload, task_path, options_for(queue_name, database).task_modules) if task_path else payload
 
 
 def searchable(payload: str, own: Mask) -> str:

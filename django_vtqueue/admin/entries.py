@@ -12,6 +12,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
@@ -23,17 +24,14 @@ from ..shown import duration
 from ..why import why
 from . import display, moved
 from .base import ReadOnlyAdmin
-from .pages import link
+from .pages import address, link
 from .timelines import timeline
 
 NO_ID = UUID(int=0)  # in the place of what is none: a row that is not there
 BATCH = 500  # rows that one transaction of an action changes
-DETAILS: tuple[str | tuple[str, ...], ...] = (
-    "id",
-    "unique_key",
-    ("queue_link", "priority"),
-    ("enqueued", "kept_until"),
-    ("claims", "visibility_timeout"),
+GRID: tuple[str | tuple[str, ...], ...] = (
+    ("copied_id", "unique_key"),
+    ("queue_link", "priority", "enqueued", "kept_until"),
 )
 
 if TYPE_CHECKING:
@@ -55,7 +53,9 @@ class EntryAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("task"))
     def task(self, entry: Entry) -> SafeString | str:
-        return display.task_name(entry.task_path)
+        """Return the name of a job's task, and its arguments, which the list has read for all its rows."""
+        name, summary = display.task_name(entry.task_path), getattr(entry, "summary", "")
+        return format_html('{} <span class="vtq-call">{}</span>', name, summary) if summary else name
 
     @admin.display(description=_("task"))
     def task_link(self, entry: Entry) -> SafeString | str:
@@ -97,6 +97,10 @@ class EntryAdmin(ReadOnlyAdmin):
     def arguments(self, entry: Entry) -> SafeString:
         return display.arguments(entry)
 
+    @admin.display(description=_("id"))
+    def copied_id(self, entry: Entry) -> SafeString:
+        return display.copyable(format_html("<code>{}</code>", entry.pk))
+
     @admin.display(description=_("history"))
     def timeline(self, entry: Entry) -> SafeString | str:
         return timeline(entry, self.admin_site.name)
@@ -124,16 +128,22 @@ class EntryAdmin(ReadOnlyAdmin):
 
     def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponse:
         """Lead to what a row has become, instead of to the index of the site."""
+        return self.not_here(request, object_id)
+
+    def not_here(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Lead to what a row has become, or say that it is gone."""
         return moved.find(self, request, parse_id(unquote(object_id))) or moved.gone(self, request, object_id)
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """What is confirmed on the page of a row is done, and said, as for a row that was selected in the list."""
-        if request.method != "POST":
-            return super().delete_view(request, object_id, extra_context)
         if not (self.has_delete_permission(request) and self.has_view_permission(request)):
             raise PermissionDenied
+        if request.method != "POST":
+            rows = self.get_queryset(request).filter(pk=parse_id(unquote(object_id)))
+            back = address(self.admin_site.name, f"{self.opts.model_name}_change", object_id)
+            return self.ask_to_discard(request, rows, back) if rows else self.not_here(request, object_id)
         posted = request.POST.copy()
         posted["post"], posted[ACTION_CHECKBOX_NAME] = "yes", object_id
         request.POST = posted  # type: ignore[assignment]
@@ -144,10 +154,28 @@ class EntryAdmin(ReadOnlyAdmin):
         """Delete rows, once that has been confirmed; None if it is done."""
         raise NotImplementedError
 
-    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """Nothing hangs on a job, so Django need not look for it before it asks."""
-        rows = [str(entry) for entry in objs]
-        return rows, {self.opts.verbose_name_plural: len(rows)}, set(), []
+    def ask_to_discard(self, request: HttpRequest, rows: QuerySet[Any], back: str | None = None) -> HttpResponse:
+        """Return the page that asks before rows are gone for good; ``back``: where it leads otherwise."""
+        count = len(rows)
+        if self.model is Job:
+            text = ngettext("%d job will be discarded for good.", "%d jobs will be discarded for good.", count)
+        else:
+            text = ngettext(
+                "%d dead letter will be discarded for good.", "%d dead letters will be discarded for good.", count
+            )
+        return self.form_page(
+            request,
+            None,
+            title=_("Discard"),
+            text=text % count,
+            rows=rows,
+            action="delete_selected",
+            checkbox=ACTION_CHECKBOX_NAME,
+            page="page" in request.POST,
+            back=back or address(self.admin_site.name, f"{self.opts.model_name}_changelist"),
+            button=_("Discard"),
+            danger=True,
+        )
 
     def carry_out(
         self,

@@ -12,7 +12,6 @@ from django.utils.translation import gettext_lazy as _
 from .. import clock, states
 from ..engines import backend_options, database_of, engine_for, named_queues
 from ..ids import shown_worker
-from ..listing import LATER
 from ..models import WorkerProcess
 from ..tasks import loaded_tasks
 from . import display
@@ -120,13 +119,12 @@ class PeriodFilter(Filter):
 
 
 class StateFilter(Filter):
-    """Jobs by the word for their state, with how many there are; both that are due later, where a link asks for it."""
+    """Jobs by the word for their state, with how many there are."""
 
     title, parameter_name = _("state"), "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        words = [(word, LABELS[word]) for word in states.WORDS if word != "dead"]
-        return [*words, (LATER, _("scheduled or retrying"))] if request.GET.get("state") == LATER else words
+        return [(word, LABELS[word]) for word in states.WORDS if word != "dead"]
 
     def asked(self, now: int) -> dict[str, Any]:
         return {"word": word} if (word := self.value()) in dict(self.lookup_choices) else {}

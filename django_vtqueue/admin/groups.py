@@ -17,6 +17,7 @@ from ..shown import duration, local, whole
 from . import display
 from .meant import TIMES
 from .plots import histogram
+from .tracebacks import folded
 
 if TYPE_CHECKING:
     from .letters import DeadLetterAdmin
@@ -73,7 +74,7 @@ def rows(
     latest = [group.latest for group in groups]
     short = DeadLetter.objects.using(engine.alias).only("message").filter(pk__in=[UUID(letter) for letter in latest])
     messages = {letter.pk.hex: letter.message for letter in short}
-    tracebacks = engine.letter_tracebacks(latest)
+    traces = engine.letter_tracebacks(latest)
     moments = {(group.task_path, group.last) for group in groups}
     succeeded = throughput.succeeded_since(engine.alias, moments, now)
     deaths = engine.letter_deaths(groups, SLOTS, queue_name=query.get("queue_name"), since=since, until=now)
@@ -83,7 +84,7 @@ def rows(
             "exception": group.exception_class,
             "short": group.exception_class.rpartition(".")[2],
             "message": display.cut(messages.get(group.latest, "")),
-            "traceback": display.cut(tracebacks.get(group.latest) or ""),
+            "traceback": folded(traces[group.latest]) if traces.get(group.latest) else "",
             "sample": UUID(group.latest),
             "count": display.number(group.number, more=group.number >= MOST_COUNTED),
             "first": display.moment(clock.from_instant(group.first)),

@@ -4,7 +4,6 @@ from functools import partial
 from typing import Any
 
 from django.contrib import admin, messages
-from django.contrib.admin.actions import delete_selected as ask_first
 from django.contrib.admin.models import CHANGE, DELETION
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -14,12 +13,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from .. import clock, control
+from .. import clock, control, states
 from ..models import Job
 from . import display
 from .asking import PriorityForm, QueueForm, ask, asked
 from .enqueueing import enqueue_view
-from .entries import DETAILS, EntryAdmin
+from .entries import GRID, EntryAdmin
 from .filters import LABELS, JobTaskFilter, PeriodFilter, QueueFilter, StateFilter, WorkerFilter
 from .leaving import left_out
 from .lists import JobList
@@ -45,19 +44,23 @@ class JobAdmin(EntryAdmin):
                     "progress_bar",
                     "arguments",
                     "returned",
+                    *GRID,
                 )
             },
         ),
         (_("Attempts"), {"fields": (("used", "worker"), "timeline")}),
-        (_("Details"), {"fields": DETAILS}),
+        (_("Details"), {"fields": ("lease", ("claims", "visibility_timeout")), "classes": ("collapse",)}),
     )
 
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
-        """Leave out what was never set."""
-        (name, options), *others = super().get_fieldsets(request, obj)
+        """Leave out what was never set; of a job that runs, what is said of its lease is among the details."""
+        (name, options), *others, (last, details) = super().get_fieldsets(request, obj)
         unset = {"asked_to_stop": obj and obj.cancelled_at, "progress_bar": obj and obj.progress}
         fields = tuple(field for field in options["fields"] if unset.get(str(field), 0) is not None)
-        return [(name, {**options, "fields": fields}), *others]
+        if obj and display.word_of(obj, clock.now()) == "running":
+            fields = tuple(field for field in fields if field != "situation")
+            details = {**details, "fields": ("situation", *details["fields"])}
+        return [(name, {**options, "fields": fields}), *others, (last, details)]
 
     def get_urls(self) -> list[Any]:
         enqueue = self.admin_site.admin_view(partial(enqueue_view, self))
@@ -75,6 +78,10 @@ class JobAdmin(EntryAdmin):
     def timing(self, job: Job) -> SafeString | str:
         return display.timing(job, clock.now())
 
+    @admin.display(description=_("lease"))
+    def lease(self, job: Job) -> SafeString | str:
+        return display.lease(job, clock.now()) if job.state == states.RUNNING else "-"
+
     @admin.display(description=_("queue"))
     def place(self, job: Job) -> str:
         return f"{job.queue_name} ({job.priority:+d})" if job.priority else job.queue_name
@@ -89,7 +96,7 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("progress"))
     def progress_bar(self, job: Job) -> SafeString:
-        percent = round(min(max(job.progress or 0, 0), 1) * 100)
+        percent = display.percent(job)
         return format_html(
             '<progress class="vtq-progress" max="100" value="{}" aria-label="{}"></progress> {}% {}',
             percent,
@@ -118,7 +125,7 @@ class JobAdmin(EntryAdmin):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Whoever comes to delete a job that a worker has taken meanwhile reads so."""
+        """Whoever comes to discard a job that a worker has taken meanwhile reads so."""
         row = self.get_object(request, object_id) if self.has_delete_permission(request) else None
         if request.method == "POST" or row is None or self.has_delete_permission(request, row):
             return super().delete_view(request, object_id, extra_context)
@@ -193,16 +200,16 @@ class JobAdmin(EntryAdmin):
             ),
         )
 
-    @admin.action(permissions=["delete"], description=_("Delete selected %(verbose_name_plural)s"))
+    @admin.action(permissions=["delete"], description=_("Discard selected %(verbose_name_plural)s"))
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         if "post" not in request.POST:
-            return ask_first(self, request, queryset)
+            return self.ask_to_discard(request, queryset)
         self.carry_out(
             request,
             queryset,
             control.delete,
             DELETION,
-            done=ngettext_lazy("%d job was deleted.", "%d jobs were deleted."),
+            done=ngettext_lazy("%d job was discarded.", "%d jobs were discarded."),
             skipped=ngettext_lazy("%d job was skipped: a worker holds it.", "%d jobs were skipped: workers hold them."),
         )
         return None

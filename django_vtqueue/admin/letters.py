@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.actions import delete_selected as ask_first
 from django.contrib.admin.models import CHANGE, DELETION
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
@@ -16,12 +15,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from .. import clock, letters
+from .. import clock, history, letters
 from ..failures import shorten
 from ..models import DeadLetter
 from ..shown import local, whole
-from . import bulk, display, edits, exports, groups, meant
-from .entries import DETAILS, EntryAdmin
+from . import bulk, display, edits, exports, groups, meant, tracebacks
+from .entries import GRID, EntryAdmin
 from .filters import ExceptionFilter, Filter, QueueFilter, TaskFilter, WorkerFilter
 from .lists import LetterList
 
@@ -83,9 +82,13 @@ class DeadLetterAdmin(EntryAdmin):
     )
     actions = ("requeue", "acknowledge_selected", "export_selected", "delete_selected")
     fieldsets = (
-        (None, {"fields": ("task_link", "situation", "failure", "died", "acknowledged", "arguments")}),
-        (_("Attempts"), {"fields": ("used", "timeline")}),
-        (_("Details"), {"fields": (*DETAILS, "fingerprint")}),
+        (None, {"fields": ("failure", "traceback", "arguments")}),
+        (None, {"fields": (("task_link", "died", "used", "acknowledged"), *GRID)}),
+        (_("Attempts"), {"fields": ("timeline",)}),
+        (
+            _("Details"),
+            {"fields": ("situation", ("claims", "visibility_timeout"), "fingerprint"), "classes": ("collapse",)},
+        ),
     )
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LetterList]:
@@ -99,6 +102,10 @@ class DeadLetterAdmin(EntryAdmin):
             letter.exception_class.rpartition(".")[2],
             letter.message,
         )
+
+    @admin.display(description=_("traceback"))
+    def traceback(self, letter: DeadLetter) -> SafeString | str:
+        return tracebacks.last_of(history.read(letter.history))
 
     @admin.display(description=_("died"))
     def died(self, letter: DeadLetter) -> SafeString | str:
@@ -194,7 +201,7 @@ class DeadLetterAdmin(EntryAdmin):
     @admin.action(permissions=["delete"], description=_("Discard selected %(verbose_name_plural)s"))
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         if "post" not in request.POST:
-            return ask_first(self, request, queryset)
+            return self.ask_to_discard(request, queryset)
         self.carry_out(
             request,
             queryset,

@@ -26,6 +26,7 @@ from .moved import DIGITS, DIGITS_LOOKED_AT
 LOOKED_AT = 20_000  # rows for one page
 LOOKED_INTO = 10_000  # rows for one page if their payloads are searched
 COUNTED = 10_000  # rows for a count
+SUMMARISED = 10_000  # characters of a payload of which a list shows something
 LONGEST_TEXT = 200  # characters that are searched for
 BACK = 10  # pages to which one can go back, one by one
 AFTER, TRAIL = "after", "back"  # of an address: the key behind which the page begins, and those of the pages before it
@@ -55,10 +56,19 @@ class KeyedList(LeanChangeList):
         found = self._found()
         rows = self.queryset.in_bulk([UUID(item.id) for item in found])
         self.result_list = [rows[pk] for item in found if (pk := UUID(item.id)) in rows]
+        self._summarise(self.result_list)
         self.result_count = len(self.result_list)
         self.show_full_result_count, self.full_result_count = False, self.result_count
         self.show_admin_actions = bool(self.result_list)
         self.can_show_all = self.multi_page = False
+
+    def _summarise(self, rows: list[Any]) -> None:
+        """Give each row the summary of its arguments; large ones stay in the database."""
+        name, database = str(self.opts.model_name), self.root_queryset.db
+        payloads = self.engine.payloads(name, [row.pk.hex for row in rows], SUMMARISED)
+        for row in rows:
+            which = row.task_path, row.queue_name
+            row.summary = display.summary(payloads.get(row.pk.hex), *which, database, self.mask(*which))
 
     def _found(self) -> list[Found]:
         """Return the rows of the page; sets the key behind which the next one begins, and how far this one looked."""
@@ -92,6 +102,13 @@ class KeyedList(LeanChangeList):
         """What is hidden of each task in each queue; asked for once, for many rows are of the same."""
         return {}
 
+    def mask(self, task_path: str, queue_name: str) -> Mask:
+        """Return what is hidden of a task in a queue."""
+        which = task_path, queue_name
+        if which not in self.masks:
+            self.masks[which] = mask_of(*which, self.root_queryset.db)
+        return self.masks[which]
+
     @cached_property
     def sought(self) -> Sought:
         """What the filters and the search ask for."""
@@ -111,10 +128,7 @@ class KeyedList(LeanChangeList):
 
     def fits(self, found: Found) -> bool:
         """Return whether the text sought is in a payload as it is shown: a search must not find what is hidden."""
-        which = found.task_path or "", found.queue_name or ""
-        if which not in self.masks:
-            self.masks[which] = mask_of(*which, self.root_queryset.db)
-        shown = display.searchable(found.payload or "", self.masks[which])
+        shown = display.searchable(found.payload or "", self.mask(found.task_path or "", found.queue_name or ""))
         return in_json(self.sought.text).lower() in shown.lower()
 
     # -- what the template asks for ------------------------------------------------------------------------------------

@@ -53,8 +53,8 @@ def query_of(criteria: Criteria) -> str:
     return urlencode(given)
 
 
-def in_words(criteria: Criteria) -> list[tuple[str, str]]:
-    """Return each criterion by its name and value, as people read it."""
+def in_words(criteria: Criteria, *, plain: bool = False) -> list[tuple[str, str]]:
+    """Return each criterion by its name and value, as people read it; ``plain``: without a fingerprint."""
     names = {
         "queue_name": _("queue"),
         "task_path": _("task"),
@@ -66,6 +66,8 @@ def in_words(criteria: Criteria) -> list[tuple[str, str]]:
     }
     words = []
     for name, value in criteria.given().items():
+        if plain and name == "fingerprint":
+            continue
         if name in EXACT:
             value = whole(local(clock.from_instant(value)))
         elif name == "acknowledged":

@@ -9,6 +9,10 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from .. import clock
+from ..shown import local
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,37 @@ def pages_for(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> Pa
         charts=action("view_job", "queuestate_charts"),
         ask=action("stop_worker", "workerprocess_ask"),
     )
+
+
+@dataclass(frozen=True)
+class Tab:
+    """A page of the app to which each of its pages leads; ``here``: it is this one, or this one belongs to it."""
+
+    text: str
+    url: str
+    here: bool
+
+
+def tabs(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> list[Tab]:
+    """Return where this user may go; ``app_list``: as Django's admin gives it to its templates."""
+    app = next((app for app in app_list if app["app_label"] == "vtqueue"), None)
+    if app is None:
+        return []
+    match = request.resolver_match
+    site = getattr(request, "current_app", None) or (match.namespace if match else "admin")
+    lists = {model["object_name"]: (model["name"], model["admin_url"]) for model in app["models"]}
+    found = [(_("Overview"), app["app_url"]), *(lists.get(name, ("", None)) for name in ("Job", "DeadLetter"))]
+    if "DeadLetter" in lists:
+        found.append((_("Failures"), address(site, "deadletter_groups")))
+    found += [lists.get(name, ("", None)) for name in ("Requeue", "WorkerProcess")]
+    offered = [(text, url) for text, url in found if url]
+    here = max((url for _text, url in offered if request.path.startswith(url)), key=len, default="")
+    return [Tab(text, url, url == here) for text, url in offered]
+
+
+def zone() -> str:
+    """Return the name of the time zone in which the pages have their times."""
+    return local(clock.from_instant(clock.now())).tzname() or ""
 
 
 def address(site: str, name: str, *args: object) -> str | None:

@@ -13,7 +13,6 @@ from django.utils.translation import gettext as _
 from .. import clock
 from ..engines import options_for
 from ..histograms import Percentiles
-from ..listing import LATER
 from ..models import QueueState
 from ..shown import duration
 from ..situation import Backlog, Held
@@ -50,7 +49,8 @@ class QueueRow:
 
     name: str
     due: Number
-    later: Number
+    scheduled: Number
+    retrying: Number
     running: Number
     expired: Number
     dead: Number
@@ -107,6 +107,8 @@ class Facts:
 
     def row(self, name: str, backlogs: Sequence[Backlog], running: int, expired: int) -> QueueRow:
         due, later = sum(each.due for each in backlogs), sum(each.later for each in backlogs)
+        retrying, read = sum(each.retrying for each in backlogs), sum(each.read for each in backlogs)
+        unread = any(each.read < each.later or each.later > self.most for each in backlogs)
         many_held = sum(part.running + part.expired for part in self.held) >= self.most_held
         oldest = min((each.oldest for each in backlogs if each.oldest is not None), default=None)
         flow, dead, pages = self.flows.get(name, QUIET), self.letters.get(name, 0), self.pages
@@ -115,7 +117,8 @@ class Facts:
         return QueueRow(
             name=name,
             due=number(due, self.most, url=listed(pages.jobs, name, "due")),
-            later=number(later, self.most, url=listed(pages.jobs, name, LATER)),
+            scheduled=number(read - retrying, self.most, more=unread, url=listed(pages.jobs, name, "scheduled")),
+            retrying=number(retrying, self.most, more=unread, url=listed(pages.jobs, name, "retrying")),
             running=number(running, more=many_held, url=listed(pages.jobs, name, "running")),
             expired=number(expired, more=many_held, url=listed(pages.jobs, name, "expired")),
             dead=number(dead, self.most_letters, url=listed(pages.letters, name)),

@@ -35,18 +35,25 @@ WORDS = {
 class RequeueAdmin(ReadOnlyAdmin):
     """Requeues of many dead letters, under way and ended."""
 
-    list_display = ("started", "created_by", "which", "word", "progress", "outcome")
-    list_display_links = ("started",)
+    list_display = ("named", "word", "progress", "outcome", "started", "created_by")
     ordering = ("-pk",)
     actions = None
     fieldsets = (
-        (None, {"fields": (("word", "outcome"), "progress", "situation")}),
+        (None, {"fields": (("word", "outcome"), "progress", "fate", "situation")}),
         (gettext_lazy("Which"), {"fields": ("which", ("to_queue", "to_priority"))}),
         (
             gettext_lazy("Details"),
-            {"fields": (("started", "ended"), "created_by", "pace", "canary_letter", "queue_name")},
+            {"fields": (("started", "ended"), ("created_by", "pace"), "canary_letter", ("queue_name", "id"))},
         ),
     )
+
+    @admin.display(description=gettext_lazy("failure"))
+    def named(self, run: Requeue) -> SafeString:
+        task = _("several tasks") if run.task_path is None else display.task_name(run.task_path)
+        if run.exception_class is None:
+            return format_html("{}: {}", task, _("several exceptions"))
+        short = run.exception_class.rpartition(".")[2]
+        return format_html('{}: <strong title="{}">{}</strong>', task, run.exception_class, short)
 
     @admin.display(description=gettext_lazy("started"))
     def started(self, run: Requeue) -> SafeString | str:
@@ -59,7 +66,7 @@ class RequeueAdmin(ReadOnlyAdmin):
     @admin.display(description=gettext_lazy("dead letters"))
     def which(self, run: Requeue) -> SafeString | str:
         try:
-            words = meant.in_words(Criteria.from_json(run.criteria))
+            words = meant.in_words(Criteria.from_json(run.criteria), plain=True)
         except ValueError:
             return display.cut(run.criteria)
         return format_html_join(", ", "{}: {}", words)
@@ -85,6 +92,25 @@ class RequeueAdmin(ReadOnlyAdmin):
             text,
         )
 
+    @admin.display(description=gettext_lazy("became of them"))
+    def fate(self, run: Requeue) -> str:
+        """Say what the requeued jobs have become; of many, the last ones."""
+        fate = requeueing.fate_of(run)
+        words = (
+            (fate.succeeded, ngettext("%s succeeded", "%s succeeded", fate.succeeded)),
+            (fate.dead, ngettext("%s died again", "%s died again", fate.dead)),
+            (fate.running, ngettext("%s runs", "%s run", fate.running)),
+            (fate.waiting, ngettext("%s waits", "%s wait", fate.waiting)),
+            (fate.gone, ngettext("%s is not kept any more", "%s are not kept any more", fate.gone)),
+        )
+        counted = ", ".join(text % display.number(count) for count, text in words if count)
+        if not fate.followed:
+            return "-"
+        if run.requeued > fate.followed:
+            values = {"all": display.number(run.requeued), "last": display.number(fate.followed), "counted": counted}
+            return _("%(all)s requeued; of the last %(last)s: %(counted)s") % values
+        return _("%(all)s requeued: %(counted)s") % {"all": display.number(run.requeued), "counted": counted}
+
     @admin.display(description=gettext_lazy("remark"))
     def outcome(self, run: Requeue) -> str:
         if run.state == requeueing.STOPPED:
@@ -92,7 +118,7 @@ class RequeueAdmin(ReadOnlyAdmin):
         if run.state == requeueing.FAILED:
             if run.remark:
                 return _("The first letter died again: %(failure)s") % {"failure": run.remark}
-            return _("The first letter was deleted or purged before it had succeeded.")
+            return _("The first letter was discarded or purged before it had succeeded.")
         gone = run.matched - run.requeued - run.skipped
         if run.state == requeueing.DONE and gone > 0:
             text = ngettext(
@@ -108,7 +134,7 @@ class RequeueAdmin(ReadOnlyAdmin):
         if run.ended_at is not None:
             return "-"
         if not run.goes_on:
-            return _("The job that goes on with it was deleted, purged, or has died: continue it, or stop it.")
+            return _("The job that goes on with it was discarded, purged, or has died: continue it, or stop it.")
         step = requeueing.step_of(run)
         return why(step, clock.now()) if step else "-"  # it has just been done
 
@@ -150,7 +176,15 @@ class RequeueAdmin(ReadOnlyAdmin):
     ) -> HttpResponse:
         run = self.get_object(request, object_id)
         lost = run is not None and run.ended_at is None and not run.goes_on
-        return super().change_view(request, object_id, form_url, {"lost": lost, **(extra_context or {})})
+        own = {"lost": lost, "changes": run is not None and self.changes(run)}
+        return super().change_view(request, object_id, form_url, {**own, **(extra_context or {})})
+
+    def changes(self, run: Requeue) -> bool:
+        """Return whether something on the page of a run can still change."""
+        if run.ended_at is None:
+            return True
+        fate = requeueing.fate_of(run)
+        return bool(fate.running or fate.waiting)
 
     def stop(self, request: HttpRequest, pk: UUID) -> HttpResponse:
         """End a run where it is."""

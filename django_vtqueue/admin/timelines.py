@@ -17,6 +17,7 @@ from ..shown import duration
 from . import display
 from .filters import LABELS
 from .pages import link
+from .tracebacks import folded
 
 Entry = Job | DeadLetter
 OUTCOMES = {
@@ -70,7 +71,7 @@ def attempt(item: history.Entry, since: int | None, alive: set[str], site: str) 
         "outcome": outcome(item),
         "exception_class": display.cut(item.get("exception_class", "")),
         "message": display.cut(item.get("message", "")),
-        "traceback": display.cut(item.get("traceback", "")),
+        "traceback": folded(str(trace)) if (trace := item.get("traceback")) else "",
     }
 
 
@@ -103,8 +104,6 @@ def what_is_next(job: Job) -> Iterator[dict[str, Any]]:
     now = clock.now()
     if job.state == states.READY:
         yield {"mark": LABELS[display.word_of(job, now)], "by": "", "moment": display.timing(job, now)}
-    elif job.state == states.RUNNING:
-        yield {"mark": _("lease"), "by": "", "moment": display.timing(job, now)}
 
 
 def mark(word: str, moment: datetime, by: object = "") -> dict[str, Any]:

@@ -2,14 +2,14 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..ids import first_id
-from ..listing import LATER, Count, Fits, Found, Key, Sought, in_json, key_of
+from ..listing import Count, Fits, Found, Key, Sought, in_json, key_of
 from .sqlite_connection import SQLiteConnection
-from .sqlite_walks import COUNTS, IDS_ENDING, LETTERS, LEVELS, NAMES, PAGES, PARTS
+from .sqlite_walks import COUNTS, IDS_ENDING, LETTERS, LEVELS, NAMES, PAGES, PARTS, PAYLOADS, STATES
 
 EARLIEST = -(2**63)
 LAST_ID = "g"  # above every id
@@ -62,6 +62,12 @@ class SQLiteLists(SQLiteConnection):
     def names(self, table: str, column: str, limit: int) -> list[str]:
         return sorted(set(self._list(NAMES[table, column], {"limit": limit})))[:limit]
 
+    def states_of(self, job_ids: Sequence[str]) -> dict[str, int]:
+        return dict(self._rows(STATES, {"ids": json.dumps(job_ids)}))
+
+    def payloads(self, table: str, job_ids: Sequence[str], longest: int) -> dict[str, str | int]:
+        return dict(self._rows(PAYLOADS[table], {"ids": json.dumps(job_ids), "longest": longest}))
+
     def _found(self, sql: str, values: Mapping[str, Any], limit: int, fits: Fits) -> list[Found]:
         """Return what a slice has, read no further than is needed."""
 
@@ -99,7 +105,7 @@ WORDS_OF = {
 
 def walk_of(sought: Sought) -> str:
     """Return the name of the walk that comes to the jobs of a state at once."""
-    if sought.word in ("due", "scheduled", "retrying", LATER):
+    if sought.word in ("due", "scheduled", "retrying"):
         return "waiting" if sought.queue_name is None else "waiting of queue"
     return "held" if sought.word in ("running", "expired") else "newest"
 

@@ -65,6 +65,9 @@ SELECT name.value, (
     )
 ) FROM json_each(:names) AS name"""
 
+# Whether a job was tried before is in no index: so many rows are read for that, of all queues together, and of each.
+READ, LEAST_READ = 20_000, 100
+
 # Inside a priority the rows lie in the order of time, so the first one of each is its oldest.
 BACKLOGS = f"""
 SELECT name.value, kind.raw, (
@@ -80,6 +83,11 @@ SELECT name.value, kind.raw, (
         WHERE {WAITING} AND job.priority = level.priority AND job.due_at <= :now
         ORDER BY job.due_at LIMIT 1
     )) FROM level WHERE level.priority IS NOT NULL
+), (
+    {LEVELS_OF_KIND}
+    SELECT json_array(count(*), sum(attempts > 0)) FROM (
+        SELECT job.attempts FROM {OF_LEVEL} AND job.due_at > :now LIMIT :read
+    )
 )
 FROM json_each(:names) AS name CROSS JOIN (SELECT 0 AS raw UNION ALL SELECT 1) AS kind"""
 
@@ -157,8 +165,13 @@ class SQLiteSituation(SQLiteConnection):
         return dict(self._rows(SEEN, {"names": json.dumps(queue_names), "most": most}))
 
     def backlogs(self, queue_names: Sequence[str], now: int, most: int) -> list[Backlog]:
-        values = {"names": json.dumps(queue_names), "now": now, "most": most}
-        return [Backlog(name, bool(raw), *row) for name, raw, *row in self._rows(BACKLOGS, values)]
+        read = min(max(READ // max(len(queue_names), 1), LEAST_READ), most)
+        values = {"names": json.dumps(queue_names), "now": now, "most": most, "read": read}
+        found = []
+        for name, raw, *numbers, later in self._rows(BACKLOGS, values):
+            looked_at, retrying = json.loads(later)
+            found.append(Backlog(name, bool(raw), *[*numbers, looked_at, retrying or 0]))
+        return found
 
     def held(self, most: int, now: int) -> list[Held]:
         return [Held(*row) for row in self._rows(HELD, {"most": most, "now": now})]

@@ -7,7 +7,8 @@ a page needs (SQLite runs what is inside as a coroutine). Behind the last match 
 
 from collections.abc import Callable
 
-from ..listing import LATER
+from ..listing import STEPS
+from ..states import FAILED
 from .sqlite_pauses import WITH_HIDDEN, WITH_WAITING, found
 
 Walk = Callable[[str], str]  # columns -> a SELECT of them
@@ -28,7 +29,8 @@ def same(row: str) -> str:
     AND (:worker_id IS NULL OR +{row}.worker_id = :worker_id)"""
 
 
-SAME_JOB = f"{same('job')} AND +job.id >= :first_id AND +job.id < :end_id"
+SAME_JOB = f"""{same("job")}
+    AND +job.id >= :first_id AND +job.id < :end_id AND +job.task_path <> '{STEPS}'"""
 SAME_LETTER = f"""{same("letter")}
     AND (:exception_class IS NULL OR +letter.exception_class = :exception_class)
     AND (:fingerprint IS NULL OR +letter.fingerprint = :fingerprint)
@@ -101,7 +103,7 @@ def words(walked: Walk) -> str:
     return f"SELECT word, count(*) FROM ({walked(columns)} LIMIT :slice) GROUP BY word"
 
 
-WANTED_WORD = f"(:word = '' OR {WORD} = :word OR :word = '{LATER}' AND {WORD} IN ('scheduled', 'retrying'))"
+WANTED_WORD = f"(:word = '' OR {WORD} = :word)"
 WANTED_JOB = f"({SAME_JOB} AND {WANTED_WORD})"
 KEYS = {
     "newest": "json_array(job.id)",
@@ -198,3 +200,19 @@ SELECT json_group_array(id) FROM (
 )"""
     for table in ("job", "deadletter")
 }
+
+# Of a large payload only the size is brought along.
+PAYLOADS = {
+    table: f"""
+SELECT id, CASE WHEN length(payload) <= :longest THEN CAST(payload AS TEXT) ELSE length(payload) END
+FROM vtqueue_{table} WHERE id IN (SELECT value FROM json_each(:ids))"""
+    for table in ("job", "deadletter")
+}
+
+# Both tables in one statement: two would miss a job that is requeued in between.
+STATES = f"""
+SELECT state, count(*) FROM (
+    SELECT CAST(state AS TEXT) AS state FROM vtqueue_job WHERE id IN (SELECT value FROM json_each(:ids))
+    UNION ALL
+    SELECT '{FAILED}' FROM vtqueue_deadletter WHERE id IN (SELECT value FROM json_each(:ids))
+) GROUP BY state"""

@@ -25,7 +25,10 @@ class Views(ABC):
 
     @abstractmethod
     def backlogs(self, queue_names: Sequence[str], now: int, most: int) -> list[Backlog]:
-        """Return what waits in these queues, due and for later, each number counted up to ``most``."""
+        """Return what waits in these queues, due and for later, each number counted up to ``most``.
+
+        Which of the later ones are retries is told of fewer of them.
+        """
 
     @abstractmethod
     def held(self, most: int, now: int) -> list[Held]:
@@ -142,3 +145,11 @@ class Views(ABC):
     @abstractmethod
     def letter_tracebacks(self, letter_ids: Sequence[str]) -> dict[str, str]:
         """Return the traceback of each letter's last attempt, as far as there is one."""
+
+    @abstractmethod
+    def states_of(self, job_ids: Sequence[str]) -> dict[str, int]:
+        """Return how many of these ids have each stored state; FAILED is that of the dead letters among them."""
+
+    @abstractmethod
+    def payloads(self, table: str, job_ids: Sequence[str], longest: int) -> dict[str, str | int]:
+        """Return the stored payload of each of these rows, or how many characters it has if those are more."""

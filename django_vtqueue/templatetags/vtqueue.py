@@ -1,11 +1,15 @@
-"""What the template of the app's first page in the admin asks for.
+"""What the templates of the admin ask for: the overview, the tabs of the app, and tables that are cards on a phone.
 
 Django imports the tags of every app, also where the admin is not installed.
 """
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import capfirst
 
 register = template.Library()
 
@@ -16,3 +20,24 @@ def vtqueue_overview(context: template.Context) -> dict[str, Any]:
     from ..admin.overview import overview
 
     return overview(context["request"], context["app_list"])
+
+
+@register.inclusion_tag("vtqueue/tabs.html", takes_context=True)
+def vtqueue_tabs(context: template.Context) -> dict[str, Any]:
+    """Show where one can go in the app, where one is, and the zone of the times."""
+    from ..admin.pages import tabs, zone
+
+    return {"tabs": tabs(context["request"], context.get("available_apps") or ()), "zone": zone()}
+
+
+@register.filter
+def vtqueue_labelled(cells: Iterable[SafeString], headers: Iterable[Mapping[str, Any]]) -> Iterator[SafeString]:
+    """Yield the cells of a row of a list, each with the head of its column, which a card has beside it."""
+    for cell, header in zip(cells, headers, strict=False):
+        tag = cell[:3]
+        role = "rowheader" if tag == "<th" else "cell"
+        if "action-checkbox" in header.get("class_attrib", ""):
+            yield mark_safe(f'{tag} role="{role}"{cell[3:]}')  # as Django has made it
+        else:
+            label = format_html(' role="{}" data-label="{}"', role, capfirst(header["text"]))
+            yield mark_safe(f"{tag}{label}{cell[3:]}")

@@ -5,6 +5,7 @@ import sqlite3
 from contextlib import closing
 from datetime import timedelta
 from math import sin
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -20,6 +21,7 @@ from django_vtqueue.models import Job, QueueState, Throughput, WorkerProcess
 from .processes import Processes
 from .settings import FOLDER
 
+HERE = Path(__file__).resolve().parent
 PASSWORD = "a day in the life of a shop"
 MINUTE, HOUR = 60_000_000, 3_600_000_000  # microseconds
 MOMENTS = ("enqueued_at", "started_at", "finished_at", "expires_at", "died_at")
@@ -38,12 +40,19 @@ def spend(processes: Processes) -> None:
     connection.close()
     with closing(sqlite3.connect(FOLDER("db.sqlite3"), isolation_level=None)) as raw:
         spread(raw, random)
+        move(raw)
     pause()
     enqueue_present()
     processes.start_worker("--queues", "images,reports", "--threads", "4")
     processes.start_worker("--queues", "emails,payments", "--threads", "8")
     processes.start_worker("--queues", "payments", "--threads", "2").kill()
     count(random)
+
+
+def move(raw: sqlite3.Connection) -> None:
+    """Have the tracebacks come from where a shop would be installed, wherever the pictures are made."""
+    for here, there in ((HERE, "/srv"), (HERE.parent.parent, "/srv/venv/lib/python3.13/site-packages")):
+        raw.execute("UPDATE vtqueue_deadletter SET history = replace(history, ?, ?)", (str(here), there))
 
 
 def enqueue_past() -> None:

@@ -94,7 +94,7 @@ def test_who_deleted_it(admin_client: Client) -> None:
     act(admin_client, "delete_selected", row, post="yes")
     shown = text(visit(admin_client, address_of(row)).content.decode())
     assert LogEntry.objects.get().user.get_username() in shown
-    assert "Deleted." in shown
+    assert "Discarded." in shown
 
 
 def test_only_for_those_who_may_see_it(staff: Callable[..., Client]) -> None:

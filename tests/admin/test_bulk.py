@@ -1,5 +1,7 @@
 """Many dead letters at once: requeued, discarded, exported."""
 
+import json
+import re
 from typing import Any
 
 import pytest
@@ -8,8 +10,9 @@ from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
-from django_vtqueue import requeueing
+from django_vtqueue import letters, requeueing
 from django_vtqueue.admin import bulk, meant
+from django_vtqueue.history import Entry
 from django_vtqueue.models import DeadLetter, Job, Requeue
 from django_vtqueue.testing import run_pending
 
@@ -75,7 +78,7 @@ def test_a_step_while_the_page_is_read(admin_client: Client) -> None:
         html = admin_client.get(address).content.decode()
     run.refresh_from_db()
     assert run.step not in steps
-    assert "was deleted, purged, or has died" not in html
+    assert "was discarded, purged, or has died" not in html
     assert "Continue" not in html
 
 
@@ -87,7 +90,7 @@ def test_stop_and_continue(admin_client: Client) -> None:
     assert urls["resume"] not in admin_client.get(urls["change"]).content.decode()
     Job.objects.all().delete()
     html = admin_client.get(urls["change"]).content.decode()
-    assert "was deleted, purged, or has died" in html
+    assert "was discarded, purged, or has died" in html
     assert urls["resume"] in html
     assert said(admin_client.post(urls["resume"], follow=True)) == ["It goes on."]  # type: ignore[arg-type]
     run_pending()
@@ -106,7 +109,7 @@ def test_discard_of_many(admin_client: Client, monkeypatch: pytest.MonkeyPatch) 
     """A group is discarded after its count was said, so many with a click, with one line in the log."""
     group("a", 5), group("b", 1)
     html = shown(admin_client, "discard", fingerprint="a")
-    assert "5 dead letters will be deleted for good." in html
+    assert "5 dead letters will be discarded for good." in html
     monkeypatch.setattr(bulk, "BATCH", 2)
     monkeypatch.setattr(bulk, "MOST_DISCARDED", 4)
     values = {"criteria": criteria_in(html)}
@@ -151,3 +154,48 @@ def test_numbers_in_the_language_of_the_reader(admin_client: Client, settings: A
     seen = text(page(admin_client, run))
     assert "12.345" in seen
     assert "54.321" in seen
+
+
+def test_question_before_a_group(admin_client: Client) -> None:
+    """The question before a group shows how its latest letter failed, no fingerprint; one first is chosen already."""
+    history = json.dumps([Entry(number=1, outcome="failed", traceback="Traceback: here")])
+    group("f0f0", 2, message="declined", history=history)
+    html = shown(admin_client, "requeue", fingerprint="f0f0", task_path="tests.project.tasks.add")
+    assert "ConnectionError declined" in text(html)
+    assert "Traceback: here" in html
+    assert "fingerprint" not in text(html).lower()
+    assert "f0f0" not in text(html)
+    assert re.search(r'<input type="checkbox" name="canary"[^>]* checked', html)
+    assert not re.search(r'<input type="checkbox" name="canary"[^>]* checked', shown(admin_client, "requeue"))
+
+
+def test_what_became_of_a_run(admin_client: Client) -> None:
+    """A run has the name of what it is about, and says what its jobs have become, as long as that can still change."""
+    group("a", 3)
+    [bad] = group("a", 1, payload='{"args":["1",2],"kwargs":{}}', max_attempts=1)
+    run = requeueing.start(meant.Criteria(fingerprint="a"))
+    run_pending()
+    html = page(admin_client, run)
+    assert "tests.project.tasks.add: ConnectionError" in text(html)
+    assert "4 requeued: 3 succeeded, 1 died again" in text(html)
+    assert 'data-seconds=""' in html
+    Job.objects.exclude(task_path=requeueing.PATH).first().delete()  # type: ignore[union-attr]
+    letters.requeue(bad)
+    html = page(admin_client, run)
+    assert "4 requeued: 2 succeeded, 1 waits, 1 is not kept any more" in text(html)
+    assert 'data-seconds="5"' in html
+    runs = text(admin_client.get(reverse("admin:vtqueue_requeue_changelist")).content.decode())
+    assert "tests.project.tasks.add: ConnectionError" in runs
+    assert str(run) == "tests.project.tasks.add: ConnectionError"
+
+
+def test_what_became_of_many(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run of very many the jobs that went last are counted, and that is said; one of several failures says so."""
+    monkeypatch.setattr(requeueing, "BATCH", 2)
+    monkeypatch.setattr(requeueing, "FOLLOWED", 3)
+    group("a", 4), group("b", 1, exception_class="builtins.KeyError")
+    run = requeueing.start(meant.Criteria())
+    run_pending()
+    seen = text(page(admin_client, run))
+    assert "tests.project.tasks.add: several exceptions" in seen
+    assert "5 requeued; of the last 3: 3 succeeded" in seen

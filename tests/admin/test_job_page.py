@@ -53,9 +53,18 @@ def test_steps_of_a_job_that_nobody_has_run(admin_client: Client, time: FakeCloc
 
 
 def test_the_lease(admin_client: Client, time: FakeClock) -> None:
-    """A running job says when its lease ends, in the steps too."""
-    row = job("running", visible_at=clock.now() + 30 * SECOND)
-    assert re.search(r"1 running web1:4711 .* lease lease ends in 30 s", text(page(admin_client, row)))
+    """Of a running job one reads for how long, how far and where; of its lease only under details."""
+    now = clock.now()
+    row = job("running", visible_at=now + 30 * SECOND, started_at=now - 48 * SECOND, progress=0.06)
+    shown = admin_client.get(reverse("admin:vtqueue_job_changelist")).content.decode()
+    assert "48 s, 6 %, web1:4711" in text(shown)
+    assert "lease ends" not in text(shown)
+    top, details = text(page(admin_client, row)).split("Details", 1)
+    assert "48 s, 6 %, web1:4711" in top
+    assert "ease ends" not in top
+    assert "Lease: lease ends in 30 s" in details
+    ahead = job("running", started_at=None)
+    assert "waits for a slot of web1:4711" in text(page(admin_client, ahead))
 
 
 def test_links(admin_client: Client) -> None:
@@ -100,4 +109,5 @@ def test_a_traceback_is_folded(admin_client: Client) -> None:
     now = clock.now()
     history = [failed(1, now, now, exception_class="KeyError", message="'id'", traceback="Traceback: here")]
     shown = page(admin_client, letter(history=json.dumps(history)))
-    assert '<details><summary>Traceback</summary><pre class="vtq-text">Traceback: here</pre></details>' in shown
+    assert '<details><summary>Traceback</summary><div class="vtq-copyable">' in shown
+    assert '<pre class="vtq-text">Traceback: here</pre></div></details>' in shown

@@ -1,6 +1,7 @@
 """Lists of any length: pages by key, what is found and how far was looked, and what a search must not tell."""
 
 import json
+import re
 from itertools import chain
 from typing import Any
 from urllib.parse import urlencode
@@ -10,7 +11,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from django_vtqueue import clock, task
+from django_vtqueue import clock, requeueing, task
 from django_vtqueue.admin import lists
 from django_vtqueue.ids import first_id
 from django_vtqueue.models import DeadLetter, Job
@@ -230,3 +231,32 @@ def test_unknown_parameters(admin_client: Client) -> None:
     """A parameter that is no filter is refused, as everywhere in the admin."""
     assert admin_client.get(JOBS + "?priority__gt=3").status_code in (302, 400)
     assert DeadLetter.objects.count() == 0
+
+
+def test_jobs_of_one_task_are_told_apart(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list shows the arguments of each job by their names, short, in one line, and without what is secret."""
+    monkeypatch.setattr("django_vtqueue.admin.base.ReadOnlyAdmin.list_per_page", 5)
+    job(payload='{"args":[1],"kwargs":{"b":"two\\nlines"}}')
+    job(payload='{"args":[2,3],"kwargs":{}}')
+    job(payload=json.dumps({"args": [], "kwargs": {"a": "x" * 500, "password": "hunter2"}}))
+    job(payload="{damaged")
+    job(task_path="", payload='{"celsius":21.5}')
+    html = admin_client.get(JOBS).content.decode()
+    assert re.findall(r'<span class="vtq-call">(.*?)</span>', html) == [
+        "celsius=21.5",
+        "{damaged",
+        f"a={'x' * 39}…, password=••••",
+        "a=2, b=3",
+        "a=1, b=two lines",
+    ]
+
+
+def test_steps_of_requeues_are_in_no_list(admin_client: Client) -> None:
+    """The jobs by which a requeue of many goes on are neither listed nor counted; only their ids find them."""
+    letter()
+    run = requeueing.start(requeueing.Criteria(), rate=1)
+    assert Job.objects.get().task_path == requeueing.PATH == f"{requeueing.step.func.__module__}.step"
+    for query in ({}, {"state": "due"}, {"task_path": requeueing.PATH}, {"q": "requeueing"}):
+        assert listed(admin_client, **query) == set(), query
+    assert "(1)" not in text(admin_client.get(JOBS).content.decode())
+    assert listed(admin_client, q=str(run.step)) == {run.step}

@@ -3,13 +3,16 @@
 from typing import Any
 
 from axe_playwright_python.base import AXE_SCRIPT
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
+
+from django_vtqueue import requeueing
+from django_vtqueue.models import DeadLetter
 
 from ..conftest import ALIAS
 from .conftest import Visit
 from .contrast import badges
 from .pages import every_page
-from .rows import fill
+from .rows import TRACEBACK, fill
 from .site import PHONE, Site
 
 EVIL = "\"'><script>alert('x')</script><img src=x onerror=alert(1)>"
@@ -17,6 +20,7 @@ LONG = "a_name_without_any_gap_" * 5
 BY_DJANGO = {"exclude": [["#searchbar"], [".breadcrumbs"]]}  # a label that is an image; links told by colour alone
 AT_ONCE = "* { transition: none !important }"  # colours do not fade over
 RUN = "async given => (await axe.run(...given)).violations"
+TOUCHED = ".vtq-cards .vtq-button, .object-tools a, .object-tools button, .actions button, .action-select"
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -93,3 +97,39 @@ def test_dark_mode(site: Site, visit: Visit) -> None:
     for word in light:
         assert light[word].colours != dark[word].colours, word
         assert min(light[word].contrast, dark[word].contrast) >= 4.5, (word, light[word], dark[word])
+
+
+def test_cards(site: Site, visit: Visit) -> None:
+    """On a phone groups, jobs, dead letters, requeues and workers are cards, with all that can be touched on the screen
+    and 44 pixels high."""
+    fill(ALIAS, "refused")
+    requeueing.start(requeueing.Criteria(), rate=1, using=ALIAS)
+    with visit(viewport=PHONE, is_mobile=True, has_touch=True) as page:
+        for place in ("job/", "deadletter/", "deadletter/groups/", "requeue/", "workerprocess/"):
+            page.goto(site.url + place)
+            row = page.locator(".vtq-cards tbody tr").first
+            assert row.evaluate("each => getComputedStyle(each).display") == "grid", place
+            for control in page.locator(TOUCHED).filter(visible=True).all():
+                box = control.bounding_box()
+                assert box, place
+                assert box["height"] >= 44, (place, control.inner_text(), box)
+                assert box["x"] + box["width"] <= PHONE["width"], (place, control.inner_text(), box)
+
+
+def test_copy(site: Site, visit: Visit) -> None:
+    """A button copies what stands beside it; without JavaScript there is none, and all else is there."""
+    fill(ALIAS, "refused")
+    letter = DeadLetter.objects.using(ALIAS).first()
+    assert letter
+    address = f"{site.url}deadletter/{letter.pk}/change/"
+    with visit(permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.goto(address)
+        for field, copied in {"copied_id": str(letter.pk), "traceback": TRACEBACK.format("refused").rstrip()}.items():
+            page.locator(f".field-{field} .vtq-copy").first.click()
+            expect(page.locator(f".field-{field} .vtq-copy").first).to_have_text("Copied")
+            assert page.evaluate("navigator.clipboard.readText()").strip() == copied
+    with visit(java_script_enabled=False) as page:
+        page.goto(address)
+        assert page.locator(".vtq-copy").count() >= 3
+        assert not any(button.is_visible() for button in page.locator(".vtq-copy").all())
+        assert page.locator(".field-traceback pre").first.is_visible()

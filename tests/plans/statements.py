@@ -10,6 +10,7 @@ from django_vtqueue.engines import sqlite_pauses as pauses
 from django_vtqueue.engines import sqlite_settling as settling
 from django_vtqueue.engines import sqlite_situation as situation
 from django_vtqueue.engines import sqlite_sql as sql
+from django_vtqueue.engines import sqlite_walks as walks
 from django_vtqueue.takeover import Patience
 
 from ..fake_clock import at
@@ -121,7 +122,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "overview, sizes": (situation.QUEUES, {"limit": 100, "most": 100}, [QUEUE, HIDDEN_ROWS]),
     "overview, letters": (situation.LETTERS, {"limit": 100, "most": 100}, ["vtqueue_letter_queue"]),
     "overview, acknowledged letters": (situation.SEEN, {"names": NAMES, "most": 100}, ["vtqueue_letter_seen"]),
-    "overview, backlogs": (situation.BACKLOGS, {"names": NAMES, "now": at(0), "most": 10}, [QUEUE]),
+    "overview, backlogs": (situation.BACKLOGS, {"names": NAMES, "now": at(0), "most": 10, "read": 10}, [QUEUE]),
     "overview, held": (situation.HELD, {"most": 10, "now": at(0)}, [WORKER]),
     "overview, active": (situation.ACTIVE, {"first": at(0), "last": at(600), "limit": 100}, [MINUTES]),
     "overview, flow": (situation.FLOW, {"names": NAMES, "first": at(0), "last": at(600)}, [MINUTES]),
@@ -134,6 +135,9 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "groups": (letters.LETTER_GROUPS, {**MEANT, "limit": 9, "count": 9, **ANY}, [GROUP, ROWID]),
     "deaths": (letters.LETTER_DEATHS, {**MEANT, "width": 9, "groups": '[["f", "t"]]'}, [GROUP]),
     "tracebacks": (letters.LETTER_TRACEBACKS, {"ids": IDS}, [LETTER]),
+    "payloads of jobs": (walks.PAYLOADS["job"], {"ids": IDS, "longest": 10}, [KEY]),
+    "payloads of letters": (walks.PAYLOADS["deadletter"], {"ids": IDS, "longest": 10}, [LETTER]),
+    "states": (walks.STATES, {"ids": IDS}, [KEY, LETTER]),
 }
 
 CLAIMS = [name for name in STATEMENTS if name.startswith("claim")]
