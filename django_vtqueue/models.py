@@ -321,7 +321,7 @@ class HourlyThroughput(Tallied):
 class Requeue(models.Model):
     """Many dead letters on their way back into their queues, a few at a time; a job of its own carries it out."""
 
-    id = models.UUIDField(primary_key=True, default=new_uuid, editable=False)
+    id = models.UUIDField(_("id"), primary_key=True, default=new_uuid, editable=False)
     criteria = models.TextField(_("criteria"), help_text=_("Which dead letters, as JSON."))
     task_path = models.TextField(_("task"), null=True, blank=True, help_text=_("Empty: of several tasks."))
     exception_class = models.CharField(

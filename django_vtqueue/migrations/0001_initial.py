@@ -40,7 +40,11 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=django_vtqueue.ids.new_uuid, editable=False, primary_key=True, serialize=False
+                        default=django_vtqueue.ids.new_uuid,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="id",
                     ),
                 ),
                 ("criteria", models.TextField(help_text="Which dead letters, as JSON.", verbose_name="criteria")),
