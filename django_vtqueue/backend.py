@@ -28,7 +28,7 @@ from .ids import dashed, new_ids, parse_id
 from .jobs import NewJobs
 from .publishing import checked_moment, store, visible_from
 from .receivers import received
-from .results import stored, unvalidated, with_changes
+from .results import Result, stored, unvalidated, with_changes
 from .signatures import check_call, refused_call
 from .tasks import Call, checked_calls, loaded_task, options_of, set_options
 
@@ -141,10 +141,11 @@ class VTQueueBackend(BaseTaskBackend):
         if new.due_at > new.enqueued_at:
             task = with_changes(task, run_after=clock.from_instant(new.due_at))
         enqueued_at = clock.from_instant(new.enqueued_at)
-        listened, results = received(task_enqueued), []
+        listened = received(task_enqueued)
+        results: list[TaskResult] = []
         for (job_id, _), call in zip(new.jobs, given, strict=True):
             result = unvalidated(
-                TaskResult,
+                Result,
                 task=task,
                 id=dashed(job_id),
                 status=TaskResultStatus.READY,

@@ -18,6 +18,7 @@ MAX_MESSAGE = 1024
 FRAMES_THAT_MATTER = 5
 # Where frames lie that are not the project's own: this package, the standard library, what is built in.
 LIBRARIES = (f"{PurePath(__file__).parent}{os.sep}", sysconfig.get_path("stdlib"), "<frozen ")
+TRACEBACK = vars(BaseException)["__traceback__"]  # whatever a class has in its place
 CALLERS = (*LIBRARIES, *asgiref.__path__)  # of a task, by which its traceback begins
 
 
@@ -92,10 +93,11 @@ def _described(exception: BaseException, secrets: Iterable[str]) -> Failure:
 
 def from_task(exception: BaseException) -> TracebackType | None:
     """Return the traceback of ``exception`` from the first frame on that is not ours; all of it if there is none."""
-    frame = exception.__traceback__
+    first: TracebackType | None = TRACEBACK.__get__(exception)
+    frame = first
     while frame and frame.tb_frame.f_code.co_filename.startswith(CALLERS):
         frame = frame.tb_next
-    return frame or exception.__traceback__
+    return frame or first
 
 
 def recorded(kind: type[BaseException], message: str) -> Failure:

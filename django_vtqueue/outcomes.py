@@ -62,7 +62,7 @@ def _send(result: TaskResult, exception: BaseException | None, backend: VTQueueB
         if exception is not None:
             raise exception
     except BaseException as error:
-        error.__traceback__ = from_task(error)
+        BaseException.with_traceback(error, from_task(error))
         task_finished.send_robust(type(backend), task_result=result)
     else:
         task_finished.send_robust(type(backend), task_result=result)

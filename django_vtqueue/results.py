@@ -21,6 +21,20 @@ from .tasks import find_task
 T = TypeVar("T")
 
 
+class Result(TaskResult):
+    """A TaskResult that says where to look when there is no return value."""
+
+    __slots__ = ()
+
+    @property
+    def return_value(self) -> Any:
+        """See Django's."""
+        if self.status == TaskResultStatus.FAILED and self.errors:
+            error = self.errors[-1].exception_class_path
+            raise ValueError(f"Task failed: {error}. Each attempt is in errors: print(result.errors[-1].traceback)")
+        return super().return_value
+
+
 @lru_cache(maxsize=10)
 def _slots(kind: Any) -> tuple[list[tuple[str, Callable[[Any, Any], None]]], dict[str, Any]]:
     """Return what sets each field of a dataclass with slots, be it frozen or not, and their defaults."""
@@ -130,7 +144,7 @@ def _result(
     last = None if job.started_at is None else from_instant(job.started_at)
     first = next((entry.get("started") for entry in entries if isinstance(entry.get("started"), int)), None)
     return unvalidated(
-        TaskResult,
+        Result,
         task=task,
         id=dashed(job.id),
         status=status,

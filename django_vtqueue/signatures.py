@@ -6,7 +6,7 @@ from inspect import Parameter, Signature, signature
 from typing import Any
 
 from .compat import Task
-from .encoding import refusal
+from .encoding import normalize, refusal
 from .engines import mask_words, options_for
 from .masks import HIDDEN, Mask
 from .tasks import find_task
@@ -55,6 +55,14 @@ def refused_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], ind
     """Return the error for a call, which fits, with an argument that is not JSON; see check_call."""
     arguments = _signature(task.func, task.takes_context).bind(*args, **kwargs).arguments
     return refusal(arguments, f" of {task.module_path}" + ("" if index is None else f" in calls[{index}]"))
+
+
+def arguments_of(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by name, as they are stored; raise TypeError if they do not fit the task."""
+    bound = _signature(task.func, task.takes_context).bind(*args, **kwargs)
+    return {
+        name: normalize(list(value) if isinstance(value, tuple) else value) for name, value in bound.arguments.items()
+    }
 
 
 @lru_cache(maxsize=1000)  # of calls that fit: what raises is not kept

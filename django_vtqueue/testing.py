@@ -1,31 +1,51 @@
-"""For your tests: run what has been enqueued, inside the test.
+"""For your tests: run what has been enqueued, inside the test, and say what has been enqueued.
 
 For example:
 
     class SignUp(TestCase):
         def test_welcome_mail_is_sent(self):
-            self.client.post("/sign-up/", {...})
+            self.client.post("/sign-up/", {"name": "Ada"})
+            assert_enqueued(welcome, "Ada")
             run_pending()
             self.assertEqual(len(mail.outbox), 1)
 """
 
+import asyncio
+from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import Any, cast
+
+from asgiref.sync import sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
 
 from .backend import VTQueueBackend
-from .compat import TaskResult, task_backends
+from .compat import Task, TaskResult, task_backends
 from .engines import engine_for, options_for
+from .exceptions import Cancelled, Retry
+from .failures import from_task
 from .jobs import Scope
+from .models import DeadLetter, Job
 from .publishing import visible_from
+from .signatures import arguments_of, check_call
 from .worker.inline import run_due
 
+NO_ERRORS = (Retry, Cancelled)  # what a task raises, and what people do to it, on purpose
+SHOWN = 10  # jobs that a failed assertion tells of
 
-def run_pending(queue_name: str | None = None, until: datetime | timedelta | None = None) -> list[TaskResult]:
+
+def run_pending(
+    queue_name: str | None = None, until: datetime | timedelta | None = None, *, raise_errors: bool = True
+) -> list[TaskResult]:
     """Run the tasks that are due, and what they enqueue, in this thread and transaction (inside ``TestCase``, too).
 
     ``queue_name``: only those of one queue. ``until`` (a moment, or a duration from now): scheduled tasks and retries
-    up to then run too, in the order of their times. Returns the result of each execution, in order; one that failed
-    and will be retried is READY and has its error in ``errors``. Tasks do not raise here.
+    up to then run too, in the order of their times. Returns the result of each execution, in order.
+
+    Raises the first error that a task raises, from the task's own frame on, when its outcome is stored: the job waits
+    for its next attempt, or is a dead letter. With ``raise_errors=False`` tasks do not raise here: an execution that
+    failed and will be retried is READY and has its error in ``errors``. Retry and Cancelled are never raised here.
     """
+    refuse_event_loop()
     results = []
     for backend in _backends():
         if queue_name is not None and options_for(queue_name, backend.database) != backend.settings:
@@ -37,11 +57,106 @@ def run_pending(queue_name: str | None = None, until: datetime | timedelta | Non
         now = engine_for(backend.database).now()
         limit = None if until is None else visible_from(now, until)
         for outcome in run_due(backend, [Scope(queues, raw=False)], until=limit):
+            error = outcome.exception
+            if raise_errors and error is not None and not issubclass(type(error), NO_ERRORS):
+                raise BaseException.with_traceback(error, from_task(error))
             if outcome.result is not None:
                 results.append(outcome.result)
     return results
 
 
-def _backends() -> list[VTQueueBackend]:
-    """Return our backends; where one names the queue, or they share a database, each job still runs once."""
-    return [backend for backend in task_backends.all() if isinstance(backend, VTQueueBackend)]
+async def arun_pending(
+    queue_name: str | None = None, until: datetime | timedelta | None = None, *, raise_errors: bool = True
+) -> list[TaskResult]:
+    """See run_pending; for async tests."""
+    return await sync_to_async(run_pending)(queue_name, until, raise_errors=raise_errors)
+
+
+def assert_enqueued(
+    task: Task,
+    /,
+    *args: Any,
+    queue_name: str | None = None,
+    run_after: datetime | timedelta | None = None,
+    **kwargs: Any,
+) -> TaskResult:
+    """Return the latest result of a task that was enqueued with these arguments, by position or by name; none: any.
+
+    ``queue_name``: in this queue. ``run_after``: due at this moment, or so long after it was enqueued. A job that has
+    run, or is a dead letter, was enqueued too, as long as it is kept; but a retry has a time of its own.
+
+    Raises AssertionError that says what was enqueued instead; TypeError for arguments that do not fit the task.
+    """
+    __tracebackhide__ = True
+    wanted = None
+    if args or kwargs:
+        check_call(task, args, kwargs)
+        wanted = arguments_of(task, args, kwargs)
+    backend = cast(VTQueueBackend, task.get_backend())
+    rows = [row for model in (Job, DeadLetter) for row in model.objects.using(backend.database).exclude(task_path="")]
+    rows.sort(key=lambda row: row.pk, reverse=True)
+    of_task = [row for row in rows if row.task_path == task.module_path]
+    for row in of_task:
+        if (
+            wanted in (None, _stored_arguments(task, row))
+            and queue_name in (None, row.queue_name)
+            and (run_after is None or _is_due(row, run_after))
+        ):
+            return backend.get_result(str(row.pk))
+    terms = [f"{name}={value!r}" for name, value in (wanted or {}).items()]
+    terms += [f"{name}={value!r}" for name, value in (("queue_name", queue_name), ("run_after", run_after)) if value]
+    told = "\n".join(f"    {_shown(row)}" for row in (of_task or rows)[:SHOWN]) or "    nothing"
+    raise AssertionError(
+        f"{task.module_path}({', '.join(terms) or '...'}) was not enqueued. This was, the latest first:\n{told}"
+    )
+
+
+class QueueAssertions:
+    """For a TestCase: ``assertEnqueued``; see assert_enqueued."""
+
+    def assertEnqueued(self, task: Task, /, *args: Any, **kwargs: Any) -> TaskResult:
+        __tracebackhide__ = True
+        return assert_enqueued(task, *args, **kwargs)
+
+
+def refuse_event_loop() -> None:
+    """Raise SynchronousOnlyOperation where an event loop runs."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise SynchronousOnlyOperation("run_pending() may not be called in an async test. Write: await arun_pending()")
+
+
+def _stored_arguments(task: Task, row: Job | DeadLetter) -> dict[str, Any] | None:
+    """Return the arguments of a stored call by name; None if they do not fit the task any more."""
+    try:
+        return arguments_of(task, row.args, row.kwargs)
+    except TypeError:
+        return None
+
+
+def _is_due(row: Job | DeadLetter, run_after: datetime | timedelta) -> bool:
+    if not isinstance(row, Job):
+        return False
+    return bool(row.due_at == (row.enqueued_at + run_after if isinstance(run_after, timedelta) else run_after))
+
+
+def _shown(row: Job | DeadLetter) -> str:
+    call = [*map(repr, row.args), *(f"{name}={value!r}" for name, value in row.kwargs.items())]
+    due = f", due {row.due_at}" if isinstance(row, Job) and row.due_at > row.enqueued_at else ""
+    return f"{row.task_path}({', '.join(call)}), queue {row.queue_name!r}{due}"
+
+
+def _backends() -> Iterator[VTQueueBackend]:
+    """Yield our backends; where one names the queue, or they share a database, each job still runs once.
+
+    Another one that cannot be built (a library that tests do not have) is none of ours.
+    """
+    for alias in task_backends:
+        try:
+            backend = task_backends[alias]
+        except Exception:
+            continue
+        if isinstance(backend, VTQueueBackend):
+            yield backend

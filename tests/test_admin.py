@@ -23,7 +23,7 @@ from django_vtqueue.history import Entry, read
 from django_vtqueue.ids import new_id
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
 from django_vtqueue.presence import SILENCE
-from django_vtqueue.testing import run_pending
+from tests.pending import run_pending
 
 from .columns import as_stored, in_columns
 from .fake_clock import FakeClock

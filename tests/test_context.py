@@ -9,7 +9,7 @@ from django_vtqueue import JobContext, TaskResultStatus
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.compat import task_finished
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.testing import run_pending
+from tests.pending import run_pending
 from tests.project import tasks
 
 pytestmark = pytest.mark.django_db

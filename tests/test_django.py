@@ -63,8 +63,8 @@ from django_vtqueue.compat import (
 from django_vtqueue.jobs import Scope
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
 from django_vtqueue.tasks import find_task, options_of
-from django_vtqueue.testing import run_pending
 from django_vtqueue.worker.inline import run_due
+from tests.pending import run_pending
 
 from .columns import as_stored
 from .waiting import wait_until

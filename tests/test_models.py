@@ -17,7 +17,7 @@ from django.utils import timezone
 from django_vtqueue import Queue, clock, requeue, task
 from django_vtqueue.fields import StoredText
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.testing import run_pending
+from tests.pending import run_pending
 
 from .admin.rows import job, letter
 

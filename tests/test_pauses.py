@@ -14,8 +14,8 @@ from django_vtqueue import Queue, pauses
 from django_vtqueue.clock import from_instant
 from django_vtqueue.models import QueueState
 from django_vtqueue.pauses import pause, paused, resume, sentence
-from django_vtqueue.testing import run_pending
 from tests.fake_clock import FakeClock, at
+from tests.pending import run_pending
 from tests.project import tasks
 
 from .waiting import wait_until

@@ -9,7 +9,7 @@ from pytest_django import Settings
 from django_vtqueue import clock, letters, requeueing
 from django_vtqueue.criteria import Criteria
 from django_vtqueue.models import DeadLetter, Job, Requeue
-from django_vtqueue.testing import run_pending
+from tests.pending import run_pending
 
 from .conformance.conftest import configure
 from .fake_clock import FakeClock

@@ -20,9 +20,9 @@ from django_vtqueue.conf import BACKEND, POLICY, Options, configured, parse
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.outcomes import Outcome
 from django_vtqueue.tasks import KNOWN, options_of
-from django_vtqueue.testing import run_pending
 from django_vtqueue.worker.inline import run_due
 from django_vtqueue.worker.plan import scopes_of
+from tests.pending import run_pending
 
 FRAMEWORK = Task.__module__.rpartition(".")[0]  # django.tasks or django_tasks
 BACKEND_PATH = "django_vtqueue.backend.VTQueueBackend"

@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 from django.test import TestCase
 from django.utils import timezone
+from pytest_django import Settings
 
-from django_vtqueue import TaskResultStatus
+from django_vtqueue import TaskResultStatus, control
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.testing import run_pending
+from django_vtqueue.testing import QueueAssertions, arun_pending, assert_enqueued, run_pending
 from tests.project import broken, tasks, transactional
 from tests.project.models import Effect
 
@@ -37,13 +39,16 @@ class InsideATestCase(TestCase):
         """What a transactional task writes is there if it succeeds, and gone if it fails; the test stays usable."""
         transactional.append.enqueue("good")
         transactional.fail.enqueue("bad")
-        assert [result.status for result in run_pending()] == [TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED]
+        assert [result.status for result in run_pending(raise_errors=False)] == [
+            TaskResultStatus.SUCCESSFUL,
+            TaskResultStatus.FAILED,
+        ]
         assert Effect.objects.get().name == "good"
 
     def test_a_failing_effect_in_a_block_of_its_own_leaves_the_test_usable(self) -> None:
-        """A task that fails does not raise here; its error is in the result."""
+        """Where it is asked for, a task that fails does not raise; its error is in the result."""
         tasks.raise_it.enqueue("BaseException")
-        [result] = run_pending()
+        [result] = run_pending(raise_errors=False)
         assert result.status == TaskResultStatus.FAILED
         assert result.errors[0].exception_class is BaseException
         assert "bare" in result.errors[0].traceback
@@ -106,7 +111,7 @@ def test_retries_run_in_the_order_of_their_times(tmp_path: Path) -> None:
     """With ``until`` a failing task is tried again, each execution with its result, between what is scheduled."""
     tasks.note.using(run_after=timedelta(minutes=40)).enqueue(str(tmp_path / "noted"), "between")
     tasks.raise_later.enqueue()  # again after some ten minutes, then twenty, then forty …
-    results = run_pending(until=timedelta(minutes=75))
+    results = run_pending(until=timedelta(minutes=75), raise_errors=False)
     ran = [(result.task.func.__name__, result.attempts) for result in results]
     assert ran == [("raise_later", 1), ("raise_later", 2), ("raise_later", 3), ("note", 1), ("raise_later", 4)]
     assert results[0].status == TaskResultStatus.READY
@@ -118,7 +123,7 @@ def test_retries_run_in_the_order_of_their_times(tmp_path: Path) -> None:
 def test_a_task_that_recovers_is_successful_in_the_end() -> None:
     """Failed attempts come back as READY with their errors, the last one as SUCCESSFUL."""
     tasks.fail_first.enqueue(2)
-    results = run_pending(until=timedelta(minutes=1))
+    results = run_pending(until=timedelta(minutes=1), raise_errors=False)
     assert [result.status for result in results] == ["READY", "READY", "SUCCESSFUL"]
     assert results[-1].return_value == 3
     assert len(results[-1].errors) == 2
@@ -127,10 +132,10 @@ def test_a_task_that_recovers_is_successful_in_the_end() -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize("kind", broken.BROKEN)
 def test_a_broken_exception_is_a_failure(kind: str) -> None:
-    """Tasks do not raise through run_pending, whatever their exceptions do when they are looked at."""
+    """With ``raise_errors=False`` tasks do not raise, whatever their exceptions do when they are looked at."""
     broken.raise_broken.enqueue(kind)
     after = tasks.add.enqueue(1, 2)
-    assert [result.status for result in run_pending()] == ["FAILED", "SUCCESSFUL"]
+    assert [result.status for result in run_pending(raise_errors=False)] == ["FAILED", "SUCCESSFUL"]
     assert tasks.add.get_result(after.id).return_value == 3
 
 
@@ -157,7 +162,7 @@ def test_a_rolled_back_enqueue_does_not_run() -> None:
 def test_it_works_without_a_surrounding_transaction() -> None:
     """In a TransactionTestCase each job is committed as it ends."""
     tasks.effect.enqueue("seen")
-    [result] = run_pending()
+    [result] = run_pending(raise_errors=False)
     assert result.status == TaskResultStatus.SUCCESSFUL
     assert Effect.objects.count() == 1
 
@@ -170,6 +175,93 @@ def test_a_queue_runs_by_the_policy_of_its_own_backend(settings: Any) -> None:
     other = {**settings.TASKS["default"], "QUEUES": ["hr"], "OPTIONS": {**options, "backoff": 500}}
     settings.TASKS = {"default": mine, "hr": other}
     tasks.fail_by_the_queue.using(queue_name="hr", backend="hr").enqueue()
-    [result] = run_pending("hr")
+    [result] = run_pending("hr", raise_errors=False)
     assert result.backend == "hr"
     assert Job.objects.get().due_at > timezone.now() + timedelta(seconds=300)
+
+
+# -- errors ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_a_test_whose_task_dies_fails() -> None:
+    """The task's own error is raised, with a traceback that goes on in the task; its outcome is stored."""
+    result = tasks.raise_it.enqueue("BaseException")
+    with pytest.raises(BaseException, match="bare") as raised:
+        run_pending()
+    assert raised.traceback[-1].path == Path(tasks.__file__)
+    assert not {entry.path.parent.name for entry in raised.traceback} & {"worker", "asgiref"}
+    result.refresh()
+    assert result.status == "FAILED"
+    with pytest.raises(ValueError, match=r"^Task failed: builtins.BaseException\. .*result\.errors\[-1\].traceback"):
+        _ = result.return_value
+
+
+@pytest.mark.django_db
+def test_what_is_meant_does_not_raise() -> None:
+    """Retry says when a task shall run again, and what was cancelled shall not run: neither is an error."""
+    retried, cancelled = tasks.come_again.enqueue(60), tasks.add.enqueue(1, 2)
+    control.cancel([cancelled.id])
+    [result] = run_pending()
+    assert (result.id, result.status) == (retried.id, "READY")
+
+
+def test_a_backend_that_cannot_be_built_is_none_of_ours(settings: Settings, db: None) -> None:
+    """Another entry of TASKS, whose library is not there, keeps nobody from running tests."""
+    settings.TASKS = {"other": {"BACKEND": "no.such.library.Backend"}, **settings.TASKS}
+    tasks.add.enqueue(1, 2)
+    assert [result.return_value for result in run_pending()] == [3]
+
+
+class AsyncTests(TestCase):
+    async def test_arun_pending(self) -> None:
+        """In an async test ``arun_pending`` runs what is due, in the transaction of the test."""
+        await tasks.effect.aenqueue("seen")
+        [result] = await arun_pending()
+        assert result.status == "SUCCESSFUL"
+        assert (await Effect.objects.aget()).name == "seen"
+
+    async def test_run_pending_says_what_to_write(self) -> None:
+        """The plain one names the other."""
+        with pytest.raises(SynchronousOnlyOperation, match=r"await arun_pending\(\)"):
+            run_pending()
+
+
+# -- assertions -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_assert_enqueued() -> None:
+    """It returns the latest job with this task, these arguments however they were passed, this queue and time."""
+    tasks.add.enqueue(1, b=2)
+    later = tasks.add.using(queue_name="emails", run_after=timedelta(hours=1)).enqueue(1, 2)
+    assert assert_enqueued(tasks.add).id == later.id
+    assert assert_enqueued(tasks.add, 1, 2).id == later.id
+    assert assert_enqueued(tasks.add, b=2, a=1, queue_name="emails", run_after=timedelta(hours=1)).id == later.id
+    assert assert_enqueued(tasks.add, 1, 2, queue_name="default").id != later.id
+    run_pending()
+    assert assert_enqueued(tasks.add, 1, 2, queue_name="default").return_value == 3
+
+
+@pytest.mark.django_db
+def test_what_was_not_enqueued_is_told_with_what_was() -> None:
+    """Other arguments, another queue, time or task: the error shows what there is; no arguments means any."""
+    with pytest.raises(AssertionError, match=r"add\(\.\.\.\) was not enqueued\. .*\n    nothing$"):
+        assert_enqueued(tasks.add)
+    tasks.add.enqueue(1, 2)
+    for values in ({"args": (1, 3)}, {"queue_name": "emails"}, {"run_after": timedelta(hours=1)}):
+        with pytest.raises(AssertionError, match=r"\n    tests\.project\.tasks\.add\(1, 2\), queue 'default'$"):
+            assert_enqueued(tasks.add, *values.pop("args", ()), **values)  # type: ignore[arg-type, misc]
+    with pytest.raises(AssertionError, match=r"effect\(\.\.\.\) was not enqueued"):
+        assert_enqueued(tasks.effect)
+    with pytest.raises(TypeError, match="does not fit"):
+        assert_enqueued(tasks.add, 1, 2, 3)
+
+
+class Assertions(QueueAssertions, TestCase):
+    def test_assert_enqueued(self) -> None:
+        """A TestCase has it in its own style."""
+        result = tasks.add.enqueue(1, 2)
+        assert self.assertEnqueued(tasks.add, 1, 2).id == result.id
+        with pytest.raises(AssertionError):
+            self.assertEnqueued(tasks.add, 7, 2)

@@ -16,7 +16,7 @@ from pytest_django import Settings
 from django_vtqueue import Queue, requeue
 from django_vtqueue.compat import TaskResultStatus, task_backends
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
-from django_vtqueue.testing import run_pending
+from tests.pending import run_pending
 
 from .project.long_lived import fail, fail_once, succeed
 from .projects import ROOT, Project, run

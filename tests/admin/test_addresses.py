@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from django_vtqueue import letters
 from django_vtqueue.ids import new_id
-from django_vtqueue.testing import run_pending
+from tests.pending import run_pending
 
 from ..fake_clock import FakeClock
 from ..test_admin import act, job, letter, said, text

@@ -14,7 +14,7 @@ from django_vtqueue import letters, requeueing
 from django_vtqueue.admin import bulk, meant
 from django_vtqueue.history import Entry
 from django_vtqueue.models import DeadLetter, Job, Requeue
-from django_vtqueue.testing import run_pending
+from tests.pending import run_pending
 
 from ..test_admin import client_with as client_with
 from ..test_admin import letter, page, said, text

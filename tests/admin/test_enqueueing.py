@@ -16,7 +16,7 @@ from django.utils import timezone
 from django_vtqueue import TaskContext, clock, task
 from django_vtqueue.compat import task_enqueued
 from django_vtqueue.models import Job
-from django_vtqueue.testing import run_pending
+from tests.pending import run_pending
 
 from ..fake_clock import FakeClock
 from ..project.tasks import add

@@ -13,7 +13,7 @@ from django.urls import reverse
 from django_vtqueue import JobContext, Queue, task
 from django_vtqueue.fields import text_of
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.testing import run_pending
+from tests.pending import run_pending
 
 from ..test_admin import job, letter, listed, page
 from .tools import send, shown

@@ -41,8 +41,8 @@ from django_vtqueue.compat import (
 from django_vtqueue.fields import StoredText
 from django_vtqueue.letters import requeue
 from django_vtqueue.models import Job
-from django_vtqueue.testing import run_pending
 from tests.fake_clock import START, FakeClock
+from tests.pending import run_pending
 
 from .conftest import configure
 
