@@ -10,7 +10,7 @@ from django.utils import timezone
 from . import clock
 from .bells import ring, ring_after_commit
 from .conf import Options
-from .engines import engine_for
+from .engines import Trouble, engine_for
 from .exceptions import PayloadTooLarge
 from .jobs import NewJobs
 from .schema import mismatch
@@ -32,13 +32,14 @@ def store(new: NewJobs, database: str, options: Options) -> None:
                 f"A payload for queue {new.queue_name!r} has {size:,} bytes; max_payload_bytes allows {limit:,}. "
                 "Store the data elsewhere and publish a reference to it, or raise the limit."
             )
+    engine = engine_for(database)
     try:
-        alone = engine_for(database).insert(new)
+        alone = engine.insert(new)
     except SynchronousOnlyOperation as error:
         raise SynchronousOnlyOperation(f"{error} In async code: {awaited(new)}") from None
     except OperationalError as error:
-        if problem := mismatch(database):
-            raise OperationalError(f"{error}: {problem}") from error
+        if engine.trouble(error) is Trouble.SCHEMA:
+            raise OperationalError(f"{error}: {mismatch(database)}") from error
         raise
     if alone:
         ring(database, options.doorbells)

@@ -117,7 +117,7 @@ def test_an_end_in_the_past(time: FakeClock) -> None:
 @pytest.mark.parametrize("verb", ["pause", "resume"])
 def test_a_mistyped_name(settings: Settings, verb: str) -> None:
     """Where the settings name the queues, another is refused, unless it has jobs, with those that there are."""
-    served(settings, "default", "emails", queue_options={"sensors": {"max_attempts": 2}})
+    served(settings, "default", "emails", "sensors", queue_options={"sensors": {"max_attempts": 2}})
     Queue("raw").publish("x")
     assert refusal(verb, "emials") == "There is no queue 'emials'. There are: default, emails, raw, sensors."
     assert not QueueState.objects.exists()

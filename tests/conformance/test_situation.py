@@ -75,12 +75,14 @@ def test_backlogs(engine: Engine) -> None:
     stored(engine, "other")
     done(engine, "a")
     assert engine.backlogs(["a", "none"], NOW, 100) == [
-        Backlog("a", raw=False, due=3, later=2, oldest=PAST - 7),
-        Backlog("a", raw=True, due=1, later=0, oldest=PAST - 1),
-        Backlog("none", raw=False, due=0, later=0, oldest=None),
-        Backlog("none", raw=True, due=0, later=0, oldest=None),
+        Backlog("a", raw=False, due=3, later=2, oldest=PAST - 7, read=2, retrying=0),
+        Backlog("a", raw=True, due=1, later=0, oldest=PAST - 1, read=0, retrying=0),
+        Backlog("none", raw=False, due=0, later=0, oldest=None, read=0, retrying=0),
+        Backlog("none", raw=True, due=0, later=0, oldest=None, read=0, retrying=0),
     ]
-    assert engine.backlogs(["a"], NOW, 1)[0] == Backlog("a", raw=False, due=1, later=1, oldest=PAST - 7)
+    assert engine.backlogs(["a"], NOW, 1)[0] == Backlog(
+        "a", raw=False, due=1, later=1, oldest=PAST - 7, read=1, retrying=0
+    )
 
 
 @pytest.mark.parametrize("most", [100, 4])
