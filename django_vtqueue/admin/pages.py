@@ -72,6 +72,8 @@ def tabs(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> list[Ta
     if "DeadLetter" in lists:
         found.append((_("Failures"), address(site, "deadletter_groups")))
     found += [lists.get(name, ("", None)) for name in ("Requeue", "WorkerProcess")]
+    if "Job" in lists and request.user.has_perm("vtqueue.view_job"):
+        found.append((_("Charts"), address(site, "queuestate_charts")))
     offered = [(text, url) for text, url in found if url]
     here = max((url for _text, url in offered if request.path.startswith(url)), key=len, default="")
     return [Tab(text, url, url == here) for text, url in offered]

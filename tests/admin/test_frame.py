@@ -16,7 +16,7 @@ from .tools import group
 
 pytestmark = pytest.mark.django_db
 
-TABS = ["Overview", "Jobs", "Dead letters", "Failures", "Requeues", "Workers"]
+TABS = ["Overview", "Jobs", "Dead letters", "Failures", "Requeues", "Workers", "Charts"]
 
 
 def addresses() -> dict[str, str]:
@@ -33,7 +33,11 @@ def addresses() -> dict[str, str]:
     letters += [(f"deadletter_{view}", seen.pk) for view in ("change", "edit", "acknowledge", "delete", "history")]
     found = {reverse("admin:app_list", args=["vtqueue"]): "Overview", the("deadletter_groups"): "Failures"}
     found |= {the(*each): "Jobs" for each in jobs} | {the(*each): "Dead letters" for each in letters}
-    found |= {the("requeue_changelist"): "Requeues", the("requeue_change", run.pk): "Requeues"}
+    found |= {
+        the("queuestate_charts"): "Charts",
+        the("requeue_changelist"): "Requeues",
+        the("requeue_change", run.pk): "Requeues",
+    }
     return found | {the("workerprocess_changelist"): "Workers", the("workerprocess_change", held.worker_id): "Workers"}
 
 
