@@ -3,13 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from inspect import Parameter, Signature, signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .compat import Task
-from .encoding import normalize, refusal
+from .encoding import decode, dumps, normalize, refusal
 from .engines import mask_words, options_for
+from .fields import text_of
 from .masks import HIDDEN, Mask
 from .tasks import find_task
+
+if TYPE_CHECKING:
+    from .models import Entry
 
 POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
 
@@ -118,3 +122,25 @@ def signature_of(task: Task, mask: Mask) -> Signature:
         for parameter in passed(task)
     ]
     return _signature(task.func, task.takes_context).replace(parameters=parameters)
+
+
+def shown_call(entry: "Entry") -> Any:
+    """Return the arguments of a job by the names of the task's parameters, with what is secret hidden.
+
+    Raise ValueError or RecursionError if they are not readable.
+    """
+    payload = mask_of(entry.task_path, entry.queue_name, entry._state.db).hide(decode(text_of(entry.payload)))
+    return in_names(payload, entry.task_path, entry.queue_name, entry._state.db)
+
+
+def in_names(payload: Any, task_path: str, queue_name: str, database: str | None) -> Any:
+    """Return a payload with the arguments of a task by their names."""
+    return named(payload, task_path, options_for(queue_name, database).task_modules) if task_path else payload
+
+
+def searchable(payload: str, own: Mask) -> str:
+    """Return a stored payload with what is secret hidden, otherwise as it was stored: what a search may find."""
+    try:
+        return dumps(own.hide(decode(payload)))
+    except (TypeError, ValueError, RecursionError):
+        return "" if own.conceals(payload) else payload

@@ -12,15 +12,15 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from .. import clock, states
-from ..encoding import decode, dumps
-from ..engines import backend_options, database_of, options_for
+from ..encoding import decode
+from ..engines import backend_options, database_of
 from ..failures import shorten, storable
 from ..fields import text_of
 from ..ids import shown_worker
 from ..masks import HIDDEN, Mask
 from ..models import DeadLetter, Job
 from ..shown import duration, local, time_of, whole
-from ..signatures import mask_of, named
+from ..signatures import in_names, mask_of, shown_call
 
 LONGEST = 50_000  # characters of a value that are shown
 SUMMARY, ARGUMENT = 100, 40  # characters of the arguments in a list, and of one of them
@@ -107,7 +107,7 @@ def mask(entry: Job | DeadLetter) -> Mask:
 
 def arguments(entry: Job | DeadLetter) -> SafeString:
     """Return the arguments of a job by the names of the task's parameters, or its raw payload."""
-    return laid_out(lambda: call_of(entry), text_of(entry.payload), mask(entry))
+    return laid_out(lambda: shown_call(entry), text_of(entry.payload), mask(entry))
 
 
 def returned(job: Job) -> SafeString:
@@ -177,28 +177,6 @@ def indented(value: Any) -> str:
     except UnicodeEncodeError:  # lone surrogates: only their escapes can be sent
         return json.dumps(value, indent=2)
     return text
-
-
-def call_of(entry: Job | DeadLetter) -> Any:
-    """Return the arguments of a job by the names of the task's parameters, with what is secret hidden.
-
-    Raise ValueError or RecursionError if they are not readable.
-    """
-    payload = mask(entry).hide(decode(text_of(entry.payload)))
-    return in_names(payload, entry.task_path, entry.queue_name, entry._state.db)
-
-
-def in_names(payload: Any, task_path: str, queue_name: str, database: str | None) -> Any:
-    """Return a payload with the arguments of a task by their names."""
-    return named(payload, task_path, options_for(queue_name, database).task_modules) if task_path else payload
-
-
-def searchable(payload: str, own: Mask) -> str:
-    """Return a stored payload with what is secret hidden, otherwise as it was stored: what a search may find."""
-    try:
-        return dumps(own.hide(decode(payload)))
-    except (TypeError, ValueError, RecursionError):
-        return "" if own.conceals(payload) else payload
 
 
 def unreadable(text: str, own: Mask) -> str:

@@ -18,7 +18,7 @@ from ..exceptions import PayloadTooLarge, UnknownTask
 from ..ids import parse_id
 from ..masks import HIDDEN
 from ..models import Job
-from ..signatures import mask_of, signature_of
+from ..signatures import mask_of, shown_call, signature_of
 from ..tasks import find_task, loaded_tasks
 from . import display
 from .fields import PriorityField, QueueField, Suggestions, json_of
@@ -136,7 +136,7 @@ def like(job: Job) -> dict[str, Any]:
     """Return what the form begins with for a call like that of a job; what is secret is hidden."""
     begin = {"task_path": job.task_path, "queue_name": job.queue_name, "priority": job.priority}
     try:
-        return {**begin, "arguments": display.indented(display.call_of(job))}
+        return {**begin, "arguments": display.indented(shown_call(job))}
     except (ValueError, RecursionError):
         return begin
 

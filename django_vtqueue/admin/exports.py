@@ -15,6 +15,7 @@ from ..criteria import Criteria
 from ..engines import backend_options, database_of, engine_for
 from ..fields import text_of
 from ..models import DeadLetter
+from ..signatures import shown_call
 from . import display, meant
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def chosen(letters: QuerySet[DeadLetter]) -> Iterator[list[DeadLetter]]:
 def value(letter: DeadLetter) -> dict[str, Any]:
     """Return a letter as one JSON value."""
     try:
-        arguments = display.call_of(letter)
+        arguments = shown_call(letter)
         json.dumps(arguments)
     except (ValueError, RecursionError):
         arguments = display.unreadable(text_of(letter.payload), display.mask(letter))

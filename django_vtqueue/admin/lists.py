@@ -17,7 +17,7 @@ from ..ids import instant_of, parse_id
 from ..listing import Count, Found, Key, Sought, in_json
 from ..masks import Mask
 from ..shown import time_of
-from ..signatures import mask_of
+from ..signatures import mask_of, searchable
 from . import display
 from .base import LeanChangeList
 from .filters import Filter
@@ -128,7 +128,7 @@ class KeyedList(LeanChangeList):
 
     def fits(self, found: Found) -> bool:
         """Return whether the text sought is in a payload as it is shown: a search must not find what is hidden."""
-        shown = display.searchable(found.payload or "", self.mask(found.task_path or "", found.queue_name or ""))
+        shown = searchable(found.payload or "", self.mask(found.task_path or "", found.queue_name or ""))
         return in_json(self.sought.text).lower() in shown.lower()
 
     # -- what the template asks for ------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """``manage.py vtqueue``: what people do with the queue of one backend, a subcommand for each."""
 
-from argparse import ArgumentParser
+from argparse import SUPPRESS, ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, no_translations
@@ -8,12 +8,16 @@ from django.core.management.base import BaseCommand, CommandError, no_translatio
 from ...entries import UnclearId
 from ...schema import mismatch
 from ..backends import add_backend, backend_of
-from ..subcommands import bench, cancel, pause, purge, quiet, requeue, resume, stop, why
+from ..subcommands import bench, cancel, pause, purge, quiet, requeue, resume, show, status, stop, why
+from ..subcommands import list as list_
 
 SUBCOMMANDS = {
     module.__name__.rpartition(".")[2]: module
-    for module in (bench, cancel, pause, purge, quiet, requeue, resume, stop, why)
+    for module in (bench, cancel, list_, pause, purge, quiet, requeue, resume, show, status, stop, why)
 }
+# Django's own options, which stand before a subcommand, or, as people write them, behind it.
+WITH_VALUE = (("-v", "--verbosity"), ("--settings",), ("--pythonpath",))
+FLAGS = (("--traceback",), ("--no-color",), ("--force-color",), ("--skip-checks",))
 
 
 class Command(BaseCommand):
@@ -26,6 +30,10 @@ class Command(BaseCommand):
             own = parsers.add_parser(name, help=subcommand.HELP, description=subcommand.HELP)
             add_backend(own)
             subcommand.add_arguments(own)
+            for names in WITH_VALUE:
+                own.add_argument(*names, type=int if "-v" in names else str, default=SUPPRESS, help=SUPPRESS)
+            for names in FLAGS:
+                own.add_argument(*names, action="store_true", default=SUPPRESS, help=SUPPRESS)
 
     @no_translations  # of the sentences that the admin shows too: the rest of what is written here has none
     def handle(self, **options: Any) -> None:

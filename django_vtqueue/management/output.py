@@ -1,0 +1,60 @@
+"""How subcommands write what they have found: lines for people, or JSON for scripts."""
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from .. import clock
+from ..failures import shorten, storable
+from ..fields import text_of
+from ..masks import HIDDEN
+from ..models import DeadLetter, Job
+from ..shown import duration
+from ..signatures import mask_of, shown_call
+
+LONGEST = 100  # characters of the arguments in a line
+
+
+def add_json(parser: ArgumentParser) -> None:
+    """Add the option of those who read it by a program."""
+    parser.add_argument("--json", action="store_true", help="as one JSON value, for scripts; times are ISO 8601, UTC")
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def table(rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Yield rows as lines whose columns are as wide as their widest cell."""
+    cells = [[storable(" ".join(str(cell).split())) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def iso(instant: int | None) -> str | None:
+    """Return an instant as programs read it."""
+    return None if instant is None else (clock.EPOCH + clock.MICROSECOND * instant).isoformat()
+
+
+def ago(instant: int, now: int) -> str:
+    return f"{duration(max(now - instant, 0))} ago"
+
+
+def arguments(entry: Job | DeadLetter) -> Any:
+    """Return the arguments of a job by name, or its raw payload, with what is secret hidden."""
+    try:
+        return shown_call(entry)
+    except (ValueError, RecursionError):
+        stored = text_of(entry.payload)
+        return HIDDEN if mask_of(entry.task_path, entry.queue_name, entry._state.db).conceals(stored) else stored
+
+
+def in_one_line(call: Any) -> str:
+    """Return arguments as a call has them, shortened."""
+    if isinstance(call, dict):
+        text = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.items())
+    else:
+        text = json.dumps(call, ensure_ascii=False)
+    return text if len(text) <= LONGEST else f"{shorten(text, 10**6)[: LONGEST - 1]}…"

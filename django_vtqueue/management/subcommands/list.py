@@ -1,0 +1,120 @@
+"""``vtqueue list``: the jobs of a state, a queue, a task, a time."""
+
+import re
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import CommandError
+from django.utils.dateparse import parse_datetime
+
+from ...backend import VTQueueBackend
+from ...clock import microseconds, to_instant
+from ...engines import Engine, engine_for
+from ...listing import Found, Sought, in_json
+from ...models import DeadLetter, Job
+from ...signatures import mask_of, searchable
+from ...states import WORDS, word
+from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
+from .pause import UNITS
+
+HELP = "Lists jobs, the newest first (those that wait: in the order in which they are claimed), or dead letters."
+LOOKED_AT = 100_000  # rows
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--state", choices=WORDS, help="(default: any but dead)")
+    parser.add_argument("--queue", metavar="QUEUE")
+    parser.add_argument("--task", metavar="PATH", help="shop.tasks.charge")
+    parser.add_argument(
+        "--since", metavar="WHEN", help="enqueued (dead: died) in the last 30m, 2h, 1d, or since 2030-12-31 15:00"
+    )
+    parser.add_argument("--text", default="", help="in the id, the task or the arguments, but not in what is hidden")
+    parser.add_argument("--limit", type=int, default=50, metavar="N", help="no more than N jobs (default: 50)")
+    add_json(parser)
+
+
+def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
+    """Show a line for each, or a JSON list."""
+    engine = engine_for(backend.database)
+    now = engine.now()
+    sought = Sought(
+        word="" if options["state"] in (None, "dead") else options["state"],
+        queue_name=options["queue"],
+        task_path=options["task"],
+        since=since(options["since"], now),
+        text=options["text"],
+    )
+    entries = found(engine, sought, options["limit"], now, dead=options["state"] == "dead")
+    if options["json"]:
+        yield as_json([described(entry, now) for entry in entries])
+    elif entries:
+        yield from table([line(entry, now) for entry in entries])
+
+
+def found(engine: Engine, sought: Sought, limit: int, now: int, *, dead: bool) -> list[Job | DeadLetter]:
+    """Return the jobs, or dead letters, that are sought."""
+
+    def fits(row: Found) -> bool:
+        mask = mask_of(row.task_path or "", row.queue_name or "", engine.alias)
+        return in_json(sought.text).lower() in searchable(row.payload or "", mask).lower()
+
+    if dead:
+        rows = engine.list_letters(sought, None, LOOKED_AT, limit, fits)
+    else:
+        rows = engine.list_jobs(sought, None, LOOKED_AT, limit, now, fits)
+    ids = [UUID(row.id) for row in rows if row.id]
+    model: Any = DeadLetter if dead else Job
+    entries = model.objects.using(engine.alias).in_bulk(ids)
+    return [entries[pk] for pk in ids if pk in entries]
+
+
+def since(given: str | None, now: int) -> int | None:
+    """Return the instant that a command line means; raise CommandError for what is none."""
+    if given is None:
+        return None
+    if ago := re.fullmatch(r"(\d{1,6})([smhd])", given):
+        return now - microseconds(timedelta(**{UNITS[ago[2]]: int(ago[1])}))
+    try:
+        moment = parse_datetime(given)
+    except ValueError:
+        moment = None
+    if moment is None:
+        raise CommandError(f"--since is {given!r}, but must be as 30m, 2h or 1d, or as 2030-12-31 15:00.")
+    return to_instant(moment)
+
+
+def state_of(entry: Job | DeadLetter, now: int) -> str:
+    if isinstance(entry, DeadLetter):
+        return "dead"
+    return word(entry.state, to_instant(entry.visible_at), entry.attempts, now)
+
+
+def line(entry: Job | DeadLetter, now: int) -> list[str]:
+    """Return the columns of a line."""
+    name = entry.task_path or "(raw payload)"
+    age = ago(to_instant(entry.died_at if isinstance(entry, DeadLetter) else entry.enqueued_at), now)
+    what = entry.exception_class if isinstance(entry, DeadLetter) else in_one_line(arguments(entry))
+    return [state_of(entry, now), name, str(entry.pk), entry.queue_name, age, what]
+
+
+def described(entry: Job | DeadLetter, now: int) -> dict[str, Any]:
+    """Return what a program reads of an entry."""
+    job = entry if isinstance(entry, Job) else None
+    moments = ("enqueued_at", "started_at", "due_at", "finished_at", "died_at")
+    return {
+        "id": str(entry.pk),
+        "state": state_of(entry, now),
+        "task": entry.task_path,
+        "queue": entry.queue_name,
+        "priority": entry.priority,
+        "attempts": entry.attempts,
+        "max_attempts": entry.max_attempts,
+        "worker": entry.worker_id,
+        **{name: iso(to_instant(moment)) for name in moments if (moment := getattr(entry, name, None))},
+        "arguments": arguments(entry),
+        **({"exception": entry.exception_class, "message": entry.message} if isinstance(entry, DeadLetter) else {}),
+        **({"progress": job.progress, "progress_text": job.progress_text} if job else {}),
+    }

@@ -1,0 +1,70 @@
+"""``vtqueue show``: all that is known of a job, and why it is not running."""
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from ... import history
+from ...backend import VTQueueBackend
+from ...clock import from_instant
+from ...engines import engine_for
+from ...entries import SHORTEST
+from ...ids import shown_worker
+from ...masks import Mask
+from ...models import Job
+from ...shown import local, whole
+from ...signatures import mask_of
+from ...why import why
+from ..output import add_json, as_json, iso
+from .list import described
+from .why import entry_of
+
+HELP = "Shows all of a job: its arguments, what became of each attempt, and why it is not running."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help=f"of a job, or its last {SHORTEST} digits or more")
+    add_json(parser)
+
+
+def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
+    """Show it line by line, its tracebacks whole, or as a JSON object."""
+    entry = entry_of(options["id"], backend.database)
+    if entry is None:
+        raise CommandError(f"There is no job {options['id']}. Those that are done are kept for result_ttl.")
+    now = engine_for(backend.database).now()
+    mask = mask_of(entry.task_path, entry.queue_name, backend.database)
+    attempts = history.read(entry.history)
+    known = described(entry, now) | {"why": why(entry, now)}
+    if isinstance(entry, Job) and entry.state == "SUCCESSFUL":
+        known["result"] = Mask(mask.words).hide(entry.result)
+    if options["json"]:
+        yield as_json(known | {"history": [told(attempt) for attempt in attempts]})
+        return
+    width = max(map(len, known))
+    for name, value in known.items():
+        if value not in ("", None):
+            yield f"{name.ljust(width)}  {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+    for attempt in attempts:
+        yield ""
+        yield summary(attempt)
+        yield from str(attempt.get("traceback", "")).rstrip().splitlines()
+
+
+def told(attempt: history.Entry) -> dict[str, Any]:
+    """Return an entry of the history as programs read it."""
+    moments = {name: iso(attempt[name]) for name in ("started", "ended") if isinstance(attempt.get(name), int)}
+    return {**attempt, **moments}
+
+
+def summary(attempt: history.Entry) -> str:
+    """Return the head of an entry of the history."""
+    if "omitted" in attempt:
+        return f"{attempt['omitted']} attempts are not kept"
+    ended = attempt.get("ended")
+    when = f" at {whole(local(from_instant(ended)))}" if isinstance(ended, int) else ""
+    by = f" by {shown_worker(str(attempt['worker']))}" if attempt.get("worker") else ""
+    return f"attempt {attempt.get('number')}: {attempt.get('outcome')}{by}{when}"

@@ -1,0 +1,114 @@
+"""``manage.py vtqueue``: status, list and show, for people and for scripts."""
+
+import io
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_vtqueue import Queue
+from django_vtqueue.models import DeadLetter, Job
+from tests.admin.rows import job, worker
+from tests.pending import run_pending
+from tests.project import tasks
+
+pytestmark = pytest.mark.django_db
+
+
+def vtqueue(*arguments: str) -> str:
+    """Run a subcommand; return what it wrote."""
+    out = io.StringIO()
+    call_command("vtqueue", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def read(*arguments: str) -> Any:
+    return json.loads(vtqueue(*arguments, "--json"))
+
+
+def test_status() -> None:
+    """Each queue with what waits, runs and is dead, a pause in words, the workers, and what they run."""
+    for name, count in (("emails", 2), ("reports", 1)):
+        for _ in range(count):
+            job(name)
+    job("emails", due=3600)
+    job("emails", due=60, worker_id=worker().pk, progress=0.25, progress_text="half of the half")
+    Queue("reports").pause("moving", by="anna")
+    found = read("status")
+    queues = {queue.pop("queue"): queue for queue in found["queues"]}
+    assert queues["emails"] == {
+        **{"due": 2, "scheduled": 1, "retrying": 0, "running": 1, "expired": 0, "dead": 0},
+        "paused": None,
+    }
+    assert (queues["reports"]["due"], "moving" in queues["reports"]["paused"]) == (1, True)
+    assert [(each["worker"], each["running"]) for each in found["workers"]] == [("web1:4711", 1)]
+    assert [(each["task"], each["progress"]) for each in found["running"]] == [("shop.tasks.welcome", 0.25)]
+    said = vtqueue("status").splitlines()
+    assert said[0].split() == ["queue", "due", "scheduled", "retrying", "running", "expired", "dead"]
+    assert any(line.startswith("reports") and "moving" in line for line in said)
+    assert said[-1].endswith("25% half of the half")
+
+
+def test_status_of_nothing() -> None:
+    """Without a worker it says how one is started."""
+    assert "No worker is there. Start one: python manage.py vtworker" in vtqueue("status")
+
+
+def test_list() -> None:
+    """Jobs by state, queue, task, time and text, with their arguments; as lines, or as JSON."""
+    tasks.add.enqueue(1, b=2)
+    later = tasks.add.using(queue_name="emails", run_after=timedelta(hours=1)).enqueue(3, 4)
+    tasks.raise_it.enqueue("BaseException")
+    run_pending()
+    assert [entry["state"] for entry in read("list")] == ["scheduled", "done"]
+    assert [entry["state"] for entry in read("list", "--state", "dead")] == ["dead"]
+    assert [entry["id"] for entry in read("list", "--queue", "emails")] == [later.id]
+    assert [entry["arguments"] for entry in read("list", "--state", "scheduled")] == [{"a": 3, "b": 4}]
+    assert read("list", "--task", "no.such.task") == read("list", "--text", "no such text") == []
+    assert len(read("list", "--since", "10m")) == 2
+    assert len(read("list", "--limit", "1")) == 1
+    [line] = vtqueue("list", "--state", "scheduled").splitlines()
+    assert line.split()[:4] == ["scheduled", "tests.project.tasks.add", later.id, "emails"]
+    assert line.endswith("a=3, b=4")
+    with pytest.raises(CommandError, match="--since is 'soon', but must be as 30m"):
+        vtqueue("list", "--since", "soon")
+
+
+def test_what_is_secret_is_shown_and_found_by_none_of_them() -> None:
+    """What ``mask`` hides is hidden in lines and in JSON, and no text finds it."""
+    Queue("raw").publish({"password": "swordfish", "user": "anna"})
+    [entry] = read("list", "--text", "anna")
+    assert entry["arguments"] == {"password": "••••", "user": "anna"}
+    assert read("list", "--text", "swordfish") == []
+    for said in (vtqueue("list"), vtqueue("show", entry["id"]), vtqueue("show", entry["id"], "--json")):
+        assert "anna" in said
+        assert "swordfish" not in said
+
+
+def test_show() -> None:
+    """All of a job, by its id or its last digits: arguments, attempts and tracebacks, why it does not run."""
+    tasks.raise_it.enqueue("BaseException")
+    run_pending()
+    letter = DeadLetter.objects.get()
+    found = read("show", str(letter.pk)[-8:])
+    assert (found["id"], found["state"], found["exception"]) == (str(letter.pk), "dead", "builtins.BaseException")
+    assert [(entry["number"], entry["outcome"]) for entry in found["history"]] == [(1, "failed")]
+    said = vtqueue("show", str(letter.pk))
+    assert "requeue it to have it run again" in said
+    assert said.rstrip().endswith("BaseException: bare")
+    with pytest.raises(CommandError, match="There is no job 12345678"):
+        vtqueue("show", "12345678")
+
+
+def test_show_a_result() -> None:
+    """What a task has returned is among what is shown."""
+    tasks.add.enqueue(1, 2)
+    run_pending()
+    assert read("show", str(Job.objects.get().pk))["result"] == 3
+
+
+def test_djangos_options_behind_a_subcommand() -> None:
+    """They may stand before it or behind it."""
+    assert vtqueue("status", "--verbosity", "1", "--traceback", "--no-color") == vtqueue("status")
