@@ -86,6 +86,26 @@ class Migration(migrations.Migration):
                         blank=True, help_text="The job that goes on with it.", null=True, verbose_name="step"
                     ),
                 ),
+                (
+                    "exception_class",
+                    models.CharField(
+                        blank=True,
+                        help_text="Empty: several of them.",
+                        max_length=255,
+                        null=True,
+                        verbose_name="exception",
+                    ),
+                ),
+                (
+                    "followed",
+                    models.TextField(
+                        db_default="", help_text="The ids of the jobs that went last.", verbose_name="followed"
+                    ),
+                ),
+                (
+                    "task_path",
+                    models.TextField(blank=True, help_text="Empty: of several tasks.", null=True, verbose_name="task"),
+                ),
                 ("ended_at", django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="ended")),
             ],
             options={
