@@ -24,7 +24,7 @@ WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 375, "height": 700}
 
 
 class Site:
-    """A server on a database file, with an administrator ``anna`` and ``otto``, who may only look.
+    """A server on a database file, with administrators ``anna`` and ``bob``, and ``otto``, who may only look.
 
     ``url``: of the pages of the app in the admin.
     """
@@ -47,7 +47,8 @@ class Site:
 
     def add_users(self, alias: str) -> None:
         users = User.objects.db_manager(alias)
-        users.create_superuser("anna", password=PASSWORD)
+        for name in ("anna", "bob"):
+            users.create_superuser(name, password=PASSWORD)
         otto = users.create_user("otto", password=PASSWORD, is_staff=True)
         looking = Permission.objects.using(alias).filter(
             content_type__app_label="vtqueue", codename__startswith=VIEW_ONLY

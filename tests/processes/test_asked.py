@@ -94,7 +94,7 @@ def test_an_idle_worker_with_children_stops(database: Database, start_worker: St
 def test_what_was_claimed_ahead_is_given_back(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """A quiet worker keeps nothing that it does not run."""
     worker = start_worker("--threads", "1")
-    ids = database.enqueue_many(tasks.sign, [(str(tmp_path),)] * 3000)
+    ids = database.enqueue_many(tasks.sign, [(str(tmp_path),)] * 30_000)
     wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_job WHERE state = 'SUCCESSFUL' LIMIT 1"), PATIENCE)
     ask(database, worker, "quiet")
     worker.wait_for(QUIET)

@@ -395,14 +395,17 @@ def workers_leave(story: Story) -> Broken:
 def match(row: Row, runs: list[Execution]) -> tuple[list[tuple[history.Entry, Execution | None]], list[Execution]]:
     """Return the attempts in a job's history, each with the last execution of its worker until then, and those left.
 
+    An attempt that was killed before it could write down its begin has none; the next one may follow at once.
+
     The execution that ended a job well is not left; nor are those that the caps of the history may have left out.
     """
     left, entries = list(runs), []
     for entry in row.history:
         if not entry.get("number"):
             continue
-        mine = [run for run in left if run.worker == entry["worker"] and run.begin <= entry["ended"] + TOLERANCE]
-        last = ([run for run in mine if run.attempt == entry["number"]] or mine)[-1:]
+        number, until = entry["number"], entry["ended"] + TOLERANCE
+        mine = [run for run in left if run.worker == entry["worker"] and run.begin <= until and run.attempt <= number]
+        last = ([run for run in mine if run.attempt == number] or mine)[-1:]
         for run in last:
             left.remove(run)
         entries.append((entry, last[0] if last else None))

@@ -10,7 +10,7 @@ from django_vtqueue.clock import SECOND
 
 from ..ledger import Event
 from .checker import PROMISES, Job, Row, Story, broken
-from .faults import KILL, PAUSE, STANDSTILL, STOP, TERM_TWICE, Fault
+from .faults import KILL, KILL_CHILD, PAUSE, STANDSTILL, STOP, TERM_TWICE, Fault
 from .journal import Execution
 from .kinds import ASIDE, LONG_LEASE, SHORT_LEASE
 
@@ -25,12 +25,14 @@ def job(kind: str = "medium", queue: str = "default", due: float = 0, cancelled:
     return Job("j", kind, queue, at(0), at(due), None if cancelled is None else at(cancelled))
 
 
-def run(begin: float, last: float, worker: str = ONE, outcome: str = "ok", pid: int = 1, **values: Any) -> Execution:
-    return Execution("j", "medium", worker, pid, 1, at(begin), at(last), outcome, **values)
+def run(
+    begin: float, last: float, worker: str = ONE, outcome: str = "ok", pid: int = 1, attempt: int = 1, **values: Any
+) -> Execution:
+    return Execution("j", "medium", worker, pid, attempt, at(begin), at(last), outcome, **values)
 
 
-def ended(outcome: str, when: float, worker: str = ONE) -> history.Entry:
-    return history.Entry(number=1, worker=worker, started=at(0), ended=at(when), outcome=outcome)
+def ended(outcome: str, when: float, worker: str = ONE, number: int = 1) -> history.Entry:
+    return history.Entry(number=number, worker=worker, started=at(0), ended=at(when), outcome=outcome)
 
 
 def row(
@@ -75,6 +77,13 @@ GOOD = [
     story(job(queue=ASIDE), row(), run(1, 2), faults=[fault(PAUSE, 2, 3)], claims=[claim(1)]),
     story(job(), row(EXPIRED, worker=OTHER), run(1, 4, leases=[(at(1), at(3))]), run(3.1, 5, OTHER)),
     story(job(), row(), run(70, 71), faults=[fault(STANDSTILL, 5, 60)]),
+    story(
+        job("later"),
+        row(ended(history.WORKER_DIED, 2), ended(history.RETRY, 2.1, number=2)),
+        run(2.005, 2.1, outcome="Retry", attempt=2),
+        run(8, 9, attempt=3),
+        faults=[fault(KILL_CHILD, 2, 2, 1)],
+    ),
 ]
 BAD = {
     "nothing_is_lost": [
