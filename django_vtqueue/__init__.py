@@ -4,12 +4,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported when it is first used
-    from .compat import TaskContext, TaskResult, TaskResultStatus
-    from .context import JobContext
     from .exceptions import Cancelled, GiveUp, LeaseLost, PayloadTooLarge, Retry, UnknownTask, VTQueueError
-    from .letters import requeue
-    from .queue import ClaimedJob, Queue
-    from .tasks import enqueue_many, task
+    from .queue.claimed_job import ClaimedJob
+    from .queue.dead_letters import requeue
+    from .queue.queue import Queue
+    from .tasks.compat import TaskContext, TaskResult, TaskResultStatus
+    from .tasks.context import JobContext
+    from .tasks.task import enqueue_many, task
 
 __version__ = "0.1.0"
 
@@ -33,14 +34,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "compat": ("TaskContext", "TaskResult", "TaskResultStatus"),
-    "context": ("JobContext",),
     "exceptions": ("Cancelled", "GiveUp", "LeaseLost", "PayloadTooLarge", "Retry", "UnknownTask", "VTQueueError"),
-    "letters": ("requeue",),
-    "queue": ("ClaimedJob", "Queue"),
-    "tasks": ("enqueue_many", "task"),
+    "queue.claimed_job": ("ClaimedJob",),
+    "queue.dead_letters": ("requeue",),
+    "queue.queue": ("Queue",),
+    "tasks.compat": ("TaskContext", "TaskResult", "TaskResultStatus"),
+    "tasks.context": ("JobContext",),
+    "tasks.task": ("enqueue_many", "task"),
 }
-
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:

@@ -11,8 +11,16 @@ from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
-from . import clock, configuration, presence
-from .compat import (
+from .conf import Options, parse, setting_in_microseconds
+from .core import clock
+from .core.encoding import dumps, normalize
+from .core.ids import dashed, new_ids, parse_id
+from .core.job import NewJobs
+from .engines import database_of, engine_for
+from .queue import workers
+from .queue.publishing import checked_moment, store, visible_from
+from .tasks import configuration
+from .tasks.compat import (
     BaseTaskBackend,
     InvalidTask,
     Task,
@@ -21,16 +29,10 @@ from .compat import (
     TaskResultStatus,
     task_enqueued,
 )
-from .conf import Options, parse, setting_in_microseconds
-from .encoding import dumps, normalize
-from .engines import database_of, engine_for
-from .ids import dashed, new_ids, parse_id
-from .jobs import NewJobs
-from .publishing import checked_moment, store, visible_from
-from .receivers import received
-from .results import Result, stored, unvalidated, with_changes
-from .signatures import check_call, refused_call
-from .tasks import Call, checked_calls, loaded_task, options_of, set_options
+from .tasks.results import Result, stored, unvalidated, with_changes
+from .tasks.signals import received
+from .tasks.signatures import check_call, refused_call
+from .tasks.task import Call, checked_calls, loaded_task, options_of, set_options
 
 FIELDS = {field.name for field in fields(Task)}
 REMEMBERED = 1000  # validated combinations of function, queue and priority
@@ -134,7 +136,7 @@ class VTQueueBackend(BaseTaskBackend):
         if jobs:
             store(new, database, self.settings)
             if settings.DEBUG:
-                presence.hint_missing_worker(database, task.queue_name)
+                workers.hint_missing_worker(database, task.queue_name)
         return self._announce(new, task, given)
 
     def _announce(self, new: NewJobs, task: Task, given: list[dict[str, Any]]) -> list[TaskResult]:

@@ -16,10 +16,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.utils.connection import ConnectionDoesNotExist
 
-from .compat import FRAMEWORK_APP  # nothing else imports the framework after setup(), and it asks the backends
 from .conf import configured
 from .engines import database_of
-from .schema import mismatch
+from .queue.schema import mismatch
+from .tasks.compat import FRAMEWORK_APP  # nothing else imports the framework after setup(), and it asks the backends
 
 if FRAMEWORK_APP:  # the backport registers its check in its app's ready(), which may be what is missing
     import_module(f"{FRAMEWORK_APP}.checks")

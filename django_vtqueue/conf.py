@@ -15,7 +15,7 @@ from django.core.signals import setting_changed
 from django.dispatch import receiver
 from django.utils.module_loading import import_string
 
-from .clock import LONGEST, microseconds
+from .core.clock import LONGEST, microseconds
 
 
 @lru_cache(maxsize=1000)

@@ -7,16 +7,17 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from . import bells, states
-from .bells import ring_after_commit
+from .core import states
+from .core.failures import storable
+from .core.ids import slices
+from .core.job import cancelled
 from .engines import backend_options, database_of, engine_for, options_for
-from .entries import Named, ids_of
-from .failures import storable
-from .ids import slices
-from .jobs import cancelled
 from .models import UNFINISHED, Job
-from .presence import QUIET, STOP, WORK, undead
-from .publishing import checked_priority, checked_queue_name
+from .queue import doorbell
+from .queue.doorbell import ring_after_commit
+from .queue.lookup import Named, ids_of
+from .queue.publishing import checked_priority, checked_queue_name
+from .queue.workers import QUIET, STOP, WORK, undead
 
 LONGEST_NAME = 150  # characters of who cancels a job
 
@@ -147,5 +148,5 @@ def ask(worker_ids: Iterable[str], to: str, using: str | None = None) -> list[st
         workers.exclude(asked_to=STOP).update(asked_to=to)
         bell_of = dict(workers.values_list("pk", "doorbell"))
         for bell in bell_of.values():
-            transaction.on_commit(partial(bells.ask, bell), using=database, robust=True)
+            transaction.on_commit(partial(doorbell.ask, bell), using=database, robust=True)
     return [worker_id for worker_id in ids if worker_id in bell_of]

@@ -11,9 +11,9 @@ from django.db.models import BooleanField, ExpressionWrapper, F, Q
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
-from . import history, states
+from .core import history, states
+from .core.ids import new_uuid
 from .fields import InstantField, JSONTextField, MomentManager
-from .ids import new_uuid
 
 T = TypeVar("T")
 

@@ -12,21 +12,22 @@ from uuid import UUID
 
 from django.db.models import F, QuerySet
 
-from . import clock, control, states
+from . import control
 from .backend import VTQueueBackend
-from .compat import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskContext, task_backends
-from .criteria import Criteria
-from .encoding import dumps
+from .core import clock, states
+from .core.encoding import dumps
+from .core.failures import storable
+from .core.ids import new_id
+from .core.job import NewJobs
 from .engines import Engine, backend_options, database_of, engine_for, options_for
-from .failures import storable
-from .ids import new_id
-from .jobs import NewJobs
-from .listing import STEPS
+from .engines.inspection import STEPS
 from .models import DeadLetter, Job, Requeue
-from .publishing import MAX_PRIORITY, checked_priority, store
-from .queue import Queue
-from .results import unvalidated
-from .tasks import set_options
+from .queue.dead_letters import Criteria as Criteria  # for its callers
+from .queue.publishing import MAX_PRIORITY, checked_priority, store
+from .queue.queue import Queue
+from .tasks.compat import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskContext, task_backends
+from .tasks.results import unvalidated
+from .tasks.task import set_options
 
 BATCH = 100  # letters of a step: the write lock is held for some milliseconds
 FASTEST = 1_000_000  # letters a minute that one may ask for

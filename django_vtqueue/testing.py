@@ -19,14 +19,14 @@ from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
 from .backend import VTQueueBackend
-from .compat import Task, TaskResult, task_backends
+from .core.failures import from_task
+from .core.job import Scope
 from .engines import engine_for, options_for
 from .exceptions import Cancelled, Retry
-from .failures import from_task
-from .jobs import Scope
 from .models import DeadLetter, Job
-from .publishing import visible_from
-from .signatures import arguments_of, check_call
+from .queue.publishing import visible_from
+from .tasks.compat import Task, TaskResult, task_backends
+from .tasks.signatures import arguments_of, check_call
 from .worker.inline import run_due
 
 NO_ERRORS = (Retry, Cancelled)  # what a task raises, and what people do to it, on purpose

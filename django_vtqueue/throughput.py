@@ -7,10 +7,10 @@ than workers claim (``Queue.claim``, ``Queue.run``, ``run_pending``) are not cou
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .clock import SECOND
-from .counts import HOUR, MINUTE, Chart, hour_of, minute_of
+from .core.clock import SECOND
+from .core.counts import HOUR, MINUTE, Chart, hour_of, minute_of
+from .core.histograms import Percentiles, add, loaded, parse, percentiles
 from .engines import engine_for
-from .histograms import Percentiles, add, loaded, parse, percentiles
 
 QUARTER, RECENT, WEEK = 15 * MINUTE, 3 * HOUR, 7 * 24 * HOUR
 MOST_SPANS = 5000  # rows of histograms for a chart, some 10 µs each
@@ -35,16 +35,20 @@ class Flow:
         return sum(sum(numbers[-minutes - 1 : -1]) for numbers in (self.succeeded, self.failed, self.dead))
 
 
-def read(database: str, now: int, minutes: int = 180) -> dict[str, Flow]:
+def read(database: str, now: int | None = None, minutes: int = 180) -> dict[str, Flow]:
     """Return the flow of each queue that had any in these ``minutes``, the present one included, by its name.
+
+    ``database``: an alias; ``now``: microseconds since 1970, the present if it is not given.
 
     One range of an index; a row takes some 10 µs, and there is one for each queue, minute and worker. Those that
     somebody damaged are left out.
     """
+    engine = engine_for(database)
+    now = engine.now() if now is None else now
     first = minute_of(now) - (minutes - 1) * MINUTE
     flows: dict[str, Flow] = {}
     times: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
-    for minute, queue_name, succeeded, failed, dead, *texts in engine_for(database).counts(first, now):
+    for minute, queue_name, succeeded, failed, dead, *texts in engine.counts(first, now):
         run_times, wait_times = map(parse, texts)
         if run_times is None or wait_times is None:
             continue
@@ -134,11 +138,17 @@ def succeeded_since(database: str, moments: Iterable[tuple[str, int]], now: int)
     return found
 
 
-def arrivals(database: str, now: int, seconds: int = 60, limit: int = 10_000) -> tuple[dict[str, int], bool]:
+def arrivals(
+    database: str, now: int | None = None, seconds: int = 60, limit: int = 10_000
+) -> tuple[dict[str, int], bool]:
     """Return how many jobs were enqueued into each queue in the last ``seconds``, and whether ``limit`` was reached.
+
+    ``database``: an alias; ``now``: microseconds since 1970, the present if it is not given.
 
     An id begins with the time at which it was made, so these jobs are a range of the primary keys; no more than
     ``limit`` of them are looked at. Those that have ended and are not kept (``result_ttl`` 0) are not among them.
     """
-    found = engine_for(database).arrivals(now - seconds * SECOND, now, limit)
+    engine = engine_for(database)
+    now = engine.now() if now is None else now
+    found = engine.arrivals(now - seconds * SECOND, now, limit)
     return found, sum(found.values()) >= limit

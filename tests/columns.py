@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django_vtqueue import states
+from django_vtqueue.core import states
 from django_vtqueue.fields import StoredText
 
 JSON = ("payload", "history", "result")

@@ -13,7 +13,8 @@ from django.db import connections
 from hypothesis import settings
 from pytest_django import DjangoDbBlocker
 
-from django_vtqueue import ClaimedJob, Queue, clock
+from django_vtqueue import ClaimedJob, Queue
+from django_vtqueue.core import clock
 from django_vtqueue.engines import ENGINES
 
 from .fake_clock import FakeClock

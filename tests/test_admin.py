@@ -18,11 +18,13 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils.html import strip_tags
 
-from django_vtqueue import Queue, bells, clock, control, states, task
-from django_vtqueue.history import Entry, read
-from django_vtqueue.ids import new_id
+from django_vtqueue import Queue, control, task
+from django_vtqueue.core import clock, states
+from django_vtqueue.core.history import Entry, read
+from django_vtqueue.core.ids import new_id
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
-from django_vtqueue.presence import SILENCE
+from django_vtqueue.queue import doorbell
+from django_vtqueue.queue.workers import SILENCE
 from tests.pending import run_pending
 
 from .columns import as_stored, in_columns
@@ -135,7 +137,7 @@ def client_with(client: Client) -> Callable[..., Client]:
 def rung(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the aliases of the databases whose workers were woken."""
     aliases: list[str] = []
-    for module in ("control", "letters"):
+    for module in ("control", "queue.dead_letters"):
         monkeypatch.setattr(f"django_vtqueue.{module}.ring_after_commit", lambda alias, folder: aliases.append(alias))
     return aliases
 
@@ -454,7 +456,7 @@ def test_run_now_wakes_after_the_commit(
     def ring(alias: str, folder: str | None) -> None:
         seen.append(Job.objects.using(alias).get().visible_at <= clock.from_instant(clock.now()))
 
-    monkeypatch.setattr(bells, "ring", ring)
+    monkeypatch.setattr(doorbell, "ring", ring)
     assert len(control.run_now(Job.objects.using(sqlite_file).values_list("pk", flat=True), using=sqlite_file)) == 1
     assert seen == [True]
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pytest_django import Settings
 
 from django_vtqueue import Queue, TaskContext, enqueue_many, task
-from django_vtqueue.compat import Task, task_backends
-from django_vtqueue.masks import HIDDEN
+from django_vtqueue.core.masks import HIDDEN
 from django_vtqueue.models import Job
+from django_vtqueue.tasks.compat import Task, task_backends
 
 FRAMEWORK = Task.__module__.rpartition(".")[0]  # django.tasks or django_tasks
 DUMMY = f"{FRAMEWORK}.backends.dummy.DummyBackend"

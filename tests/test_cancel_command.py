@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from django_vtqueue import Queue
-from django_vtqueue.clock import from_instant
+from django_vtqueue.core.clock import from_instant
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
 from tests.fake_clock import FakeClock
 from tests.project import tasks

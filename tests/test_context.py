@@ -7,8 +7,8 @@ from pytest_django import Settings
 
 from django_vtqueue import JobContext, TaskResultStatus
 from django_vtqueue.backend import VTQueueBackend
-from django_vtqueue.compat import task_finished
 from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.tasks.compat import task_finished
 from tests.pending import run_pending
 from tests.project import tasks
 

@@ -31,23 +31,14 @@ from django.dispatch import Signal
 from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
 
-from django_vtqueue import (
-    ClaimedJob,
-    GiveUp,
-    PayloadTooLarge,
-    Queue,
-    Retry,
-    UnknownTask,
-    bells,
-    clock,
-    enqueue_many,
-    presence,
-    publishing,
-    task,
-)
+from django_vtqueue import ClaimedJob, GiveUp, PayloadTooLarge, Queue, Retry, UnknownTask, enqueue_many, task
 from django_vtqueue.backend import VTQueueBackend
-from django_vtqueue.clock import to_instant
-from django_vtqueue.compat import (
+from django_vtqueue.core import clock
+from django_vtqueue.core.clock import to_instant
+from django_vtqueue.core.job import Scope
+from django_vtqueue.models import DeadLetter, Job, WorkerProcess
+from django_vtqueue.queue import doorbell, publishing, workers
+from django_vtqueue.tasks.compat import (
     InvalidTask,
     Task,
     TaskContext,
@@ -60,9 +51,7 @@ from django_vtqueue.compat import (
     task_finished,
     task_started,
 )
-from django_vtqueue.jobs import Scope
-from django_vtqueue.models import DeadLetter, Job, WorkerProcess
-from django_vtqueue.tasks import find_task, options_of
+from django_vtqueue.tasks.task import find_task, options_of
 from django_vtqueue.worker.inline import run_due
 from tests.pending import run_pending
 
@@ -1126,7 +1115,7 @@ def test_enqueue_inside_a_transaction(many: int) -> None:
 def rung(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
     """Return the list of bells that are rung: database and folder."""
     rings: list[tuple[str, str | None]] = []
-    for module in (bells, publishing):
+    for module in (doorbell, publishing):
         monkeypatch.setattr(module, "ring", lambda alias, folder: rings.append((alias, folder)))
     return rings
 
@@ -1194,8 +1183,8 @@ def test_bells_of_two_backends(
 @pytest.fixture
 def hints(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """Return a function that gives the log lines so far, in a process that has given no hints yet."""
-    monkeypatch.setattr(presence, "_hinted", set())
-    monkeypatch.setattr(presence, "_seen", {})
+    monkeypatch.setattr(workers, "_hinted", set())
+    monkeypatch.setattr(workers, "_seen", {})
     return lambda: [record.getMessage() for record in caplog.records if record.name == "django_vtqueue"]
 
 

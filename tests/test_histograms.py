@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_vtqueue.histograms import (
+from django_vtqueue.core.histograms import (
     ERROR,
     LAST,
     Percentiles,

@@ -9,28 +9,30 @@ import django
 import pytest
 
 import django_vtqueue
-from django_vtqueue import compat
+from django_vtqueue.tasks import compat
 
 from .projects import ROOT, SETTINGS, Project, run
 
 PACKAGE = ROOT / "django_vtqueue"
 
-# From the bottom to the top: a module imports its own layer and those below it. ``__init__`` is the door, in no layer.
+# From the bottom to the top: a folder, or a module at the top, imports its own layer and those below it. The door of
+# the package, ``__init__``, is in no layer.
 LAYERS = {
     # plain values and arithmetic; the wall clock is read in one place, so that all else can be given a time
-    "pure": "clock conf counts encoding exceptions failures forks histograms history ids jobs limits listing masks "
-    "retry shown situation states takeover",
+    "core": "core conf exceptions",
     # what is stored, for the ORM, the admin and migrations
-    "tables": "fields migrations models moments",
+    "tables": "fields migrations models",
     # the SQL that differs from database to database, each statement whole
     "engines": "engines",
     # the primitive, and what else needs nothing but the tables: who is alive, who is woken, what is paused or dead
-    "queue": "bells claims consumer control criteria entries home letters pauses presence publishing queue repair "
-    "schema settlements throughput why",
+    "queue": "queue",
+    # what is done with jobs from outside, and what is read of them
+    "operations": "control throughput",
     # Django's Tasks on top of the primitive
-    "tasks": "backend compat configuration context receivers requeueing results signatures tasks",
+    "tasks": "backend requeueing tasks",
     # what runs
-    "worker": "execution hygiene outcomes transactional worker",
+    "execution": "execution",
+    "worker": "worker",
     # what a user touches
     "user": "admin apps checks management templatetags testing",
 }
@@ -42,7 +44,7 @@ def sources() -> list[Path]:
 
 
 def module_of(path: Path) -> str:
-    """Return the first name below the package: ``engines`` for ``django_vtqueue/engines/sqlite.py``."""
+    """Return the first name below the package: ``engines`` for ``django_vtqueue/engines/sqlite/engine.py``."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -86,16 +88,61 @@ def test_imports_go_down_only() -> None:
 def test_imports_are_seen() -> None:
     """The walk sees each kind of import: of a module, of names, relative ones from a folder, and inside functions."""
     seen = {path.relative_to(PACKAGE).as_posix(): {name for _, name in imported(path)} for path in sources()}
-    assert {"clock", "tasks"} <= seen["backend.py"]  # from . import clock; from .tasks import …
-    assert {"ids", "engines"} <= seen["engines/sqlite.py"]  # from ..ids import …; from .base import …
+    assert {"core", "tasks"} <= seen["backend.py"]  # from .core import clock; from .tasks.task import …
+    assert {"core", "engines"} <= seen["engines/sqlite/engine.py"]  # from ...core.ids import …; from .lock import …
     assert "worker" in seen["management/commands/vtworker.py"]  # from ...worker.loop import …
     assert "checks" in seen["apps.py"]  # inside a function
     assert "fields" in seen["migrations/0001_initial.py"]  # import django_vtqueue.fields
 
 
+def test_no_circle() -> None:
+    """No module imports itself by way of others, for type checkers included; the door of the package is no way."""
+    graph = {dotted(path): {name for name in origins(path) if name != PACKAGE.name} for path in sources()}
+    seen: set[str] = set()
+
+    def visit(module: str, way: tuple[str, ...]) -> None:
+        assert module not in way, " -> ".join([*way[way.index(module) :], module])
+        if module not in seen:
+            for each in sorted(graph[module] - {module}):
+                visit(each, (*way, module))
+            seen.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+def test_few_modules_at_the_top() -> None:
+    """At the top of the package stands what a project or Django imports; the rest is in the folders of the layers."""
+    assert len(list(PACKAGE.glob("*.py"))) <= 14
+
+
+def test_the_length_of_files() -> None:
+    """No file is longer than can be read at one go: 350 lines, but for the tables and their migration."""
+    lengths = {path.relative_to(PACKAGE).as_posix(): path.read_text().count("\n") for path in sources()}
+    longer = {name for name, length in lengths.items() if length > 350}
+    assert longer == {"migrations/0001_initial.py", "models.py"}
+
+
+def dotted(path: Path) -> str:
+    """Return the name by which a file is imported."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def origins(path: Path) -> Iterator[str]:
+    """Yield the modules that a file imports, each by its dotted name."""
+    package = path.relative_to(ROOT).parent.parts
+    known = {dotted(each) for each in sources()}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith(PACKAGE.name)):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            origin = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield f"{origin}.{alias.name}" if f"{origin}.{alias.name}" in known else origin
+
+
 def test_pure_modules() -> None:
     """The lowest layer knows no database: what it decides can be tested by values alone."""
-    modules = [path for path in sources() if module_of(path) in LAYERS["pure"].split()]
+    modules = [path for path in sources() if module_of(path) in LAYERS["core"].split()]
     assert [path.name for path in modules if "django.db" in path.read_text()] == []
 
 

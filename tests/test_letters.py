@@ -8,9 +8,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from django_vtqueue import Queue, control, letters, requeue
+from django_vtqueue import Queue, control, requeue
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.tasks import loaded_task
+from django_vtqueue.queue import dead_letters
+from django_vtqueue.tasks.task import loaded_task
 from tests.project import tasks
 
 
@@ -37,8 +38,8 @@ VERBS = {
     "delete": control.delete,
     "cancel": control.cancel,
     "requeue": requeue,
-    "discard": letters.discard,
-    "acknowledge": partial(letters.acknowledge, by="anna", note="seen"),
+    "discard": dead_letters.discard,
+    "acknowledge": partial(dead_letters.acknowledge, by="anna", note="seen"),
 }
 every_verb = pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
 
@@ -51,7 +52,7 @@ def one_of_each(verb: Any, *ids: UUID) -> list[UUID]:
     row.pop("visible_at")
     for job_id in ids:
         job = Job.objects.create(**{**row, "id": job_id})
-        if verb in (requeue, letters.discard, VERBS["acknowledge"]):
+        if verb in (requeue, dead_letters.discard, VERBS["acknowledge"]):
             control.cancel(job)
     return [*ids]
 
@@ -88,7 +89,7 @@ def test_an_unknown_id_is_no_error(verb: Any) -> None:
     [job_id] = one_of_each(verb, uuid4())
     unknown = uuid4()
     done = verb([job_id, unknown, "0123456789abcdef"])
-    gone = [unknown] if verb in (control.delete, letters.discard) else []  # what was never there is gone, too
+    gone = [unknown] if verb in (control.delete, dead_letters.discard) else []  # what was never there is gone, too
     assert done == [job_id, *gone]
 
 
@@ -124,4 +125,4 @@ def test_any_number_of_ids(verb: Callable[[list[str]], list[UUID]]) -> None:
     others = [f"{number:032x}" for number in range(MANY)]
     done = verb([*others, str(waiting), str(dead)])
     assert {waiting, dead} & set(done)
-    assert len(done) == 1 or verb in (control.delete, letters.discard)  # what was never there is gone, too
+    assert len(done) == 1 or verb in (control.delete, dead_letters.discard)  # what was never there is gone, too

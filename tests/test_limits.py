@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from django_vtqueue import states
 from django_vtqueue.backend import VTQueueBackend
+from django_vtqueue.core import states
+from django_vtqueue.core.ids import new_id
+from django_vtqueue.core.job import HeldJob
+from django_vtqueue.core.timeouts import Timekeeper
 from django_vtqueue.exceptions import TaskTimeout
-from django_vtqueue.ids import new_id
-from django_vtqueue.jobs import HeldJob
-from django_vtqueue.limits import Timekeeper
-from django_vtqueue.outcomes import Outcome
-from django_vtqueue.worker.pool import Pool
-from django_vtqueue.worker.report import Silence
+from django_vtqueue.execution.outcomes import Outcome
+from django_vtqueue.worker.log import Silence
+from django_vtqueue.worker.thread_pool import Pool
 
 from .conftest import ALIAS
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_vtqueue.failures import MAX_MESSAGE, describe
-from django_vtqueue.masks import HIDDEN, Mask, replaced
+from django_vtqueue.core.failures import MAX_MESSAGE, describe
+from django_vtqueue.core.masks import HIDDEN, Mask, replaced
 
 MASK = Mask(("password", "token"))
 

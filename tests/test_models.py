@@ -14,7 +14,8 @@ from django.db.models.functions import Coalesce, ExtractHour, Greatest, Now, Tru
 from django.test import override_settings
 from django.utils import timezone
 
-from django_vtqueue import Queue, clock, requeue, task
+from django_vtqueue import Queue, requeue, task
+from django_vtqueue.core import clock
 from django_vtqueue.fields import StoredText
 from django_vtqueue.models import DeadLetter, Job
 from tests.pending import run_pending

@@ -10,10 +10,11 @@ import pytest
 from django.db import OperationalError, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_vtqueue import Queue, control, letters, pauses
-from django_vtqueue.engines.sqlite_lock import StaleTransaction
-from django_vtqueue.hygiene import close_leftovers
+from django_vtqueue import Queue, control
+from django_vtqueue.engines.sqlite.lock import StaleTransaction
+from django_vtqueue.execution.connections import close_leftovers
 from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.queue import dead_letters, pauses
 
 from .conftest import claimed
 
@@ -69,8 +70,8 @@ VERBS: dict[str, Callable[[Queue, str], object]] = {
     "delete": lambda queue, alias: control.delete([], alias),
     "pause": lambda queue, alias: pauses.pause("sensors", using=alias),
     "resume": lambda queue, alias: pauses.resume("sensors", using=alias),
-    "requeue": lambda queue, alias: letters.requeue(list(DeadLetter.objects.using(alias)), alias),
-    "discard": lambda queue, alias: letters.discard(list(DeadLetter.objects.using(alias)), alias),
+    "requeue": lambda queue, alias: dead_letters.requeue(list(DeadLetter.objects.using(alias)), alias),
+    "discard": lambda queue, alias: dead_letters.discard(list(DeadLetter.objects.using(alias)), alias),
 }
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from django_vtqueue.worker import ahead, pace
-from django_vtqueue.worker.ahead import Ahead
-from django_vtqueue.worker.pace import GAP, LONG, Pace
+from django_vtqueue.worker import pacing, prefetch
+from django_vtqueue.worker.pacing import GAP, LONG, Pace
+from django_vtqueue.worker.prefetch import Ahead
 
 
 class Watch:
@@ -27,7 +27,7 @@ class Watch:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     watch = Watch()
-    for module in (ahead, pace):
+    for module in (prefetch, pacing):
         monkeypatch.setattr(module, "time", watch)
     return watch
 

@@ -10,10 +10,11 @@ from django.db import connections
 from django.utils import timezone, translation
 from pytest_django import Settings
 
-from django_vtqueue import Queue, pauses
-from django_vtqueue.clock import from_instant
+from django_vtqueue import Queue
+from django_vtqueue.core.clock import from_instant
 from django_vtqueue.models import QueueState
-from django_vtqueue.pauses import pause, paused, resume, sentence
+from django_vtqueue.queue import pauses
+from django_vtqueue.queue.pauses import pause, paused, resume, sentence
 from tests.fake_clock import FakeClock, at
 from tests.pending import run_pending
 from tests.project import tasks

@@ -23,10 +23,11 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from pytest_django import Settings
 
-from django_vtqueue import clock, conf, encoding, failures, history, ids, jobs, retry, states
+from django_vtqueue import conf
+from django_vtqueue.core import backoff, clock, encoding, failures, history, ids, job, states
+from django_vtqueue.core.job import HeldJob
 from django_vtqueue.exceptions import LeaseExpired, LeaseLost, PayloadTooLarge, Retry, VTQueueError
 from django_vtqueue.fields import InstantField
-from django_vtqueue.jobs import HeldJob
 from django_vtqueue.models import Job
 from tests.project.broken import BROKEN
 
@@ -38,44 +39,44 @@ attempts = st.integers(1, 10**6)
 
 def test_backoff_doubles() -> None:
     """2, 4, 8 … 512 seconds: the default's ten attempts take 17 minutes."""
-    delays = [retry.backoff_delay(2, 3600, attempt, chance=0) for attempt in range(1, 10)]
+    delays = [backoff.backoff_delay(2, 3600, attempt, chance=0) for attempt in range(1, 10)]
     assert delays == [2, 4, 8, 16, 32, 64, 128, 256, 512]
     assert sum(delays) == 1022
 
 
 def test_backoff_sequence() -> None:
     """Each attempt has its own delay; the last one is repeated."""
-    assert [retry.backoff_delay((1, 5, 60), 3600, attempt, 0) for attempt in range(1, 6)] == [1, 5, 60, 60, 60]
-    assert retry.backoff_delay((), 3600, 1, 0) == 0
+    assert [backoff.backoff_delay((1, 5, 60), 3600, attempt, 0) for attempt in range(1, 6)] == [1, 5, 60, 60, 60]
+    assert backoff.backoff_delay((), 3600, 1, 0) == 0
 
 
 def test_backoff_cap() -> None:
     """Never more than the cap, by doubling or by sequence."""
-    assert retry.backoff_delay(2, 100, 50, 0) == 100
-    assert retry.backoff_delay((7, 5000), 100, 2, 0) == 100
+    assert backoff.backoff_delay(2, 100, 50, 0) == 100
+    assert backoff.backoff_delay((7, 5000), 100, 2, 0) == 100
 
 
 def test_backoff_jitter() -> None:
     """Up to a fifth less, by chance, so that what failed together does not come back together."""
-    assert [retry.backoff_delay(10, 3600, 1, chance) for chance in (0, 0.5, 1)] == [10, 9, 8]
+    assert [backoff.backoff_delay(10, 3600, 1, chance) for chance in (0, 0.5, 1)] == [10, 9, 8]
 
 
 @given(
-    backoff=st.floats(0, 1e9) | st.lists(st.floats(0, 1e9), max_size=5), cap=st.floats(0, 1e9), attempt=attempts,
+    given_backoff=st.floats(0, 1e9) | st.lists(st.floats(0, 1e9), max_size=5), cap=st.floats(0, 1e9), attempt=attempts,
     chance=chances,
 )  # fmt: skip
-def test_backoff_is_always_a_delay(backoff: Any, cap: float, attempt: int, chance: float) -> None:
+def test_backoff_is_always_a_delay(given_backoff: Any, cap: float, attempt: int, chance: float) -> None:
     """Whatever the attempt: finite, never negative, never above the cap, and not shorter for a later attempt."""
-    delay = retry.backoff_delay(backoff, cap, attempt, chance)
+    delay = backoff.backoff_delay(given_backoff, cap, attempt, chance)
     assert 0 <= delay <= cap
-    if isinstance(backoff, float):
-        assert retry.backoff_delay(backoff, cap, attempt + 1, chance) >= delay
+    if isinstance(given_backoff, float):
+        assert backoff.backoff_delay(given_backoff, cap, attempt + 1, chance) >= delay
 
 
 @given(waited=st.floats(0, 1e6), chance=chances)
 def test_busy_pause(waited: float, chance: float) -> None:
     """About a millisecond for a whole second; only then five."""
-    pause = retry.busy_pause(waited, chance)
+    pause = backoff.busy_pause(waited, chance)
     if waited < 1:
         assert 0.0005 <= pause <= 0.0015
     else:
@@ -87,14 +88,14 @@ def test_who_holds_a_lease_that_ends_or_has_ended_asks_for_the_lock_each_millise
     waited: float, chance: float, left: float
 ) -> None:
     """However long that takes: whoever is free first after a lock must be its holder."""
-    assert 0.0005 <= retry.busy_pause(waited, chance, left) <= 0.0015
+    assert 0.0005 <= backoff.busy_pause(waited, chance, left) <= 0.0015
 
 
 @given(st.integers(1, 10**6))
 def test_trouble_pause(tries: int) -> None:
     """From 0.1 s, doubled with each failure, to 5 s."""
-    assert 0.1 <= retry.trouble_pause(tries) <= retry.trouble_pause(tries + 1) <= 5
-    assert [retry.trouble_pause(number) for number in (1, 2, 3, 99)] == [0.1, 0.2, 0.4, 5]
+    assert 0.1 <= backoff.trouble_pause(tries) <= backoff.trouble_pause(tries + 1) <= 5
+    assert [backoff.trouble_pause(number) for number in (1, 2, 3, 99)] == [0.1, 0.2, 0.4, 5]
 
 
 # -- JSON -------------------------------------------------------------------------------------------------------------
@@ -681,7 +682,7 @@ def held(attempts: int, max_attempts: int) -> HeldJob:
 def test_a_failed_attempt_is_retried_or_ends_the_job(attempts: int, max_attempts: int, delay: int | None) -> None:
     """A further attempt, if one is left and wanted: then and only then the job stays in the queue."""
     failure = failures.recorded(LeaseExpired, "x")
-    settlement = jobs.failed(held(attempts, max_attempts), history.FAILED, failure, 1000, delay, 50)
+    settlement = job.failed(held(attempts, max_attempts), history.FAILED, failure, 1000, delay, 50)
     left = max_attempts == 0 or attempts < max_attempts
     if left and delay is not None:
         assert (settlement.state, settlement.visible_at, settlement.finished_at) == (states.READY, 1000 + delay, None)
@@ -694,7 +695,7 @@ def test_a_failed_attempt_is_retried_or_ends_the_job(attempts: int, max_attempts
 def test_a_dead_letters_words_fit_their_columns() -> None:
     """The class and the message of a failure are indexed columns of 255 characters."""
     failure = failures.Failure("x" * 999, "m" * 999, "t", "f")
-    settlement = jobs.failed(held(1, 1), history.FAILED, failure, 1000, 0, None)
+    settlement = job.failed(held(1, 1), history.FAILED, failure, 1000, 0, None)
     assert settlement.failure is not None
     assert (len(settlement.failure.exception_class), len(settlement.failure.message)) == (255, 255)
     assert history.read(settlement.history or "")[0]["message"] == "m" * 999

@@ -18,10 +18,11 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections, transaction
 from pytest_django import Settings
 
-from django_vtqueue import ClaimedJob, LeaseLost, PayloadTooLarge, Queue, history
+from django_vtqueue import ClaimedJob, LeaseLost, PayloadTooLarge, Queue
+from django_vtqueue.core import history
 from django_vtqueue.fields import StoredText
-from django_vtqueue.letters import requeue
 from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.queue.dead_letters import requeue
 
 from .conftest import claimed
 from .fake_clock import FakeClock

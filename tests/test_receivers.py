@@ -13,8 +13,12 @@ from django.dispatch import Signal
 from pytest_django import Settings
 
 from django_vtqueue.backend import VTQueueBackend
-from django_vtqueue.claims import collect, take
-from django_vtqueue.compat import (
+from django_vtqueue.core.job import HeldJob, Scope
+from django_vtqueue.engines import engine_for
+from django_vtqueue.execution.execute import execute
+from django_vtqueue.execution.outcomes import Outcome, announce
+from django_vtqueue.queue.claims import collect, take
+from django_vtqueue.tasks.compat import (
     FRAMEWORK_LOGGER,
     TaskResultStatus,
     signals,
@@ -22,13 +26,9 @@ from django_vtqueue.compat import (
     task_finished,
     task_started,
 )
-from django_vtqueue.engines import engine_for
-from django_vtqueue.execution import execute
-from django_vtqueue.jobs import HeldJob, Scope
-from django_vtqueue.outcomes import Outcome, announce
-from django_vtqueue.receivers import received
-from django_vtqueue.worker.pool import Pool
-from django_vtqueue.worker.report import Report
+from django_vtqueue.tasks.signals import received
+from django_vtqueue.worker.log import Report
+from django_vtqueue.worker.thread_pool import Pool
 from tests.conformance.conftest import configure
 from tests.project import tasks
 from tests.project.broken import BROKEN

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from django_vtqueue import clock, letters, requeueing
-from django_vtqueue.criteria import Criteria
+from django_vtqueue import requeueing
+from django_vtqueue.core import clock
 from django_vtqueue.models import DeadLetter, Job, Requeue
+from django_vtqueue.queue import dead_letters
+from django_vtqueue.queue.dead_letters import Criteria
 from tests.pending import run_pending
 
 from .conformance.conftest import configure
@@ -255,11 +257,11 @@ def test_criteria() -> None:
     now = clock.now()
     values: dict[str, Any] = {"queue_name": "q", "task_path": "t", "exception_class": "E", "fingerprint": "f"}
     wanted = letter(**values, died_at=now - 50)
-    letters.acknowledge(wanted, by="anna", note="seen")
+    dead_letters.acknowledge(wanted, by="anna", note="seen")
     for name in values:
-        letters.acknowledge(letter(**values | {name: "other"}, died_at=now - 50), by="", note="")
+        dead_letters.acknowledge(letter(**values | {name: "other"}, died_at=now - 50), by="", note="")
     letter(**values, died_at=now - 50)
-    letters.acknowledge([letter(**values, died_at=now - 61), letter(**values, died_at=now - 39)], by="", note="")
+    dead_letters.acknowledge([letter(**values, died_at=now - 61), letter(**values, died_at=now - 39)], by="", note="")
     criteria = Criteria(**values, acknowledged=True, died_from=now - 60, died_to=now - 40)
     assert [row.pk for row in Criteria.from_json(criteria.to_json()).letters("default")] == [wanted.pk]
     assert criteria.count("default") == 1

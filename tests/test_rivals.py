@@ -10,8 +10,9 @@ import pytest
 from django.db import connections, transaction
 from django.db.models.signals import post_delete
 
-from django_vtqueue import Queue, control, letters, requeueing
-from django_vtqueue.criteria import Criteria
+from django_vtqueue import Queue, control, requeueing
+from django_vtqueue.queue import dead_letters
+from django_vtqueue.queue.dead_letters import Criteria
 
 Verb = Callable[[str, UUID, UUID, UUID], Any]
 VERBS: dict[str, Verb] = {
@@ -20,9 +21,9 @@ VERBS: dict[str, Verb] = {
     "move": lambda alias, job, letter, run: control.move([job], "other", alias),
     "delete": lambda alias, job, letter, run: control.delete([job], alias),
     "cancel": lambda alias, job, letter, run: control.cancel([job], alias),
-    "requeue": lambda alias, job, letter, run: letters.requeue(letter, alias),
-    "acknowledge": lambda alias, job, letter, run: letters.acknowledge(letter, alias, by="anna", note="seen"),
-    "discard": lambda alias, job, letter, run: letters.discard(letter, alias),
+    "requeue": lambda alias, job, letter, run: dead_letters.requeue(letter, alias),
+    "acknowledge": lambda alias, job, letter, run: dead_letters.acknowledge(letter, alias, by="anna", note="seen"),
+    "discard": lambda alias, job, letter, run: dead_letters.discard(letter, alias),
     "pause": lambda alias, job, letter, run: Queue("q", alias).pause() is None,
     "resume": lambda alias, job, letter, run: Queue("paused", alias).resume(),
     "requeue many": lambda alias, job, letter, run: requeueing.start(Criteria(), using=alias),

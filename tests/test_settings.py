@@ -14,14 +14,14 @@ from pytest_django import Settings
 import django_vtqueue
 from django_vtqueue import ClaimedJob, Queue, task
 from django_vtqueue.backend import VTQueueBackend, make_task
-from django_vtqueue.clock import to_instant
-from django_vtqueue.compat import Task, TaskResultStatus, framework_task, task_backends
 from django_vtqueue.conf import BACKEND, POLICY, Options, configured, parse
+from django_vtqueue.core.clock import to_instant
+from django_vtqueue.execution.outcomes import Outcome
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.outcomes import Outcome
-from django_vtqueue.tasks import KNOWN, options_of
+from django_vtqueue.tasks.compat import Task, TaskResultStatus, framework_task, task_backends
+from django_vtqueue.tasks.task import KNOWN, options_of
 from django_vtqueue.worker.inline import run_due
-from django_vtqueue.worker.plan import scopes_of
+from django_vtqueue.worker.options import scopes_of
 from tests.pending import run_pending
 
 FRAMEWORK = Task.__module__.rpartition(".")[0]  # django.tasks or django_tasks

@@ -9,9 +9,9 @@ from random import randrange
 
 import pytest
 
-from django_vtqueue.jobs import HeldJob
-from django_vtqueue.worker import stock as module
-from django_vtqueue.worker.stock import MANY, Stock
+from django_vtqueue.core.job import HeldJob
+from django_vtqueue.worker import thread_pool as module
+from django_vtqueue.worker.thread_pool import MANY, Stock
 
 from .test_limits import PATIENCE, held_job
 from .waiting import wait_until

@@ -6,8 +6,8 @@ import pytest
 from django.utils.log import CallbackFilter, RequireDebugTrue
 from pytest_django import Settings
 
-from django_vtqueue.compat import FRAMEWORK_LOGGER
-from django_vtqueue.worker.unheard import heard, unheard_left_out
+from django_vtqueue.tasks.compat import FRAMEWORK_LOGGER
+from django_vtqueue.worker.log import heard, unheard_left_out
 
 
 def stream(level: int, *filters: logging.Filter) -> logging.Handler:

@@ -14,8 +14,8 @@ from django.db import connection
 from pytest_django import Settings
 
 from django_vtqueue import Queue, requeue
-from django_vtqueue.compat import TaskResultStatus, task_backends
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
+from django_vtqueue.tasks.compat import TaskResultStatus, task_backends
 from tests.pending import run_pending
 
 from .project.long_lived import fail, fail_once, succeed
@@ -30,7 +30,7 @@ MANAGE = str(ROOT / "tests/manage.py")
 TELL = """
 import json, django, sys
 django.setup()
-from django_vtqueue.compat import task_backends
+from django_vtqueue.tasks.compat import task_backends
 from django_vtqueue.models import DeadLetter, Job
 
 told = {}

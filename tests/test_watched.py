@@ -21,7 +21,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from django_vtqueue import Queue
-from django_vtqueue.engines.sqlite_watched import watched
+from django_vtqueue.engines.sqlite.cursor import watched
 
 
 @pytest.fixture

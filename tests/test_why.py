@@ -12,10 +12,10 @@ from django.test import Client
 from django.urls import reverse
 
 from django_vtqueue import Queue
-from django_vtqueue.clock import from_instant
+from django_vtqueue.core.clock import from_instant
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
-from django_vtqueue.pauses import pause
-from django_vtqueue.presence import serves
+from django_vtqueue.queue.pauses import pause
+from django_vtqueue.queue.workers import serves
 from tests.fake_clock import FakeClock
 from tests.project import tasks
 

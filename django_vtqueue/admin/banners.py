@@ -14,16 +14,16 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from .. import clock, counts
 from ..conf import configured
+from ..core import clock, counts
+from ..core.humanize import time_of
 from ..engines import database_of
 from ..models import DeadLetter, QueueState
-from ..schema import APP
-from ..shown import time_of
+from ..queue.schema import APP
 from . import display
-from .busy import Busy
-from .pages import Pages
+from .links import Pages
 from .queue_rows import QueueRow
+from .worker_rows import Busy
 
 LETTERS = 1000  # dead letters that are looked at
 HOUR = 3600 * clock.SECOND

@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.utils.text import capfirst
 
 from ..engines import Trouble, backend_options, database_of, engine_for
-from .pages import address
+from .links import address
 
 CRUMBS = "vtqueue/crumbs_as_list.html" if django.VERSION >= (6, 1) else "vtqueue/crumbs.html"
 LARGE = ("payload", "history", "result", "followed")

@@ -1,7 +1,7 @@
 """Requeue or discard all dead letters of a filter or a group: how many they are is said before anything happens."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
 from django.contrib import messages
@@ -11,18 +11,17 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
 
-from .. import history, letters, requeueing
-from ..criteria import Criteria
+from .. import requeueing
+from ..core import history
 from ..engines import backend_options, database_of, engine_for
 from ..models import DeadLetter
-from . import display, meant
-from .entries import BATCH
+from ..queue import dead_letters
+from ..queue.dead_letters import Criteria
+from . import display, selection
 from .fields import PriorityField, QueueField
-from .pages import address
+from .job_base import BATCH, EntryAdmin
+from .links import address
 from .tracebacks import last_of
-
-if TYPE_CHECKING:
-    from .letters import DeadLetterAdmin
 
 FEW = 100  # letters that are requeued at once, while one waits
 MOST_DISCARDED = 10_000  # letters that one click discards
@@ -56,7 +55,7 @@ class RequeueForm(forms.Form):
     )
 
 
-def requeue(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpResponse:
+def requeue(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     """Ask how, then requeue all that are meant: few of them now, many in the background."""
     if not model_admin.has_requeue_permission(request):
         raise PermissionDenied
@@ -74,7 +73,7 @@ def requeue(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpRespons
 
 
 def carry_out(
-    model_admin: "DeadLetterAdmin",
+    model_admin: EntryAdmin,
     request: HttpRequest,
     criteria: Criteria,
     count: int,
@@ -90,7 +89,9 @@ def carry_out(
         model_admin.carry_out(
             request,
             criteria.letters(database),
-            lambda ids, using: letters.requeue(ids, using, by=by, queue_name=queue_name or None, priority=priority),
+            lambda ids, using: dead_letters.requeue(
+                ids, using, by=by, queue_name=queue_name or None, priority=priority
+            ),
             CHANGE,
             note=_("Requeued."),
             done=ngettext_lazy("%d dead letter is a job again.", "%d dead letters are jobs again."),
@@ -111,7 +112,7 @@ def carry_out(
     return model_admin.go_to("requeue_change", run.pk)
 
 
-def discard(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpResponse:
+def discard(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     """Ask first, then discard all that are meant, up to MOST_DISCARDED."""
     if not model_admin.has_delete_permission(request):
         raise PermissionDenied
@@ -141,7 +142,7 @@ def discarded(criteria: Criteria, database: str) -> int:
     gone = 0
     while gone < MOST_DISCARDED:
         batch = list(criteria.letters(database).values_list("pk", flat=True)[:BATCH])
-        gone += len(letters.discard(batch, database))
+        gone += len(dead_letters.discard(batch, database))
         if len(batch) < BATCH:
             break
     return gone
@@ -151,15 +152,15 @@ def criteria_of(request: HttpRequest) -> Criteria | None:
     """Return which letters are meant: those that were confirmed, or those that the address asks for."""
     now = engine_for(database_of(backend_options())).now()
     if request.method != "POST":
-        found = meant.criteria_of(request.GET.dict(), now)
-        return found and meant.until(found, now)
+        found = selection.criteria_of(request.GET.dict(), now)
+        return found and selection.until(found, now)
     try:
-        return meant.until(Criteria.from_json(request.POST.get("criteria", "")), now)
+        return selection.until(Criteria.from_json(request.POST.get("criteria", "")), now)
     except ValueError:
         return None
 
 
-def refused(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpResponse:
+def refused(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     """Say that nobody knows which letters are meant, so that nothing is done to any."""
     model_admin.message_user(
         request,
@@ -170,19 +171,19 @@ def refused(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpRespons
 
 
 def confirmation(
-    model_admin: "DeadLetterAdmin", request: HttpRequest, criteria: Criteria, count: int, text: str, **more: Any
+    model_admin: EntryAdmin, request: HttpRequest, criteria: Criteria, count: int, text: str, **more: Any
 ) -> HttpResponse:
     """Return the page that says what would be done, and asks."""
     listed = replace(criteria, died_from=None, died_to=None)  # the list has no filter by the microsecond
     return model_admin.form_page(
         request,
         more.pop("form", None),
-        words=meant.in_words(criteria, plain=True),
+        words=selection.in_words(criteria, plain=True),
         sample=sample_of(criteria) if count else None,
         criteria=criteria.to_json(),
         text=text % counted(criteria, count) if count else _("No dead letter meets this filter."),
         possible=count > 0,
-        back=f"{address(model_admin.admin_site.name, 'deadletter_changelist')}?{meant.query_of(listed)}",
+        back=f"{address(model_admin.admin_site.name, 'deadletter_changelist')}?{selection.query_of(listed)}",
         **more,
     )
 
@@ -205,7 +206,7 @@ def sample_of(criteria: Criteria) -> dict[str, Any] | None:
 
 def bulk_note(text: str, criteria: Criteria, count: int) -> str:
     """Return what the admin's log says of many letters at once."""
-    words = ", ".join(f"{name}: {value}" for name, value in meant.in_words(criteria))
+    words = ", ".join(f"{name}: {value}" for name, value in selection.in_words(criteria))
     return text % {"count": counted(criteria, count), "criteria": words}
 
 

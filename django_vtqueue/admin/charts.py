@@ -9,12 +9,13 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from .. import clock, throughput
-from ..clock import SECOND
-from ..counts import HOUR, MINUTE
+from .. import throughput
+from ..core import clock
+from ..core.clock import SECOND
+from ..core.counts import HOUR, MINUTE
+from ..core.histograms import Percentiles
+from ..core.humanize import duration, local
 from ..engines import Engine
-from ..histograms import Percentiles
-from ..shown import duration, local
 from ..throughput import Slot
 from . import display, plots
 

@@ -11,16 +11,16 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from .. import clock, states
-from ..encoding import decode
+from ..core import clock, states
+from ..core.encoding import decode
+from ..core.failures import shorten, storable
+from ..core.humanize import duration, local, time_of, whole
+from ..core.ids import shown_worker
+from ..core.masks import HIDDEN, Mask
 from ..engines import backend_options, database_of
-from ..failures import shorten, storable
 from ..fields import text_of
-from ..ids import shown_worker
-from ..masks import HIDDEN, Mask
 from ..models import DeadLetter, Job
-from ..shown import duration, local, time_of, whole
-from ..signatures import in_names, mask_of, shown_call
+from ..tasks.signatures import in_names, mask_of, shown_call
 
 LONGEST = 50_000  # characters of a value that are shown
 SUMMARY, ARGUMENT = 100, 40  # characters of the arguments in a list, and of one of them

@@ -1,6 +1,6 @@
 """What one does to a single dead letter: change it and requeue it, or acknowledge it with a note."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from django import forms
@@ -11,19 +11,18 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from .. import clock, letters
-from ..encoding import decode, encode
+from ..core import clock
+from ..core.encoding import decode, encode
 from ..engines import options_for
 from ..fields import text_of
 from ..models import DeadLetter
-from ..signatures import signature_of
-from ..tasks import find_task
-from . import display, moved
+from ..queue import dead_letters
+from ..tasks.signatures import signature_of
+from ..tasks.task import find_task
+from . import addresses, display
 from .fields import PriorityField, QueueField, json_of, restored
-from .pages import address
-
-if TYPE_CHECKING:
-    from .letters import DeadLetterAdmin
+from .job_base import EntryAdmin
+from .links import address
 
 LONGEST_NOTE = 10_000
 
@@ -115,7 +114,7 @@ def check_call(value: Any, letter: DeadLetter) -> None:
         raise ValidationError(text, params={"error": error, "call": call}) from error
 
 
-def edit(model_admin: "DeadLetterAdmin", request: HttpRequest, pk: UUID) -> HttpResponse:
+def edit(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show a letter to be changed, then requeue it with the changes."""
     if not model_admin.has_requeue_permission(request):
         raise PermissionDenied
@@ -127,8 +126,8 @@ def edit(model_admin: "DeadLetterAdmin", request: HttpRequest, pk: UUID) -> Http
         values = dict(form.cleaned_data)
         letter.died_at = clock.from_instant(values.pop("died_at"))
         try:
-            letters.requeue_changed(letter, **values, by=request.user.get_username())
-        except letters.NotMoved as error:
+            dead_letters.requeue_changed(letter, **values, by=request.user.get_username())
+        except dead_letters.NotMoved as error:
             form.add_error(None, str(error))
         else:
             changed = [name for name in form.changed_data if name != "died_at"]
@@ -139,7 +138,7 @@ def edit(model_admin: "DeadLetterAdmin", request: HttpRequest, pk: UUID) -> Http
     return shown(model_admin, request, letter, form, title=_("Requeue with changes"), button=_("Requeue"))
 
 
-def acknowledge(model_admin: "DeadLetterAdmin", request: HttpRequest, pk: UUID) -> HttpResponse:
+def acknowledge(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpResponse:
     """Ask for a note, then store it with who wrote it."""
     if not model_admin.has_acknowledge_permission(request):
         raise PermissionDenied
@@ -149,7 +148,7 @@ def acknowledge(model_admin: "DeadLetterAdmin", request: HttpRequest, pk: UUID) 
     form = NoteForm(request.POST if request.method == "POST" else None, initial={"note": letter.note})
     if form.is_valid():
         by, note = request.user.get_username(), form.cleaned_data["note"]
-        if not letters.acknowledge(letter, letter._state.db, by=by, note=note):
+        if not dead_letters.acknowledge(letter, letter._state.db, by=by, note=note):
             return moved_on(model_admin, request, pk)
         model_admin.log_change(request, letter, _("Acknowledged: %(note)s") % {"note": note})
         model_admin.message_user(request, _("The dead letter is acknowledged."), messages.SUCCESS)
@@ -157,15 +156,15 @@ def acknowledge(model_admin: "DeadLetterAdmin", request: HttpRequest, pk: UUID) 
     return shown(model_admin, request, letter, form, title=_("Acknowledge"), button=_("Acknowledge"))
 
 
-def moved_on(model_admin: "DeadLetterAdmin", request: HttpRequest, pk: UUID) -> HttpResponse:
+def moved_on(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpResponse:
     """Say that the letter is none any more, and lead to what it has become."""
     text = _("It is no dead letter any more: somebody has requeued or discarded it.")
     model_admin.message_user(request, text, messages.WARNING)
-    return moved.find(model_admin, request, pk) or model_admin.go_to("deadletter_changelist")
+    return addresses.find(model_admin, request, pk) or model_admin.go_to("deadletter_changelist")
 
 
 def shown(
-    model_admin: "DeadLetterAdmin", request: HttpRequest, letter: DeadLetter, form: forms.Form, **more: Any
+    model_admin: EntryAdmin, request: HttpRequest, letter: DeadLetter, form: forms.Form, **more: Any
 ) -> HttpResponse:
     """Return the page of a form about one letter."""
     words = [

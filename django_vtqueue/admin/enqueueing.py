@@ -2,7 +2,7 @@
 
 import json
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from django import forms
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -12,19 +12,17 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..compat import InvalidTask, Task
+from ..core.ids import parse_id
+from ..core.masks import HIDDEN
 from ..engines import backend_options, database_of
 from ..exceptions import PayloadTooLarge, UnknownTask
-from ..ids import parse_id
-from ..masks import HIDDEN
 from ..models import Job
-from ..signatures import mask_of, shown_call, signature_of
-from ..tasks import find_task, loaded_tasks
+from ..tasks.compat import InvalidTask, Task
+from ..tasks.signatures import mask_of, shown_call, signature_of
+from ..tasks.task import find_task, loaded_tasks
 from . import display
 from .fields import PriorityField, QueueField, Suggestions, json_of
-
-if TYPE_CHECKING:
-    from .jobs import JobAdmin
+from .job_base import EntryAdmin
 
 ROWS = 8  # of the field for the arguments
 
@@ -141,7 +139,7 @@ def like(job: Job) -> dict[str, Any]:
         return begin
 
 
-def enqueue_view(model_admin: "JobAdmin", request: HttpRequest) -> HttpResponse:
+def enqueue_view(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     """Show the form; enqueue what was sent, and lead to the page of the new job."""
     if not request.user.has_perm("vtqueue.enqueue_job"):
         raise PermissionDenied
@@ -153,7 +151,7 @@ def enqueue_view(model_admin: "JobAdmin", request: HttpRequest) -> HttpResponse:
     return model_admin.form_page(request, form, title=form.title, button=form.title)
 
 
-def beginning(model_admin: "JobAdmin", request: HttpRequest) -> dict[str, Any]:
+def beginning(model_admin: EntryAdmin, request: HttpRequest) -> dict[str, Any]:
     """Return what the form begins with: nothing, a task, or a call like that of a job that one may see."""
     job_id = parse_id(request.GET.get("like"))
     job = model_admin.get_queryset(request).filter(pk=job_id).first() if job_id else None
@@ -162,7 +160,7 @@ def beginning(model_admin: "JobAdmin", request: HttpRequest) -> dict[str, Any]:
     return {"task_path": request.GET.get("task_path", "")}
 
 
-def enqueued(model_admin: "JobAdmin", request: HttpRequest, form: EnqueueForm) -> str | None:
+def enqueued(model_admin: EntryAdmin, request: HttpRequest, form: EnqueueForm) -> str | None:
     """Enqueue the call of a form, with a line in the admin's log; None, and an error in the form, if it is refused."""
     try:
         with transaction.atomic(using=form.database):
@@ -175,7 +173,7 @@ def enqueued(model_admin: "JobAdmin", request: HttpRequest, form: EnqueueForm) -
     return job_id
 
 
-def to_page_of(model_admin: "JobAdmin", request: HttpRequest, job_id: str) -> HttpResponse:
+def to_page_of(model_admin: EntryAdmin, request: HttpRequest, job_id: str) -> HttpResponse:
     """Lead to a new job, to the list if the job is gone again, or away from what one may not see."""
     if not model_admin.has_view_permission(request):
         return HttpResponseRedirect(reverse("admin:index", current_app=model_admin.admin_site.name))

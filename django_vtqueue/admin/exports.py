@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -10,16 +10,14 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.utils.translation import gettext as _
 
-from .. import clock, history
-from ..criteria import Criteria
+from ..core import clock, history
 from ..engines import backend_options, database_of, engine_for
 from ..fields import text_of
 from ..models import DeadLetter
-from ..signatures import shown_call
-from . import display, meant
-
-if TYPE_CHECKING:
-    from .letters import DeadLetterAdmin
+from ..queue.dead_letters import Criteria
+from ..tasks.signatures import shown_call
+from . import display, selection
+from .job_base import EntryAdmin
 
 SLICE = 200  # letters that are read at a time
 COLUMNS = ("queue_name", "task_path", "priority", "claims", "attempts", "max_attempts", "unique_key", "exception_class")
@@ -27,18 +25,18 @@ MORE = ("message", "fingerprint", "acknowledged_by", "note")
 MOMENTS = ("enqueued_at", "died_at", "acknowledged_at")
 
 
-def page(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpResponseBase:
+def page(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponseBase:
     """Return all that the address asks for as a file."""
     if not model_admin.has_view_permission(request):
         raise PermissionDenied
     database = database_of(backend_options())
     now = engine_for(database).now()
-    criteria = meant.criteria_of(request.GET.dict(), now)
+    criteria = selection.criteria_of(request.GET.dict(), now)
     if criteria is None:
         text = _("Nothing was exported: choose by queue, task, exception, group and time only; a search is no choice.")
         model_admin.message_user(request, text, messages.ERROR)
         return model_admin.go_to("deadletter_changelist")
-    return as_file(slices(meant.until(criteria, now), database))
+    return as_file(slices(selection.until(criteria, now), database))
 
 
 def as_file(letters: Iterator[list[DeadLetter]]) -> StreamingHttpResponse:

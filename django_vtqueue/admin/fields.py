@@ -8,10 +8,10 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..encoding import decode, encode
+from ..core.encoding import decode, encode
+from ..core.masks import HIDDEN
 from ..engines import engine_for, named_queues, options_of
-from ..masks import HIDDEN
-from ..publishing import LONGEST_NAME, MAX_PRIORITY, MIN_PRIORITY
+from ..queue.publishing import LONGEST_NAME, MAX_PRIORITY, MIN_PRIORITY
 from . import display
 
 CHOICES = 100  # names that are offered

@@ -9,11 +9,11 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from .. import clock, states
+from ..core import clock, states
+from ..core.ids import shown_worker
 from ..engines import backend_options, database_of, engine_for, named_queues
-from ..ids import shown_worker
 from ..models import WorkerProcess
-from ..tasks import loaded_tasks
+from ..tasks.task import loaded_tasks
 from . import display
 
 CHOICES = 100  # of one filter

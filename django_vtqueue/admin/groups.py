@@ -1,6 +1,6 @@
 """The page of the groups of dead letters: what fails, how often, since when, and a sample of each failure."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -9,18 +9,17 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
-from .. import clock, counts, throughput
+from .. import throughput
+from ..core import clock, counts
+from ..core.humanize import duration, local, whole
+from ..core.job import LetterGroup
 from ..engines import Engine, backend_options, database_of, engine_for
-from ..jobs import LetterGroup
 from ..models import DeadLetter
-from ..shown import duration, local, whole
 from . import display
-from .meant import TIMES
+from .job_base import EntryAdmin
 from .plots import histogram
+from .selection import TIMES
 from .tracebacks import folded
-
-if TYPE_CHECKING:
-    from .letters import DeadLetterAdmin
 
 MOST_GROUPS = 1000
 MOST_COUNTED = 10_000  # letters of one group
@@ -32,7 +31,7 @@ FILTERS = ("queue_name", "task_path", "exception_class")
 ORDERS = {"last": lambda group: (group.last, group.number), "count": lambda group: (group.number, group.last)}
 
 
-def page(model_admin: "DeadLetterAdmin", request: HttpRequest) -> HttpResponse:
+def page(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     """Return the page of the groups that the query of the address asks for."""
     if not model_admin.has_view_permission(request):
         raise PermissionDenied

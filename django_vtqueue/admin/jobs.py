@@ -13,14 +13,14 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from .. import clock, control, states
+from .. import control
+from ..core import clock, states
 from ..models import Job
 from . import display
-from .asking import PriorityForm, QueueForm, ask, asked
+from .actions import PriorityForm, QueueForm, ask, asked, left_out
 from .enqueueing import enqueue_view
-from .entries import GRID, EntryAdmin
 from .filters import LABELS, JobTaskFilter, PeriodFilter, QueueFilter, StateFilter, WorkerFilter
-from .leaving import left_out
+from .job_base import GRID, EntryAdmin
 from .lists import JobList
 from .timelines import present, worker_link
 

@@ -15,13 +15,14 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from .. import clock, history, letters
-from ..failures import shorten
+from ..core import clock, history
+from ..core.failures import shorten
+from ..core.humanize import local, whole
 from ..models import DeadLetter
-from ..shown import local, whole
-from . import bulk, display, edits, exports, groups, meant, tracebacks
-from .entries import GRID, EntryAdmin
+from ..queue import dead_letters
+from . import bulk, display, edits, exports, groups, selection, tracebacks
 from .filters import ExceptionFilter, Filter, QueueFilter, TaskFilter, WorkerFilter
+from .job_base import GRID, EntryAdmin
 from .lists import LetterList
 
 NOTE = 80  # characters of a note in the list
@@ -31,7 +32,7 @@ class ChoiceFilter(Filter):
     """A filter whose values ``meant`` knows, so that the same letters can be requeued, discarded or exported."""
 
     def asked(self, now: int) -> dict[str, Any]:
-        criteria = meant.criteria_of({str(self.parameter_name): self.value() or ""}, now)
+        criteria = selection.criteria_of({str(self.parameter_name): self.value() or ""}, now)
         given = criteria.given() if criteria else {}
         return {"since" if name == "died_from" else name: value for name, value in given.items() if value != ""}
 
@@ -41,7 +42,7 @@ class DiedFilter(ChoiceFilter):
     parameter_name = "died"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        return [(value, text) for value, (_seconds, text) in meant.TIMES.items()]
+        return [(value, text) for value, (_seconds, text) in selection.TIMES.items()]
 
 
 class AcknowledgedFilter(ChoiceFilter):
@@ -152,20 +153,13 @@ class DeadLetterAdmin(EntryAdmin):
         ] + super().get_urls()
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        criteria = meant.criteria_of(request.GET.dict(), clock.now())
+        criteria = selection.criteria_of(request.GET.dict(), clock.now())
         own = {
-            "meant": None if criteria is None else meant.query_of(criteria),
+            "meant": None if criteria is None else selection.query_of(criteria),
             "may_requeue": self.has_requeue_permission(request),
             "may_discard": self.has_delete_permission(request),
         }
         return super().changelist_view(request, {**own, **(extra_context or {})})
-
-    def has_acknowledge_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("vtqueue.change_deadletter")
-
-    def has_requeue_permission(self, request: HttpRequest) -> bool:
-        """Nobody changes what they may not see: the pages that ask first show it, or count it."""
-        return request.user.has_perm("vtqueue.requeue_deadletter") and self.has_view_permission(request)
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return request.user.has_perm("vtqueue.discard_deadletter") and self.has_view_permission(request)
@@ -175,7 +169,7 @@ class DeadLetterAdmin(EntryAdmin):
         self.carry_out(
             request,
             queryset,
-            lambda ids, database: letters.requeue(ids, database, by=request.user.get_username()),
+            lambda ids, database: dead_letters.requeue(ids, database, by=request.user.get_username()),
             CHANGE,
             note=gettext("Requeued."),
             done=ngettext_lazy("%d dead letter is a job again.", "%d dead letters are jobs again."),
@@ -188,7 +182,7 @@ class DeadLetterAdmin(EntryAdmin):
         self.carry_out(
             request,
             queryset.filter(acknowledged_at=None),
-            lambda ids, database: letters.acknowledge(ids, database, by=by, note=""),
+            lambda ids, database: dead_letters.acknowledge(ids, database, by=by, note=""),
             CHANGE,
             note=gettext("Acknowledged."),
             done=ngettext_lazy("%d dead letter is acknowledged.", "%d dead letters are acknowledged."),
@@ -205,7 +199,7 @@ class DeadLetterAdmin(EntryAdmin):
         self.carry_out(
             request,
             queryset,
-            letters.discard,
+            dead_letters.discard,
             DELETION,
             done=ngettext_lazy("%d dead letter was discarded.", "%d dead letters were discarded."),
         )

@@ -11,17 +11,17 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
-from .. import clock
+from ..core import clock
+from ..core.humanize import time_of
+from ..core.ids import instant_of, parse_id
+from ..core.masks import Mask
 from ..engines import Engine, engine_for
-from ..ids import instant_of, parse_id
-from ..listing import Count, Found, Key, Sought, in_json
-from ..masks import Mask
-from ..shown import time_of
-from ..signatures import mask_of, searchable
+from ..engines.inspection import Count, Found, Key, Sought, in_json
+from ..tasks.signatures import mask_of, searchable
 from . import display
+from .addresses import DIGITS, DIGITS_LOOKED_AT
 from .base import LeanChangeList
 from .filters import Filter
-from .moved import DIGITS, DIGITS_LOOKED_AT
 
 LOOKED_AT = 20_000  # rows for one page
 LOOKED_INTO = 10_000  # rows for one page if their payloads are searched

@@ -9,17 +9,18 @@ from typing import Any
 from django.db import DatabaseError
 from django.http import HttpRequest
 
-from .. import clock, pauses, throughput
-from ..counts import MINUTE, minute_of
+from .. import throughput
+from ..core import clock
+from ..core.counts import MINUTE, minute_of
 from ..engines import Engine, Trouble, backend_options, database_of, engine_for, named_queues
+from ..engines.inspection import Held
 from ..models import Job, QueueState, WorkerProcess
-from ..situation import Held
+from ..queue import pauses
 from . import display
 from .banners import banners, failing, unmigrated
-from .busy import Busy, busy
-from .flows import flows
-from .pages import Pages, pages_for
-from .queue_rows import Facts
+from .links import Pages, pages_for
+from .queue_rows import Facts, flows
+from .worker_rows import Busy, busy
 
 SHOWN = 100  # queues, and workers
 NAMES = 1000  # that are looked for

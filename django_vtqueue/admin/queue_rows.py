@@ -10,17 +10,18 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from .. import clock
-from ..engines import options_for
-from ..histograms import Percentiles
+from ..core import clock
+from ..core.counts import MINUTE, minute_of
+from ..core.histograms import Percentiles, add, loaded, parse, percentiles
+from ..core.humanize import duration
+from ..engines import Engine, options_for
+from ..engines.inspection import Backlog, Held
 from ..models import QueueState
-from ..shown import duration
-from ..situation import Backlog, Held
 from ..throughput import Flow
 from . import display
-from .busy import Busy, takes
-from .pages import Pages
+from .links import Pages
 from .plots import sparkline
+from .worker_rows import Busy, takes
 
 QUIET = Flow([], [], [], Percentiles(), Percentiles())
 
@@ -180,3 +181,37 @@ def plot(queue_name: str, flow: Flow) -> SafeString:
         "failed": number(sum(failed)).text,
     }
     return sparkline(done, label, bars=failed)
+
+
+# -- what the queues did lately ----------------------------------------------------------------------------------------
+#
+# Read for the queues on the page alone, however many queues there are and were.
+
+HISTOGRAMS = 1000  # rows that are read for all queues together, some 10 µs each
+FEWEST = 5  # for each of them
+
+
+def flows(engine: Engine, queue_names: Sequence[str], now: int, minutes: int) -> dict[str, Flow]:
+    """Return the flow of those queues that had any, as ``throughput.read``; the times are those of the latest."""
+    last = minute_of(now)
+    first = last - (minutes - 1) * MINUTE
+    found: dict[str, Flow] = {}
+    for queue_name, minute, *numbers in engine.flow(queue_names, first, last):
+        if queue_name not in found:
+            found[queue_name] = Flow([0] * minutes, [0] * minutes, [0] * minutes, Percentiles(), Percentiles())
+        flow = found[queue_name]
+        for series, number in zip((flow.succeeded, flow.failed, flow.dead), numbers, strict=True):
+            series[(minute - first) // MINUTE] = number
+    each = max(FEWEST, HISTOGRAMS // max(len(found), 1))
+    for queue_name, (ran, waited) in measured(engine.times(list(found), first, last, each)).items():
+        found[queue_name].run, found[queue_name].wait = percentiles(loaded(ran)), percentiles(loaded(waited))
+    return found
+
+
+def measured(rows: Sequence[tuple[str, str, str]]) -> dict[str, tuple[dict[str, int], dict[str, int]]]:
+    """Return the histograms of each queue added up, without those that somebody damaged."""
+    found: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
+    for queue_name, *texts in rows:
+        for text, total in zip(texts, found.setdefault(queue_name, ({}, {})), strict=True):
+            add(parse(text) or {}, total)
+    return found

@@ -12,10 +12,11 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from .. import clock, pauses
+from ..core import clock
+from ..core.humanize import time_of
 from ..engines import backend_options, database_of, engine_for
 from ..models import QueueState
-from ..shown import time_of
+from ..queue import pauses
 from . import charts
 from .base import ReadOnlyAdmin
 

@@ -14,13 +14,14 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from .. import clock, requeueing
-from ..criteria import MOST_COUNTED, Criteria
+from .. import requeueing
+from ..core import clock
 from ..models import Job, Requeue
-from ..why import why
-from . import display, meant
+from ..queue.dead_letters import MOST_COUNTED, Criteria
+from ..queue.why import why
+from . import display, selection
 from .base import ReadOnlyAdmin
-from .pages import link
+from .links import link
 
 WORDS = {
     requeueing.CANARY: ("running", gettext_lazy("one first")),
@@ -66,7 +67,7 @@ class RequeueAdmin(ReadOnlyAdmin):
     @admin.display(description=gettext_lazy("dead letters"))
     def which(self, run: Requeue) -> SafeString | str:
         try:
-            words = meant.in_words(Criteria.from_json(run.criteria), plain=True)
+            words = selection.in_words(Criteria.from_json(run.criteria), plain=True)
         except ValueError:
             return display.cut(run.criteria)
         return format_html_join(", ", "{}: {}", words)

@@ -10,13 +10,13 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from .. import clock, history, states
-from ..ids import shown_worker
+from ..core import clock, history, states
+from ..core.humanize import duration
+from ..core.ids import shown_worker
 from ..models import DeadLetter, Job, WorkerProcess
-from ..shown import duration
 from . import display
 from .filters import LABELS
-from .pages import link
+from .links import link
 from .tracebacks import folded
 
 Entry = Job | DeadLetter

@@ -9,8 +9,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..failures import LIBRARIES
-from ..history import Entry
+from ..core.failures import LIBRARIES
+from ..core.history import Entry
 from . import display
 
 TEXT, OWN, LIBRARY = "text", "own", "library"

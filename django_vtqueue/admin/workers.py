@@ -15,13 +15,14 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from .. import clock, control
+from .. import control
+from ..core import clock
+from ..core.ids import shown_worker
 from ..engines import engine_for
-from ..ids import shown_worker
 from ..models import WorkerProcess
 from . import display
 from .base import ReadOnlyAdmin
-from .busy import badge, busy, ending, heartbeat, memory, word_of
+from .worker_rows import badge, busy, ending, heartbeat, memory, word_of
 
 DETAILS = ("host", "pid", "served", "slots", "occupied", "started", "heartbeat", "doorbell")
 LISTED = 100  # running jobs on the page of a worker

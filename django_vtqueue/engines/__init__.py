@@ -9,7 +9,7 @@ from django.db import connections, router
 
 from ..conf import Options, configured
 from .base import Engine, Trouble
-from .sqlite import SQLiteEngine
+from .sqlite.engine import SQLiteEngine
 
 __all__ = [
     "ENGINES",

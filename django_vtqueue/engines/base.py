@@ -10,10 +10,10 @@ from contextlib import AbstractContextManager
 from enum import Enum
 from typing import TypeVar
 
-from ..counts import Counted, Counts
-from ..jobs import Due, Expired, HeldJob, Key, NewJobs, Progress, Scope, Settlement, StoredJob
-from ..takeover import Patience
-from .views import Views
+from ..core.counts import Counted, Counts
+from ..core.expiry import Patience
+from ..core.job import Due, Expired, HeldJob, Key, NewJobs, Progress, Scope, Settlement, StoredJob
+from .inspection import Views
 
 Found = TypeVar("Found")
 
@@ -139,7 +139,7 @@ class Engine(Views):
         """Return up to ``limit`` hidden rows of a scope that may be shown again, but of no paused queue.
 
         Of those that are held this is said by the end of the row's lease, its length, and the patience of who claims;
-        see takeover.py.
+        see core/expiry.py.
         """
 
     @abstractmethod

@@ -5,13 +5,13 @@ from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from .. import clock
-from ..failures import shorten, storable
+from ..core import clock
+from ..core.failures import shorten, storable
+from ..core.humanize import duration
+from ..core.masks import HIDDEN
 from ..fields import text_of
-from ..masks import HIDDEN
 from ..models import DeadLetter, Job
-from ..shown import duration
-from ..signatures import mask_of, shown_call
+from ..tasks.signatures import mask_of, shown_call
 
 LONGEST = 100  # characters of the arguments in a line
 

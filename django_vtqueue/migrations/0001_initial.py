@@ -3,8 +3,8 @@
 import django.db.models.functions.comparison
 from django.db import migrations, models
 
+import django_vtqueue.core.ids
 import django_vtqueue.fields
-import django_vtqueue.ids
 
 
 class Migration(migrations.Migration):
@@ -40,7 +40,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=django_vtqueue.ids.new_uuid,
+                        default=django_vtqueue.core.ids.new_uuid,
                         editable=False,
                         primary_key=True,
                         serialize=False,
@@ -181,7 +181,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=django_vtqueue.ids.new_uuid, editable=False, primary_key=True, serialize=False
+                        default=django_vtqueue.core.ids.new_uuid, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("queue_name", models.CharField(max_length=255, verbose_name="queue")),
@@ -286,7 +286,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=django_vtqueue.ids.new_uuid, editable=False, primary_key=True, serialize=False
+                        default=django_vtqueue.core.ids.new_uuid, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("queue_name", models.CharField(max_length=255, verbose_name="queue")),

@@ -25,7 +25,7 @@ def vtqueue_overview(context: template.Context) -> dict[str, Any]:
 @register.inclusion_tag("vtqueue/tabs.html", takes_context=True)
 def vtqueue_tabs(context: template.Context) -> dict[str, Any]:
     """Show where one can go in the app, where one is, and the zone of the times."""
-    from ..admin.pages import tabs, zone
+    from ..admin.links import tabs, zone
 
     return {"tabs": tabs(context["request"], context.get("available_apps") or ()), "zone": zone()}
 

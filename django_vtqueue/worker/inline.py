@@ -3,13 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 from ..backend import VTQueueBackend
-from ..claims import collect, take
+from ..core.ids import new_worker_id
+from ..core.job import Scope, released
 from ..engines import engine_for
-from ..execution import execute
-from ..ids import new_worker_id
-from ..jobs import Scope, released
-from ..outcomes import Outcome, announce, burial
-from ..settlements import settle
+from ..execution.execute import execute
+from ..execution.outcomes import Outcome, announce, burial
+from ..queue.claims import collect, settle, take
 
 
 def run_due(

@@ -5,25 +5,52 @@ All input reaches it through one mailbox. It takes a turn whenever there is some
 
 import logging
 import time
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from ..backend import VTQueueBackend
-from ..bells import Doorbell, folder_of
-from ..clock import microseconds
+from ..core.clock import microseconds
+from ..core.ids import new_worker_id, shown_worker
+from ..core.job import Key
 from ..engines import new_engine
-from ..ids import new_worker_id, shown_worker
-from ..outcomes import Outcome
-from ..presence import QUIET, STOP, WORK
+from ..execution.outcomes import Outcome
+from ..queue.doorbell import Doorbell, folder_of
+from ..queue.workers import QUIET, STOP, WORK
 from . import systemd
-from .chores import PERIOD
-from .crew import Crew
-from .leaving import leave
-from .lookout import LOOK
-from .mailbox import Message, Stop, Timed, Wake
-from .plan import Plan, scopes_of, served
-from .processes import executors
-from .report import Report
-from .turns import Turns
+from .children.pool import executors
+from .heartbeat import PERIOD, Crew
+from .log import Report
+from .options import Plan, scopes_of, served
+from .pacing import LOOK
+from .shutdown import end_jobs
+from .turn import Turns
+
+# -- the mailbox -------------------------------------------------------------------------------------------------------
+#
+# Everything that reaches the control loop: from threads, doorbells and signals.
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Somebody has rung; ``asked``: for something that this worker shall do."""
+
+    asked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Claim nothing more and end when what runs has ended; a second one: give it back and leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Whether the time of a transactional job runs: not before its transaction begins."""
+
+    key: Key
+    runs: bool
+
+
+Message = Outcome | Wake | Stop | Timed
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -77,7 +104,16 @@ class Worker:
                         self.obey()
                     self.rest()
             finally:
-                leave(self)
+                self.leave()
+
+    def leave(self) -> None:
+        """Give back what still runs, and take the doorbell and the worker's row away, unless code still runs."""
+        recalled = {job.key for job in self.turns.recall()}
+        self.read_mail(0)  # what has finished meanwhile
+        self.left_running = end_jobs(self.turns, recalled, owns_process=self.plan.owns_process)
+        if not self.left_running:
+            self.bell.close()
+            self.crew.sign_off()
 
     def stop(self) -> None:
         """Ask for a graceful stop; from any thread, and from a signal handler. Twice: at once."""

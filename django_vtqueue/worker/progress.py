@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from ..core.job import Scope
 from ..engines import Engine
-from ..jobs import Scope
-from ..outcomes import Outcome
-from .report import Report
+from ..execution.outcomes import Outcome
+from .log import Report
 
 logger = logging.getLogger("django_vtqueue")
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from django.utils import autoreload
 
-from ..forks import handle_signal
-from .stopping import stop_signals
+from ..core.forks import handle_signal
+from .signals import stop_signals
 
 logger = logging.getLogger("django_vtqueue")
 

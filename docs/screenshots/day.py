@@ -15,7 +15,7 @@ from django.db import connection
 from django.utils import timezone
 from shop import tasks
 
-from django_vtqueue import clock
+from django_vtqueue.core import clock
 from django_vtqueue.models import Job, QueueState, Throughput, WorkerProcess
 
 from .processes import Processes

@@ -6,9 +6,9 @@ from typing import Any
 from django.test import Client
 from django.utils.html import strip_tags
 
-from django_vtqueue import clock, states
-from django_vtqueue.clock import SECOND, from_instant
-from django_vtqueue.ids import new_uuid
+from django_vtqueue.core import clock, states
+from django_vtqueue.core.clock import SECOND, from_instant
+from django_vtqueue.core.ids import new_uuid
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
 
 from ..columns import as_stored, in_columns

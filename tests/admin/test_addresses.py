@@ -10,8 +10,8 @@ from django.db.models import Model
 from django.test import Client
 from django.urls import reverse
 
-from django_vtqueue import letters
-from django_vtqueue.ids import new_id
+from django_vtqueue.core.ids import new_id
+from django_vtqueue.queue import dead_letters
 from tests.pending import run_pending
 
 from ..fake_clock import FakeClock
@@ -46,7 +46,7 @@ def test_a_dead_job_is_its_letter(admin_client: Client) -> None:
 def test_a_requeued_letter_is_its_job(admin_client: Client, time: FakeClock) -> None:
     """The link of a letter leads to the job again, and says by whom it was requeued and what came of it."""
     row = letter()
-    letters.requeue([row.pk], by="bob")
+    dead_letters.requeue([row.pk], by="bob")
     response = visit(admin_client, address_of(row.pk, "deadletter"))
     assert landed(response) == address_of(row.pk, "job")
     assert said(response)[0].startswith("It was requeued by bob at ")
@@ -60,7 +60,7 @@ def test_a_requeued_letter_is_its_job(admin_client: Client, time: FakeClock) -> 
 def test_who_comes_second(admin_client: Client, page: str) -> None:
     """Who acts on a letter that somebody has requeued stands on the job, and reads who it was."""
     row = letter()
-    letters.requeue([row.pk], by="bob")
+    dead_letters.requeue([row.pk], by="bob")
     response = visit(admin_client, reverse(f"admin:vtqueue_deadletter_{page}", args=[row.pk]))
     assert landed(response) == address_of(row.pk, "job")
     assert "It was requeued by bob at" in " ".join(said(response))

@@ -10,10 +10,11 @@ from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
-from django_vtqueue import letters, requeueing
-from django_vtqueue.admin import bulk, meant
-from django_vtqueue.history import Entry
+from django_vtqueue import requeueing
+from django_vtqueue.admin import bulk, selection
+from django_vtqueue.core.history import Entry
 from django_vtqueue.models import DeadLetter, Job, Requeue
+from django_vtqueue.queue import dead_letters
 from tests.pending import run_pending
 
 from ..test_admin import client_with as client_with
@@ -64,7 +65,7 @@ def test_requeue_of_many_goes_on_in_the_background(admin_client: Client) -> None
 def test_a_step_while_the_page_is_read(admin_client: Client) -> None:
     """A run that goes on between two queries of its page is not said to be lost."""
     group("a", 3)
-    run = requeueing.start(meant.Criteria(fingerprint="a"), rate=1)
+    run = requeueing.start(selection.Criteria(fingerprint="a"), rate=1)
     address, steps = reverse("admin:vtqueue_requeue_change", args=[run.pk]), []
 
     def step_in_between(execute: Any, sql: str, *arguments: Any) -> Any:
@@ -173,14 +174,14 @@ def test_what_became_of_a_run(admin_client: Client) -> None:
     """A run has the name of what it is about, and says what its jobs have become, as long as that can still change."""
     group("a", 3)
     [bad] = group("a", 1, payload='{"args":["1",2],"kwargs":{}}', max_attempts=1)
-    run = requeueing.start(meant.Criteria(fingerprint="a"))
+    run = requeueing.start(selection.Criteria(fingerprint="a"))
     run_pending()
     html = page(admin_client, run)
     assert "tests.project.tasks.add: ConnectionError" in text(html)
     assert "4 requeued: 3 succeeded, 1 died again" in text(html)
     assert 'data-seconds=""' in html
     Job.objects.exclude(task_path=requeueing.PATH).first().delete()  # type: ignore[union-attr]
-    letters.requeue(bad)
+    dead_letters.requeue(bad)
     html = page(admin_client, run)
     assert "4 requeued: 2 succeeded, 1 waits, 1 is not kept any more" in text(html)
     assert 'data-seconds="5"' in html
@@ -194,7 +195,7 @@ def test_what_became_of_many(admin_client: Client, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(requeueing, "BATCH", 2)
     monkeypatch.setattr(requeueing, "FOLLOWED", 3)
     group("a", 4), group("b", 1, exception_class="builtins.KeyError")
-    run = requeueing.start(meant.Criteria())
+    run = requeueing.start(selection.Criteria())
     run_pending()
     seen = text(page(admin_client, run))
     assert "tests.project.tasks.add: several exceptions" in seen

@@ -8,9 +8,10 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
-from django_vtqueue import clock, throughput
-from django_vtqueue.counts import HOUR, MINUTE, hour_of, minute_of
-from django_vtqueue.histograms import bucket_of
+from django_vtqueue import throughput
+from django_vtqueue.core import clock
+from django_vtqueue.core.counts import HOUR, MINUTE, hour_of, minute_of
+from django_vtqueue.core.histograms import bucket_of
 from django_vtqueue.models import HourlyThroughput, Throughput
 
 from ..test_admin import text

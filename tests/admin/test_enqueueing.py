@@ -13,9 +13,10 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from django_vtqueue import TaskContext, clock, task
-from django_vtqueue.compat import task_enqueued
+from django_vtqueue import TaskContext, task
+from django_vtqueue.core import clock
 from django_vtqueue.models import Job
+from django_vtqueue.tasks.compat import task_enqueued
 from tests.pending import run_pending
 
 from ..fake_clock import FakeClock

@@ -6,9 +6,10 @@ from contextlib import closing
 import pytest
 from django.db import connections
 
-from django_vtqueue import Queue, clock
+from django_vtqueue import Queue
 from django_vtqueue.admin import exports
-from django_vtqueue.criteria import Criteria
+from django_vtqueue.core import clock
+from django_vtqueue.queue.dead_letters import Criteria
 
 
 def die(queue: Queue) -> None:

@@ -11,7 +11,8 @@ from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
 
-from django_vtqueue import clock, control, states
+from django_vtqueue import control
+from django_vtqueue.core import clock, states
 from django_vtqueue.models import DeadLetter, Job
 
 from ..test_admin import HOUR, WORDS, act, client_with, job, letter, page, rung, said, snapshot, text

@@ -10,8 +10,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from django_vtqueue import clock
-from django_vtqueue.history import Entry
+from django_vtqueue.core import clock
+from django_vtqueue.core.history import Entry
 from django_vtqueue.models import WorkerProcess
 
 from ..fake_clock import FakeClock

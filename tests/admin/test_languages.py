@@ -11,9 +11,10 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import translation
 
-from django_vtqueue import clock, requeueing
-from django_vtqueue.criteria import Criteria
+from django_vtqueue import requeueing
+from django_vtqueue.core import clock
 from django_vtqueue.models import QueueState
+from django_vtqueue.queue.dead_letters import Criteria
 
 from ..projects import ROOT
 from ..test_admin import HOUR, SECOND, job, letter

@@ -9,7 +9,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from django_vtqueue.history import Entry
+from django_vtqueue.core.history import Entry
 
 from ..test_admin import client_with as client_with
 from ..test_admin import text

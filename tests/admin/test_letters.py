@@ -12,10 +12,12 @@ from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
 
-from django_vtqueue import clock, letters, requeueing
+from django_vtqueue import requeueing
 from django_vtqueue.admin import exports
-from django_vtqueue.history import Entry, read
+from django_vtqueue.core import clock
+from django_vtqueue.core.history import Entry, read
 from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.queue import dead_letters
 
 from ..test_admin import EVIL, act, job, letter, listed, page, said, sign_in, text
 from ..test_admin import client_with as client_with
@@ -102,7 +104,7 @@ def test_edit_of_a_letter_that_has_moved_on(admin_client: Client) -> None:
     rival.delete()
     seen = edited(admin_client, row, died_at=str(clock.to_instant(DeadLetter.objects.get().died_at) - 1))
     assert "has died again meanwhile" in seen.content.decode()
-    letters.requeue(row)
+    dead_letters.requeue(row)
     for view in ("edit", "acknowledge"):
         assert said(send(admin_client, view, row.pk))[0].startswith("It is no dead letter any more")
 
@@ -233,7 +235,7 @@ def test_everything_is_escaped(admin_client: Client) -> None:
     values = {"task_path": f"a.{EVIL}", "queue_name": EVIL, "message": EVIL, "fingerprint": EVIL, "history": history}
     row = letter(**values, exception_class=EVIL, payload=json.dumps([EVIL]), unique_key=EVIL)
     run = requeueing.start(requeueing.Criteria(queue_name=EVIL, task_path=f"a.{EVIL}"), rate=1, by=EVIL)
-    letters.acknowledge(row, by=EVIL, note=EVIL)
+    dead_letters.acknowledge(row, by=EVIL, note=EVIL)
     run_page = admin_client.get(reverse("admin:vtqueue_requeue_change", args=[run.pk])).content.decode()
     runs = admin_client.get(reverse("admin:vtqueue_requeue_changelist")).content.decode()
     pages = [run_page, runs, shown(admin_client, "groups"), shown(admin_client, "groups", queue_name=EVIL)]

@@ -11,9 +11,10 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from django_vtqueue import clock, requeueing, task
+from django_vtqueue import requeueing, task
 from django_vtqueue.admin import lists
-from django_vtqueue.ids import first_id
+from django_vtqueue.core import clock
+from django_vtqueue.core.ids import first_id
 from django_vtqueue.models import DeadLetter, Job
 
 from ..test_admin import HOUR, SECOND, job, letter, listed, text

@@ -12,11 +12,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import path, reverse
 
-from django_vtqueue import clock
 from django_vtqueue.admin import DeadLetterAdmin, JobAdmin, overview
-from django_vtqueue.clock import SECOND
-from django_vtqueue.counts import minute_of
-from django_vtqueue.histograms import bucket_of
+from django_vtqueue.core import clock
+from django_vtqueue.core.clock import SECOND
+from django_vtqueue.core.counts import minute_of
+from django_vtqueue.core.histograms import bucket_of
 from django_vtqueue.models import DeadLetter, Job, QueueState, Throughput
 from tests.fake_clock import FakeClock
 
@@ -82,8 +82,8 @@ def test_capped_numbers(admin_client: Client, monkeypatch: pytest.MonkeyPatch, t
 
 def test_retries_are_told_of_few(admin_client: Client, monkeypatch: pytest.MonkeyPatch, time: FakeClock) -> None:
     """Of what is due later only some is read to tell retries from the others, and a plus says so."""
-    monkeypatch.setattr("django_vtqueue.engines.sqlite_situation.READ", 3)
-    monkeypatch.setattr("django_vtqueue.engines.sqlite_situation.LEAST_READ", 3)
+    monkeypatch.setattr("django_vtqueue.engines.sqlite.overview.READ", 3)
+    monkeypatch.setattr("django_vtqueue.engines.sqlite.overview.LEAST_READ", 3)
     for number in range(5):
         job("emails", 60 + number, attempts=number % 2)
     assert re.match(r"emails 0 2\+ 1\+ ", row_of(admin_client, "queue-emails"))

@@ -11,8 +11,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from django_vtqueue import Queue, pauses
+from django_vtqueue import Queue
 from django_vtqueue.models import QueueState
+from django_vtqueue.queue import pauses
 
 from .rows import OVERVIEW, html, job, row_of
 

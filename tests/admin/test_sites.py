@@ -10,13 +10,7 @@ from django.contrib import admin
 from django.test import Client
 from django.urls import path, reverse
 
-from django_vtqueue.admin import (
-    DeadLetterAdmin,
-    JobAdmin,
-    QueueStateAdmin,
-    RequeueAdmin,
-    WorkerProcessAdmin,
-)
+from django_vtqueue.admin import DeadLetterAdmin, JobAdmin, QueueStateAdmin, RequeueAdmin, WorkerProcessAdmin
 from django_vtqueue.models import DeadLetter, Job, QueueState, Requeue, WorkerProcess
 
 from ..test_admin import act, job, letter

@@ -10,8 +10,8 @@ from django.test import Client
 from django.utils.html import strip_tags
 
 from django_vtqueue.admin.tracebacks import folded
-from django_vtqueue.failures import describe
-from django_vtqueue.history import Entry
+from django_vtqueue.core.failures import describe
+from django_vtqueue.core.history import Entry
 
 from ..test_admin import letter, page
 

@@ -7,7 +7,7 @@ from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
 
-from django_vtqueue import clock
+from django_vtqueue.core import clock
 from django_vtqueue.models import DeadLetter
 
 from ..test_admin import HOUR, letter

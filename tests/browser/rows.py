@@ -3,9 +3,9 @@
 from typing import Any
 from uuid import UUID
 
-from django_vtqueue import clock, states
-from django_vtqueue.history import Entry
-from django_vtqueue.ids import new_id
+from django_vtqueue.core import clock, states
+from django_vtqueue.core.history import Entry
+from django_vtqueue.core.ids import new_id
 from django_vtqueue.models import DeadLetter, Job, QueueState, Throughput, WorkerProcess
 
 from ..columns import in_columns

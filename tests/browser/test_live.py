@@ -4,8 +4,8 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from django_vtqueue import letters
 from django_vtqueue.models import DeadLetter
+from django_vtqueue.queue import dead_letters
 
 from ..conftest import ALIAS
 from ..processes.conftest import Start
@@ -64,7 +64,7 @@ def test_a_letter_that_somebody_else_requeues(site: Site, visit: Visit) -> None:
     row.save(using=ALIAS)
     with visit() as page:
         page.goto(f"{site.url}deadletter/{row.pk}/change/")
-        letters.requeue([row.pk], ALIAS, by="bob")
+        dead_letters.requeue([row.pk], ALIAS, by="bob")
         expect(page.get_by_text("It was requeued by bob at")).to_have_count(1)
         expect(page).to_have_url(f"{site.url}job/{row.pk}/change/")
 

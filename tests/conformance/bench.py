@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
-from django_vtqueue import history
-from django_vtqueue.claims import NONE, collect, take
-from django_vtqueue.encoding import encode
+from django_vtqueue.core import history
+from django_vtqueue.core.encoding import encode
+from django_vtqueue.core.expiry import Patience
+from django_vtqueue.core.failures import recorded
+from django_vtqueue.core.ids import new_id
+from django_vtqueue.core.job import HeldJob, Key, NewJobs, Scope, Settlement, StoredJob, failed, released, succeeded
 from django_vtqueue.engines import Engine
-from django_vtqueue.failures import recorded
-from django_vtqueue.ids import new_id
-from django_vtqueue.jobs import HeldJob, Key, NewJobs, Scope, Settlement, StoredJob, failed, released, succeeded
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.takeover import Patience
+from django_vtqueue.queue.claims import NONE, collect, take
 from tests.fake_clock import at
 
 SECOND = 1_000_000

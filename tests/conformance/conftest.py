@@ -10,8 +10,8 @@ import pytest
 from pytest_django import Settings
 
 from django_vtqueue.backend import VTQueueBackend
-from django_vtqueue.compat import task_backends
 from django_vtqueue.engines import Engine, new_engine
+from django_vtqueue.tasks.compat import task_backends
 
 from .bench import Bench
 

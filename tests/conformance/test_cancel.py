@@ -10,15 +10,15 @@ import pytest
 from django.db import connections, transaction
 from pytest_django import Settings
 
-from django_vtqueue import Queue, control, letters
+from django_vtqueue import Queue, control
 from django_vtqueue.backend import VTQueueBackend
-from django_vtqueue.claims import end_lease
-from django_vtqueue.clock import from_instant
-from django_vtqueue.compat import TaskResultStatus
+from django_vtqueue.core.clock import from_instant
+from django_vtqueue.core.job import HeldJob, Settlement, broken_off, succeeded
 from django_vtqueue.engines import engine_for
-from django_vtqueue.jobs import HeldJob, Settlement, broken_off, succeeded
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.settlements import settle
+from django_vtqueue.queue import dead_letters
+from django_vtqueue.queue.claims import end_lease, settle
+from django_vtqueue.tasks.compat import TaskResultStatus
 from tests.fake_clock import FakeClock, at
 from tests.project import tasks
 
@@ -155,7 +155,7 @@ def test_a_requeued_job_starts_afresh(bench: Bench, time: FakeClock) -> None:
     held = bench.one(now=1, queues=("other",))
     cancel(bench, waiting, running)
     lost(bench, failure(held, now=2))
-    assert letters.requeue([waiting, running], using=bench.engine.alias) == [UUID(waiting), UUID(running)]
+    assert dead_letters.requeue([waiting, running], using=bench.engine.alias) == [UUID(waiting), UUID(running)]
     assert not bench.jobs.exclude(cancelled_at=None, cancelled_by=None, progress=None).exists()
     time.advance(10)
     for again in bench.claim(now=time.instant / SECOND, queues=None):
@@ -166,7 +166,7 @@ def test_a_requeued_job_starts_afresh(bench: Bench, time: FakeClock) -> None:
 
 def test_many_are_cancelled_a_few_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many they are, nobody else waits for long, and no more than a few are in memory."""
-    monkeypatch.setattr("django_vtqueue.ids.SLICE", 2)
+    monkeypatch.setattr("django_vtqueue.core.ids.SLICE", 2)
     engine, committed = engine_for(bench.engine.alias), []
     ask = engine.ask
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from django_vtqueue import history
-from django_vtqueue.claims import NONE, Taken, collect, take
+from django_vtqueue.core import history
+from django_vtqueue.core.expiry import GRACE, Patience
+from django_vtqueue.core.failures import recorded
+from django_vtqueue.core.job import HeldJob, NewJobs, Scope, broken_off, interrupted
 from django_vtqueue.exceptions import WorkerDied
-from django_vtqueue.failures import recorded
-from django_vtqueue.jobs import HeldJob, NewJobs, Scope, broken_off, interrupted
-from django_vtqueue.takeover import GRACE, Patience
+from django_vtqueue.queue.claims import NONE, Taken, collect, take
 from tests.fake_clock import at
 
 from .bench import SECOND, Bench

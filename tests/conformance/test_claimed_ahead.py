@@ -2,8 +2,8 @@
 
 from django.db import connections
 
-from django_vtqueue.claims import collect, take
-from django_vtqueue.jobs import HeldJob, Scope, succeeded
+from django_vtqueue.core.job import HeldJob, Scope, succeeded
+from django_vtqueue.queue.claims import collect, take
 from tests.fake_clock import at
 
 from .bench import Bench

@@ -26,7 +26,10 @@ from pytest_django import Settings
 
 from django_vtqueue import GiveUp, Queue, Retry, TaskContext, TaskResult, TaskResultStatus, UnknownTask, task
 from django_vtqueue.backend import VTQueueBackend
-from django_vtqueue.compat import (
+from django_vtqueue.fields import StoredText
+from django_vtqueue.models import Job
+from django_vtqueue.queue.dead_letters import requeue
+from django_vtqueue.tasks.compat import (
     FRAMEWORK_APP,
     BaseTaskBackend,
     InvalidTask,
@@ -38,9 +41,6 @@ from django_vtqueue.compat import (
     task_finished,
     task_started,
 )
-from django_vtqueue.fields import StoredText
-from django_vtqueue.letters import requeue
-from django_vtqueue.models import Job
 from tests.fake_clock import START, FakeClock
 from tests.pending import run_pending
 
@@ -777,7 +777,7 @@ import django
 django.setup()
 from django.db import connections
 assert all(connection.connection is None for connection in connections.all()), "a connection was made"
-from django_vtqueue.compat import task_backends
+from django_vtqueue.tasks.compat import task_backends
 assert type(task_backends["default"]).__name__ == "VTQueueBackend"
 assert all(connection.connection is None for connection in connections.all()), "a connection was made"
 print(module.send.module_path)

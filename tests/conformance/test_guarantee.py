@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from django.db import transaction as transactions
 
-from django_vtqueue import history
-from django_vtqueue.jobs import HeldJob, Scope, succeeded
+from django_vtqueue.core import history
+from django_vtqueue.core.job import HeldJob, Scope, succeeded
 from tests.fake_clock import at
 
 from .bench import VERBS, Bench, Verb, failure

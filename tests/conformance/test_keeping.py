@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from django_vtqueue import history
+from django_vtqueue.core import history
+from django_vtqueue.core.failures import class_path, recorded
+from django_vtqueue.core.job import failed, succeeded
 from django_vtqueue.exceptions import LeaseExpired
-from django_vtqueue.failures import class_path, recorded
 from django_vtqueue.fields import StoredText
-from django_vtqueue.jobs import failed, succeeded
 from tests.fake_clock import at
 
 from .bench import DAY, SECOND, Bench
@@ -23,7 +23,7 @@ NASTY: list[Any] = [
 
 def test_what_goes_in_comes_out(bench: Bench) -> None:
     """Payloads and results are the same JSON text before and after, one by one and many at once."""
-    from django_vtqueue.encoding import decode, encode
+    from django_vtqueue.core.encoding import decode, encode
 
     single = [bench.publish(value)[0] for value in NASTY]
     many = bench.publish(*NASTY)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from django_vtqueue.claims import collect, take
-from django_vtqueue.jobs import Scope
+from django_vtqueue.core.job import Scope
+from django_vtqueue.queue.claims import collect, take
 from tests.fake_clock import FakeClock, at
 
 from .bench import Bench

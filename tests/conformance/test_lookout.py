@@ -1,9 +1,9 @@
 """What a worker knows of due jobs without asking."""
 
-from django_vtqueue.clock import now
-from django_vtqueue.jobs import Scope
-from django_vtqueue.pauses import pause, resume
-from django_vtqueue.worker.lookout import Lookout
+from django_vtqueue.core.clock import now
+from django_vtqueue.core.job import Scope
+from django_vtqueue.queue.pauses import pause, resume
+from django_vtqueue.worker.pacing import Lookout
 
 from .bench import DAY, Bench
 

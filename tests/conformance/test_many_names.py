@@ -5,7 +5,7 @@ import random
 import pytest
 from django.db.models.expressions import RawSQL
 
-from django_vtqueue.jobs import Scope
+from django_vtqueue.core.job import Scope
 from tests.fake_clock import at
 
 from .bench import Bench

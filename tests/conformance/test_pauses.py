@@ -3,7 +3,7 @@
 import pytest
 from django.db.models.expressions import RawSQL
 
-from django_vtqueue.jobs import Scope
+from django_vtqueue.core.job import Scope
 from django_vtqueue.models import QueueState
 from tests.fake_clock import at
 

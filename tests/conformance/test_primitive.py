@@ -4,10 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from django_vtqueue import LeaseLost, Queue, history
+from django_vtqueue import LeaseLost, Queue
+from django_vtqueue.core import history
 from django_vtqueue.engines import engine_for
-from django_vtqueue.letters import requeue
 from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.queue.dead_letters import requeue
 from tests.waiting import wait_until
 
 

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from django_vtqueue import states
+from django_vtqueue.core import states
+from django_vtqueue.core.ids import new_uuid
 from django_vtqueue.engines import Engine
+from django_vtqueue.engines.inspection import Backlog, Held
 from django_vtqueue.fields import FAR
-from django_vtqueue.ids import new_uuid
 from django_vtqueue.models import DeadLetter, Job, Throughput
-from django_vtqueue.situation import Backlog, Held
 
 from ..columns import in_columns
 

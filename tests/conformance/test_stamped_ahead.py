@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from django_vtqueue.claims import NONE, collect, end_leases, take
+from django_vtqueue.core.job import Scope, broken_off
 from django_vtqueue.fields import StoredText
-from django_vtqueue.jobs import Scope, broken_off
+from django_vtqueue.queue.claims import NONE, collect, end_leases, take
 from tests.fake_clock import at
 
 from .bench import Bench

@@ -2,9 +2,9 @@
 
 import pytest
 
-from django_vtqueue import history
-from django_vtqueue.claims import take
-from django_vtqueue.jobs import Scope
+from django_vtqueue.core import history
+from django_vtqueue.core.job import Scope
+from django_vtqueue.queue.claims import take
 from tests.fake_clock import at
 
 from .bench import DAY, SECOND, Bench

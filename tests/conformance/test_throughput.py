@@ -7,9 +7,9 @@ from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
 from django_vtqueue import throughput
-from django_vtqueue.counts import MINUTE, Counts, minute_of
-from django_vtqueue.histograms import Percentiles, bucket_of, middle_of
-from django_vtqueue.jobs import NewJobs
+from django_vtqueue.core.counts import MINUTE, Counts, minute_of
+from django_vtqueue.core.histograms import Percentiles, bucket_of, middle_of
+from django_vtqueue.core.job import NewJobs
 from django_vtqueue.models import Throughput
 from tests.fake_clock import at
 

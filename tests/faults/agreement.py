@@ -6,13 +6,14 @@ from typing import Any
 from django.db import connections
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
-from django_vtqueue import LeaseLost, Queue, history, queue, states
-from django_vtqueue.claims import collect, take
+from django_vtqueue import LeaseLost, Queue
+from django_vtqueue.core import history, states
+from django_vtqueue.core.expiry import GRACE, Patience
+from django_vtqueue.core.job import HeldJob, Key, Scope, Settlement
 from django_vtqueue.engines import new_engine
-from django_vtqueue.jobs import HeldJob, Key, Scope, Settlement
-from django_vtqueue.queue import ClaimedJob
-from django_vtqueue.settlements import settle
-from django_vtqueue.takeover import GRACE, Patience
+from django_vtqueue.queue import queue
+from django_vtqueue.queue.claims import collect, settle, take
+from django_vtqueue.queue.queue import ClaimedJob
 from tests.fake_clock import FakeClock
 
 from .model import DIAGRAM, Model, ModelJob

@@ -22,7 +22,8 @@ def burst(folder: str) -> Iterator[tuple[str, str, int]]:
     """Publish some jobs of each kind; yield the kind, the id, and when it is due (microseconds)."""
     from django.utils import timezone
 
-    from django_vtqueue import Queue, clock, enqueue_many
+    from django_vtqueue import Queue, enqueue_many
+    from django_vtqueue.core import clock
     from tests.project import storms, transactional
 
     def enqueued(kind: str, task: Any, count: int) -> Iterator[tuple[str, str, int]]:

@@ -6,13 +6,15 @@ from django.db import transaction
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from django_vtqueue import control, history, letters, states
+from django_vtqueue import control
+from django_vtqueue.core import history, states
+from django_vtqueue.core.failures import recorded
+from django_vtqueue.core.ids import new_id, process_worker_id
+from django_vtqueue.core.job import NewJobs, Scope, broken_off, failed, interrupted, released, succeeded
 from django_vtqueue.exceptions import WorkerDied
-from django_vtqueue.failures import recorded
-from django_vtqueue.ids import new_id, process_worker_id
-from django_vtqueue.jobs import NewJobs, Scope, broken_off, failed, interrupted, released, succeeded
-from django_vtqueue.repair import Repair
-from django_vtqueue.settlements import settle
+from django_vtqueue.queue import dead_letters
+from django_vtqueue.queue.claims import settle
+from django_vtqueue.queue.clock_steps import Repair
 
 from .agreement import BUDGETS, LEASES, NAMES, Agreement
 from .model import ModelJob
@@ -268,7 +270,7 @@ class QueueAgainstModel(Agreement):
     def requeue(self, which: int) -> None:
         dead = [row for row in self.model.jobs.values() if row.state == states.FAILED]
         for row in dead[which:][:1] or self.some_job(which):
-            moved = letters.requeue(row.id, self.alias)
+            moved = dead_letters.requeue(row.id, self.alias)
             assert [job_id.hex for job_id in moved] == [row.id] * (row.state == states.FAILED)
             if moved:
                 self.model.requeue(row, self.clock.instant)
@@ -278,7 +280,7 @@ class QueueAgainstModel(Agreement):
     def discard(self, which: int) -> None:
         """Afterwards it is no dead letter; one that was none is left alone."""
         for row in self.some_job(which):
-            assert [job_id.hex for job_id in letters.discard(row.id, self.alias)] == [row.id]
+            assert [job_id.hex for job_id in dead_letters.discard(row.id, self.alias)] == [row.id]
             self.model.forget([row.id] * (row.state == states.FAILED))
 
     @precondition(many)

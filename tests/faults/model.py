@@ -6,9 +6,9 @@ from itertools import takewhile
 from math import inf
 from typing import Any
 
-from django_vtqueue import states
-from django_vtqueue.history import CANCELLED, FIRST, LAST, LEASE_EXPIRED, RELEASED, REQUEUED
-from django_vtqueue.jobs import HeldJob
+from django_vtqueue.core import states
+from django_vtqueue.core.history import CANCELLED, FIRST, LAST, LEASE_EXPIRED, RELEASED, REQUEUED
+from django_vtqueue.core.job import HeldJob
 
 # Every step that a job may take. None: not there (yet, or any more).
 DIAGRAM = {

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from django_vtqueue import clock
+from django_vtqueue.core import clock
 
 from ..processes.conftest import Start
 from ..processes.running import READY, Running

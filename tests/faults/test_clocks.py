@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from django_vtqueue import Queue, clock
-from django_vtqueue.consumer import LOOK_AT_CLOCKS
-from django_vtqueue.presence import SILENCE
+from django_vtqueue import Queue
+from django_vtqueue.core import clock
+from django_vtqueue.queue.consumer import LOOK_AT_CLOCKS
+from django_vtqueue.queue.workers import SILENCE
 from tests.project import tasks
 
 from ..conftest import ALIAS

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue import LeaseLost, Queue, control
-from django_vtqueue.compat import TaskResultDoesNotExist
 from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.tasks.compat import TaskResultDoesNotExist
 from tests.conftest import ALIAS
 from tests.project import tasks
 

@@ -12,7 +12,7 @@ import pytest
 from django.db import OperationalError, ProgrammingError
 
 from django_vtqueue.engines import new_engine
-from django_vtqueue.worker.trouble import Episode
+from django_vtqueue.worker.outage import Episode
 
 from ..conftest import ALIAS
 from ..processes.database import Database

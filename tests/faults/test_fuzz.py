@@ -10,10 +10,10 @@ from django.core.management import CommandError, call_command, get_commands, loa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from django_vtqueue import encoding, history
+from django_vtqueue.core import encoding, history
+from django_vtqueue.core.job import HeldJob
 from django_vtqueue.exceptions import DamagedPayload
-from django_vtqueue.jobs import HeldJob
-from django_vtqueue.results import call_of
+from django_vtqueue.tasks.results import call_of
 
 COMMANDS = sorted(name for name, app in get_commands().items() if app == "django_vtqueue")
 JSON = st.recursive(

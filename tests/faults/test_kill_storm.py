@@ -5,8 +5,8 @@ from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
-from django_vtqueue import history
-from django_vtqueue.clock import SECOND
+from django_vtqueue.core import history
+from django_vtqueue.core.clock import SECOND
 from tests.project import storms, transactional
 
 from ..processes.conftest import Start

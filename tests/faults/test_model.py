@@ -7,9 +7,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from django_vtqueue import clock, queue
-from django_vtqueue.clock import SECOND
-from django_vtqueue.takeover import Clocks
+from django_vtqueue.core import clock
+from django_vtqueue.core.clock import SECOND
+from django_vtqueue.core.expiry import Clocks
+from django_vtqueue.queue import queue
 from tests.fake_clock import FakeClock
 
 from .machine import QueueAgainstModel

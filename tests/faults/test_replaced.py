@@ -9,8 +9,8 @@ import pytest
 from django.db import OperationalError, ProgrammingError, connections
 
 from django_vtqueue.engines import Engine, Trouble, new_engine
-from django_vtqueue.engines.sqlite_file import SETTLED
-from django_vtqueue.worker.trouble import Episode
+from django_vtqueue.engines.sqlite.file import SETTLED
+from django_vtqueue.worker.outage import Episode
 from tests.project import tasks
 
 from ..conftest import ALIAS

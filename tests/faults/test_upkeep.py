@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue.engines import new_engine
-from django_vtqueue.engines.sqlite_connection import SLOW_LOG
-from django_vtqueue.worker.upkeep import PERIOD, PRUNED_AT_ONCE, Upkeep
+from django_vtqueue.engines.sqlite.connection import SLOW_LOG
+from django_vtqueue.worker.maintenance import PERIOD, PRUNED_AT_ONCE, Upkeep
 from tests.project import tasks
 
 from ..conftest import ALIAS

@@ -3,15 +3,15 @@
 import json
 from typing import Any
 
-from django_vtqueue.engines import sqlite_counts as counts
-from django_vtqueue.engines import sqlite_due as due
-from django_vtqueue.engines import sqlite_letters as letters
-from django_vtqueue.engines import sqlite_pauses as pauses
-from django_vtqueue.engines import sqlite_settling as settling
-from django_vtqueue.engines import sqlite_situation as situation
-from django_vtqueue.engines import sqlite_sql as sql
-from django_vtqueue.engines import sqlite_walks as walks
-from django_vtqueue.takeover import Patience
+from django_vtqueue.core.expiry import Patience
+from django_vtqueue.engines.sqlite import dead_letters as letters
+from django_vtqueue.engines.sqlite import due as due
+from django_vtqueue.engines.sqlite import due as pauses
+from django_vtqueue.engines.sqlite import overview as situation
+from django_vtqueue.engines.sqlite import settling as settling
+from django_vtqueue.engines.sqlite import statements as sql
+from django_vtqueue.engines.sqlite import statistics as counts
+from django_vtqueue.engines.sqlite import walks as walks
 
 from ..fake_clock import at
 from .database import MANY

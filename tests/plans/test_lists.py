@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from django_vtqueue.engines import sqlite_walks as lists
-from django_vtqueue.engines.sqlite_lists import EARLIEST
+from django_vtqueue.engines.sqlite import walks as lists
+from django_vtqueue.engines.sqlite.lists import EARLIEST
 
 from ..fake_clock import at
 from .database import plan, work

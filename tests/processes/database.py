@@ -11,13 +11,13 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from django_vtqueue import clock
 from django_vtqueue.backend import VTQueueBackend
-from django_vtqueue.compat import Task
 from django_vtqueue.conf import parse
-from django_vtqueue.ids import new_id
-from django_vtqueue.jobs import NewJobs
-from django_vtqueue.publishing import store
+from django_vtqueue.core import clock
+from django_vtqueue.core.ids import new_id
+from django_vtqueue.core.job import NewJobs
+from django_vtqueue.queue.publishing import store
+from django_vtqueue.tasks.compat import Task
 
 from ..conftest import ALIAS
 

@@ -13,8 +13,8 @@ from django.db import connections, transaction
 from pytest_django import Settings
 
 from django_vtqueue.engines import engine_for
-from django_vtqueue.home import present
 from django_vtqueue.models import Home
+from django_vtqueue.queue.origin import present
 from tests.project import tasks
 
 from ..conftest import ALIAS

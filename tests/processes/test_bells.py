@@ -14,8 +14,8 @@ from queue import SimpleQueue
 
 import pytest
 
-from django_vtqueue import bells
-from django_vtqueue.bells import Doorbell, proves_death, ring
+from django_vtqueue.queue import doorbell
+from django_vtqueue.queue.doorbell import Doorbell, proves_death, ring
 from tests.project import tasks
 
 from ..conftest import ALIAS
@@ -29,7 +29,7 @@ import sys, time
 import django
 django.setup()
 from pathlib import Path
-from django_vtqueue.bells import Doorbell
+from django_vtqueue.queue.doorbell import Doorbell
 bell = Doorbell("default", Path(sys.argv[1]), "owner")
 bell.listen(lambda: print("rung", flush=True))
 print(bell.path, flush=True)
@@ -95,8 +95,8 @@ def test_what_is_no_bell_is_left_alone(database: Database, start_worker: Start, 
     such a one is removed.
     """
     bells_of = Path(database.options["doorbells"])
-    files = [tmp_path / "victim", bells_of / f"{bells.name_of(ALIAS)}-victim"]
-    dead = bells_of / f"{bells.name_of(ALIAS)}-dead"
+    files = [tmp_path / "victim", bells_of / f"{doorbell.name_of(ALIAS)}-victim"]
+    dead = bells_of / f"{doorbell.name_of(ALIAS)}-dead"
     bells_of.mkdir(exist_ok=True)
     for file in files:
         file.touch()
@@ -173,31 +173,31 @@ def test_a_publisher_that_cannot_ring_is_noticed(database: Database, start_worke
 def test_who_cannot_ring_has_published(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error after the commit would have the caller publish once more."""
     database.enqueue(tasks.add, 1, 2)
-    monkeypatch.setattr(bells, "_ringers", {})  # as if it were the first to ring
+    monkeypatch.setattr(doorbell, "_ringers", {})  # as if it were the first to ring
     with no_descriptors():
         job_id = database.enqueue(tasks.add, 3, 4)
     assert database.job(job_id)["state"] == "READY"
-    assert bells._ringers == {}
+    assert doorbell._ringers == {}
 
 
 def test_threads_share_a_way_to_the_bells(database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """However many of them are the first to ring, and find that there is none yet."""
     looks: SimpleQueue[object] = SimpleQueue()
-    made: list[bells.Ringer] = []
-    usual = bells.Ringer
+    made: list[doorbell.Ringer] = []
+    usual = doorbell.Ringer
 
-    class Ringers(dict[tuple[str, str | None], bells.Ringer]):
+    class Ringers(dict[tuple[str, str | None], doorbell.Ringer]):
         def __contains__(self, key: object) -> bool:
             looks.put(key)
             return super().__contains__(key)
 
-    def new(alias: str, folder: Path) -> bells.Ringer:
+    def new(alias: str, folder: Path) -> doorbell.Ringer:
         wait_until(lambda: looks.qsize() == 6)  # all five have looked, and the one that makes it once more
         made.append(usual(alias, folder))
         return made[-1]
 
-    monkeypatch.setattr(bells, "_ringers", Ringers())
-    monkeypatch.setattr(bells, "Ringer", new)
+    monkeypatch.setattr(doorbell, "_ringers", Ringers())
+    monkeypatch.setattr(doorbell, "Ringer", new)
     threads = [threading.Thread(target=ring, args=(ALIAS, str(tmp_path))) for _ in range(5)]
     for thread in threads:
         thread.start()

@@ -10,7 +10,7 @@ import pytest
 from django.db import connections
 
 from django_vtqueue import Queue
-from django_vtqueue.jobs import Scope
+from django_vtqueue.core.job import Scope
 from django_vtqueue.management.bench.measures import new_jobs
 from django_vtqueue.management.bench.place import TABLES, copied, folder_of
 from tests.project import tasks

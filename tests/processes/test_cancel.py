@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue import control
-from django_vtqueue.compat import Task
+from django_vtqueue.tasks.compat import Task
 from tests.project import tasks
 
 from ..conftest import ALIAS

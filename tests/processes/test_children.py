@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from django_vtqueue.bells import proves_death
+from django_vtqueue.queue.doorbell import proves_death
 from tests.project import tasks
 
 from ..conftest import ALIAS

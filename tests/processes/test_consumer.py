@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue import Queue
-from django_vtqueue.bells import ring
+from django_vtqueue.queue.doorbell import ring
 from tests.project.forks import CODES
 
 from ..conftest import ALIAS

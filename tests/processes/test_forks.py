@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue import Queue
-from django_vtqueue.bells import proves_death
-from django_vtqueue.compat import Task
+from django_vtqueue.queue.doorbell import proves_death
+from django_vtqueue.tasks.compat import Task
 from tests.project import forks, tasks
 
 from ..conftest import ALIAS

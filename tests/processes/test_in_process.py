@@ -11,8 +11,8 @@ from django.core.management import call_command
 from django.db.models.signals import post_delete
 from pytest_django import Settings
 
-from django_vtqueue.compat import task_finished
-from django_vtqueue.worker import pace, turns
+from django_vtqueue.tasks.compat import task_finished
+from django_vtqueue.worker import pacing, turn
 from tests.project import tasks
 
 from ..conftest import ALIAS
@@ -81,7 +81,7 @@ def test_settling_and_claiming_in_transactions_of_their_own(
     database: Database, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where threads that compute make transactions long, each has half the statements; nothing else changes."""
-    monkeypatch.setattr(pace, "LONG", -1.0)  # as if every one had been long
+    monkeypatch.setattr(pacing, "LONG", -1.0)  # as if every one had been long
     done = database.enqueue_many(tasks.add, [(1, 2)] * 100)
     died = [database.enqueue(tasks.raise_it, "BaseException") for _ in range(3)]
     work(threads=2)
@@ -93,7 +93,7 @@ def test_a_turn_claims_no_more_than_others_can_wait_for(
     database: Database, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However fast jobs end: those of one turn, which began at one moment, are AT_ONCE, and one for each thread."""
-    monkeypatch.setattr(turns, "AT_ONCE", 20)
+    monkeypatch.setattr(turn, "AT_ONCE", 20)
     job_ids = database.enqueue_many(tasks.add, [(number, 1) for number in range(1000)])
     work(threads=2)
     begun = Counter(database.job(job_id)["started_at"] for job_id in job_ids)

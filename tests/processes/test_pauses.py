@@ -8,7 +8,7 @@ import pytest
 from pytest_django import Settings
 
 from django_vtqueue.models import QueueState
-from django_vtqueue.pauses import pause, resume
+from django_vtqueue.queue.pauses import pause, resume
 from tests.project import tasks
 
 from ..conftest import ALIAS

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.engines import new_engine
-from django_vtqueue.worker.crew import Crew
+from django_vtqueue.worker.heartbeat import Crew
 from tests.project import tasks
 
 from ..conftest import ALIAS

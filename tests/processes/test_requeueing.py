@@ -6,10 +6,12 @@ from typing import Any
 
 from django.db import connections
 
-from django_vtqueue import clock, letters, requeueing
-from django_vtqueue.criteria import Criteria
-from django_vtqueue.ids import new_uuid
+from django_vtqueue import requeueing
+from django_vtqueue.core import clock
+from django_vtqueue.core.ids import new_uuid
 from django_vtqueue.models import DeadLetter, Requeue
+from django_vtqueue.queue import dead_letters
+from django_vtqueue.queue.dead_letters import Criteria
 from tests.project import tasks
 
 from ..conftest import ALIAS
@@ -109,7 +111,7 @@ def test_two_people_at_once(database: Database, start_worker: Start, tmp_path: P
 
     def send(place: int) -> None:
         for start in range(0, len(ids), 20):
-            moved[place] += letters.requeue(ids[start : start + 20], ALIAS, by=str(place))
+            moved[place] += dead_letters.requeue(ids[start : start + 20], ALIAS, by=str(place))
         connections[ALIAS].close()
 
     people = [Thread(target=send, args=[place]) for place in range(2)]

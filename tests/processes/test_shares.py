@@ -11,13 +11,13 @@ from queue import SimpleQueue
 
 import pytest
 
-from django_vtqueue import clock
-from django_vtqueue.jobs import HeldJob, succeeded
-from django_vtqueue.outcomes import Outcome
-from django_vtqueue.worker.ahead import MOST
-from django_vtqueue.worker.plan import Plan
-from django_vtqueue.worker.processes import Processes
-from django_vtqueue.worker.report import Silence
+from django_vtqueue.core import clock
+from django_vtqueue.core.job import HeldJob, succeeded
+from django_vtqueue.execution.outcomes import Outcome
+from django_vtqueue.worker.children.pool import Processes
+from django_vtqueue.worker.log import Silence
+from django_vtqueue.worker.options import Plan
+from django_vtqueue.worker.prefetch import MOST
 from tests.project import tasks
 
 from ..waiting import wait_until

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from django_vtqueue import clock, throughput
+from django_vtqueue import throughput
+from django_vtqueue.core import clock
+from django_vtqueue.core.histograms import ERROR
+from django_vtqueue.core.job import HeldJob, succeeded
 from django_vtqueue.engines import new_engine
-from django_vtqueue.histograms import ERROR
-from django_vtqueue.jobs import HeldJob, succeeded
-from django_vtqueue.outcomes import Outcome
-from django_vtqueue.worker import tally as module
-from django_vtqueue.worker.tally import Tally
+from django_vtqueue.execution.outcomes import Outcome
+from django_vtqueue.worker import recorder as module
+from django_vtqueue.worker.recorder import Tally
 from tests.project import tasks
 
 from ..conftest import ALIAS

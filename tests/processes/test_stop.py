@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from django_vtqueue import clock
+from django_vtqueue.core import clock
 from tests.project import forks, tasks
 
 from ..waiting import wait_until
@@ -233,7 +233,7 @@ SLOW = """
 import sys
 import django
 django.setup()
-from django_vtqueue.worker import process
+from django_vtqueue.worker.children import process
 process.SLOW_START = 0.5
 sys.argv = ["manage.py", "vtworker", "--no-reload", "--processes", "2"]
 from django.core.management import execute_from_command_line

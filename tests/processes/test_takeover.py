@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from django_vtqueue import Queue, clock
+from django_vtqueue import Queue
+from django_vtqueue.core import clock
 from tests.project import tasks
 
 from ..conftest import ALIAS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue import Queue, control
-from django_vtqueue.compat import Task
+from django_vtqueue.tasks.compat import Task
 from tests.project import tasks, transactional, writers
 
 from ..conftest import ALIAS

@@ -10,7 +10,7 @@ class Tracing(AppConfig):
     name = "tests.project.tracing"
 
     def ready(self) -> None:
-        from django_vtqueue.compat import task_started
+        from django_vtqueue.tasks.compat import task_started
 
         task_started.connect(hang, weak=False)
 

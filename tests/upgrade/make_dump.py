@@ -34,7 +34,7 @@ def main() -> None:
         import django
 
         django.setup()
-        with patch("django_vtqueue.clock.now", lambda: LONG_AGO + time.monotonic_ns() // 1000):
+        with patch("django_vtqueue.core.clock.now", lambda: LONG_AGO + time.monotonic_ns() // 1000):
             fill()
         name = f"queued_by_django_{django.VERSION[0]}_{django.VERSION[1]}.sql"
         with closing(sqlite3.connect(file)) as database:
@@ -47,11 +47,11 @@ def fill() -> None:
     from django.db import connections
 
     from django_vtqueue import Queue
-    from django_vtqueue.claims import take
+    from django_vtqueue.core.ids import new_worker_id
+    from django_vtqueue.core.job import Scope
     from django_vtqueue.engines import engine_for
-    from django_vtqueue.ids import new_worker_id
-    from django_vtqueue.jobs import Scope
     from django_vtqueue.models import Home
+    from django_vtqueue.queue.claims import take
     from tests.project.long_lived import fail, fail_once, succeed
 
     call_command("migrate", "vtqueue", verbosity=0)

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 
-from ...claims import collect, take
-from ...clock import now
-from ...engines.sqlite_sql import INSERT
-from ...ids import new_id
-from ...jobs import HeldJob, NewJobs, Scope, succeeded
+from ...core.clock import now
+from ...core.ids import new_id
+from ...core.job import HeldJob, NewJobs, Scope, succeeded
+from ...engines.sqlite.statements import INSERT
+from ...queue.claims import collect, take
 from .place import EMPTY, Copy, folder_of, renamed
 
 SLICE = 0.02  # seconds for which one thing is done; then the lock is left to others for as long

@@ -5,9 +5,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, no_translations
 
-from ...entries import UnclearId
-from ...schema import mismatch
-from ..backends import add_backend, backend_of
+from ...queue.lookup import UnclearId
+from ...queue.schema import mismatch
+from ..arguments import add_backend, backend_of
 from ..subcommands import bench, cancel, pause, purge, quiet, requeue, resume, show, status, stop, why
 from ..subcommands import list as list_
 

@@ -19,25 +19,23 @@ from django.db.models import Q
 
 from ...backend import VTQueueBackend
 from ...checks import TAG
-from ...clock import SECOND, microseconds
+from ...core.clock import SECOND, microseconds
+from ...core.forks import dump_threads_at
+from ...core.ids import shown_worker
 from ...engines import engine_for
-from ...forks import dump_threads_at
-from ...ids import shown_worker
 from ...models import WAITING, Job
-from ...schema import mismatch
-from ...tasks import import_task_modules
+from ...queue.schema import mismatch
+from ...tasks.task import import_task_modules
 from ...worker import systemd
 from ...worker.inline import run_due
+from ...worker.log import Report, duration, unheard_left_out
 from ...worker.loop import Worker
-from ...worker.plan import Plan, scopes_of, served
+from ...worker.options import Plan, scopes_of, served
+from ...worker.outage import Episode
 from ...worker.progress import progress
 from ...worker.reload import run_with_reload, stop_with_parent
-from ...worker.report import Report, duration
-from ...worker.stopping import Stopping
-from ...worker.trouble import Episode
-from ...worker.unheard import unheard_left_out
-from ..backends import add_backend, backend_of, option_of, refuse_errors
-from ..copies import refuse_copy
+from ...worker.signals import Stopping
+from ..arguments import add_backend, backend_of, option_of, refuse_copy, refuse_errors
 
 logger = logging.getLogger("django_vtqueue")
 

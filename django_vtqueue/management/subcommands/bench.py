@@ -13,7 +13,7 @@ from django.db import DatabaseError, connections
 from ...backend import VTQueueBackend
 from ...checks import effective
 from ...engines import Trouble, engine_for
-from ...presence import live_workers
+from ...queue.workers import live_workers
 from ..bench.advice import Found, advice
 from ..bench.measures import Measure, Measures, Setting, file_system, measures_on
 from ..bench.place import TABLES, copied

@@ -7,12 +7,12 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from ... import states
 from ...backend import VTQueueBackend
 from ...control import cancel
-from ...entries import SHORTEST, digits_of, ending, only, some
-from ...ids import shown_worker
+from ...core import states
+from ...core.ids import shown_worker
 from ...models import DeadLetter, Job
+from ...queue.lookup import SHORTEST, digits_of, ending, only, some
 
 HELP = "Has jobs run no more: one that waits becomes a dead letter, one that runs is asked to stop."
 

@@ -11,12 +11,12 @@ from django.core.management.base import CommandError
 from django.utils.dateparse import parse_datetime
 
 from ...backend import VTQueueBackend
-from ...clock import microseconds, to_instant
+from ...core.clock import microseconds, to_instant
+from ...core.states import WORDS, word
 from ...engines import Engine, engine_for
-from ...listing import Found, Sought, in_json
+from ...engines.inspection import Found, Sought, in_json
 from ...models import DeadLetter, Job
-from ...signatures import mask_of, searchable
-from ...states import WORDS, word
+from ...tasks.signatures import mask_of, searchable
 from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
 from .pause import UNITS
 

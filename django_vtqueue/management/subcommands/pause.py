@@ -12,11 +12,11 @@ from django.core.management.base import CommandError
 from django.utils.dateparse import parse_datetime
 
 from ...backend import VTQueueBackend
-from ...clock import from_instant, to_instant
+from ...core.clock import from_instant, to_instant
+from ...core.humanize import local
 from ...engines import engine_for
-from ...pauses import pause, paused, sentence
-from ...shown import local
-from ..queues import remark_on
+from ...queue.pauses import pause, paused, sentence
+from ..arguments import remark_on
 
 HELP = "Pauses a queue: nobody claims a job of it, until it is resumed or the pause ends; what runs goes on to its end."
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

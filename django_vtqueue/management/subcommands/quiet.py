@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...backend import VTQueueBackend
-from ...presence import QUIET, WORK
-from ..workers import add_workers, asked
+from ...queue.workers import QUIET, WORK
+from ..arguments import add_workers, asked
 
 HELP = "Has workers finish what they run and claim nothing more; they stay until they are stopped, or work again."
 

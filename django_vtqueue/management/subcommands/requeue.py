@@ -7,10 +7,9 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from ...backend import VTQueueBackend
-from ...criteria import Criteria
-from ...entries import SHORTEST, digits_of, ending, only, some
-from ...letters import requeue
 from ...models import DeadLetter, Job
+from ...queue.dead_letters import Criteria, requeue
+from ...queue.lookup import SHORTEST, digits_of, ending, only, some
 from ...requeueing import start
 
 WHO = "manage.py vtqueue"  # for the history

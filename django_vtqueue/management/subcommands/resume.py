@@ -6,8 +6,8 @@ from typing import Any
 
 from ...backend import VTQueueBackend
 from ...engines import engine_for
-from ...pauses import paused, resume
-from ..queues import remark_on
+from ...queue.pauses import paused, resume
+from ..arguments import remark_on
 
 HELP = "Ends the pause of a queue, and wakes the workers."
 

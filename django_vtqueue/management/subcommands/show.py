@@ -7,17 +7,17 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from ... import history
 from ...backend import VTQueueBackend
-from ...clock import from_instant
+from ...core import history
+from ...core.clock import from_instant
+from ...core.humanize import local, whole
+from ...core.ids import shown_worker
+from ...core.masks import Mask
 from ...engines import engine_for
-from ...entries import SHORTEST
-from ...ids import shown_worker
-from ...masks import Mask
 from ...models import Job
-from ...shown import local, whole
-from ...signatures import mask_of
-from ...why import why
+from ...queue.lookup import SHORTEST
+from ...queue.why import why
+from ...tasks.signatures import mask_of
 from ..output import add_json, as_json, iso
 from .list import described
 from .why import entry_of

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from ... import pauses
 from ...backend import VTQueueBackend
-from ...clock import to_instant
+from ...core.clock import to_instant
+from ...core.humanize import duration
+from ...core.ids import dashed, shown_worker
 from ...engines import Engine, engine_for, named_queues
-from ...ids import dashed, shown_worker
-from ...presence import live_workers
-from ...shown import duration
+from ...queue import pauses
+from ...queue.workers import live_workers
 from ..output import add_json, ago, as_json, iso, table
 
 HELP = "Shows how the queues stand, which workers are there, and what they run."

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...backend import VTQueueBackend
-from ...presence import STOP
-from ..workers import add_workers, asked
+from ...queue.workers import STOP
+from ..arguments import add_workers, asked
 
 HELP = "Has workers stop as after SIGTERM: they finish what they run and exit."
 

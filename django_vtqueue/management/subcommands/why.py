@@ -8,9 +8,9 @@ from django.core.management.base import CommandError
 
 from ...backend import VTQueueBackend
 from ...engines import engine_for
-from ...entries import SHORTEST, digits_of, only, some
 from ...models import DeadLetter, Job
-from ...why import why
+from ...queue.lookup import SHORTEST, digits_of, only, some
+from ...queue.why import why
 
 HELP = "Says in one sentence why a job is not running, or what became of it."
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from django_vtqueue import history, states
-from django_vtqueue.clock import SECOND
+from django_vtqueue.core import history, states
+from django_vtqueue.core.clock import SECOND
 
 from ..ledger import Event
 from .faults import KILL, KILL_CHILD, LEASE_LOCK, LOCK, PAUSE, STANDSTILL, STOP, TERM_TWICE, Fault

@@ -10,7 +10,7 @@ import time
 
 import django
 
-from django_vtqueue.clock import to_instant
+from django_vtqueue.core.clock import to_instant
 
 ASK = 0.1  # seconds
 

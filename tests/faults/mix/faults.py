@@ -11,9 +11,9 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from django_vtqueue import clock
-from django_vtqueue.clock import SECOND
-from django_vtqueue.pauses import pause, resume
+from django_vtqueue.core import clock
+from django_vtqueue.core.clock import SECOND
+from django_vtqueue.queue.pauses import pause, resume
 
 from ...conftest import ALIAS
 from ...processes.conftest import Start

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from django_vtqueue import clock
-from django_vtqueue.clock import SECOND
+from django_vtqueue.core import clock
+from django_vtqueue.core.clock import SECOND
 
 FOLDER = "VTQUEUE_TEST_JOURNAL"  # the variable that names the folder
 STEP = 0.05  # seconds between two signs of life

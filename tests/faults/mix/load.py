@@ -68,7 +68,8 @@ class Publisher:
     def enqueue(self, kind: str, task: Any, count: int, *args: Any, run_after: float = 0) -> list[str]:
         from django.utils import timezone
 
-        from django_vtqueue import clock, enqueue_many
+        from django_vtqueue import enqueue_many
+        from django_vtqueue.core import clock
 
         due = 0
         if run_after:
@@ -80,7 +81,8 @@ class Publisher:
 
     def cancel(self) -> None:
         """Cancel what waits for that."""
-        from django_vtqueue import clock, control
+        from django_vtqueue import control
+        from django_vtqueue.core import clock
         from django_vtqueue.models import DeadLetter
 
         while self.to_cancel and self.to_cancel[0][0] <= time.monotonic():
@@ -90,7 +92,7 @@ class Publisher:
                 print(json.dumps({"cancelled": cancelled.hex, "at": clock.now() if waited else None}))
 
     def tell(self, kind: str, ids: list[str], due: int = 0, *, queue: str) -> None:
-        from django_vtqueue import clock
+        from django_vtqueue.core import clock
 
         print(json.dumps({"kind": kind, "jobs": ids, "queue": queue, "due": due, "at": clock.now()}))
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from django_vtqueue import history, states
-from django_vtqueue.clock import SECOND
+from django_vtqueue.core import history, states
+from django_vtqueue.core.clock import SECOND
 
 from ..ledger import Event
 from .checker import PROMISES, Job, Row, Story, broken

@@ -1,0 +1,100 @@
+"""Where pages lead to, on the admin site that they are on, and as far as their user may go there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from ..core import clock
+from ..core.humanize import local
+
+
+@dataclass(frozen=True)
+class Pages:
+    """The addresses of lists and of actions on one admin site; None: not for this user, or not on this site."""
+
+    site: str
+    jobs: str | None
+    letters: str | None
+    groups: str | None
+    workers: str | None
+    pause: str | None
+    resume: str | None
+    ask: str | None
+    charts: str | None
+
+
+def pages_for(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> Pages:
+    """Return where this user may go; ``app_list``: as Django's admin gives it to its templates."""
+    site = getattr(request, "current_app", None) or "admin"
+    lists = {model["object_name"]: model["admin_url"] for app in app_list for model in app["models"]}
+
+    def action(permission: str, name: str) -> str | None:
+        return address(site, name) if request.user.has_perm(f"vtqueue.{permission}") else None
+
+    return Pages(
+        site=site,
+        jobs=lists.get("Job"),
+        letters=lists.get("DeadLetter"),
+        groups=address(site, "deadletter_groups") if "DeadLetter" in lists else None,
+        workers=lists.get("WorkerProcess"),
+        pause=action("pause_queue", "queuestate_pause"),
+        resume=action("pause_queue", "queuestate_resume"),
+        charts=action("view_job", "queuestate_charts"),
+        ask=action("stop_worker", "workerprocess_ask"),
+    )
+
+
+@dataclass(frozen=True)
+class Tab:
+    """A page of the app to which each of its pages leads; ``here``: it is this one, or this one belongs to it."""
+
+    text: str
+    url: str
+    here: bool
+
+
+def tabs(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> list[Tab]:
+    """Return where this user may go; ``app_list``: as Django's admin gives it to its templates."""
+    app = next((app for app in app_list if app["app_label"] == "vtqueue"), None)
+    if app is None:
+        return []
+    match = request.resolver_match
+    site = getattr(request, "current_app", None) or (match.namespace if match else "admin")
+    lists = {model["object_name"]: (model["name"], model["admin_url"]) for model in app["models"]}
+    found = [(_("Overview"), app["app_url"]), *(lists.get(name, ("", None)) for name in ("Job", "DeadLetter"))]
+    if "DeadLetter" in lists:
+        found.append((_("Failures"), address(site, "deadletter_groups")))
+    found += [lists.get(name, ("", None)) for name in ("Requeue", "WorkerProcess")]
+    if "Job" in lists and request.user.has_perm("vtqueue.view_job"):
+        found.append((_("Charts"), address(site, "queuestate_charts")))
+    offered = [(text, url) for text, url in found if url]
+    here = max((url for _text, url in offered if request.path.startswith(url)), key=len, default="")
+    return [Tab(text, url, url == here) for text, url in offered]
+
+
+def zone() -> str:
+    """Return the name of the time zone in which the pages have their times."""
+    return local(clock.from_instant(clock.now())).tzname() or ""
+
+
+def address(site: str, name: str, *args: object) -> str | None:
+    """Return the address of a page of the app on an admin site; None if its model is not registered there."""
+    try:
+        return reverse(f"admin:vtqueue_{name}", args=args, current_app=site)
+    except NoReverseMatch:
+        return None
+
+
+def link(site: str, name: str, text: object, *args: object, **query: str) -> SafeString | str:
+    """Return a link to a page of the app on an admin site; the text alone where there is no such page."""
+    found = address(site, name, *args)
+    if found is None:
+        return str(text)
+    return format_html('<a href="{}">{}</a>', f"{found}?{urlencode(query)}" if query else found, text)

@@ -1,0 +1,226 @@
+"""A job on its way through the code: new, held, settled. Plain values; no database, no clock."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..exceptions import Cancelled
+from . import history, states
+from .failures import MAX_MESSAGE, Failure, recorded, shorten
+
+Key = tuple[str, int]  # id and claim number: the same job may be lost and claimed again by the same worker
+Progress = tuple[float, str]  # 0 to 1, and a text
+SHORT = 255  # characters of an indexed text column
+
+
+@dataclass(slots=True)
+class NewJobs:
+    """What is published together: everything but the ids and payloads is shared. Instants in microseconds."""
+
+    queue_name: str
+    task_path: str
+    priority: int
+    max_attempts: int
+    lease_us: int
+    enqueued_at: int
+    due_at: int
+    jobs: list[tuple[str, str]]  # id, payload
+
+
+@dataclass(slots=True)
+class HeldJob:
+    """A claimed row as its holder knows it: ``id``, ``claims``, ``worker_id`` together are the right to change it.
+
+    ``asked_by``: who asked it to stop ("": somebody), None as long as nobody has. ``progress``: what its code has said
+    last; ``stored``: what of that is in the row.
+    """
+
+    id: str
+    queue_name: str
+    task_path: str
+    priority: int
+    visible_at: int  # when its lease ends
+    claims: int
+    attempts: int
+    max_attempts: int
+    worker_id: str
+    lease_us: int
+    enqueued_at: int
+    started_at: int | None
+    payload: str
+    history: str
+    due_at: int  # its place in the line
+    asked_by: str | None = field(default=None, kw_only=True)
+    progress: Progress | None = field(default=None, kw_only=True)
+    stored: Progress | None = field(default=None, kw_only=True)
+
+    @property
+    def key(self) -> Key:
+        """This claim of the job, and no other."""
+        return self.id, self.claims
+
+    @property
+    def begun(self) -> bool:
+        """Whether it was started: one that was claimed ahead, or waits for its turn, is not yet."""
+        return self.started_at is not None
+
+
+@dataclass(slots=True)
+class StoredJob(HeldJob):
+    """A row of either table as it was read; ``state`` is FAILED for a dead letter."""
+
+    state: str = ""
+    finished_at: int | None = None
+    result: str | None = None
+
+
+class Scope(NamedTuple):
+    """Which jobs a claim takes: those of ``queues`` (None: all), either tasks or raw payloads."""
+
+    queues: tuple[str, ...] | None
+    raw: bool
+
+
+class Due(NamedTuple):
+    """A row that a claim may take.
+
+    ``sound``: its values are of the right kinds; somebody who edits a row by hand may leave others. ``fresh``: never
+    claimed before, and it may be claimed again; only such a row is claimed ahead, for a worker that dies then takes
+    nobody's attempt with it.
+    """
+
+    rowid: int
+    priority: int
+    due_at: int
+    claims: int
+    sound: int
+    fresh: int
+    task_path: str
+
+
+class Expired(NamedTuple):
+    """A hidden row that may be shown again; ``sound``: as in Due.
+
+    ``held``: by one whose lease has ended, and who had the time to renew it. Else it was given back a moment ago.
+    """
+
+    rowid: int
+    sound: int
+    held: int
+
+
+class LetterGroup(NamedTuple):
+    """The dead letters of one failure: of one fingerprint and task. Instants in microseconds; ``latest``: an id."""
+
+    fingerprint: str
+    task_path: str
+    exception_class: str
+    number: int
+    first: int
+    last: int
+    latest: str
+
+
+@dataclass(slots=True)
+class Settlement:
+    """How a held job goes on: the one change its holder asks for. FAILED: it moves to the dead letters.
+
+    ``visible_at``: READY again from then on; None: at its place in the line. ``hidden_until``: not before then, for its
+    code may still be running. ``stopped``: it was to be given back, but its job was asked to stop.
+    """
+
+    job: HeldJob
+    state: str
+    attempts: int
+    visible_at: int | None = None
+    finished_at: int | None = None
+    expires_at: int | None = None
+    result: str | None = None
+    history: str | None = None
+    failure: Failure | None = None
+    hidden_until: int | None = field(default=None, kw_only=True)
+    stopped: bool = field(default=False, kw_only=True)
+
+    def shift(self, later: int) -> None:
+        """Move the next attempt to ``later`` microseconds after its time, for a caller whose time is not now's."""
+        if self.visible_at is not None:
+            self.visible_at += later
+
+
+def succeeded(job: HeldJob, result: str, now: int, ttl: int | None) -> Settlement:
+    """Return the acknowledgement; the row is kept for ``ttl`` microseconds (0: not at all, None: for ever)."""
+    expires_at = None if ttl is None else now + ttl
+    return Settlement(job, states.SUCCESSFUL, job.attempts, finished_at=now, expires_at=expires_at, result=result)
+
+
+def released(job: HeldJob) -> Settlement:
+    """Return the settlement that gives a job back to its place in the line, without having used an attempt."""
+    return Settlement(job, states.READY, job.attempts - job.begun)
+
+
+def broken_off(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
+    """Return the settlement that gives a job back which had begun; its code may still be running until then."""
+    settlement = released(job)
+    entry = history.entry(history.number(job.history), job.worker_id, job.started_at, now, history.RELEASED, None)
+    settlement.history, settlement.hidden_until = history.append(job.history, entry), hidden_until
+    return settlement
+
+
+def interrupted(job: HeldJob, outcome: str, failure: Failure, now: int, letter_ttl: int | None) -> Settlement:
+    """Return the settlement of an attempt whose holder is gone: again at its place, or a dead letter; see failed."""
+    settlement = failed(job, outcome, failure, now, 0, letter_ttl)
+    settlement.visible_at = None
+    return settlement
+
+
+def failed(
+    job: HeldJob, outcome: str, failure: Failure, now: int, delay: int | None, letter_ttl: int | None
+) -> Settlement:
+    """Return the settlement of a failed attempt: visible again after ``delay`` microseconds, or a dead letter.
+
+    It is a dead letter when the attempts are used up, or when ``delay`` is None (no further attempt makes sense).
+    """
+    entry = history.entry(history.number(job.history), job.worker_id, job.started_at, now, outcome, failure)
+    kept = history.append(job.history, entry)
+    if delay is not None and not exhausted(job):
+        return Settlement(job, states.READY, job.attempts, visible_at=now + delay, history=kept, failure=failure)
+    return Settlement(
+        job,
+        states.FAILED,
+        job.attempts,
+        finished_at=now,
+        expires_at=None if letter_ttl is None else now + letter_ttl,
+        history=kept,
+        failure=Failure(
+            failure.exception_class[:SHORT],
+            shorten(failure.message, MAX_MESSAGE)[:SHORT],
+            failure.traceback,
+            failure.fingerprint,
+        ),
+    )
+
+
+def cancelled(job: HeldJob, by: str, now: int, letter_ttl: int | None) -> Settlement:
+    """Return the end of a job that waits, and that ``by`` cancels."""
+    settlement = Settlement(job, states.READY, job.attempts)
+    stop(settlement, by, now, letter_ttl)
+    return settlement
+
+
+def stop(settlement: Settlement, by: str, now: int, letter_ttl: int | None) -> None:
+    """Make a settlement that would give its job back the end of it: ``by`` has asked it to stop."""
+    failure = recorded(Cancelled, cancellation(by))
+    entry = history.entry(history.NO_ATTEMPT, "", None, now, history.CANCELLED, failure)
+    settlement.history = history.append(settlement.history or settlement.job.history, entry)
+    settlement.state, settlement.failure, settlement.stopped = states.FAILED, failure, True
+    settlement.visible_at, settlement.finished_at = None, now
+    settlement.expires_at = None if letter_ttl is None else now + letter_ttl
+
+
+def cancellation(by: str | None) -> str:
+    """Return who cancelled a job, in a sentence."""
+    return f"Cancelled by {by}." if by else "Cancelled."
+
+
+def exhausted(job: HeldJob) -> bool:
+    """Return whether the attempt that a holder has now is (or was) the last one; 0 attempts means unlimited."""
+    return 0 < job.max_attempts <= job.attempts

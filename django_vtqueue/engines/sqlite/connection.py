@@ -1,0 +1,276 @@
+"""A connection to SQLite: its transactions, its patience, its troubles, and how a statement is executed."""
+
+import json
+import re
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from operator import attrgetter, methodcaller
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+from django.db.utils import InterfaceError, OperationalError, ProgrammingError
+
+from ...core import clock
+from ...core.job import Key
+from ..base import Engine, Trouble
+from .cursor import watched
+from .file import File, FileExchanged
+from .lock import BUSY, StaleTransaction, WriteTransaction, alone, anyway, beside, code_of, is_stale, writable
+from .transactional import effects
+from .values import for_django, replacing_bad_bytes
+
+Read = TypeVar("Read")
+Found = TypeVar("Found")
+
+LONG_LOG = 8_000_000  # bytes of the WAL: others' own checkpoints (at 4 MB, part of a commit) come first
+LONG_LOG_EARLY = 3_000_000  # bytes: before any commit has to make one
+SLOW_LOG = 64_000_000  # bytes: to copy them takes longer than leases may wait for their renewal
+CHANGED = "PRAGMA data_version"
+DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
+DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+_changed: Callable[[Any], int] = attrgetter("rowcount")
+_all: Callable[[Any], list[tuple[Any, ...]]] = methodcaller("fetchall")
+_first: Callable[[Any], tuple[Any, ...]] = methodcaller("fetchone")
+
+
+class SQLiteConnection(Engine):
+    """What of an Engine is about the connection, and not about jobs."""
+
+    _file: File | None = None  # inside impatient()
+    _version: int | None = None
+    _copying: threading.Thread | None = None
+    _kept = 0  # bytes; see _tidy_aside
+
+    def now(self) -> int:
+        return clock.now()
+
+    @property
+    def connection(self) -> BaseDatabaseWrapper:
+        return connections[self.alias]
+
+    def describe(self) -> str:
+        name = Path(str(self.connection.settings_dict["NAME"])).name
+        synchronous = ("off", "normal", "full", "extra")[self._value("PRAGMA synchronous", {})]
+        return f"{name} ({self._value('PRAGMA journal_mode', {})}, {synchronous})"
+
+    def path(self) -> str:
+        return str(self._value("SELECT file FROM pragma_database_list WHERE name = 'main'", {}))
+
+    def private(self) -> bool:
+        return self.connection.in_atomic_block or self.connection.is_in_memory_db()  # type: ignore[attr-defined]
+
+    def transaction(self) -> AbstractContextManager[object]:
+        return self._transaction(self._connected(), anyway)
+
+    def transaction_if(self, look: Callable[[float], Found]) -> AbstractContextManager[Found]:
+        return self._transaction(self._connected(), look)
+
+    @contextmanager
+    def atomic(self) -> Iterator[None]:
+        connection = self._connected()
+        with ExitStack() as stack:
+            if not connection.in_atomic_block and connection.autocommit:
+                stack.enter_context(writable(connection))
+            stack.enter_context(transaction.atomic(using=self.alias))
+            yield
+
+    def beside_cursors(self, act: Callable[[], Found]) -> Found:
+        try:
+            return act()
+        except OperationalError as error:
+            if not is_stale(error) or self.connection.in_atomic_block:
+                raise
+        with writable(self._connected()):
+            return act()
+
+    def _transaction(
+        self, connection: BaseDatabaseWrapper, look: Callable[[float], Found]
+    ) -> AbstractContextManager[Found]:
+        if connection.in_atomic_block or not connection.autocommit:
+            return nullcontext(look(0.0))
+        return WriteTransaction(connection, self._held if self._file else None, look)
+
+    def effects(self, seconds: float) -> AbstractContextManager[None]:
+        self.connection.ensure_connection()
+        return effects(self.connection, seconds)
+
+    @contextmanager
+    def impatient(self) -> Iterator[None]:
+        mine = self.connection
+
+        def opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+            if connection is mine:
+                connection.connection.executescript("PRAGMA busy_timeout = 0; PRAGMA wal_autocheckpoint = 0;")
+                self._version = None
+
+        self._file = File(mine)  # looked at before the connection is opened, so that no exchange is missed
+        mine.close()
+        connection_created.connect(opened)
+        try:
+            yield
+        finally:
+            connection_created.disconnect(opened)
+            self.disconnect()
+            self._file = None
+
+    def replaced(self) -> bool:
+        self._connected()
+        if self._file is None:
+            return False
+        self._file.check()
+        replaced, self._file.exchanged = self._file.exchanged, False
+        return replaced
+
+    def disconnect(self) -> None:
+        with suppress(Exception):
+            self.connection.close()
+
+    def changed(self) -> bool:
+        self._connected()  # a new connection has no version yet
+        if self._file and self._version is not None and not self._file.written():
+            return False
+        version = self._value(CHANGED, {})
+        before, self._version = self._version, version
+        return bool(version != before)
+
+    def tidy(self, *, early: bool) -> int | None:
+        # SQLite's own checkpoints are part of a COMMIT, and come with each one, as soon as they do not reach the end of
+        # the log because others append to it; only then it begins anew. Here the first one copies nearly all, beside
+        # the writers; the second holds them up for what is left, and is refused while another one writes.
+        if not self._file or (size := self._file.log_size()) < (LONG_LOG_EARLY if early else LONG_LOG):
+            return None
+        if size > SLOW_LOG:
+            return self._tidy_aside(size)
+        [(_, length, copied)] = self._rows("PRAGMA wal_checkpoint(PASSIVE)", {})
+        if not self._value("PRAGMA wal_checkpoint(TRUNCATE)", {}):
+            return None
+        return size if 0 <= copied < length / 2 else 0
+
+    def _tidy_aside(self, size: int) -> int:
+        """Have a log that takes long copied by a thread with a connection of its own: no lease may wait for it.
+
+        Return the bytes that another connection kept from being copied when that was done last.
+        """
+
+        def copy() -> None:
+            with suppress(Exception), closing(sqlite3.connect(path, timeout=0)) as connection:
+                [(_, length, copied)] = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                self._kept = size if 0 <= copied < length / 2 else 0
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+        if self._copying is None or not self._copying.is_alive():
+            path = self.path()
+            self._copying = threading.Thread(target=copy, name="checkpoint", daemon=True)
+            self._copying.start()
+        return self._kept
+
+    def trouble(self, error: BaseException) -> Trouble | None:
+        code = code_of(error)
+        if code in BUSY:
+            return Trouble.BUSY
+        if code in DISK:
+            return Trouble.DISK
+        if code in DAMAGED:
+            return Trouble.DAMAGED
+        if code == sqlite3.SQLITE_ERROR and re.search("no such (table|column|index)|has no column", str(error)):
+            return Trouble.SCHEMA
+        if isinstance(error, FileExchanged):
+            return Trouble.GONE
+        if isinstance(error, InterfaceError | ProgrammingError | sqlite3.ProgrammingError) and "closed" in str(error):
+            return Trouble.GONE
+        return None
+
+    def _held(self, seconds: float) -> None:
+        self.last_hold = seconds
+        self.longest_hold = max(self.longest_hold, seconds)
+
+    def _connected(self) -> BaseDatabaseWrapper:
+        """Return the connection, open and this thread's own.
+
+        SQLite creates a file that is missing; a control loop waits for one.
+        """
+        connection = self.connection
+        if connection.connection is None and self._file:
+            self._file.open()
+        connection.ensure_connection()
+        connection.validate_thread_sharing()
+        return connection
+
+    def _run(self, sql: str, values: Mapping[str, Any]) -> int:
+        """Execute a statement that writes; return how many rows it changed."""
+        return self._change(self._connected(), sql, values)
+
+    def _write(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> int:
+        """Execute one statement that writes, in the caller's transaction or in one of its own; see _run."""
+        if connection.in_atomic_block or not connection.autocommit:
+            return self._change(connection, sql, values)
+        try:
+            return alone(connection, lambda: self._execute(connection, sql, values, _changed))
+        except OperationalError as error:
+            if not is_stale(error):
+                raise
+            stale = error.__cause__
+        with closing(beside(connection, stale)) as second:
+            return alone(second, lambda: self._execute(second, sql, values, _changed))
+
+    def _change(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> int:
+        """Execute a statement that writes in a transaction that is open; raise StaleTransaction where it cannot."""
+        try:
+            return self._execute(connection, sql, values, _changed)
+        except OperationalError as error:
+            if not is_stale(error):
+                raise
+            raise StaleTransaction from error.__cause__
+
+    def _rows(self, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        return self._read(sql, values, _all)
+
+    def _read(self, sql: str, values: Mapping[str, Any], outcome: Callable[[Any], Read]) -> Read:
+        connection = self._connected()
+        try:
+            return self._execute(connection, sql, values, outcome)
+        except OperationalError as error:
+            if "decode to UTF-8" not in str(error):
+                raise
+            with replacing_bad_bytes(connection.connection):  # one damaged row must not hide the others
+                return self._execute(connection, sql, values, outcome)
+
+    def _value(self, sql: str, values: Mapping[str, Any]) -> Any:
+        return self._read(sql, values, _first)[0]
+
+    def _list(self, sql: str, values: Mapping[str, Any]) -> list[Any]:
+        return cast(list[Any], json.loads(self._value(sql, values)))
+
+    def _keys(self, sql: str, values: Mapping[str, Any]) -> set[Key]:
+        return {(job_id, claims) for job_id, claims in self._list(sql, values)}
+
+    def _execute(
+        self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any], outcome: Callable[[Any], Read]
+    ) -> Read:
+        if self._watched(connection):
+            with connection.cursor() as cursor:
+                cursor.execute(for_django(sql), values)
+                return outcome(cursor)
+        try:
+            cursor = connection.connection.execute(sql, values)
+            try:
+                return outcome(cursor)
+            finally:
+                cursor.close()  # one that fails half-way, on text that is none, would stay open, and read on
+        except sqlite3.Error:
+            with connection.wrap_database_errors:
+                raise
+
+    def _watched(self, connection: BaseDatabaseWrapper) -> bool:
+        """Return whether to use Django's cursor; if not, check what it would have checked."""
+        if not self.traced or watched(connection):
+            return self.traced
+        connection.validate_no_broken_transaction()
+        return False

@@ -1,0 +1,127 @@
+"""The file of a database, told from another one that has been put in its place.
+
+It is looked at by ``stat`` only: opening and closing it would drop the locks that SQLite holds in this process.
+"""
+
+import os
+import time
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+from weakref import WeakKeyDictionary
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.utils import OperationalError
+
+from ...core import clock
+from ...core.clock import SECOND
+
+SETTLED = 1.0  # seconds without a change: a new file may be half copied, and the old one's log still lie beside it
+
+LOOK = 0.1  # seconds between two looks at the file of a connection
+COARSE = SECOND  # the time of a file's last change is at least as exact as this, on any file system
+
+Inode = tuple[int, int]
+
+
+class Look(NamedTuple):
+    """What a file looks like from outside."""
+
+    inode: Inode | None = None  # what tells it from every other one that exists; None if there is none
+    size: int = 0
+    changed_at: int = 0  # an instant
+
+
+class FileExchanged(OperationalError):
+    """The file of a database is gone, or another one has been put in its place."""
+
+
+class File:
+    """What lies at a database's path, and the log (WAL) beside it.
+
+    Both count: commits into a log that was taken away are seen by nobody else.
+    """
+
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        self.path = path_of(str(connection.settings_dict["NAME"]))
+        self.exchanged = False  # since somebody has last asked, and set it back
+        self._opened = look(self.path).inode
+        self._log_path = log_of(self.path)
+        self._log: Inode | None = None  # not known: the last connection that is closed takes it away
+        self._seen: tuple[Inode | None, int] | None = None
+        self._settled_at = 0.0  # monotonic
+        self._looks = (Look(), Look())  # at the file and its log
+        self._asked_for: tuple[Look, Look] | None = None
+        self._fresh = False  # they had just been written to, so that a further write may bear the same time
+
+    def check(self) -> None:
+        """Raise FileExchanged if the file that was opened is no longer there."""
+        self._looks = file, log = look(self.path), look(self._log_path)
+        if file.inode != self._opened or self._log not in (None, log.inode):
+            self._opened = self._seen = None
+            raise FileExchanged(f"its file was exchanged or deleted: {self.path}")
+        self._log = log.inode
+
+    def written(self) -> bool:
+        """Return whether somebody may have written between the checks before this call and before the last one."""
+        before, self._asked_for = self._asked_for, self._looks
+        were_fresh, self._fresh = self._fresh, any(clock.now() - seen.changed_at < COARSE for seen in self._looks)
+        return before != self._looks or were_fresh
+
+    def log_size(self) -> int:
+        """Return the bytes of the log; 0 if there is none."""
+        return look(self._log_path).size
+
+    def open(self) -> None:
+        """Note which file is about to be opened; raise FileExchanged until another one than before has settled."""
+        self._log = None
+        inode, size, _ = look(self.path)
+        if inode and inode == self._opened:
+            return
+        if (inode, size) != self._seen:
+            self._seen, self._settled_at = (inode, size), time.monotonic() + SETTLED
+        if not inode or time.monotonic() < self._settled_at:
+            raise FileExchanged(f"its file was exchanged or deleted: {self.path}")
+        self._opened, self.exchanged = inode, True
+        self._log_path = log_of(self.path)
+
+
+_files: "WeakKeyDictionary[BaseDatabaseWrapper, tuple[File, float]]" = WeakKeyDictionary()
+
+
+def outdated(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether the file of a connection that is kept open was exchanged or deleted since the first call.
+
+    False for what is no file.
+    """
+    if connection.vendor != "sqlite" or connection.is_in_memory_db():  # type: ignore[attr-defined]
+        return False
+    now = time.monotonic()
+    file, looked_at = _files.get(connection) or (File(connection), 0.0)
+    if now - looked_at < LOOK:
+        return False
+    _files[connection] = file, now
+    try:
+        file.check()
+    except FileExchanged:
+        del _files[connection]
+        return True
+    return False
+
+
+def path_of(name: str) -> str:
+    """Return the absolute path behind the NAME of a database, which may be a URI."""
+    return os.path.abspath(unquote(urlsplit(name).path) if name.startswith("file:") else name)
+
+
+def log_of(path: str) -> str:
+    """Return where SQLite keeps the log of a database: beside the file itself, whatever links lead there."""
+    return os.path.realpath(path) + "-wal"
+
+
+def look(path: str) -> Look:
+    """Return what a file looks like now."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return Look()
+    return Look((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns // 1000)

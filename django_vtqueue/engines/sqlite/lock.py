@@ -1,0 +1,269 @@
+"""SQLite's write lock, taken fairly.
+
+SQLite's own busy handler sleeps longer and longer and lets one of two busy writers wait for a second. Here it is not
+called: where somebody else has the lock we ask for it ourselves, about every millisecond. 4 workers and 4 publishers at
+full speed wait 13 ms at p99.9 (measured).
+"""
+
+import random
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.utils import OperationalError
+
+from ...core.backoff import busy_pause
+from ...exceptions import VTQueueError
+
+Found = TypeVar("Found")
+
+HURRY = 0.00002  # seconds for which a thread keeps the interpreter while a loop that holds the lock waits for it
+BEGIN = "BEGIN IMMEDIATE"
+READING = "PRAGMA user_version"  # has the connection read until the cursor is closed
+BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+class StaleSnapshot(sqlite3.OperationalError):
+    """The write lock was refused to a connection that reads, because another one has written since it began to.
+
+    SQLite refuses it until whoever reads has closed the cursor. ``waited``: seconds spent before that was known.
+    """
+
+    sqlite_errorcode = sqlite3.SQLITE_BUSY_SNAPSHOT
+    waited = 0.0
+
+
+class StaleTransaction(VTQueueError, OperationalError):
+    """The caller's transaction has read, and another connection has written since; SQLite lets it write no more."""
+
+    def __init__(
+        self,
+        message: str = "database is locked: this transaction has read, another connection has written since, and "
+        "SQLite lets it write no more. Set OPTIONS['transaction_mode'] of the database to 'IMMEDIATE', or write "
+        "before you read in the transaction, or read before it (the ids into a list) and enqueue them in it.",
+    ) -> None:
+        super().__init__(message)
+
+
+def code_of(error: BaseException) -> int:
+    """Return the primary SQLite result code behind an error of ``sqlite3`` or of Django; 0 if there is none."""
+    for cause in (error, error.__cause__):
+        if isinstance(cause, sqlite3.Error):
+            return (getattr(cause, "sqlite_errorcode", None) or 0) & 0xFF
+    return 0
+
+
+def is_stale(error: BaseException) -> bool:
+    """Return whether an error of ``sqlite3`` or of Django says that the connection reads an old snapshot."""
+    return any(
+        getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY_SNAPSHOT for cause in (error, error.__cause__)
+    )
+
+
+def beside(connection: BaseDatabaseWrapper, stale: BaseException | None) -> BaseDatabaseWrapper:
+    """Return a second connection to the same database, open, for one transaction; the caller closes it.
+
+    What reads on the first one may go on. The statements are seen by the first one's log and execute wrappers, and what
+    was waited there (``stale``) counts. To open and close it takes 0.3 ms.
+    """
+    second = connection.copy()
+    second.execute_wrappers = connection.execute_wrappers
+    second.queries_log = connection.queries_log
+    second.force_debug_cursor = connection.force_debug_cursor
+    second.ensure_connection()
+    milliseconds = connection.connection.execute("PRAGMA busy_timeout").fetchone()[0]
+    left = max(milliseconds - int(getattr(stale, "waited", 0.0) * 1000), 0)
+    second.connection.execute(f"PRAGMA busy_timeout = {left}")
+    return second
+
+
+def anyway(waited: float) -> bool:
+    """Look at nothing: for who wants the lock whatever there is."""
+    return True
+
+
+def insist(raw: sqlite3.Connection, step: Callable[[], object], began: float) -> None:
+    """Take a step (a BEGIN) again and again while the database is busy, with SQLite's busy handler switched off.
+
+    ``began``: when it was first asked for (monotonic); since then the connection's busy timeout counts. All in one
+    frame: TaskTimeout, which is raised in a thread wherever it is, finds no call before the timeout is put back.
+    Raise StaleSnapshot at once where waiting is in vain.
+    """
+    milliseconds = raw.execute("PRAGMA busy_timeout").fetchone()[0]
+    try:
+        raw.execute("PRAGMA busy_timeout = 0")
+        while True:
+            try:
+                step()
+                return
+            except (sqlite3.OperationalError, OperationalError) as error:
+                waited, patience = time.monotonic() - began, milliseconds / 1000
+                if is_stale(error):
+                    stale = StaleSnapshot("database is locked")
+                    stale.waited = waited
+                    raise stale from error
+                if code_of(error) not in BUSY or waited >= patience:
+                    raise
+                time.sleep(min(busy_pause(waited, random.random()), patience - waited))
+    finally:
+        raw.execute(f"PRAGMA busy_timeout = {milliseconds}")
+
+
+def begin(raw: sqlite3.Connection, look: Callable[[float], Found]) -> Found:
+    """Take the write lock if ``look`` finds something, and return what it found, true at the moment of the lock.
+
+    It is waited for, fairly, for as long as the connection's busy timeout says. To a connection that reads SQLite
+    refuses the lock at once, whatever its timeout, and also if anybody has written since: only then is looked again.
+    (Without WAL it may have to wait before it can read, in SQLite's own way.) The timeout is touched only where the
+    lock was refused: to ask for it and to put it back takes three statements.
+    """
+    began = time.monotonic()
+    try:
+        reading = raw.execute(READING)
+        try:
+            if found := look(0.0):
+                raw.execute(BEGIN)
+        finally:
+            reading.close()
+        return found
+    except sqlite3.OperationalError as error:
+        if code_of(error) not in BUSY:
+            raise
+        insist(raw, lambda: raw.execute(BEGIN), began)
+    return look(time.monotonic() - began)
+
+
+def alone(connection: BaseDatabaseWrapper, step: Callable[[], Found]) -> Found:
+    """Take a step in a transaction of its own: what WriteTransaction does for who publishes, in half the calls.
+
+    And in one frame: TaskTimeout, which is raised in a thread wherever it is, finds no call before the ROLLBACK.
+    """
+    raw: sqlite3.Connection = connection.connection
+    theirs = True
+    try:
+        theirs = raw.in_transaction
+        begin(raw, anyway)
+        done = step()
+        raw.execute("COMMIT")
+        return done
+    except BaseException:
+        if not theirs and raw.in_transaction:
+            raw.execute("ROLLBACK")
+        with connection.wrap_database_errors:
+            raise
+
+
+@contextmanager
+def writable(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Have this thread's connection be one that may write, for a block with a transaction of Django's own.
+
+    Whether the first one may is known by asking for the lock, which is given back: Django takes it anew.
+    """
+    raw: sqlite3.Connection = connection.connection
+    theirs, second = raw.in_transaction, None
+    try:
+        try:
+            if not theirs:
+                begin(raw, anyway)
+                raw.execute("ROLLBACK")
+        except StaleSnapshot as stale:
+            second = beside(connection, stale)
+            connections[connection.alias] = second
+        except sqlite3.Error:
+            with connection.wrap_database_errors:
+                raise
+        yield
+    finally:
+        if second:
+            connections[connection.alias] = connection
+            second.close()
+        elif not theirs and raw.in_transaction and not connection.in_atomic_block:
+            raw.execute("ROLLBACK")
+
+
+class WriteTransaction(Generic[Found]):
+    """The write lock, held for a block; everything in it is committed, or rolled back.
+
+    ``look``: what it finds is given to the block; where that is nothing there is no transaction (see ``begin``).
+    ``held``: for a control loop, which is told for how many seconds it held the lock; the busy handler is off already,
+    nothing is waited for, and threads that compute are made to hand the interpreter over soon: after each statement it
+    is waited for with the lock held.
+    """
+
+    def __init__(
+        self, connection: BaseDatabaseWrapper, held: Callable[[float], None] | None, look: Callable[[float], Found]
+    ) -> None:
+        self._connection = connection
+        self._second: BaseDatabaseWrapper | None = None  # in the place of the first, which reads an old snapshot
+        self._raw: sqlite3.Connection = connection.connection
+        self._look = look
+        self._errors = connection.wrap_database_errors
+        self._held = held
+        self._began = 0.0  # monotonic
+        self._switch_interval = 0.0
+        self._theirs = False  # whether the user has begun a transaction, which is not ours to end
+        self._ours = False  # whether we have begun one
+
+    def __enter__(self) -> Found:
+        if self._held:
+            self._began, self._switch_interval = time.monotonic(), sys.getswitchinterval()
+            sys.setswitchinterval(min(HURRY, self._switch_interval))
+        try:
+            self._theirs = self._raw.in_transaction
+            if self._held:
+                self._raw.execute(BEGIN)
+                found = self._look(0.0)
+            else:
+                try:
+                    found = begin(self._raw, self._look)
+                except StaleSnapshot as stale:
+                    if self._look is not anyway:
+                        raise  # who looks also reads afterwards, and must do both there
+                    self._step_beside(stale)
+                    found = begin(self._raw, self._look)
+            self._ours = self._raw.in_transaction and not self._theirs
+            return found
+        except BaseException:  # TaskTimeout is raised in a thread wherever it is: after BEGIN, too
+            self._end()
+            with self._errors:
+                raise
+
+    def __exit__(self, kind: type[BaseException] | None, *ignored: object) -> None:
+        try:
+            if kind is None and self._ours:
+                self._raw.execute("COMMIT")  # without WAL it waits for who reads, and lets in nobody else
+        except sqlite3.Error:
+            with self._errors:
+                raise
+        finally:
+            try:
+                self._end()
+            finally:
+                if self._held:
+                    self._held(time.monotonic() - self._began)
+
+    def _step_beside(self, stale: StaleSnapshot) -> None:
+        """Go on with a second connection, which is this thread's until the end."""
+        self._second = beside(self._connection, stale)
+        self._raw = self._second.connection
+        connections[self._connection.alias] = self._second
+
+    def _end(self) -> None:
+        """Leave nothing open, and the connection and the switch interval as they were."""
+        try:
+            if self._raw.in_transaction and not self._theirs:
+                self._raw.execute("ROLLBACK")
+        except sqlite3.Error:
+            with self._errors:
+                raise
+        finally:
+            if self._second:
+                connections[self._connection.alias] = self._connection
+                self._second.close()
+            if self._held:
+                sys.setswitchinterval(self._switch_interval)

@@ -1,0 +1,65 @@
+"""Connections between jobs, as between requests."""
+
+import sqlite3
+import threading
+import time
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ..engines.sqlite.file import LOOK, outdated
+
+_looked = threading.local()
+
+
+def refresh_connections(*, inline: bool) -> None:
+    """Do ``close_leftovers`` before a job, if its thread has been idle: between two in a row nothing grows old."""
+    if time.monotonic() - getattr(_looked, "at", 0.0) > LOOK:
+        close_leftovers(inline=inline)
+
+
+def close_leftovers(*, inline: bool) -> None:
+    """Leave this thread's connections with none too old, none broken, none in a transaction, none to a replaced file.
+
+    Each on its own, so that one that fails keeps none of the others open. ``inline``: the caller may be inside an
+    atomic block of its own (a TestCase), which is left alone. In a thread of a worker an open transaction can only be
+    one that the task did not leave, and would keep the write lock: it is rolled back. An open cursor there is one that
+    the task has kept.
+    """
+    for connection in connections.all(initialized_only=True):
+        try:
+            if connection.in_atomic_block:
+                if not inline:
+                    connection.close()
+                    del connections[connection.alias]
+            elif connection.connection is None:
+                continue  # never opened, or closed: most often the case, and quickly seen
+            elif getattr(connection.connection, "in_transaction", False) and connection.get_autocommit():
+                connection.close()  # a BEGIN that Django knows nothing of
+            elif not inline and _reads(connection):
+                connection.close()  # as long as its cursor is open, it can write nothing once others have written
+            else:
+                if not inline and connection.vendor == "sqlite" and connection.settings_dict["CONN_MAX_AGE"] == 0:
+                    connection.close_at = None  # 0 is "until the end of a request"; opening it anew takes 0.3 ms
+                connection.close_if_unusable_or_obsolete()
+                if connection.connection is not None and outdated(connection):
+                    connection.close()
+        except Exception:
+            del connections[connection.alias]
+    _looked.at = time.monotonic()
+
+
+def _reads(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether a cursor of an SQLite connection is open; it is interrupted then, and ends with its next row.
+
+    SQLite interrupts what begins after ``interrupt()`` if, and only if, another statement has not ended.
+    """
+    raw = connection.connection
+    if not isinstance(raw, sqlite3.Connection):
+        return False
+    raw.interrupt()
+    try:
+        raw.execute("SELECT 1").close()
+    except sqlite3.OperationalError:
+        return True
+    return False

@@ -1,0 +1,278 @@
+"""One job to its outcome: calls the task, never raises, encodes what will be stored."""
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
+from dataclasses import replace
+from functools import lru_cache
+from inspect import iscoroutinefunction
+from typing import Any, cast
+
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+
+from ..backend import VTQueueBackend
+from ..conf import DEFAULT_BACKOFF, Policy, microseconds_or_none
+from ..core import clock, history, states
+from ..core.backoff import backoff_delay
+from ..core.encoding import decode, encode
+from ..core.failures import describe, summary
+from ..core.forks import ForksEnd, forks_end
+from ..core.job import HeldJob, Settlement, cancellation, exhausted, failed, released, succeeded
+from ..core.timeouts import awaited, finished, limited, timekeeper
+from ..engines import Trouble, engine_for
+from ..exceptions import Cancelled, DamagedPayload, GiveUp, Indescribable, Retry, TaskTimeout, UnknownTask
+from ..queue.claimed_job import ClaimedJob
+from ..tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, task_backends, task_finished, task_started
+from ..tasks.configuration import cannot_commit_as_one
+from ..tasks.context import JobContext
+from ..tasks.results import call_of, change, running, with_changes
+from ..tasks.signals import received
+from ..tasks.signatures import mask_of
+from ..tasks.task import find_task, options_of
+from .connections import close_leftovers, refresh_connections
+from .outcomes import Outcome, given_back
+from .transactional import LIMIT, Lost, NotBegun, settle_with
+
+WORDS = {
+    Retry: history.RETRY,
+    GiveUp: history.GAVE_UP,
+    TaskTimeout: history.TIMED_OUT,
+    Cancelled: history.CANCELLED,
+}
+LAST_WORDS = (GiveUp, Cancelled, DamagedPayload)  # exceptions after which there is no further attempt
+UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
+
+
+def execute(
+    job: HeldJob, backend: VTQueueBackend, *, inline: bool = False, timed: Callable[[bool], None] = lambda runs: None
+) -> Outcome:
+    """Run one job to its end in this thread.
+
+    ``timed`` is told that the time of a transactional job does not run, and that it does when its transaction begins.
+
+    Whatever the task raises is its outcome, SystemExit and KeyboardInterrupt too; only with ``inline`` (the caller's
+    own thread and transaction, where Ctrl-C raises it) KeyboardInterrupt goes through.
+    """
+    execution = Execution(job, backend, inline=inline, timed=timed)
+    refresh_connections(inline=inline)
+    try:
+        return execution.run()
+    except BaseException as error:
+        if inline and issubclass(type(error), KeyboardInterrupt):  # its own __class__ may fail
+            raise
+        return execution.failed(error)
+    finally:
+        close_leftovers(inline=inline)
+
+
+class Execution:
+    """An attempt at a job: the call, and what either end of it means for the job."""
+
+    def __init__(
+        self,
+        job: HeldJob,
+        backend: VTQueueBackend,
+        *,
+        inline: bool = False,
+        timed: Callable[[bool], None] = lambda runs: None,
+    ) -> None:
+        self.job, self.backend, self.inline, self.timed = job, backend, inline, timed
+        self.policy = backend.settings.policy(job.queue_name)
+        self.options: Mapping[str, Any] = {}  # those of the task, once it is found
+        self.returned: Any = None
+        self.final = False  # however many attempts are left
+        self._call: tuple[Task, list[Any], dict[str, Any]] | None = None  # of a task that was found, as it is stored
+        self._result: TaskResult | None = None
+        self._secrets: list[str] | None = None
+        self._began = time.perf_counter()
+
+    @property
+    def result(self) -> TaskResult | None:
+        """What is told of a task, made when somebody first asks for it; None if none was found to call."""
+        if self._call and self._result is None:
+            (task, args, kwargs), job, alias = self._call, self.job, self.backend.alias
+            if (task.queue_name, task.priority, task.backend) != (job.queue_name, job.priority, alias):
+                task = with_changes(task, queue_name=job.queue_name, priority=job.priority, backend=alias)
+            self._result = running(job, task, args, kwargs)
+        return self._result
+
+    def run(self) -> Outcome:
+        """Call what the row names, and return the outcome of a call that succeeds."""
+        call = self.prepared()
+        if self.options.get("transactional"):
+            return self.together(call)
+        return self._outcome(self.succeeded(call()), None)
+
+    def prepared(self) -> Callable[[], Any]:
+        """Return what the row names, ready to be called."""
+        job, backend = self.job, self.backend
+        if not job.task_path:
+            handler = handler_of(job, self.policy)
+            claimed = ClaimedJob(job, backend.database, backend.settings, kept_up=self.policy.heartbeat)
+            return lambda: finished(called(handler, claimed))
+        task = find_task(job.task_path, tuple(backend.settings.task_modules))
+        self.options = options_of(task.func)
+        args, kwargs = call_of(job)
+        self._call = task, args, kwargs
+        if received(task_started):
+            task_started.send_robust(type(backend), task_result=self.result)
+        if task.takes_context:
+            # While a transactional task runs nobody else writes: neither that it shall stop, nor how far it is.
+            told = replace(job) if self.options.get("transactional") else job
+            args = [JobContext(task_result=cast(TaskResult, self.result), _job=told, _secrets=self.secrets), *args]
+        return lambda: self.within_limit(task, args, kwargs)
+
+    def together(self, call: Callable[[], Any]) -> Outcome:
+        """Call a transactional task, and commit its writes and its acknowledgement as one."""
+        writes_to, queue_in = self.options["transactional"], self.backend.database
+        if writes_to != queue_in:
+            raise ImproperlyConfigured(cannot_commit_as_one(self.job.task_path, writes_to, queue_in))
+        seconds = transaction_seconds(self.job, self.backend)
+        self.timed(False)
+        engine = engine_for(queue_in)
+        try:
+            settlement = settle_with(
+                engine, self.job, seconds, lambda: self.succeeded(call()), lambda: self.timed(True)
+            )
+        except Lost:
+            return Outcome(self.job, released(self.job), None, None, 0.0, stands=False)
+        except NotBegun as error:
+            back = given_back(self.job)
+            if engine.trouble(error.__cause__ or error) is not Trouble.BUSY:  # that was waited for
+                back.settlement.visible_at = clock.now() + clock.SECOND
+            return back
+        outcome = self._outcome(settlement, None)
+        outcome.stands = True
+        return outcome
+
+    def within_limit(self, task: Task, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a task; what it activates (a language …) ends with it, and so does its time."""
+        seconds = self.options.get("timeout", self.policy.timeout)
+        context, function = copy_context(), task.func
+        if is_async(function):
+            function = forks_end(function)
+            function = awaited(function if seconds is None else limited(function, seconds))
+        elif seconds is not None:
+            with timekeeper.limit(seconds):
+                return context.run(called, function, *args, **kwargs)
+        return context.run(called, function, *args, **kwargs)
+
+    def succeeded(self, value: Any) -> Settlement:
+        """Return the settlement of a call that returned ``value``; raise TypeError, once for all, if it is not JSON."""
+        try:
+            text = encode(value, "result")
+            self.returned = decode(text)  # what nobody could read again is no result
+        except (TypeError, ValueError) as error:
+            self.final = True
+            raise TypeError(f"{error} The call has returned, so it is not tried again.") from None
+        return succeeded(self.job, text, clock.now(), microseconds_or_none(self.policy.result_ttl))
+
+    def failed(self, error: BaseException) -> Outcome:
+        """Return the outcome of a call that raised ``error``, however broken that is: another attempt, or the end."""
+        try:
+            return self._failed(error)
+        except TaskTimeout:  # raised by a clock, once: see Pool
+            raise
+        except BaseException:
+            return self._failed(Indescribable("The exception of this attempt could not be handled."))
+
+    def _failed(self, error: BaseException) -> Outcome:
+        if type(error) is Cancelled and not error.args:
+            error.args = (cancellation(self.job.asked_by),)
+        try:
+            delay = self.delay_after(error)
+        except BaseException:  # an exception whose class or notes are not what they should be
+            delay = backoff_delay(DEFAULT_BACKOFF, self.policy.backoff_max, self.job.attempts, random.random())
+        told = describe(error, self.secrets())  # with what delay_after has added to it
+        word = WORDS.get(type(error), history.FAILED)
+        letter_ttl = self.backend.settings.letter_ttl(self.job.queue_name)
+        wait = None if delay is None else clock.microseconds(delay)
+        settlement = failed(self.job, word, told, clock.now(), wait, letter_ttl)
+        if self.result:
+            self.result.errors.append(TaskError(exception_class_path=told.exception_class, traceback=told.traceback))
+        return self._outcome(settlement, error)
+
+    def secrets(self) -> list[str]:
+        """Return what the texts of this attempt must not repeat; made when the first of them is written.
+
+        Where nothing was called (the task is gone, its payload damaged) there is nothing that could.
+        """
+        if self._secrets is None:
+            job, called = self.job, self._call or not self.job.task_path
+            mask = mask_of(job.task_path, job.queue_name, self.backend.database) if called else None
+            self._secrets = mask.texts(job.payload) if mask else []
+        return self._secrets
+
+    def delay_after(self, error: BaseException) -> float | None:
+        """Return the seconds until the next attempt; None if there shall be none."""
+        if self.final or exhausted(self.job) or isinstance(error, (*LAST_WORDS, *self.options.get("no_retry_for", ()))):
+            return None
+        backoff = self.options.get("backoff", self.policy.backoff)
+        try:
+            if isinstance(error, Retry) and error.delay is not None:
+                return _seconds(error.delay)
+            if callable(backoff):
+                chosen = backoff(error, self.result)
+                return None if chosen is None else _seconds(chosen)
+        except BaseException as fault:  # the task's own mistake must not cost the job
+            error.add_note(f"Its delay could not be found out, so a default was used: {summary(fault)}")
+            backoff = DEFAULT_BACKOFF if callable(backoff) else backoff
+        delay = backoff_delay(backoff, self.policy.backoff_max, self.job.attempts, random.random())
+        return max(delay, UNKNOWN_TASK_DELAY) if isinstance(error, UnknownTask) else delay
+
+    def _outcome(self, settlement: Settlement, error: BaseException | None) -> Outcome:
+        told = self.inline or error is not None or received(task_finished)
+        if result := self.result if told else None:
+            change(
+                result,
+                status=TaskResultStatus(settlement.state),
+                finished_at=None if settlement.finished_at is None else clock.from_instant(settlement.finished_at),
+                _return_value=self.returned if settlement.state == states.SUCCESSFUL else None,
+            )
+        return Outcome(self.job, settlement, result, error, time.perf_counter() - self._began)
+
+
+def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return what the code of a job returns; a process that it forks ends here."""
+    with ForksEnd():
+        return function(*args, **kwargs)
+
+
+@lru_cache(maxsize=1000)
+def is_async(function: Callable[..., Any]) -> bool:
+    """Return whether a task's function is to be awaited; Django's ``Task.call`` finds it out anew each time."""
+    return iscoroutinefunction(function)
+
+
+def longest_runs(jobs: Sequence[HeldJob], backend: VTQueueBackend) -> list[float]:
+    """Return for each job the seconds after which it is ended: its ``hard_timeout``, else ``max_runtime``."""
+    known: dict[tuple[str, str], float] = {}
+    for queue_name, task_path in {(job.queue_name, job.task_path) for job in jobs}:
+        policy = backend.settings.policy(queue_name)
+        own = backend.task_options(task_path).get("hard_timeout", policy.hard_timeout)
+        known[queue_name, task_path] = own or policy.max_runtime
+    return [known[job.queue_name, job.task_path] for job in jobs]
+
+
+def transaction_seconds(job: HeldJob, backend: VTQueueBackend) -> float:
+    """Return the seconds that the transaction of a transactional job gets."""
+    policy = backend.settings.policy(job.queue_name)
+    return backend.task_options(job.task_path).get("timeout") or min(policy.timeout or LIMIT, LIMIT)
+
+
+def build_backends() -> None:
+    """Build this thread's backends: jobs run in copies of its context, where each would build its own anew."""
+    task_backends.all()
+
+
+def handler_of(job: HeldJob, policy: Policy) -> Any:
+    """Return the function that the settings name for the raw jobs of a queue; raise UnknownTask if there is none."""
+    if not policy.handler:
+        raise UnknownTask(f"queue_options name no handler for the raw jobs of queue {job.queue_name!r} any more.")
+    return import_string(policy.handler)
+
+
+def _seconds(duration: Any) -> float:
+    return max(clock.microseconds(duration), 0) / clock.SECOND

@@ -1,0 +1,101 @@
+"""What came of a job, and telling the world of it.
+
+An outcome is a value. Settling it is the control loop's work; announcing it comes after the commit.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from ..backend import VTQueueBackend
+from ..core import clock, history, states
+from ..core.failures import class_path, describe, from_task
+from ..core.job import HeldJob, Settlement, released
+from ..exceptions import Cancelled, DamagedPayload, LeaseExpired, TaskTimeout, WorkerDied
+from ..tasks.compat import TaskResult, TaskResultStatus, task_finished
+from ..tasks.results import call_of, change, error_of, running, task_of
+
+logger = logging.getLogger("django_vtqueue")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of one execution; ``seconds``: how long it took.
+
+    ``result``: what is told of a task; None for a raw job, and for one that went well if nobody would be told.
+    ``stands``: None as long as the settlement is still to be made; else it was made together with the task's own
+    writes (True), or could not be (False), for somebody else holds the job.
+    """
+
+    job: HeldJob
+    settlement: Settlement
+    result: TaskResult | None
+    exception: BaseException | None
+    seconds: float
+    stands: bool | None = None
+
+    @property
+    def went_back(self) -> bool:
+        """Whether the job was given back, for others to execute."""
+        return self.settlement.state == states.READY and self.settlement.failure is None
+
+
+def announce(outcome: Outcome, backend: VTQueueBackend) -> bool:
+    """Send ``task_finished`` for an outcome that ended the job, after the commit that stored it; return whether it was.
+
+    Receivers that raise (mail to ADMINS, say) are logged, by Django or here, and do no harm; only KeyboardInterrupt
+    goes through.
+    """
+    if outcome.result is None or outcome.settlement.state == states.READY:
+        return False
+    try:
+        _send(outcome.result, outcome.exception, backend)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit, or an exception that cannot even be logged
+        logger.error("a receiver of task_finished failed\n%s", describe(error).traceback)
+    return True
+
+
+def _send(result: TaskResult, exception: BaseException | None, backend: VTQueueBackend) -> None:
+    """Send ``task_finished``; for a failure from inside ``except``, so that Django's logger finds the traceback."""
+    try:
+        if exception is not None:
+            raise exception
+    except BaseException as error:
+        BaseException.with_traceback(error, from_task(error))
+        task_finished.send_robust(type(backend), task_result=result)
+    else:
+        task_finished.send_robust(type(backend), task_result=result)
+
+
+def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:
+    """Return the outcome of a job that became a dead letter without anybody to execute it to its end.
+
+    Its last holder died, or it was asked to stop and not started again.
+    """
+    job, failure = settlement.job, settlement.failure
+    kinds = {class_path(kind): kind for kind in (Cancelled, LeaseExpired, TaskTimeout, WorkerDied)}
+    kind = kinds.get(failure.exception_class, WorkerDied) if failure else WorkerDied
+    error = kind(failure.message if failure else "")
+    if not job.task_path:
+        return Outcome(job, settlement, None, error, 0.0)
+    task = task_of(job, backend.alias, backend.settings.task_modules)
+    try:
+        args, kwargs = call_of(job)
+    except DamagedPayload:
+        args, kwargs = [], {}
+    result = running(job, task, args, kwargs)
+    entries = history.read(settlement.history or job.history)
+    errors = [error_of(entry) for entry in entries if entry.get("exception_class")]
+    change(
+        result,
+        errors=errors,
+        status=TaskResultStatus.FAILED,
+        finished_at=clock.from_instant(settlement.finished_at or 0),
+    )
+    return Outcome(job, settlement, result, error, 0.0)
+
+
+def given_back(job: HeldJob) -> Outcome:
+    """Return the outcome of a job that was not executed: others may have it at once."""
+    return Outcome(job, released(job), None, None, 0.0)

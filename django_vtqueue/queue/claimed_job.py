@@ -1,0 +1,109 @@
+"""A job that was claimed: its payload, and the right to settle it."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from ..conf import Options, microseconds_or_none
+from ..core import clock, history
+from ..core.encoding import decode, encode
+from ..core.failures import MAX_MESSAGE, Failure, describe, shorten, storable
+from ..core.ids import parse_id
+from ..core.job import HeldJob, Settlement, failed, released, succeeded
+from ..core.masks import Mask, replaced
+from ..engines import Engine, engine_for, mask_words
+from ..exceptions import LeaseLost
+from .claims import settle
+
+
+class ClaimedJob:
+    """A job that was claimed, and the right to settle it: once, and only while no other claim has taken it since.
+
+    ``database``: the alias of its table; ``options``: those of its queue. ``kept_up``: its lease is renewed while it is
+    handled.
+    """
+
+    def __init__(self, held: HeldJob, database: str, options: Options, *, kept_up: bool = False) -> None:
+        self._held, self._options, self._kept_up = held, options, kept_up
+        self.database = database
+        self.id = UUID(held.id)
+        self.payload: Any = decode(held.payload)
+        self.priority = held.priority
+        self.attempt = held.attempts
+        self.claim_number = held.claims
+        self.visible_at = clock.from_instant(held.visible_at)
+        self.enqueued_at = clock.from_instant(held.enqueued_at)
+
+    def __repr__(self) -> str:
+        return f"<ClaimedJob {self.id} of {self._held.queue_name!r}, claim {self.claim_number}>"
+
+    @property
+    def _engine(self) -> Engine:
+        return engine_for(self.database)
+
+    def _hidden_until(self, instant: int) -> None:
+        """Note the end of a renewed lease, or of an extended one."""
+        held = self._held
+        held.visible_at = max(held.visible_at, instant) if self._kept_up else instant
+        self.visible_at = clock.from_instant(held.visible_at)
+
+    def ack(self, result: Any = None) -> None:
+        """End the job for good: it is done. ``result``: any JSON value, kept for ``result_ttl``.
+
+        Raises LeaseLost, and changes nothing, if another claim has taken the job since; TypeError if the result is not
+        JSON.
+        """
+        ttl = microseconds_or_none(self._options.policy(self._held.queue_name).result_ttl)
+        self._settle(succeeded(self._held, encode(result, "result"), self._engine.now(), ttl))
+
+    def nack(self, delay: float | timedelta = 0, error: BaseException | str | None = None) -> None:
+        """End an attempt that failed: visible again after ``delay`` seconds, or a dead letter if it was the last one.
+
+        ``error``: an exception or a text for the job's history, in which what ``mask`` hides of the payload is hidden
+        too. Raises LeaseLost like ack.
+        """
+        queue_name = self._held.queue_name
+        secrets = Mask(mask_words(queue_name, self.database)).texts(self._held.payload) if error is not None else []
+        failure = (
+            describe(error, secrets)
+            if isinstance(error, BaseException)
+            else Failure("nack", storable(shorten(replaced(str(error or ""), secrets), MAX_MESSAGE)), "", "nack")
+        )
+        wait, letter_ttl = max(clock.microseconds(delay), 0), self._options.letter_ttl(queue_name)
+        self._settle(failed(self._held, history.FAILED, failure, self._engine.now(), wait, letter_ttl))
+
+    def release(self) -> None:
+        """Give the job back as if it had not been claimed: no attempt used, and at its place in the line.
+
+        Raises LeaseLost like ack.
+        """
+        self._settle(released(self._held))
+
+    def extend(self, seconds: float | timedelta | None = None) -> None:
+        """Keep the job hidden until now + ``seconds`` (default: its visibility timeout); it is not added up.
+
+        Where the lease is kept up, in a handler of ``Queue.run`` or of a worker, it is only ever made longer. The
+        visibility timeout of later claims stays what it is. Raises LeaseLost if the lease has ended, ValueError if
+        ``seconds`` is not above 0.
+        """
+        held = self._held
+        lease = held.lease_us if seconds is None else clock.microseconds(seconds)
+        if lease <= 0:
+            raise ValueError(f"extend takes seconds above 0, not {seconds!r}.")
+        now = self._engine.now()
+        if not self._engine.extend(held, now, now + lease, lengthen=self._kept_up):
+            raise LeaseLost(
+                f"Job {self.id} is not held under claim {self.claim_number} any more, or its lease has ended."
+            )
+        self._hidden_until(now + lease)
+
+    def _settle(self, settlement: Settlement) -> None:
+        engine = self._engine
+        with engine.transaction():
+            lost = settle(engine, [settlement], self._options.letter_ttl)
+        if lost:
+            held = settlement.job
+            raise LeaseLost(
+                f"Job {parse_id(held.id)} is not held under claim {held.claims} any more: its lease ended and another "
+                "claim took it, or it was settled before. Nothing was changed."
+            )

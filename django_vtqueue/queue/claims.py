@@ -1,0 +1,198 @@
+"""The claim: take what is due, after ending the leases that have expired.
+
+Two steps, so that the write lock is held for as short as possible: ``take`` inside a transaction, ``collect`` after its
+commit (nobody else may change a row that is leased to us).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from ..core import history, states
+from ..core.expiry import Patience
+from ..core.failures import recorded
+from ..core.job import Due, Expired, HeldJob, Key, Scope, Settlement, failed, interrupted, released, stop
+from ..engines import Engine
+from ..exceptions import DamagedJob, LeaseExpired
+
+# -- settling ----------------------------------------------------------------------------------------------------------
+#
+# A job that was asked to stop is not given back: it ends here.
+
+LetterTTL = Callable[[str], int | None]  # queue name -> microseconds for which its dead letters are kept
+
+
+def settle(engine: Engine, settlements: Sequence[Settlement], letter_ttl: LetterTTL) -> set[Key]:
+    """Carry out settlements inside a transaction, each only for its holder; return the keys of what was lost.
+
+    One that would give a job back which was asked to stop is changed: it is the end of the job. How far a job had come
+    is written with it.
+    """
+    if said := [(s.job, s.job.progress) for s in settlements if s.job.progress and s.job.progress != s.job.stored]:
+        engine.note_progress(said)
+    lost = engine.settle(settlements)
+    if refused := [s for s in settlements if s.job.key in lost and s.state == states.READY]:
+        asked = engine.asked([s.job for s in refused])
+        if stopped := [s for s in refused if s.job.key in asked]:
+            for settlement in stopped:
+                job = settlement.job
+                stop(settlement, asked[job.key], engine.now(), letter_ttl(job.queue_name))
+            lost = lost - asked.keys() | engine.settle(stopped)
+    return lost
+
+
+NONE = Patience()  # for a test, or where no holder can be alive
+EXPIRED_AT_ONCE = 100  # leases that one claim ends, whatever it takes itself: for as long others may have to wait
+
+
+Waits = Callable[[str], bool]  # path of a task -> whether its jobs do not begin when they are claimed
+
+
+def none_waits(task_path: str) -> bool:
+    """Return False: jobs begin when they are claimed."""
+    return False
+
+
+def rowids(rows: Sequence[Due]) -> list[int]:
+    return [row.rowid for row in rows]
+
+
+@dataclass(slots=True)
+class Taken:
+    """What a claim took. ``endings``: what became of expired leases and damaged rows; ``all``: there was no more."""
+
+    worker_id: str
+    rows: list[Due] = field(default_factory=list)
+    endings: list[Settlement] = field(default_factory=list)
+    all: bool = False
+
+    @property
+    def buried(self) -> list[Settlement]:
+        """Jobs without an attempt left, or asked to stop: they are dead letters now."""
+        return [ending for ending in self.endings if ending.state == states.FAILED]
+
+
+def take(
+    engine: Engine,
+    scopes: Sequence[Scope],
+    limit: int,
+    worker_id: str,
+    now: int,
+    letter_ttl: LetterTTL,
+    *,
+    lease_us: int | None = None,
+    patience: Patience = NONE,
+    ahead: int = 0,
+    waits: Waits = none_waits,
+) -> Taken:
+    """Lease up to ``limit`` due rows to ``worker_id``; to be called inside ``engine.transaction()``.
+
+    What has expired becomes due before, at its own place in the line; ``patience``: see core/expiry.py. ``ahead``: how
+    many fresh ones directly behind them are leased too, without an attempt yet; so are those of tasks of which
+    ``waits`` says that they do not begin at once.
+    """
+    expired = [row for scope in scopes for row in engine.expired(scope, EXPIRED_AT_ONCE, now, patience)]
+    endings = end_leases(engine, expired, worker_id, now, letter_ttl)
+    due = [row for scope in scopes for row in engine.due(scope, limit + ahead, now)]
+    if len(scopes) > 1:
+        due = sorted(due, key=lambda row: (-row.priority, row.due_at, row.rowid))[: limit + ahead]
+    taken = take_rows(engine, due, limit, worker_id, now, letter_ttl, lease_us=lease_us, ahead=ahead, waits=waits)
+    taken.endings += endings
+    taken.all = taken.all and len(expired) < EXPIRED_AT_ONCE
+    return taken
+
+
+def take_rows(
+    engine: Engine,
+    due: Sequence[Due],
+    limit: int,
+    worker_id: str,
+    now: int,
+    letter_ttl: LetterTTL,
+    *,
+    lease_us: int | None = None,
+    ahead: int = 0,
+    waits: Waits = none_waits,
+) -> Taken:
+    """Lease due rows that were found in this transaction; see take."""
+    rows, further = due[:limit], list(takewhile(lambda row: row.fresh and row.sound, due[limit:]))
+    taken = Taken(worker_id, all=len(rows) + len(further) == len(due) < limit + ahead)
+    taken.rows = [row for row in rows if row.sound]
+    taken.endings = bury_damaged(engine, [row.rowid for row in rows if not row.sound], worker_id, now, letter_ttl)
+    waiting = [row.rowid for row in taken.rows if waits(row.task_path)]
+    if beginning := [row.rowid for row in taken.rows if row.rowid not in waiting] if waiting else rowids(taken.rows):
+        engine.lease(beginning, worker_id, now, lease_us)
+    if waiting or further:
+        engine.lease([*waiting, *rowids(further)], worker_id, now, lease_us, attempts=0)
+        taken.rows += further
+    return taken
+
+
+def end_leases(
+    engine: Engine, expired: Sequence[Expired], worker_id: str, now: int, letter_ttl: LetterTTL
+) -> list[Settlement]:
+    """Settle expired rows for their holders, and return what became of them: due again, or dead letters.
+
+    One that is not as it was read, inside one transaction, has a value that no comparison finds.
+    """
+    if not expired:
+        return []
+    damaged = [row.rowid for row in expired if not row.sound]
+    if given_back := [row.rowid for row in expired if row.sound and not row.held]:
+        engine.show(given_back)
+    held = engine.read([row.rowid for row in expired if row.sound and row.held])
+    endings = {rowid: end_lease(job, now, letter_ttl) for rowid, job in held.items()}
+    lost = settle(engine, list(endings.values()), letter_ttl) if endings else set()
+    damaged += [rowid for rowid, ending in endings.items() if ending.job.key in lost]
+    ended = [ending for ending in endings.values() if ending.job.key not in lost]
+    return ended + bury_damaged(engine, damaged, worker_id, now, letter_ttl)
+
+
+def end_lease(job: HeldJob, now: int, letter_ttl: LetterTTL) -> Settlement:
+    """Return how an expired job goes on: at its place in the line, or a dead letter when that was its last attempt."""
+    if not job.begun:
+        return released(job)
+    failure = recorded(LeaseExpired, f"The lease expired, held by {job.worker_id}.")
+    return interrupted(job, history.LEASE_EXPIRED, failure, now, letter_ttl(job.queue_name))
+
+
+def bury_damaged(
+    engine: Engine, rowids: Sequence[int], worker_id: str, now: int, letter_ttl: LetterTTL
+) -> list[Settlement]:
+    """Make damaged rows dead letters, and return what became of them."""
+    if not rowids:
+        return []
+    engine.mend(rowids, worker_id)
+    endings = [end_damaged(job, now, letter_ttl) for job in engine.read(rowids).values()]
+    engine.settle(endings)
+    return endings
+
+
+def end_damaged(job: HeldJob, now: int, letter_ttl: LetterTTL) -> Settlement:
+    """Return the end of a job whose row somebody damaged: what it was is not known, so it is not run."""
+    failure = recorded(DamagedJob, "The row had values that no job can have; they were replaced by the nearest ones.")
+    return failed(job, history.FAILED, failure, now, None, letter_ttl(job.queue_name))
+
+
+def collect(engine: Engine, taken: Taken) -> list[HeldJob]:
+    """Return the jobs taken, in claim order; without any whose lease has already ended and gone to somebody else.
+
+    A commit may take longer than a lease: what has ended is renewed first, so that nobody begins on an ended lease.
+    """
+    if not taken.rows:
+        return []
+    jobs = engine.read([row.rowid for row in taken.rows])
+    collected = []
+    for row in taken.rows:
+        job = jobs.get(row.rowid)
+        if job and job.claims == row.claims + 1 and job.worker_id == taken.worker_id:
+            collected.append(job)
+    now = engine.now()
+    if ended := [job for job in collected if job.visible_at <= now]:
+        with engine.transaction():
+            now = engine.now()
+            lost = engine.renew(ended, now)
+        for job in ended:
+            job.visible_at = now + job.lease_us
+        collected = [job for job in collected if job.key not in lost]
+    return collected

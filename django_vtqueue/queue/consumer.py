@@ -1,0 +1,199 @@
+"""``Queue.run``: claim, handle, settle, one job after the other, with the lease kept up by a thread of its own."""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+from django.db import DatabaseError, close_old_connections, connections
+
+from ..conf import DEFAULT_BACKOFF, Options, Policy
+from ..core import clock
+from ..core.backoff import backoff_delay, busy_pause, trouble_pause
+from ..core.clock import SECOND
+from ..core.expiry import Takeover
+from ..core.forks import ForksEnd
+from ..core.ids import new_id, new_worker_id
+from ..core.job import Scope
+from ..core.timeouts import finished
+from ..engines import Engine, Trouble, engine_for, new_engine
+from ..exceptions import LeaseLost
+from .claimed_job import ClaimedJob
+from .clock_steps import Repair
+from .doorbell import UNPROVEN, Doorbell, folder_of
+
+logger = logging.getLogger("django_vtqueue")
+
+T = TypeVar("T")
+LOOK = 0.1  # seconds after which a bell that was missed is made good
+LOOK_AT_CLOCKS = 1.0  # seconds after which a standstill or a step is noticed while a handler runs
+
+
+def consume(
+    claim: Callable[[Takeover, str], Sequence[ClaimedJob]],
+    handler: Callable[[ClaimedJob], Any],
+    stop: threading.Event,
+    queue_name: str,
+    database: str,
+    options: Options,
+) -> None:
+    """See Queue.run. ``claim`` takes the next job of the queue, or none, for a holder."""
+    bell = Doorbell(database, folder_of(options.doorbells), f"{UNPROVEN}{new_id()[-8:]}")
+    engine, takeover, policy = engine_for(database), Takeover(), options.policy(queue_name)
+    repair, holder = Repair(engine), new_worker_id()  # one of its own: what it holds is kept up
+    try:
+        while not stop.is_set():
+            insist(engine, repair.go_on)
+            jobs = insist(engine, partial(claim, takeover, holder))
+            if not jobs:
+                takeover.worked(insist(engine, partial(wait_for_work, engine, queue_name, bell)))
+            for job in jobs:
+                handle(engine, job, handler, policy, takeover)
+    finally:
+        bell.close()
+
+
+def wait_for_work(engine: Engine, queue_name: str, bell: Doorbell) -> float:
+    """Block until a bell rings, the next scheduled job is due, or it is time to look again; return the seconds of that.
+
+    What was longer than meant is not among them.
+    """
+    earliest = engine.earliest([Scope((queue_name,), raw=True)])
+    due_in = LOOK if earliest is None else (earliest - engine.now()) / SECOND
+    seconds = min(due_in, LOOK) if due_in > 0 else LOOK  # else: an expired job that may not be taken yet
+    began = time.monotonic()
+    bell.wait_for(seconds)
+    return min(time.monotonic() - began, seconds)
+
+
+def handle(
+    engine: Engine, job: ClaimedJob, handler: Callable[[ClaimedJob], Any], policy: Policy, takeover: Takeover
+) -> None:
+    """Call the handler with one job and settle what comes of it."""
+    with (
+        kept_up(job, takeover) if policy.heartbeat else working(takeover)
+    ):  # until it is settled, however long it takes
+        try:
+            close_old_connections()
+            with ForksEnd():
+                finished(handler(job))
+        except KeyboardInterrupt:
+            settle(engine, job.release, takeover)
+            raise
+        except BaseException as error:
+            backoff = DEFAULT_BACKOFF if callable(policy.backoff) else policy.backoff
+            delay = backoff_delay(backoff, policy.backoff_max, job.attempt, random.random())
+            settle(engine, partial(job.nack, delay=delay, error=error), takeover)
+        else:
+            settle(engine, job.ack, takeover)
+
+
+def settle(engine: Engine, verb: Callable[[], None], takeover: Takeover) -> None:
+    """Settle a job; one that is lost, or that its handler has settled itself, is let go."""
+    began = time.monotonic()
+    try:
+        insist(engine, verb)
+    except LeaseLost as error:
+        logger.warning("lost  %s", error)
+    takeover.waited(time.monotonic() - began)
+
+
+def insist(engine: Engine, verb: Callable[[], T]) -> T:
+    """Return what ``verb`` returns; while the database is locked, full or gone, wait and try again, saying it once."""
+    tries = 0
+    while True:
+        try:
+            return verb()
+        except DatabaseError as error:
+            trouble = engine.trouble(error)
+            if trouble is None:
+                raise
+            tries += 1
+            if tries == 1:
+                logger.warning("%s; waiting. Nothing is lost.", trouble.value)
+            if trouble is not Trouble.BUSY:
+                engine.disconnect()
+            time.sleep(trouble_pause(tries))
+
+
+@contextmanager
+def working(takeover: Takeover) -> Iterator[None]:
+    """Take the time of the block for no gap: it is not known which part of it was one."""
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        takeover.worked(time.monotonic() - began)
+
+
+@contextmanager
+def kept_up(job: ClaimedJob, takeover: Takeover) -> Iterator[None]:
+    """Renew a job's lease every third of its time, from a thread and a connection of its own, while the block runs.
+
+    It notices the gaps meanwhile, for the claim that comes next too.
+    """
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            keep_up(job, done, takeover)
+        finally:
+            connections.close_all()
+
+    job._kept_up = True
+    thread = threading.Thread(target=run, name=f"lease of {job.id}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def keep_up(job: ClaimedJob, done: threading.Event, takeover: Takeover) -> None:
+    """Renew a job's lease until it is done, or lost.
+
+    Also after it has ended, as long as no other holder has the job: the handler goes on anyway. After a standstill of
+    the machine or a step of the clock it is renewed at once, and in danger it is tried again about every millisecond.
+    """
+    held, engine = job._held, new_engine(job.database, traced=False)
+    lease = held.lease_us / SECOND
+    ends_at = time.monotonic() + (held.visible_at - engine.now()) / SECOND
+    renew_at, failing_since = ends_at - 2 * lease / 3, 0.0
+    wait(renew_at, done, takeover, lease / 2)
+    if done.is_set():
+        return  # as most are, without another connection
+    with engine.impatient():
+        while not done.is_set():
+            began = time.monotonic()
+            try:
+                with engine.transaction():
+                    now = engine.now()
+                    lost = engine.renew([held], now, afresh=takeover.stepped_back)
+            except Exception as error:
+                if not failing_since:
+                    failing_since = began
+                    logger.warning("the lease of %s could not be renewed: %s; trying again", job.id, error)
+                renew_at = began + busy_pause(began - failing_since, random.random(), ends_at - began)
+            else:
+                if lost:
+                    return
+                takeover.locked(began - failing_since if failing_since else 0.0)
+                takeover.stepped_back, failing_since = False, 0.0
+                renew_at, ends_at = began + lease / 3, began + lease
+                job._hidden_until(now + held.lease_us)
+            wait(renew_at, done, takeover, lease / 2)
+
+
+def wait(moment: float, done: threading.Event, takeover: Takeover, bearable: float) -> None:
+    """Wait until a moment (monotonic), until it is done, or for the end of a gap of more than ``bearable`` seconds."""
+    while not done.is_set() and (left := moment - time.monotonic()) > 0:
+        planned, began = min(left, LOOK_AT_CLOCKS), time.monotonic()
+        done.wait(planned)
+        takeover.worked(min(time.monotonic() - began, planned))
+        if takeover.look(clock.now()) > bearable:
+            return

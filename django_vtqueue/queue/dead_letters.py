@@ -1,0 +1,195 @@
+"""Dead letters: back into their queue, as they are or changed, or away."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django.db.models import F
+from django.utils.translation import gettext as _
+
+from ..core.encoding import decode
+from ..core.ids import slices
+from ..engines import backend_options, database_of, engine_for
+from ..fields import StoredText, text_of
+from .doorbell import ring_after_commit
+from .lookup import Named, ids_of
+from .publishing import checked_priority, checked_queue_name
+
+# -- which dead letters ------------------------------------------------------------------------------------------------
+#
+# By queue, task, exception, or the time of their death.
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+    from ..models import DeadLetter
+
+MOST_COUNTED, MOST_READ = 100_000, 10_000  # letters: by an index, and where each has to be read
+Position = tuple[int, UUID]  # a letter's place in the order in which they died
+LARGEST = 2**63  # of an instant
+TEXTS = ("queue_name", "task_path", "exception_class", "fingerprint")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Criteria:
+    """What dead letters have in common; None: anything. ``died_from`` and ``died_to`` are instants, both included."""
+
+    queue_name: str | None = None
+    task_path: str | None = None
+    exception_class: str | None = None
+    fingerprint: str | None = None
+    acknowledged: bool | None = None
+    died_from: int | None = None
+    died_to: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what no database can be asked for."""
+        for name, value in self.given().items():
+            if name in TEXTS:
+                value.encode()  # a UnicodeEncodeError is a ValueError
+            elif abs(value) >= LARGEST:
+                raise ValueError(f"{name} is {value}, which is no instant in microseconds.")
+
+    @classmethod
+    def from_json(cls, text: str) -> "Criteria":
+        """Return stored criteria; raise ValueError if it is none, so that nothing is left out that was asked for."""
+        values = decode(text)
+        known = {field.name for field in fields(cls)}
+        if not isinstance(values, dict) or not known.issuperset(values):
+            raise ValueError(f"Criteria are an object with some of {', '.join(sorted(known))}, not {text[:200]!r}.")
+        for name, value in values.items():
+            kind = str if name in TEXTS else bool if name == "acknowledged" else int
+            if type(value) is not kind:
+                raise ValueError(f"{name} is {value!r}, but must be of type {kind.__name__}.")
+        return cls(**values)
+
+    def given(self) -> dict[str, Any]:
+        """Return those that say something."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def to_json(self) -> str:
+        """Return their stored form."""
+        return json.dumps(self.given())
+
+    def letters(self, database: str, after: Position | None = None) -> "QuerySet[DeadLetter]":
+        """Return the dead letters that are meant, in the order in which they died; ``after``: those behind a place."""
+        from django.db.models import Q
+
+        from ..models import DeadLetter  # this module is imported before the apps are ready
+
+        found = self.among(DeadLetter.objects.using(database)).order_by("died_at", "pk")
+        if after:
+            died_at, last = after
+            found = found.filter(Q(died_at__gt=died_at) | Q(pk__gt=last), died_at__gte=died_at)
+        return found
+
+    def among(self, letters: "QuerySet[DeadLetter]") -> "QuerySet[DeadLetter]":
+        """Return those of ``letters`` that are meant."""
+        found = letters.filter(**{name: value for name, value in self.given().items() if name in TEXTS})
+        if self.acknowledged is not None:
+            found = found.filter(acknowledged_at__isnull=not self.acknowledged)
+        if self.died_from is not None:
+            found = found.filter(died_at__gte=self.died_from)
+        if self.died_to is not None:
+            found = found.filter(died_at__lte=self.died_to)
+        return found
+
+    @property
+    def most_counted(self) -> int:
+        """How many are counted: no index knows what is acknowledged."""
+        return MOST_COUNTED if self.acknowledged is None else MOST_READ
+
+    def count(self, database: str) -> int:
+        """Return how many are meant; ``most_counted`` stands for that many or more."""
+        return self.letters(database)[: self.most_counted].count()
+
+
+if TYPE_CHECKING:
+    from ..models import DeadLetter
+
+
+class NotMoved(Exception):
+    """A letter that was to be changed and requeued is as it was; its text says why."""
+
+
+def requeue(
+    letters: Named,
+    using: str | None = None,
+    *,
+    by: str = "",
+    queue_name: str | None = None,
+    priority: int | None = None,
+) -> list[UUID]:
+    """Send dead letters round again: the same id, a fresh budget of attempts, the history kept.
+
+    ``letters``: a letter, its id, the last 8 digits of that or more, or several of them; ``using``: a database alias
+    (default: the one of your settings); ``by``: who does it, for the history; ``queue_name``, ``priority``: instead of
+    their own. Many are moved a few at a time, each few in a transaction of their own if there is none around all.
+    Returns the ids of those that were moved; one that is no dead letter (any more), or whose unique key is taken, is
+    left out. Raises ValueError for what is no id, or the end of several; for what is no name of a queue, or no
+    priority.
+    """
+    from ..models import DeadLetter  # this module is imported before the apps are ready
+
+    queue_name = None if queue_name is None else checked_queue_name(queue_name)
+    priority = None if priority is None else checked_priority(priority)
+    options = backend_options(using)
+    database = using or database_of(options)
+    ids, engine = ids_of(letters, DeadLetter, database), engine_for(database)
+    moved: set[str] = set()
+    for some in slices(ids):
+        given = [job_id.hex for job_id in some]
+        moved |= engine.requeue(given, engine.now(), by, queue_name=queue_name, priority=priority)
+    ring_after_commit(database, options.doorbells)
+    return [job_id for job_id in ids if job_id.hex in moved]
+
+
+def requeue_changed(letter: "DeadLetter", *, payload: str, queue_name: str, priority: int, by: str = "") -> None:
+    """Send a letter, as it was read, round again with other values; they are not checked here.
+
+    ``payload``: its stored form; where it is as it was read, the text in the table is not touched. Raise NotMoved, and
+    change nothing, if it is no dead letter any more, has died again since it was read, or a waiting job has its unique
+    key.
+    """
+    database = str(letter._state.db)
+    engine = engine_for(database)
+    with engine_for(database).atomic():
+        # The write comes first: on SQLite a transaction that has read is refused the lock instead of waiting for it.
+        same = type(letter).objects.using(database).filter(pk=letter.pk, died_at=letter.died_at)
+        kept = payload == text_of(letter.payload)
+        if not same.update(payload=F("payload") if kept else StoredText(payload)):
+            raise NotMoved(_("It is no dead letter any more, or has died again meanwhile."))
+        if not engine.requeue([letter.pk.hex], engine.now(), by, queue_name=queue_name, priority=priority):
+            raise NotMoved(_("A waiting job has its unique key."))
+        ring_after_commit(database, backend_options(database).doorbells)
+
+
+def acknowledge(letters: Named, using: str | None = None, *, by: str, note: str) -> list[UUID]:
+    """Note that somebody has seen dead letters, and what they say to it; see requeue. Returns the ids of those seen."""
+    from ..models import DeadLetter
+
+    database = using or database_of(backend_options())
+    ids = ids_of(letters, DeadLetter, database)
+    there: set[UUID] = set()
+    for some in slices(ids):
+        found = DeadLetter.objects.using(database).filter(pk__in=some)
+        with engine_for(database).atomic():
+            found.update(acknowledged_at=engine_for(database).now(), acknowledged_by=by, note=note)
+            there.update(found.values_list("pk", flat=True))
+    return [job_id for job_id in ids if job_id in there]
+
+
+def discard(letters: Named, using: str | None = None) -> list[UUID]:
+    """Delete dead letters for good; see requeue. Returns the ids of those that are gone."""
+    from ..models import DeadLetter
+
+    database = using or database_of(backend_options())
+    ids = ids_of(letters, DeadLetter, database)
+    left: set[UUID] = set()
+    for some in slices(ids):
+        found = DeadLetter.objects.using(database).filter(pk__in=some)
+        with engine_for(database).atomic():
+            found._raw_delete(database)  # not delete(): where a project listens to that, it reads first
+            left.update(found.values_list("pk", flat=True))
+    return [job_id for job_id in ids if job_id not in left]

@@ -1,0 +1,65 @@
+"""Jobs and dead letters as people name them: by an id, or by the end of one that the log shows."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from uuid import UUID
+
+from ..core.ids import parse_id
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+    from ..models import Entry
+
+E = TypeVar("E", bound="Entry")
+Named: TypeAlias = "Entry | UUID | str | Iterable[Entry | UUID | str]"
+SHORTEST = 8  # digits of an id, as the log has them
+SHOWN = 5  # ids of an error
+
+
+class UnclearId(ValueError):
+    """What was given is no id, or the end of several."""
+
+
+def ids_of(given: Named, model: "type[Entry]", database: str) -> list[UUID]:
+    """Return the ids of one or several jobs or dead letters, each once: of rows, whole ids, or the last digits of ids.
+
+    Whole ids are not looked up; digits in which no row of ``model`` ends are left out. Raise UnclearId.
+    """
+    several = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    found = (_id_of(getattr(one, "pk", one), model, database) for one in several)
+    return list(dict.fromkeys(job_id for job_id in found if job_id))
+
+
+def _id_of(given: object, model: "type[Entry]", database: str) -> UUID | None:
+    if job_id := parse_id(given):
+        return job_id
+    entry = only(some(model._default_manager.using(database), digits_of(given)), given)
+    return entry.pk if entry else None
+
+
+def digits_of(given: object) -> str:
+    """Return what was given as the last digits of an id; raise UnclearId if it cannot be that."""
+    digits = re.sub(r"^…|^\.\.\.|-", "", given.lower()) if isinstance(given, str) else ""
+    if not re.fullmatch(rf"[0-9a-f]{{{SHORTEST},32}}", digits):
+        raise UnclearId(f"{given!r} is no id: give all of it, or its last {SHORTEST} hexadecimal digits or more.")
+    return digits
+
+
+def ending(entries: "QuerySet[E]", digits: str) -> "QuerySet[E]":
+    """Return those whose ids end so, the oldest first."""
+    return entries.filter(pk__endswith=digits).order_by("pk")
+
+
+def some(entries: "QuerySet[E]", digits: str) -> "list[E]":
+    """Return those whose ids end so, but no more than it takes to say that they are too many."""
+    return list(ending(entries, digits)[: SHOWN + 1])
+
+
+def only(found: "Sequence[E]", given: object) -> "E | None":
+    """Return the one that was found, None if there was none; raise UnclearId for several."""
+    if len(found) > 1:
+        ids = ", ".join(str(entry.pk) for entry in found[:SHOWN]) + (", …" if found[SHOWN:] else "")
+        raise UnclearId(f"{given} is the end of several ids; give more digits: {ids}")
+    return found[0] if found else None

@@ -1,0 +1,120 @@
+"""Pauses: nothing of a queue is claimed until somebody resumes it, or until the pause ends by itself."""
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from django.db.models import Q
+from django.utils.translation import gettext as _
+
+from ..core.clock import from_instant
+from ..core.humanize import time_of
+from ..engines import database_of, engine_for, options_for
+from .doorbell import ring_after_commit
+from .publishing import checked_queue_name, instant_of
+
+if TYPE_CHECKING:
+    from ..models import QueueState
+
+LONGEST_REASON, LONGEST_BY = 255, 150
+
+
+def pause(
+    queue_name: str,
+    *,
+    reason: str = "",
+    until: datetime | timedelta | float | None = None,
+    by: str = "",
+    using: str | None = None,
+) -> None:
+    """Pause a queue: from the commit on nobody claims a job of it, neither tasks nor payloads; what runs goes on.
+
+    ``until``: a moment, or a duration (seconds or a timedelta) from now; None: until somebody resumes it. ``reason``,
+    and ``by`` whom: for people. ``using``: a database alias (default: the one of your settings). Pausing a paused queue
+    replaces all of that. Raises ValueError for values that are not allowed, TypeError for those of another kind.
+    """
+    from ..models import QueueState  # this module is imported before the apps are ready
+
+    name = checked_queue_name(queue_name)
+    database = using or database_of(options_for(name, using))
+    now = engine_for(database).now()
+    state = QueueState(
+        queue_name=name,
+        paused_at=from_instant(now),
+        paused_until=None if until is None else from_instant(_end(until, now)),
+        paused_by=_text(by, LONGEST_BY, "by"),
+        reason=_text(reason, LONGEST_REASON, "reason"),
+    )
+    # One statement: on SQLite a transaction that has read is refused the lock instead of waiting for it.
+    with engine_for(database).atomic():
+        QueueState.objects.using(database).bulk_create(
+            [state],
+            update_conflicts=True,
+            unique_fields=["queue_name"],
+            update_fields=["paused_at", "paused_until", "paused_by", "reason"],
+        )
+
+
+def resume(queue_name: str, using: str | None = None) -> bool:
+    """End the pause of a queue and, after the commit, wake the workers; return whether it was paused."""
+    from ..models import QueueState
+
+    options = options_for(checked_queue_name(queue_name), using)
+    database = using or database_of(options)
+    ended = Q(paused_until__lte=engine_for(database).now())
+    with engine_for(database).atomic():
+        # Not delete(): where a project listens to that, it reads first, and is refused the lock (see pause).
+        resumed = QueueState.objects.using(database).exclude(ended).filter(pk=queue_name)._raw_delete(database)
+        ring_after_commit(database, options.doorbells)
+    return bool(resumed)
+
+
+def paused(database: str, now: int) -> "dict[str, QueueState]":
+    """Return the pauses that are in effect at an instant, by the names of their queues; ``database``: an alias."""
+    from ..models import QueueState
+
+    found = QueueState.objects.using(database).exclude(paused_until__lte=now)
+    return {state.queue_name: state for state in found.order_by("queue_name")}
+
+
+def sentence(state: "QueueState") -> str:
+    """Return a pause as people are told of it: who made it, why, and until when, as far as that is known."""
+    values = {
+        "by": state.paused_by,
+        "reason": " ".join(state.reason.split()),
+        "time": time_of(state.paused_until) if state.paused_until else "",
+    }
+    match bool(state.paused_by), bool(state.reason), bool(state.paused_until):
+        case True, True, True:
+            return _("paused by %(by)s: %(reason)s, until %(time)s") % values
+        case True, True, False:
+            return _("paused by %(by)s: %(reason)s") % values
+        case True, False, True:
+            return _("paused by %(by)s until %(time)s") % values
+        case True, False, False:
+            return _("paused by %(by)s") % values
+        case False, True, True:
+            return _("paused: %(reason)s, until %(time)s") % values
+        case False, True, False:
+            return _("paused: %(reason)s") % values
+        case False, False, True:
+            return _("paused until %(time)s") % values
+    return _("paused")
+
+
+def _end(until: datetime | timedelta | float, now: int) -> int:
+    """Return the instant at which a pause ends; raise ValueError for one that is over."""
+    end = instant_of(until, now, "until")
+    if end <= now:
+        raise ValueError(
+            f"until is {until!r}, which is over: it is {time_of(from_instant(now))}. Give a later moment, a duration "
+            "above 0, or none: until somebody resumes the queue."
+        )
+    return end
+
+
+def _text(value: str, longest: int, name: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}, but must be a text.")
+    if len(value) > longest:
+        raise ValueError(f"{name} has {len(value)} characters, but {longest} at the most are kept; shorten it.")
+    return value

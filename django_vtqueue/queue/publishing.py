@@ -1,0 +1,98 @@
+"""What publishing a payload and enqueueing a task have in common."""
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import OperationalError
+from django.utils import timezone
+
+from ..conf import Options
+from ..core import clock
+from ..core.job import NewJobs
+from ..engines import Trouble, engine_for
+from ..exceptions import PayloadTooLarge
+from .doorbell import ring, ring_after_commit
+from .schema import mismatch
+
+MIN_PRIORITY, MAX_PRIORITY = -100, 100
+LONGEST_NAME = 255
+
+
+def store(new: NewJobs, database: str, options: Options) -> None:
+    """Insert new jobs in the caller's transaction, or in one of their own, and ring the bells after the commit.
+
+    Raise PayloadTooLarge if one of the payloads is larger than ``max_payload_bytes``; then none is stored. Where Django
+    refuses because of the place of the call, or the tables are not there, its error says what to do.
+    """
+    limit = options.policy(new.queue_name).max_payload_bytes
+    for _, payload in new.jobs:
+        if len(payload) > limit // 4 and (size := len(payload.encode())) > limit:
+            raise PayloadTooLarge(
+                f"A payload for queue {new.queue_name!r} has {size:,} bytes; max_payload_bytes allows {limit:,}. "
+                "Store the data elsewhere and publish a reference to it, or raise the limit."
+            )
+    engine = engine_for(database)
+    try:
+        alone = engine.insert(new)
+    except SynchronousOnlyOperation as error:
+        raise SynchronousOnlyOperation(f"{error} In async code: {awaited(new)}") from None
+    except OperationalError as error:
+        if engine.trouble(error) is Trouble.SCHEMA:
+            raise OperationalError(f"{error}: {mismatch(database)}") from error
+        raise
+    if alone:
+        ring(database, options.doorbells)
+    else:
+        ring_after_commit(database, options.doorbells)
+
+
+def awaited(new: NewJobs) -> str:
+    """Return how these jobs are stored in async code."""
+    if not new.task_path:
+        return "await queue.apublish(...)."
+    return f"await {new.task_path.rpartition('.')[2]}.aenqueue(...)."
+
+
+def visible_from(now: int, publish_at: datetime | timedelta | None, delay: float | timedelta | None = None) -> int:
+    """Return the instant from which a job may be claimed; raise ValueError for a naive datetime where USE_TZ is on."""
+    checked_moment(publish_at, "publish_at")
+    if isinstance(publish_at, timedelta):
+        publish_at, delay = None, publish_at
+    if publish_at is not None:
+        if delay is not None:
+            raise ValueError("Give publish_at or delay, not both.")
+        return max(instant_of(publish_at, now, "publish_at"), now)
+    return now + max(clock.microseconds(delay), 0) if delay is not None else now
+
+
+def checked_moment(given: datetime | timedelta | None, name: str) -> None:
+    """Raise TypeError for what is neither a moment nor a duration from now; ``name``: that of the argument."""
+    if given is not None and not isinstance(given, datetime | timedelta):
+        raise TypeError(f"{name} is {given!r}, but must be a datetime or a timedelta: timedelta(seconds=60) from now.")
+
+
+def instant_of(given: datetime | timedelta | float, now: int, name: str) -> int:
+    """Return the instant of a moment, or of a duration from ``now``; ``name``: that of the argument, for errors.
+
+    Raise ValueError for a naive datetime where USE_TZ is on.
+    """
+    if not isinstance(given, datetime):
+        return now + clock.microseconds(given)
+    if settings.USE_TZ and timezone.is_naive(given):
+        raise ValueError(f"{name} is a naive datetime while USE_TZ is on; use timezone.make_aware() on it.")
+    return clock.to_instant(given)
+
+
+def checked_queue_name(name: str) -> str:
+    """Return ``name``; raise ValueError if no queue can be called so."""
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or "\0" in name:  # there JSON ends for SQLite
+        raise ValueError(f"A queue's name is a text of 1 to {LONGEST_NAME} characters without NUL, not {name!r}.")
+    return name
+
+
+def checked_priority(priority: int) -> int:
+    """Return ``priority``; raise ValueError if it is not a whole number from -100 to 100."""
+    if isinstance(priority, bool) or not isinstance(priority, int) or not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+        raise ValueError(f"priority is {priority!r}, but must be a whole number from {MIN_PRIORITY} to {MAX_PRIORITY}.")
+    return priority

@@ -1,0 +1,241 @@
+"""The primitive: a queue of JSON payloads in your own database.
+
+In short:
+
+    queue = Queue("sensors")
+    queue.publish({"id": 7, "celsius": 21.5}, delay=60)
+
+    while job := queue.claim():  # hidden from everybody else for the visibility timeout
+        handle(job.payload)
+        job.ack()  # done; without it the job reappears by itself
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from threading import Event
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+
+from ..conf import POLICY, checked
+from ..core import clock, history
+from ..core.encoding import encode
+from ..core.expiry import APART, Patience, Takeover
+from ..core.failures import describe
+from ..core.ids import new_ids, process_worker_id
+from ..core.job import Due, Expired, HeldJob, NewJobs, Scope, failed
+from ..engines import Engine, database_of, engine_for, options_for
+from .claimed_job import ClaimedJob
+from .claims import EXPIRED_AT_ONCE, collect, end_leases, take_rows
+from .consumer import consume
+from .pauses import pause, resume
+from .publishing import checked_priority, checked_queue_name, store, visible_from
+
+_takeovers: dict[str, Takeover] = {}  # by database: what all queues of this process have noticed
+
+
+class Queue:
+    """A named queue of JSON payloads in a database table, shared by all processes that use the database.
+
+    ``using``: a database alias (default: the one that the settings give to this queue). ``visibility_timeout`` in
+    seconds and ``max_attempts`` (0: unlimited) default to the settings' values. Raise ValueError for values that are
+    not allowed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        using: str | None = None,
+        visibility_timeout: float | timedelta | None = None,
+        max_attempts: int | None = None,
+    ) -> None:
+        self.name = checked_queue_name(name)
+        given = {"visibility_timeout": visibility_timeout, "max_attempts": max_attempts}
+        own = checked({key: value for key, value in given.items() if value is not None}, POLICY, f"Queue({name!r})")
+        self.options = options_for(name, using)
+        self.database = using or database_of(self.options)
+        self._policy = self.options.policy(name)
+        self._max_attempts = own.get("max_attempts", self._policy.max_attempts)
+        self._lease = clock.microseconds(own.get("visibility_timeout", self._policy.visibility_timeout))
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r}, using={self.database!r})"
+
+    def __bool__(self) -> bool:
+        return True  # an empty queue is a queue
+
+    def __len__(self) -> int:
+        """Return how many jobs are unfinished: due, scheduled, or held by somebody."""
+        return self._engine.count(self.name)
+
+    @property
+    def _engine(self) -> Engine:
+        return engine_for(self.database)
+
+    def publish(
+        self,
+        payload: Any,
+        publish_at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        priority: int = 0,
+        *,
+        max_attempts: int | None = None,
+    ) -> UUID:
+        """Put a job into the queue; inside ``transaction.atomic`` it appears when that commits.
+
+        ``payload``: any JSON value. ``publish_at`` (a datetime) or ``delay`` (seconds): not to be claimed before.
+        ``priority``: -100 to 100, higher first. Returns the job's id. Raises TypeError if the payload is not JSON,
+        ValueError for an argument that is not allowed, PayloadTooLarge.
+        """
+        return self.publish_many(
+            [payload], publish_at=publish_at, delay=delay, priority=priority, max_attempts=max_attempts
+        )[0]
+
+    def publish_many(
+        self,
+        payloads: Iterable[Any],
+        publish_at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        priority: int = 0,
+        *,
+        max_attempts: int | None = None,
+    ) -> list[UUID]:
+        """Put many jobs into the queue in one transaction, all or none; see publish."""
+        own = {} if max_attempts is None else {"max_attempts": max_attempts}
+        attempts = checked(own, POLICY, f"{self!r}.publish").get("max_attempts", self._max_attempts)
+        encoded = [encode(payload, "payload") for payload in payloads]
+        jobs = list(zip(new_ids(len(encoded)), encoded, strict=True))
+        now = self._engine.now()
+        new = NewJobs(
+            queue_name=self.name,
+            task_path="",
+            priority=checked_priority(priority),
+            max_attempts=attempts,
+            lease_us=self._lease,
+            enqueued_at=now,
+            due_at=visible_from(now, publish_at, delay),
+            jobs=jobs,
+        )
+        if jobs:
+            store(new, self.database, self.options)
+        return [UUID(int=int(job_id, 16)) for job_id, _ in jobs]
+
+    async def apublish(self, payload: Any, **options: Any) -> UUID:
+        """See publish."""
+        return await sync_to_async(self.publish)(payload, **options)
+
+    async def apublish_many(self, payloads: Iterable[Any], **options: Any) -> list[UUID]:
+        """See publish_many."""
+        return await sync_to_async(self.publish_many)(payloads, **options)
+
+    def claim(self) -> ClaimedJob | None:
+        """Take the next due job, hidden from others for the visibility timeout; None if nothing is due."""
+        jobs = self.claim_many(1)
+        return jobs[0] if jobs else None
+
+    def claim_many(self, limit: int) -> list[ClaimedJob]:
+        """Take up to ``limit`` due jobs in one transaction, by priority and then by time; see claim.
+
+        Raises ValueError if ``limit`` is not a whole number above 0.
+        """
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise ValueError(f"claim_many takes a whole number of jobs, 1 or more, not {limit!r}.")
+        takeover = _takeovers.setdefault(self.database, Takeover(resting=True))
+        return self._claim(limit, takeover, process_worker_id())
+
+    def _claim(self, limit: int, takeover: Takeover, holder: str) -> list[ClaimedJob]:
+        return self._engine.beside_cursors(lambda: self._claim_due(limit, takeover, holder))
+
+    def _claim_due(self, limit: int, takeover: Takeover, holder: str) -> list[ClaimedJob]:
+        engine, scope, letter_ttl = self._engine, Scope((self.name,), raw=True), self.options.letter_ttl
+
+        def look(waited: float) -> tuple[Sequence[Expired], Sequence[Due]] | None:
+            now = engine.now()
+            takeover.look(now)
+            if waited:
+                takeover.locked(waited)
+            expired = self._expired(scope, now, takeover.patience(process_worker_id())._replace(free=0))
+            due = engine.due(scope, limit, now)
+            return (expired, due) if expired or due else None
+
+        while True:
+            with engine.transaction_if(look) as found:
+                if not found:
+                    return []
+                takeover.locked(0.0)
+                seen, due = found
+                now = engine.now()  # the lease begins when the lock is taken, however long that took
+                expired = self._expired(scope, now, takeover.patience(process_worker_id())) if seen else []
+                end_leases(engine, expired, holder, now, letter_ttl)
+                if expired:
+                    due = engine.due(scope, limit, now)
+                taken = take_rows(engine, due, limit, holder, now, letter_ttl, lease_us=self._lease)
+            jobs = self._readable(collect(engine, taken))
+            if jobs or not (taken.rows or taken.endings or seen):
+                return jobs  # else all that was taken became dead letters: what is due behind them is next
+            if seen and not expired:  # the lock is free: now their holders have the time to renew them
+                clock.wait(APART)
+
+    def _expired(self, scope: Scope, now: int, patience: Patience) -> Sequence[Expired]:
+        """Return expired rows; nobody else can write beside a transaction of the caller's, so it leaves no time."""
+        if self._engine.private():
+            patience = patience._replace(free=0)
+        return self._engine.expired(scope, EXPIRED_AT_ONCE, now, patience)
+
+    def ack(self, job: ClaimedJob, result: Any = None) -> None:
+        """See ClaimedJob.ack."""
+        job.ack(result)
+
+    def nack(self, job: ClaimedJob, delay: float | timedelta = 0, error: BaseException | str | None = None) -> None:
+        """See ClaimedJob.nack."""
+        job.nack(delay, error)
+
+    def release(self, job: ClaimedJob) -> None:
+        """See ClaimedJob.release."""
+        job.release()
+
+    def extend(self, job: ClaimedJob, seconds: float | timedelta | None = None) -> None:
+        """See ClaimedJob.extend."""
+        job.extend(seconds)
+
+    def purge(self) -> int:
+        """Delete every job of the queue that nobody holds, scheduled ones too; return how many."""
+        return self._engine.purge(self.name, self._engine.now())
+
+    def pause(self, reason: str = "", until: datetime | timedelta | float | None = None, *, by: str = "") -> None:
+        """Have nobody claim a job of this name, payload or task, until it is resumed; what is held goes on to its end.
+
+        ``until``: a moment, or a duration (seconds or a timedelta) from now, at which the pause ends by itself.
+        ``reason``, and ``by`` whom: for people. Pausing a paused queue replaces all of that. Raises ValueError for
+        values that are not allowed, as a moment that is over.
+        """
+        pause(self.name, reason=reason, until=until, by=by, using=self.database)
+
+    def resume(self) -> bool:
+        """End the pause and wake the workers; return whether the queue was paused."""
+        return resume(self.name, using=self.database)
+
+    def run(self, handler: Callable[[ClaimedJob], Any], *, stop: Event | None = None) -> None:
+        """Claim jobs for ever and call ``handler`` with each; its lease is kept up while it is being handled.
+
+        When the handler returns, the job is acknowledged; when it raises, the attempt has failed and the queue's
+        ``backoff`` says when it is tried again. Ends when ``stop`` is set (it is looked at between jobs), or by
+        KeyboardInterrupt, which gives the job back.
+        """
+        consume(partial(self._claim, 1), handler, stop or Event(), self.name, self.database, self.options)
+
+    def _readable(self, jobs: list[HeldJob]) -> list[ClaimedJob]:
+        """Return claimed jobs; one whose payload was damaged fails this attempt and is not handed out."""
+        claimed = []
+        for held in jobs:
+            try:
+                claimed.append(ClaimedJob(held, self.database, self.options))
+            except ValueError as error:
+                now, engine = self._engine.now(), self._engine
+                with engine.transaction():
+                    engine.settle(
+                        [failed(held, history.FAILED, describe(error), now, None, self.options.letter_ttl(self.name))]
+                    )
+        return claimed

@@ -1,0 +1,127 @@
+"""Why a job is not running, or what became of it: one sentence, from rows that are there anyway."""
+
+from django.utils.translation import gettext as _
+
+from ..core import history, states
+from ..core.clock import microseconds, to_instant
+from ..core.failures import shorten
+from ..core.humanize import duration, time_of
+from ..core.ids import shown_worker
+from ..engines import options_for
+from ..models import DeadLetter, Job, WorkerProcess
+from .pauses import paused, sentence
+from .workers import QUIET, SILENCE, STOP, live_workers, serves
+
+LONGEST = 200  # characters of an error's message
+NAMED = 5  # workers in a sentence
+
+
+def why(entry: Job | DeadLetter, now: int) -> str:
+    """Return the sentence for a job or dead letter as it was read; ``now``: an instant."""
+    if isinstance(entry, DeadLetter):
+        return _("dead for %(age)s: %(failure)s; requeue it to have it run again") % {
+            "age": duration(max(now - to_instant(entry.died_at), 0)),
+            "failure": failure(entry.exception_class, entry.message),
+        }
+    visible_at = to_instant(entry.visible_at)
+    match states.word(entry.state, visible_at, entry.attempts, now):
+        case "done":
+            ended = now - to_instant(entry.finished_at or entry.visible_at)
+            return _("done %(age)s ago by %(worker)s") % {
+                "age": duration(max(ended, 0)),
+                "worker": shown_worker(entry.worker_id),
+            }
+        case "scheduled":
+            return _("scheduled for %(time)s") % {"time": time_of(entry.visible_at)}
+        case "retrying":
+            return retrying(entry)
+        case "running":
+            return asked(entry, now) + held(entry, visible_at - now, now)
+        case "expired":
+            since = {"worker": shown_worker(entry.worker_id), "age": duration(now - visible_at)}
+            expired = _("the lease of %(worker)s ended %(age)s ago") % since
+            return asked(entry, now) + expired + "; " + takers(entry, now)
+        case "due":
+            return _("due for %(age)s") % {"age": duration(now - visible_at)} + "; " + takers(entry, now)
+    return _("its row was damaged: there is no state '%(state)s'") % {"state": entry.state}
+
+
+def retrying(job: Job) -> str:
+    """Return when a job runs again, and after what."""
+    last = history.read(job.history)[-1:]
+    values = {
+        "time": time_of(job.visible_at),
+        "failure": failure(*(str(item.get(key, "")) for item in last for key in ("exception_class", "message"))),
+        "attempts": f"{job.attempts}/{job.max_attempts}" if job.max_attempts else job.attempts,
+    }
+    return _("retrying at %(time)s after %(failure)s (attempts: %(attempts)s)") % values
+
+
+def asked(job: Job, now: int) -> str:
+    """Return who has asked a job to stop, if somebody has, and what follows from that."""
+    if job.cancelled_at is None:
+        return ""
+    values = {"by": job.cancelled_by, "age": duration(max(now - to_instant(job.cancelled_at), 0))}
+    if job.cancelled_by:
+        return _("asked to stop by %(by)s %(age)s ago, so that it is not started again") % values + "; "
+    return _("asked to stop %(age)s ago, so that it is not started again") % values + "; "
+
+
+def held(job: Job, left: int, now: int) -> str:
+    """Return who holds a job; ``left``: microseconds until the lease ends."""
+    values = {"worker": shown_worker(job.worker_id), "left": duration(left)}
+    if job.started_at is None:
+        return _("claimed ahead by %(worker)s, which has not begun it; lease ends in %(left)s") % values
+    sentence = _("held by %(worker)s, lease ends in %(left)s") % values
+    row = WorkerProcess.objects.using(job._state.db).filter(pk=job.worker_id).first()
+    if row and (silence := now - to_instant(row.heartbeat_at)) > microseconds(SILENCE):
+        sentence += "; " + _("that worker has been silent for %(age)s") % {"age": duration(silence)}
+    return sentence
+
+
+def takers(job: Job, now: int) -> str:
+    """Return who could take a job that is due, or that nobody may."""
+    database = str(job._state.db)
+    if pause := paused(database, now).get(job.queue_name):
+        return sentence(pause)
+    if not job.task_path and not options_for(job.queue_name, database).policy(job.queue_name).handler:
+        return _("a raw payload in a queue without a handler: your own code claims it")
+    alive = live_workers(database, now)
+    if not alive:
+        return _("no worker is alive; start one: manage.py vtworker")
+    serving = [worker for worker in alive if serves(worker, job.queue_name)]
+    if not serving:
+        values = {"queue": job.queue_name, "workers": listed(alive, queues=True)}
+        return _("no live worker serves '%(queue)s' (%(workers)s)") % values
+    serving = [worker for worker in serving if worker.asked_to not in (QUIET, STOP)]
+    if not serving:
+        return _("every live worker that serves '%(queue)s' was asked to be quiet or to stop") % {
+            "queue": job.queue_name
+        }
+    free = [worker for worker in serving if slots_in_use(worker) < worker.slots]
+    if free:
+        return _("next for a free slot of %(workers)s") % {"workers": listed(free)}
+    return _("all slots are in use of %(workers)s") % {"workers": listed(serving)}
+
+
+def slots_in_use(worker: WorkerProcess) -> int:
+    """Return how many jobs a worker holds."""
+    return Job.objects.using(worker._state.db).filter(worker_id=worker.pk, state=states.RUNNING).count()
+
+
+def listed(workers: list[WorkerProcess], *, queues: bool = False) -> str:
+    """Return the names of workers, and of the queues that they serve."""
+    names = [shown_worker(worker.pk) for worker in workers]
+    if queues:
+        names = [
+            _("%(worker)s serves %(queues)s") % {"worker": name, "queues": worker.queues.replace(",", ", ")}
+            for name, worker in zip(names, workers, strict=True)
+        ]
+    return ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
+
+
+def failure(exception_class: str = "", message: str = "") -> str:
+    """Return an error in one line."""
+    name = str(exception_class).rpartition(".")[2] or _("an error")
+    first = " ".join(shorten(str(message).partition("\n")[0], LONGEST).split()).removesuffix(".")
+    return f"{name}: {first}" if first else name

@@ -1,0 +1,62 @@
+"""Which workers are alive: for people who look, and for a developer who forgot to start one."""
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from django.db import DatabaseError
+
+from ..core import clock
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+    from ..models import WorkerProcess
+
+logger = logging.getLogger("django_vtqueue")
+
+HEARTBEAT = 10.0  # seconds between two heartbeats of a worker
+SILENCE = 3 * HEARTBEAT  # a worker that was silent for longer counts as gone
+REMEMBERED = 3600.0  # seconds for which people are told of a worker that died, or fell silent
+LOOK_AGAIN = 10.0
+QUIET, STOP, WORK = "quiet", "stop", ""  # what a worker may be asked to do (WorkerProcess.asked_to)
+
+_hinted: set[tuple[str, str]] = set()
+_seen: dict[tuple[str, str], float] = {}
+
+
+def undead(database: str) -> "QuerySet[WorkerProcess]":
+    """Return the rows of workers, without those of which it is known that they died."""
+    from ..models import WorkerProcess  # this module is imported before the apps are ready
+
+    return WorkerProcess.objects.using(database).filter(died_at=None)
+
+
+def live_workers(database: str, now: int) -> list["WorkerProcess"]:
+    """Return the workers whose last heartbeat is recent."""
+    silence = clock.microseconds(SILENCE)
+    alive = undead(database).filter(
+        heartbeat_at__gt=now - silence,
+        heartbeat_at__lt=now + silence,  # not one stamped by a clock that was ahead
+    )
+    return list(alive.order_by("started_at"))
+
+
+def serves(worker: "WorkerProcess", queue_name: str) -> bool:
+    """Return whether a worker takes jobs of a queue."""
+    return not worker.queues or f",{queue_name}," in f",{worker.queues},"  # a name may have commas
+
+
+def hint_missing_worker(database: str, queue_name: str) -> None:
+    """Say once for each queue, in development, that nobody works on it, and how to start a worker."""
+    key = (database, queue_name)
+    if key in _hinted or time.monotonic() - _seen.get(key, -LOOK_AGAIN) < LOOK_AGAIN:
+        return
+    try:
+        if any(serves(worker, queue_name) for worker in live_workers(database, clock.now())):
+            _seen[key] = time.monotonic()
+            return
+    except DatabaseError:
+        return
+    _hinted.add(key)
+    logger.warning("no live worker serves queue %r; start one: python manage.py vtworker", queue_name)

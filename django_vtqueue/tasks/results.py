@@ -1,0 +1,178 @@
+"""From a row to Django's TaskResult, without validation.
+
+History stays readable when a queue, a function or USE_TZ has changed since: what validates (the constructors of Task
+and TaskResult) is left out, and a task that is gone is shown by its path.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from ..core import history, states
+from ..core.clock import from_instant
+from ..core.encoding import decode
+from ..core.ids import dashed
+from ..core.job import HeldJob, StoredJob
+from ..exceptions import DamagedPayload, UnknownTask
+from .compat import Task, TaskError, TaskResult, TaskResultStatus
+from .task import find_task
+
+T = TypeVar("T")
+
+
+class Result(TaskResult):
+    """A TaskResult that says where to look when there is no return value."""
+
+    __slots__ = ()
+
+    @property
+    def return_value(self) -> Any:
+        """See Django's."""
+        if self.status == TaskResultStatus.FAILED and self.errors:
+            error = self.errors[-1].exception_class_path
+            raise ValueError(f"Task failed: {error}. Each attempt is in errors: print(result.errors[-1].traceback)")
+        return super().return_value
+
+
+@lru_cache(maxsize=10)
+def _slots(kind: Any) -> tuple[list[tuple[str, Callable[[Any, Any], None]]], dict[str, Any]]:
+    """Return what sets each field of a dataclass with slots, be it frozen or not, and their defaults."""
+    setters = [(item.name, getattr(kind, item.name).__set__) for item in fields(kind)]
+    return setters, {item.name: None if item.default is MISSING else item.default for item in fields(kind)}
+
+
+def unvalidated(kind: type[T], **values: Any) -> T:
+    """Return an instance of a frozen dataclass with slots without running its constructor."""
+    instance = object.__new__(kind)
+    setters, defaults = _slots(kind)  # type: ignore[arg-type]
+    values = defaults | values
+    for name, put in setters:
+        put(instance, values[name])
+    return instance
+
+
+def change(result: TaskResult, **values: Any) -> None:
+    """Change a result, which is frozen for its readers, where it is made."""
+    for name, value in values.items():
+        object.__setattr__(result, name, value)
+
+
+def with_changes(task: Task, **changes: Any) -> Task:
+    """Return a copy of a task with other values, unvalidated."""
+    return unvalidated(Task, **{item.name: getattr(task, item.name) for item in fields(Task)} | changes)
+
+
+def missing_function(path: str) -> Callable[..., Any]:
+    """Return a function that stands for one that is gone: it has its path, and cannot be called."""
+
+    def gone(*args: Any, **kwargs: Any) -> None:
+        raise UnknownTask(f"There is no task {path!r} any more.")
+
+    gone.__module__, _, gone.__qualname__ = path.rpartition(".")
+    gone.__name__ = gone.__qualname__
+    return gone
+
+
+def task_of(job: HeldJob, alias: str, task_modules: Sequence[str]) -> Task:
+    """Return the task of a row, as it was enqueued; one that is gone is a stand-in with its path."""
+    try:
+        known = find_task(job.task_path, tuple(task_modules))
+        func, takes_context = known.func, known.takes_context
+    except Exception:  # its module may fail to import: reading a result must not
+        func, takes_context = missing_function(job.task_path), False
+    deferred = job.claims == 0 and job.visible_at > job.enqueued_at
+    return unvalidated(
+        Task,
+        func=func,
+        priority=job.priority,
+        backend=alias,
+        queue_name=job.queue_name,
+        run_after=from_instant(job.visible_at) if deferred else None,
+        takes_context=takes_context,
+    )
+
+
+def call_of(job: HeldJob) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of a row's call; raise DamagedPayload if they cannot be read."""
+    try:
+        payload = decode(job.payload)
+    except ValueError as error:
+        raise DamagedPayload(f"The stored payload is not JSON: {error}") from error
+    args = payload.get("args") if isinstance(payload, dict) else None
+    kwargs = payload.get("kwargs") if isinstance(payload, dict) else None
+    if not isinstance(args, list) or not isinstance(kwargs, dict):
+        raise DamagedPayload('The payload of a task must be {"args": [...], "kwargs": {...}}.')
+    return args, kwargs
+
+
+def running(job: HeldJob, task: Task, args: list[Any], kwargs: dict[str, Any]) -> TaskResult:
+    """Return the result of a task that is about to be called."""
+    entries = [] if job.history == history.EMPTY else history.read(job.history)
+    return _result(
+        job, task, args, kwargs, entries, TaskResultStatus.RUNNING, [*history.workers(entries), job.worker_id]
+    )
+
+
+def stored(job: StoredJob, alias: str, task_modules: Sequence[str]) -> TaskResult:
+    """Return the result of a row as it was read."""
+    entries = history.read(job.history)
+    holders = [job.worker_id] if job.state in (states.RUNNING, states.SUCCESSFUL) else []
+    try:
+        args, kwargs = call_of(job)
+    except DamagedPayload:
+        args, kwargs = [], {}
+    task = task_of(job, alias, task_modules)
+    workers = [*history.workers(entries), *holders]
+    result = _result(job, task, args, kwargs, entries, _status(job.state), workers)
+    if job.finished_at is not None:
+        change(result, finished_at=from_instant(job.finished_at))
+    if job.state == states.SUCCESSFUL and job.result is not None:
+        change(result, _return_value=_readable(job.result))
+    return result
+
+
+def _result(
+    job: HeldJob,
+    task: Task,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    entries: list[history.Entry],
+    status: TaskResultStatus,
+    workers: list[str],
+) -> TaskResult:
+    last = None if job.started_at is None else from_instant(job.started_at)
+    first = next((entry.get("started") for entry in entries if isinstance(entry.get("started"), int)), None)
+    return unvalidated(
+        Result,
+        task=task,
+        id=dashed(job.id),
+        status=status,
+        enqueued_at=from_instant(job.enqueued_at),
+        started_at=last if first is None else from_instant(first),
+        last_attempted_at=last,
+        args=args,
+        kwargs=kwargs,
+        backend=task.backend,
+        errors=[error_of(entry) for entry in entries if entry.get("exception_class")],
+        worker_ids=workers,
+    )
+
+
+def error_of(entry: history.Entry) -> TaskError:
+    """Return an entry of the history as Django's TaskError."""
+    return TaskError(exception_class_path=str(entry["exception_class"]), traceback=str(entry.get("traceback", "")))
+
+
+def _status(state: str) -> TaskResultStatus:
+    try:
+        return TaskResultStatus(state)
+    except ValueError:
+        return TaskResultStatus.FAILED
+
+
+def _readable(text: str) -> Any:
+    try:
+        return decode(text)
+    except ValueError:
+        return None

@@ -1,0 +1,146 @@
+"""What the signature of a task says about a call: whether it fits, the names of its arguments, which are secret."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Any
+
+from ..core.encoding import decode, dumps, normalize, refusal
+from ..core.masks import HIDDEN, Mask
+from ..engines import mask_words, options_for
+from ..fields import text_of
+from .compat import Task
+from .task import find_task
+
+if TYPE_CHECKING:
+    from ..models import Entry
+
+POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
+
+
+def mask_of(task_path: str, queue_name: str, database: str | None) -> Mask:
+    """Return what is hidden of the jobs of a task ("": of raw payloads) in a queue; ``database``: the alias.
+
+    Of a task that is not known here nobody can say what is passed by position; nor what is passed to a task beyond what
+    it takes, which was meant for another version of it. All of that is hidden.
+    """
+    words = mask_words(queue_name, database)
+    if not task_path:
+        return Mask(words)
+    try:
+        task = find_task(task_path, tuple(options_for(queue_name, database).task_modules))
+        parameters = passed(task)
+    except Exception:  # it is gone, its module does not import, or its function has no signature
+        return Mask(words, behind=True, damaged=True)
+    mask = Mask(words)
+    found = [parameter for parameter in parameters if parameter.kind in POSITIONAL]
+    rest = found.pop() if found and found[-1].kind is Parameter.VAR_POSITIONAL else None
+    return Mask(
+        words,
+        positions=tuple(mask.names(parameter.name) for parameter in found),
+        behind=rest is None or mask.names(rest.name),
+        damaged=any(mask.names(parameter.name) for parameter in parameters),
+    )
+
+
+def check_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], index: int | None = None) -> None:
+    """Raise TypeError if a task cannot be called so. ``index``: that of the call among many."""
+    deciding = _deciding_names(task.func, task.takes_context)
+    names = tuple(kwargs) if deciding is None else tuple(deciding.intersection(kwargs))
+    try:
+        _bind(task.func, task.takes_context, len(args), names)
+    except TypeError as error:
+        call = "The call" if index is None else f"calls[{index}]"
+        known = signature_of(task, Mask(mask_words(task.queue_name)))
+        raise TypeError(f"{call} does not fit {task.module_path}{known}: {error}.") from None
+
+
+def refused_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], index: int | None = None) -> TypeError:
+    """Return the error for a call, which fits, with an argument that is not JSON; see check_call."""
+    arguments = _signature(task.func, task.takes_context).bind(*args, **kwargs).arguments
+    return refusal(arguments, f" of {task.module_path}" + ("" if index is None else f" in calls[{index}]"))
+
+
+def arguments_of(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by name, as they are stored; raise TypeError if they do not fit the task."""
+    bound = _signature(task.func, task.takes_context).bind(*args, **kwargs)
+    return {
+        name: normalize(list(value) if isinstance(value, tuple) else value) for name, value in bound.arguments.items()
+    }
+
+
+@lru_cache(maxsize=1000)  # of calls that fit: what raises is not kept
+def _bind(function: Callable[..., Any], takes_context: bool, count: int, names: tuple[str, ...]) -> None:
+    """Raise TypeError if so many arguments and these names do not fit a function."""
+    _signature(function, takes_context).bind(*[None] * count, **dict.fromkeys(names))
+
+
+@lru_cache(maxsize=1000)
+def _deciding_names(function: Callable[..., Any], takes_context: bool) -> frozenset[str] | None:
+    """Return the names on which it depends whether a call fits: None for all, its own for a function that takes any."""
+    parameters = _signature(function, takes_context).parameters
+    any_name = Parameter.VAR_KEYWORD in {parameter.kind for parameter in parameters.values()}
+    return frozenset(parameters) if any_name else None
+
+
+@lru_cache(maxsize=1000)
+def _signature(function: Callable[..., Any], takes_context: bool) -> Signature:
+    """Return the signature of a task's function without its context; raise what ``inspect.signature`` raises."""
+    whole = signature(function)
+    return whole.replace(parameters=[*whole.parameters.values()][takes_context:])
+
+
+def passed(task: Task) -> list[Parameter]:
+    """Return the parameters of a task without its context; raise what ``inspect.signature`` raises."""
+    return [*_signature(task.func, task.takes_context).parameters.values()]
+
+
+def named(payload: Any, task_path: str, task_modules: Sequence[str]) -> Any:
+    """Return the payload of a call with its positional arguments by name.
+
+    Where that is impossible (the task is gone, they do not fit) it is returned as it was stored.
+    """
+    match payload:
+        case {"args": list(args), "kwargs": dict(kwargs)}:
+            try:
+                found = passed(find_task(task_path, tuple(task_modules)))
+            except Exception:
+                return payload
+            names = [each.name for each in found if each.kind in POSITIONAL[:2]]
+            by_name = dict(zip(names, args, strict=False))
+            if len(by_name) == len(args) and not by_name.keys() & kwargs.keys():
+                return by_name | kwargs
+    return payload
+
+
+def signature_of(task: Task, mask: Mask) -> Signature:
+    """Return the signature of a task as those see it who call it: without its context, and without secret defaults."""
+    parameters = [
+        parameter.replace(default=HIDDEN)
+        if parameter.default is not Parameter.empty and mask.names(parameter.name)
+        else parameter
+        for parameter in passed(task)
+    ]
+    return _signature(task.func, task.takes_context).replace(parameters=parameters)
+
+
+def shown_call(entry: "Entry") -> Any:
+    """Return the arguments of a job by the names of the task's parameters, with what is secret hidden.
+
+    Raise ValueError or RecursionError if they are not readable.
+    """
+    payload = mask_of(entry.task_path, entry.queue_name, entry._state.db).hide(decode(text_of(entry.payload)))
+    return in_names(payload, entry.task_path, entry.queue_name, entry._state.db)
+
+
+def in_names(payload: Any, task_path: str, queue_name: str, database: str | None) -> Any:
+    """Return a payload with the arguments of a task by their names."""
+    return named(payload, task_path, options_for(queue_name, database).task_modules) if task_path else payload
+
+
+def searchable(payload: str, own: Mask) -> str:
+    """Return a stored payload with what is secret hidden, otherwise as it was stored: what a search may find."""
+    try:
+        return dumps(own.hide(decode(payload)))
+    except (TypeError, ValueError, RecursionError):
+        return "" if own.conceals(payload) else payload

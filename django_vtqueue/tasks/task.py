@@ -1,0 +1,265 @@
+"""Tasks: the options this queue adds to Django's decorator, and the way from a stored path back to a task.
+
+The options have one home, an attribute of the function, so that a module which uses them imports and runs under any
+other backend as well.
+"""
+
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import lru_cache
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
+
+from django.apps import apps
+from django.db import DEFAULT_DB_ALIAS
+
+from ..conf import POLICY, Invalid, checked, nearest
+from ..exceptions import UnknownTask
+from .compat import Task, TaskResult, framework_task
+from .context import JobContext
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Seconds = float | timedelta
+Call = tuple[Sequence[Any], Mapping[str, Any]]
+
+ATTRIBUTE = "vtqueue_options"
+
+
+def _exceptions(value: Any) -> tuple[type[BaseException], ...]:
+    kinds = (value,) if isinstance(value, type) else tuple(value) if isinstance(value, Sequence) else (None,)
+    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+        raise Invalid("an exception class or a sequence of them")
+    return kinds
+
+
+def _database(value: Any) -> str | None:
+    if not isinstance(value, bool | str) or value == "":
+        raise Invalid("True or False, or the alias of the database that the task writes to")
+    return (value if isinstance(value, str) else DEFAULT_DB_ALIAS) if value else None
+
+
+if TYPE_CHECKING:
+
+    class DeferrableTask(Task[P, R]):
+        """What ``@task`` makes, for type checkers: ``run_after`` may be a timedelta, as Django's documentation says."""
+
+        def using(
+            self,
+            *,
+            priority: int | None = None,
+            queue_name: str | None = None,
+            run_after: datetime | timedelta | None = None,
+            backend: str | None = None,
+        ) -> "DeferrableTask[P, R]": ...
+
+
+OPTIONS: dict[str, Callable[[Any], Any]] = {
+    "max_attempts": POLICY["max_attempts"],
+    "backoff": POLICY["backoff"],
+    "visibility_timeout": POLICY["visibility_timeout"],
+    "timeout": POLICY["timeout"],
+    "hard_timeout": POLICY["hard_timeout"],
+    "transactional": _database,
+    "no_retry_for": _exceptions,
+}
+
+
+DJANGOS = ("priority", "queue_name", "backend")
+KNOWN = [*OPTIONS, *DJANGOS, "takes_context"]
+
+_LATER = "say task.using(run_after=...), with a datetime or a timedelta."
+# What other frameworks call it, and what to say here.
+ELSEWHERE = {
+    "queue": "say queue_name.",
+    "retries": "say max_attempts, which counts the first attempt too.",
+    "max_retries": "say max_attempts, which counts the first attempt too.",
+    "retry_for": "every exception is retried, but those of no_retry_for.",
+    "bind": "say takes_context=True.",
+    "eta": _LATER,
+    "countdown": _LATER,
+    "delay": _LATER,
+    "run_after": _LATER,
+}
+
+
+class TaskOptions(TypedDict, total=False):
+    """The keywords of ``@task``: this queue's, then Django's."""
+
+    max_attempts: int
+    backoff: Seconds | Sequence[Seconds] | Callable[[Exception, "TaskResult[Any, Any]"], Seconds | None]
+    no_retry_for: type[BaseException] | Sequence[type[BaseException]]
+    visibility_timeout: Seconds
+    timeout: Seconds | None
+    hard_timeout: Seconds | None
+    transactional: bool | str
+    priority: int
+    queue_name: str
+    backend: str
+
+
+class Decorator(Protocol):
+    """What ``@task(...)`` returns, for type checkers: an async function's task has the awaited value as its result."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> "DeferrableTask[P, R]": ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> "DeferrableTask[P, R]": ...
+
+
+class ContextDecorator(Protocol):
+    """The same with ``takes_context=True``: callers do not pass the first argument."""
+
+    @overload
+    def __call__(
+        self, function: "Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]]", /
+    ) -> "DeferrableTask[P, R]": ...
+    @overload
+    def __call__(self, function: "Callable[Concatenate[JobContext, P], R]", /) -> "DeferrableTask[P, R]": ...
+
+
+@overload
+def task(function: Callable[P, Coroutine[Any, Any, R]], /) -> "DeferrableTask[P, R]": ...
+@overload
+def task(function: Callable[P, R], /) -> "DeferrableTask[P, R]": ...
+@overload
+def task(*, takes_context: Literal[True], **options: Unpack[TaskOptions]) -> ContextDecorator: ...
+@overload
+def task(*, takes_context: Literal[False] = False, **options: Unpack[TaskOptions]) -> Decorator: ...
+def task(function: Callable[..., Any] | None = None, /, *, takes_context: bool = False, **options: Any) -> Any:
+    """Make a function a task: Django's decorator, with the options of this queue.
+
+    ``max_attempts``: executions before it becomes a dead letter (0: unlimited). ``backoff``: seconds before the first
+    retry, doubled each time; or a sequence of seconds; or ``f(exception, task_result) -> seconds | None``, where None
+    means no further attempt. ``no_retry_for``: exceptions after which it becomes a dead letter at once.
+    ``visibility_timeout``: seconds for which a claim hides the job. ``timeout``: seconds after which TaskTimeout is
+    raised inside it; ``hard_timeout``: seconds after which its child process is killed. ``transactional``: its writes
+    and its acknowledgement are one transaction (True, or the alias of their database if that is not "default"). The
+    rest is Django's. Raise TypeError for an unknown option, ValueError for a value that is not allowed.
+    """
+    djangos = {key: options.pop(key) for key in DJANGOS if key in options}
+
+    def decorate(func: Callable[..., Any]) -> Any:
+        set_options(func, options)
+        return framework_task(takes_context=takes_context, **djangos)(func)  # type: ignore[call-overload]
+
+    return decorate(function) if function else decorate
+
+
+def set_options(func: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Attach this queue's options to a task function; see task for what is raised."""
+    name = f"@task on {func.__qualname__}"
+    for key in options:
+        if key not in OPTIONS:
+            raise TypeError(f"{name} got an unknown option {key!r}: {ELSEWHERE.get(key) or nearest(key, KNOWN)}")
+    if options:
+        setattr(func, ATTRIBUTE, checked(options, OPTIONS, name))
+
+
+def options_of(func: Callable[..., Any]) -> Mapping[str, Any]:
+    """Return the options attached to a task function, each in its final form."""
+    return getattr(func, ATTRIBUTE, {})
+
+
+def enqueue_many(task: "Task[P, R]", calls: Iterable[Call]) -> "list[TaskResult[P, R]]":
+    """Enqueue a task once for each ``(args, kwargs)``; all or none, in one transaction, where the backend is ours.
+
+    Returns the results in the same order. Raises TypeError, with the index, for what is no such pair; then none is
+    stored. On other backends it is a loop of ``task.enqueue``.
+    """
+    backend = task.get_backend()
+    if hasattr(backend, "enqueue_many"):
+        return backend.enqueue_many(task, calls)  # type: ignore[no-any-return]
+    return [task.enqueue(*args, **kwargs) for args, kwargs in checked_calls(calls)]
+
+
+def checked_calls(calls: Iterable[Call]) -> list[Call]:
+    """Return calls, each a pair (list or tuple, dict); raise TypeError, with the index, for the first that is none."""
+    given = list(calls)
+    for index, call in enumerate(given):
+        match call:
+            case [list() | tuple(), dict() | Mapping()]:
+                pass
+            case _:
+                raise TypeError(
+                    f"calls[{index}] is {call!r:.100}, but must be (args, kwargs), a list or tuple and a dict: "
+                    "((7,), {}) for one argument."
+                )
+    return given
+
+
+def loaded_tasks(extra: Iterable[str] = ()) -> Iterator[Task]:
+    """Yield the tasks in the ``tasks`` modules of installed apps, and in ``extra`` ones, as far as they are loaded."""
+    for name in (*(f"{config.name}.tasks" for config in apps.get_app_configs()), *extra):
+        module = sys.modules.get(name)
+        yield from (found for found in list(vars(module or object).values()) if isinstance(found, Task))
+
+
+def import_task_modules(extra: Iterable[str] = ()) -> None:
+    """Import the ``tasks`` module of every installed app that has one, and the modules named in ``extra``."""
+    for config in apps.get_app_configs():
+        name = f"{config.name}.tasks"
+        try:
+            import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+    for name in extra:
+        import_module(name)
+
+
+@lru_cache(maxsize=1000)
+def find_task(path: str, task_modules: tuple[str, ...] = ()) -> Task:
+    """Return the task that a stored path names; raise UnknownTask if there is none here.
+
+    A module that is not loaded is imported only if it belongs to an installed app or is listed in ``task_modules``:
+    what stands in a row must never decide which code is imported.
+    """
+    module, names = _loaded_module(path) or _allowed_module(path, task_modules)
+    found: Any = module
+    for name in names:
+        found = vars(found).get(name) if isinstance(found, ModuleType | type) else None
+    if isinstance(found, staticmethod):
+        found = found.__func__
+    if isinstance(found, Task):
+        return found
+    raise UnknownTask(
+        f"{path!r} is not a task: {module.__name__} has {'no such name' if found is None else 'something else'} there."
+    )
+
+
+def loaded_task(path: str) -> Task | None:
+    """Return the task that a stored path names if its module is loaded; imports nothing, and waits for no import."""
+    name, _, function = path.rpartition(".")
+    module = sys.modules.get(name)
+    found = vars(module).get(function) if isinstance(module, ModuleType) else None
+    return found if isinstance(found, Task) else None
+
+
+def _loaded_module(path: str) -> tuple[ModuleType, list[str]] | None:
+    parts = path.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        if module := sys.modules.get(name := ".".join(parts[:end])):
+            module = import_module(name)  # another thread may be in the middle of it: wait for its end
+            if isinstance(module, ModuleType) and (end == len(parts) - 1 or parts[end] in vars(module)):
+                return module, parts[end:]
+            return None  # a package is loaded, but not the module in it
+    return None
+
+
+def _allowed_module(path: str, task_modules: Sequence[str]) -> tuple[ModuleType, list[str]]:
+    name, _, function = path.rpartition(".")
+    inside = any(name == config.name or name.startswith(f"{config.name}.") for config in apps.get_app_configs())
+    if not name or not (inside or name in task_modules):
+        raise UnknownTask(
+            f"{path!r} is not in an installed app, so it was not imported; add the app to INSTALLED_APPS, or its "
+            "module to OPTIONS['task_modules']."
+        )
+    try:
+        return import_module(name), [function]
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise UnknownTask(f"{path!r}: there is no module {error.name!r} (yet).") from error
+        raise

@@ -1,0 +1,49 @@
+"""The contact to what runs: who asked it to stop is passed on to it, and how far it is to the database."""
+
+import time
+
+from ..engines import Engine
+from .children.pool import Processes
+from .leases import Held
+from .thread_pool import Pool
+
+PAUSE = 0.9  # seconds; a turn comes at least once a second
+
+
+class Contact:
+    """What a worker does about its running jobs once a second, apart from their leases."""
+
+    def __init__(self, engine: Engine, held: Held, pool: Pool | Processes) -> None:
+        self.engine, self.held, self.pool = engine, held, pool
+        self._at = 0.0  # monotonic
+        self._look = True
+
+    def look_again(self) -> None:
+        """Have the next look read who is asked to stop: somebody has written."""
+        self._look = True
+
+    def keep(self) -> None:
+        """Pass on what is new, if it is time to."""
+        if not self.held or time.monotonic() < self._at:
+            return
+        self._at = time.monotonic() + PAUSE
+        self._ask()
+        self._note_progress()
+
+    def _ask(self) -> None:
+        """Let jobs know that they shall stop, and fetch how far all are."""
+        asked = self.engine.asked(list(self.held)) if self._look else {}
+        self._look = False
+        news = [job for job in self.held if job.key in asked and job.asked_by is None]
+        for job in news:
+            job.asked_by = asked[job.key]
+        self.pool.contact(news)
+
+    def _note_progress(self) -> None:
+        """Write how far jobs are, in one statement for all of them."""
+        said = [(job, job.progress) for job in self.held]
+        if changed := [(job, progress) for job, progress in said if progress and progress != job.stored]:
+            with self.engine.transaction():
+                self.engine.note_progress(changed)
+            for job, progress in changed:
+                job.stored = progress

@@ -1,0 +1,202 @@
+"""The workers of one database, as one of them sees the others: who is there, and who has died."""
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from ..backend import VTQueueBackend
+from ..core import states
+from ..core.clock import from_instant, microseconds
+from ..core.ids import shown_worker
+from ..core.job import Settlement
+from ..engines import Engine
+from ..models import WorkerProcess
+from ..queue.claims import settle
+from ..queue.clock_steps import Repair
+from ..queue.doorbell import folder_of, proves_death, remove
+from ..queue.origin import move_in
+from ..queue.workers import HEARTBEAT, REMEMBERED, SILENCE
+from .leases import after_death
+
+logger = logging.getLogger("django_vtqueue")
+
+MOST_DEAD = 100  # rows of dead workers that are kept: one that is started again and again dies again and again
+MOST_LEFT = 100  # ids of jobs that the row of a dead worker has
+
+
+class Crew:
+    """This worker's row among those of the others."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        backend: VTQueueBackend,
+        worker_id: str,
+        queues: Sequence[str],
+        slots: int,
+        doorbell: str,
+    ) -> None:
+        self.engine, self.backend = engine, backend
+        self._bells = folder_of(backend.settings.doorbells)
+        self.worker = WorkerProcess(
+            worker_id=worker_id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=",".join(queues),
+            slots=slots,
+            doorbell=doorbell,
+        )
+        self._beat_at = 0.0  # monotonic
+        self._beaten = 0  # an instant: after a step of the clock the last heartbeat is one of another time
+        self._known: list[WorkerProcess] | None = None  # the rows of all, as long as nobody has written
+        self.moved_in = False  # it is written down that the queue is worked here
+
+    @property
+    def _rows(self):  # type: ignore[no-untyped-def]
+        return WorkerProcess.objects.using(self.engine.alias)
+
+    def forget(self) -> None:
+        """Have the next beat write this worker's row at once: it may be gone."""
+        self._beat_at, self.moved_in = 0.0, False
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Read the others' rows anew, when they are needed: somebody has written."""
+        self._known = None
+
+    def beat(self, memory: Callable[[], int]) -> None:
+        """Write that this worker is alive, and what ``memory`` it takes (bytes, 0: unknown), once a heartbeat."""
+        now = self.engine.now()
+        if time.monotonic() < self._beat_at and abs(now - self._beaten) < microseconds(SILENCE):
+            return
+        self.worker.heartbeat_at, self.worker.memory = from_instant(now), memory() or None
+        with self.engine.transaction():
+            known = self._rows.filter(pk=self.worker.pk)
+            if not known.update(heartbeat_at=now, memory=self.worker.memory, died_at=None):
+                self.worker.started_at = from_instant(now)
+                self.worker.save(using=self.engine.alias, force_insert=True)
+                self.look_again()
+            self._rows.filter(died_at__lt=now - microseconds(REMEMBERED))._raw_delete(self.engine.alias)
+            left = None if self.moved_in else move_in(self.engine, now)
+        if left:
+            logger.info("the jobs of this database were worked off on %s before; now they are here", left)
+        self.moved_in = True
+        self._beat_at, self._beaten = time.monotonic() + HEARTBEAT, now
+
+    def sign_off(self) -> None:
+        """Take this worker's row away; if the database stays locked for a second, the others will."""
+        deadline = time.monotonic() + 1
+        while time.monotonic() < deadline:
+            try:
+                with self.engine.transaction():
+                    self._remove(self.worker.pk)
+                return
+            except Exception as error:
+                logger.debug("could not sign off: %s", error)
+                time.sleep(0.01)
+
+    @property
+    def asked_to(self) -> str:
+        """What people have asked this worker to do, as it was read last; it outlives its row."""
+        return self.worker.asked_to
+
+    def end_leases_of_the_dead(self) -> list[Settlement]:
+        """Settle what workers held that are proven dead, and forget those long silent; return the settlements."""
+        now = self.engine.now()
+        endings = []
+        if self._known is None:
+            self._known = list(self._rows.filter(died_at=None))
+        rows = {row.pk: row for row in self._known}
+        if own := rows.pop(self.worker.pk, None):
+            self.worker.asked_to = own.asked_to
+        else:  # the database was put back to before we came
+            self.forget()
+        for row in rows.values():
+            if proves_death(row.doorbell, self.engine.alias, self._bells):
+                self.look_again()
+                endings += self._end_leases(row, now)
+            elif row.heartbeat_at < from_instant(now - microseconds(REMEMBERED)):
+                self.look_again()
+                with self.engine.transaction():
+                    self._remove(row.pk)
+            elif row.heartbeat_at > from_instant(now + microseconds(SILENCE)):  # else it would be remembered for ever
+                self.look_again()
+                with self.engine.transaction():
+                    self._rows.filter(pk=row.pk, heartbeat_at__gt=now).update(heartbeat_at=now)
+        return endings
+
+    def _end_leases(self, dead: WorkerProcess, now: int) -> list[Settlement]:
+        """Settle what a dead worker held of our queues; the last of those concerned takes its bell away.
+
+        Its row stays for a while, with what became of its jobs.
+        """
+        with self.engine.transaction():
+            held = self.engine.held_by(dead.pk)
+            ours = [job for job in held if self.backend.settings.serves(job.queue_name)]
+            endings = [after_death(self.backend, job, f"Its worker, {job.worker_id},", now) for job in ours]
+            if endings:
+                settle(self.engine, endings, self.backend.settings.letter_ttl)
+            self._remember(dead.pk, endings, now if len(ours) == len(held) else None)
+        if len(ours) == len(held):
+            remove(dead.doorbell)
+        if endings:
+            going_on = sum(ending.state == states.READY for ending in endings)
+            logger.info("worker %s died; %d of its jobs go on elsewhere", shown_worker(dead.pk), going_on)
+        return endings
+
+    def _remember(self, worker_id: str, endings: Sequence[Settlement], died_at: int | None) -> None:
+        """Note in the row of a dead worker what became of its jobs, those that died first; ``died_at``: of all."""
+        if (row := self._rows.filter(pk=worker_id).first()) is None:
+            return
+        of_the_dead = sorted(endings, key=lambda ending: ending.state != states.FAILED)
+        buried = sum(ending.state == states.FAILED for ending in endings)
+        ids = [*row.left.split(), *(str(UUID(ending.job.id)) for ending in of_the_dead)][:MOST_LEFT]
+        went_on = row.went_on + len(endings) - buried
+        values = {"went_on": went_on, "buried": row.buried + buried, "left": " ".join(ids), "died_at": died_at}
+        if died_at is not None:
+            values["doorbell"] = ""  # nobody shall ring there
+        self._rows.filter(pk=worker_id).update(**values)
+        newest = self._rows.exclude(died_at=None).order_by("-died_at").values_list("pk", flat=True)
+        if too_many := list(newest[MOST_DEAD : 2 * MOST_DEAD]):
+            self._rows.filter(pk__in=too_many)._raw_delete(self.engine.alias)
+
+    def _remove(self, worker_id: str) -> None:
+        # Not delete(): where a project listens to every deletion, that begins a transaction inside ours.
+        self._rows.filter(pk=worker_id)._raw_delete(self.engine.alias)
+
+
+# -- once a second -----------------------------------------------------------------------------------------------------
+
+
+PERIOD = 1.0  # seconds
+
+
+class Chores:
+    """The heartbeat, the leases of dead workers, and stamps of a wrong clock."""
+
+    def __init__(self, engine: Engine, backend: VTQueueBackend, crew: Crew, memory: Callable[[], int]) -> None:
+        self.engine, self.crew, self.memory = engine, crew, memory
+        self.repair = Repair(engine)
+        self.at = self.mend_at = 0.0  # monotonic: when they are due
+
+    def do(self) -> list[Settlement]:
+        """Tell the others that this one is alive, if it is time to; return what became of the jobs of the dead."""
+        if time.monotonic() < self.at:
+            return []
+        # If a lock prevents it, the next turn begins with it: no job is held before we are known.
+        self.crew.beat(self.memory)
+        self.at = time.monotonic() + PERIOD
+        return self.crew.end_leases_of_the_dead()
+
+    def mend(self) -> bool:
+        """Set right what a wrong clock has stamped, if it is time to; return whether jobs may have become due by it."""
+        if time.monotonic() < self.mend_at:
+            return False
+        self.mend_at = time.monotonic() + PERIOD
+        mended = self.repair.go_on()
+        if self.repair.unfinished():
+            self.mend_at = 0.0  # go on after the next turn
+        return mended

@@ -1,0 +1,198 @@
+"""The jobs that a worker holds: their leases are kept up, and what is not finished is given back."""
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+
+from ..backend import VTQueueBackend
+from ..conf import DEFAULT_BACKOFF
+from ..core import history
+from ..core.backoff import backoff_delay
+from ..core.clock import SECOND, microseconds
+from ..core.expiry import Takeover
+from ..core.failures import Failure, recorded
+from ..core.job import HeldJob, Key, Settlement, broken_off, exhausted, failed, interrupted, released
+from ..engines import Engine
+from ..exceptions import TaskTimeout, WorkerDied
+from ..queue.claims import settle
+
+GIVEN_BACK_AFTER = SECOND  # until a job whose code may still be running is visible again
+HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in it because its time was up
+NEVER = float("inf")
+
+
+class Held:
+    """The claimed jobs of one worker, from the claim to the settlement."""
+
+    def __init__(self, engine: Engine, worker_id: str, backend: VTQueueBackend) -> None:
+        self.engine, self.worker_id, self.backend = engine, worker_id, backend
+        self.renew_at = NEVER  # monotonic: a wall clock that steps must not delay it
+        self.takeover = Takeover()
+        self._ends_at = NEVER  # monotonic: when the first of the leases ends
+        self._jobs: dict[Key, HeldJob] = {}
+        self._ends: dict[Key, float] = {}  # monotonic: when its time is up; none: it has been told
+        self._told: dict[Key, float] = {}  # monotonic: when it was told
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._jobs
+
+    def __iter__(self) -> Iterator[HeldJob]:
+        return iter(self._jobs.values())
+
+    def add(self, jobs: Sequence[HeldJob], seconds: Sequence[float]) -> None:
+        """Begin to hold jobs, each of which may run for so many seconds."""
+        now, instant = time.monotonic(), self.engine.now()
+        for job, longest in zip(jobs, seconds, strict=True):
+            key, lease = job.key, job.lease_us / SECOND
+            self._jobs[key] = job
+            self._ends[key] = now + longest
+            left = (job.visible_at - instant) / SECOND  # the claim's commit may have taken long
+            self.renew_at = min(self.renew_at, now + min(left - 2 * lease / 3, lease / 3))
+            self._ends_at = min(self._ends_at, now + left)
+
+    def limit(self, key: Key, seconds: float) -> None:
+        """Have the time of a job run from now on."""
+        if key in self._jobs:
+            self._ends[key] = time.monotonic() + seconds
+
+    def get(self, key: Key) -> HeldJob | None:
+        return self._jobs.get(key)
+
+    def finished(self, key: Key) -> None:
+        """Note that the code of a job has ended: its time cannot be up any more, however long it is not settled."""
+        self._ends.pop(key, None)
+        self._told.pop(key, None)
+
+    def remove(self, key: Key) -> None:
+        """Hold a job no longer."""
+        self._jobs.pop(key, None)
+        self.finished(key)
+
+    def next_end(self) -> float:
+        """Return when the next job's time is up (monotonic)."""
+        return min(self._ends.values(), default=NEVER)
+
+    def overdue(self) -> list[HeldJob]:
+        """Return the jobs whose time is up, each of them once."""
+        now = time.monotonic()
+        keys = [key for key, end in self._ends.items() if end <= now]
+        for key in keys:
+            del self._ends[key]
+            self._told[key] = now
+        return [self._jobs[key] for key in keys]
+
+    def hung(self) -> list[HeldJob]:
+        """Return the jobs that go on though they were told to end."""
+        now = time.monotonic()
+        return [self._jobs[key] for key, told in self._told.items() if now - told > HUNG_AFTER]
+
+    def shortest_lease(self, otherwise: float) -> float:
+        """Return the shortest lease that is held, in seconds."""
+        shortest = min((job.lease_us for job in self._jobs.values()), default=None)
+        return otherwise if shortest is None else shortest / SECOND
+
+    def look(self, now: int) -> None:
+        """Notice a gap that ends now; after one in which a lease may have ended what is held is renewed at once."""
+        if self.takeover.look(now) > self.shortest_lease(NEVER) / 2:
+            self.renew_at = 0.0
+
+    def left(self) -> float:
+        """Return the seconds that are left of the lease that ends first; less than 0 if it has ended."""
+        return self._ends_at - time.monotonic()
+
+    def renew(self) -> None:
+        """Hide what is held for one lease more, from now; what turns out to be lost is renewed no longer.
+
+        A transaction of its own, before anything else in a turn. If it fails it is due again at once.
+        """
+        if time.monotonic() < self.renew_at:
+            return
+        self.renew_at = 0.0
+        jobs = [job for job in self if self.backend.settings.policy(job.queue_name).heartbeat]
+        lost: set[Key] = set()
+        began = time.monotonic()
+        if jobs:
+            with self.engine.transaction():
+                began = time.monotonic()  # the leases are counted from here, however long the commit takes
+                lost = self.engine.renew(jobs, self.engine.now(), afresh=self.takeover.stepped_back)
+            self.takeover.stepped_back = False
+        kept = [job for job in jobs if job.key not in lost]
+        self.renew_at = began + min(map(third, kept)) if kept else NEVER
+        self._ends_at = began + 3 * min(map(third, kept)) if kept else NEVER
+
+    def release_unknown(self) -> None:
+        """Give back rows that are held in our name without our knowing: a claim whose commit had an unknown end."""
+        unknown = [job for job in self.engine.held_by(self.worker_id) if job.key not in self._jobs]
+        if unknown:
+            with self.engine.transaction():
+                settle(self.engine, [released(job) for job in unknown], self.backend.settings.letter_ttl)
+
+    def given_back(self, finished: Sequence[HeldJob], *, running: bool) -> list[Settlement]:
+        """Return the settlements that give back what has not finished; the attempt is not counted.
+
+        ``running``: its code may still be, so it is hidden for a second, before whose end the process must have ended.
+        What was told to end and did not has timed out.
+        """
+        done = {job.key for job in finished}
+        now = self.engine.now()
+        left = [job for key, job in self._jobs.items() if key not in done]
+        hidden_until = now + GIVEN_BACK_AFTER if running else None
+        return [
+            timed_out(self.backend, job, now) if job.key in self._told else give_back(job, now, hidden_until)
+            for job in left
+        ]
+
+
+def third(job: HeldJob) -> float:
+    """Return the time between two renewals of a job, in seconds."""
+    return job.lease_us / 3 / SECOND
+
+
+def give_back(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
+    """Return the settlement of a job that is given back, with a note of its attempt if it had begun."""
+    return broken_off(job, now, hidden_until) if job.begun else released(job)
+
+
+# -- jobs that could not end by themselves -----------------------------------------------------------------------------
+#
+# Their holder died, or their time was up.
+
+
+def after_death(backend: VTQueueBackend, job: HeldJob, what: str, now: int) -> Settlement:
+    """Return the settlement of a job that was running when ``what`` died.
+
+    The first crash of a job may be anybody's fault: it goes on at once. From the second on it waits for its backoff.
+    One that had not begun is given back.
+    """
+    if not job.begun:
+        return released(job)
+    return _ended(
+        backend, job, history.WORKER_DIED, recorded(WorkerDied, f"{what} died."), history.crashes(job.history), now
+    )
+
+
+def timed_out(backend: VTQueueBackend, job: HeldJob, now: int) -> Settlement:
+    """Return the settlement of a job that ran for too long and did not end by itself."""
+    seconds = (now - (job.started_at or now)) / SECOND
+    failure = recorded(TaskTimeout, f"It was ended after {seconds:.1f} s; it had not ended by itself.")
+    return _ended(backend, job, history.TIMED_OUT, failure, job.attempts, now)
+
+
+def _ended(backend: VTQueueBackend, job: HeldJob, outcome: str, failure: Failure, times: int, now: int) -> Settlement:
+    """Return the settlement of a failed attempt, with the backoff of the ``times``-th time (0: none, and at its place).
+
+    A backoff that is a function is not called here: it is the task's code.
+    """
+    letter_ttl = backend.settings.letter_ttl(job.queue_name)
+    if not times:
+        return interrupted(job, outcome, failure, now, letter_ttl)
+    policy = backend.settings.policy(job.queue_name)
+    backoff = backend.task_options(job.task_path).get("backoff", policy.backoff)
+    delay = None
+    if not exhausted(job):
+        seconds = DEFAULT_BACKOFF if callable(backoff) else backoff
+        delay = microseconds(backoff_delay(seconds, policy.backoff_max, times, random.random()))
+    return failed(job, outcome, failure, now, delay, letter_ttl)

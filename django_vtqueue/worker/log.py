@@ -1,0 +1,213 @@
+"""The worker's log: a line for each job while they are few, a summary a second when they are many."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from django.utils.log import RequireDebugTrue
+
+from ..core import clock, states
+from ..core.job import HeldJob, Settlement
+from ..execution.outcomes import Outcome
+from ..tasks.compat import FRAMEWORK_LOGGER
+
+logger = logging.getLogger("django_vtqueue")
+
+MANY = 50  # lines in a second; above it a line for each job would halve the throughput
+NAMED = 3  # jobs in one line
+SLOW = 1.0  # seconds of run time from which a job is always worth its line
+
+
+class Report:
+    """Writes what became of jobs; ``everything``: a line for each, however many they are.
+
+    ``option``: what names the backend on a command line.
+    """
+
+    def __init__(self, *, everything: bool = False, option: str = "") -> None:
+        self.everything, self.option = everything, option
+        self.quiet = False  # successes are shown otherwise
+        self.listeners: list[Callable[[Outcome], None]] = []
+        self.ended = 0
+        self._lock = threading.Lock()
+        self._second = 0
+        self._count = self._unsaid = 0
+        self._many = False
+
+    def outcome(self, outcome: Outcome) -> None:
+        """Write what came of an execution, once it is stored."""
+        job, settlement = outcome.job, outcome.settlement
+        with self._lock:
+            self.ended += 1
+        for listener in self.listeners:
+            listener(outcome)
+        if settlement.state == states.FAILED:
+            self.dead(settlement)
+        elif settlement.failure is not None:
+            wait = 0.0 if settlement.visible_at is None else (settlement.visible_at - clock.now()) / clock.SECOND
+            limit = f"/{job.max_attempts}" if job.max_attempts else ""
+            logger.warning(
+                "retry %s attempt=%d%s %s; next in %.1fs",
+                name(job),
+                job.attempts,
+                limit,
+                words(settlement),
+                max(wait, 0),
+            )
+        elif settlement.state == states.SUCCESSFUL and self._worth_a_line(outcome.seconds):
+            logger.info(
+                "ok    %s queue=%s attempt=%d wait=%s run=%s",
+                name(job),
+                job.queue_name,
+                job.attempts,
+                duration(max((job.started_at or 0) - job.due_at, 0) / clock.SECOND),
+                duration(outcome.seconds),
+            )
+
+    def dead(self, settlement: Settlement) -> None:
+        """Write that a job has become a dead letter."""
+        job = settlement.job
+        logger.warning(
+            "dead  %s after %d attempt%s: %s; requeue: manage.py vtqueue requeue%s …%s",
+            name(job),
+            job.attempts,
+            "" if job.attempts == 1 else "s",
+            words(settlement),
+            self.option,
+            job.id[-8:],
+        )
+
+    def lost(self, job: HeldJob) -> None:
+        """Write that a job was finished too late: somebody else has it."""
+        held = max(clock.now() - (job.started_at or clock.now()), 0) / clock.SECOND
+        logger.warning("lost  %s lease lost after %s; result dropped", name(job), duration(held))
+
+    def stopping(self, running: Sequence[HeldJob], timeout: float | None) -> None:
+        """Write what a worker that was told to stop waits for; ``timeout``: for how many seconds at the most."""
+        if not running:
+            return
+        some = ", ".join(name(job) for job in running[:NAMED]) + (", …" if len(running) > NAMED else "")
+        logger.info(
+            "stopping: waiting%s for %d job%s to end (%s); stop it again (Ctrl-C, SIGTERM) to give them back at once",
+            "" if timeout is None else f" up to {duration(timeout)}",
+            len(running),
+            "" if len(running) == 1 else "s",
+            some,
+        )
+
+    def given_back(self, settlements: Sequence[Settlement]) -> None:
+        """Write what became of the jobs that still ran when the worker left."""
+        for settlement in settlements:
+            if settlement.state == states.FAILED:
+                self.dead(settlement)
+        count = sum(settlement.state == states.READY for settlement in settlements)
+        logger.info("gave back %d job%s", count, "" if count == 1 else "s")
+
+    def close(self) -> None:
+        """Write the summary of what has not been written yet."""
+        with self._lock:
+            self._turn_over(self._second + 1)
+
+    def tick(self) -> None:
+        """Write the summary of the second that has ended, if there is one."""
+        with self._lock:
+            self._turn_over(int(time.monotonic()))
+
+    def _worth_a_line(self, seconds: float) -> bool:
+        if self.quiet:
+            return False
+        if self.everything or seconds >= SLOW:
+            return True
+        with self._lock:
+            self._turn_over(int(time.monotonic()))
+            self._count += 1
+            if self._many or self._count > MANY:
+                self._unsaid += 1
+                return False
+            return True
+
+    def _turn_over(self, second: int) -> None:
+        """Begin a new second: the one before decides whether its jobs get a line each."""
+        if second == self._second:
+            return
+        if self._unsaid:
+            more = "" if self._many else "more "
+            logger.info("ok    %s %sjobs in the last second", f"{self._unsaid:,}", more)
+        self._many = self._count > MANY and second == self._second + 1
+        self._second, self._count, self._unsaid = second, 0, 0
+
+
+class Silence(Report):
+    """For a child process: its parent writes the log."""
+
+    def outcome(self, outcome: Outcome) -> None:
+        """Write nothing."""
+
+
+def name(job: HeldJob) -> str:
+    """Return a job as the log shows it: its task, and the end of its id."""
+    return f"{job.task_path or job.queue_name} …{job.id[-8:]}"
+
+
+def words(settlement: Settlement) -> str:
+    """Return why an attempt failed, in one line."""
+    failure = settlement.failure
+    if failure is None:
+        return ""
+    first = failure.message.partition("\n")[0][:200]
+    return f"{failure.exception_class.rpartition('.')[2]}: {first}" if first else failure.exception_class
+
+
+def duration(seconds: float) -> str:
+    """Return a duration for people: 41ms, 3.2s, 61s."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    return f"{seconds:.1f}s" if seconds < 10 else f"{seconds:.0f}s"
+
+
+# -- log records without a reader --------------------------------------------------------------------------------------
+#
+# Django's Tasks framework makes two records for each job, at INFO. With Django's logging settings no handler writes
+# them; with DEBUG the console does, where the worker has a line of its own for each job. To make them takes as long as
+# all the rest that runs a no-op job (measured), so they are left out. They are those of ``django.tasks.signals``.
+
+
+@contextmanager
+def unheard_left_out() -> Iterator[None]:
+    """For the block, have the framework make no record below WARNING, if nobody would see it.
+
+    A level that the project has given to its logger stands.
+    """
+    framework = logging.getLogger(FRAMEWORK_LOGGER)
+    if framework.level != logging.NOTSET or heard(framework, logging.INFO):
+        yield
+        return
+    framework.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        framework.setLevel(logging.NOTSET)
+
+
+def heard(logger: logging.Logger, level: int) -> bool:
+    """Return whether a record of this level may reach anybody: a handler, a filter, or who has hooked into logging."""
+    hooks = type(logger).handle, type(logger).callHandlers, logging.getLogRecordFactory()
+    if logger.filters or any(hook.__module__ != logging.__name__ for hook in hooks):
+        return True
+    handlers = list(_handlers(logger)) or ([logging.lastResort] if logging.lastResort else [])
+    return any(handler.level <= level and not _silent(handler) for handler in handlers)
+
+
+def _handlers(logger: logging.Logger) -> Iterator[logging.Handler]:
+    """Give the handlers of a logger, and of those that it propagates to."""
+    above: logging.Logger | None = logger
+    while above:
+        yield from above.handlers
+        above = above.parent if above.propagate else None
+
+
+def _silent(handler: logging.Handler) -> bool:
+    """Return whether it is Django's own handler for the console: it has nothing to add to the worker's lines."""
+    return any(isinstance(item, RequireDebugTrue) for item in handler.filters)

@@ -1,0 +1,48 @@
+"""How a worker was told to work."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..backend import VTQueueBackend
+from ..core.job import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the command line says. ``queues``: None for all of the backend; durations in seconds.
+
+    ``max_jobs_per_process`` and ``max_memory`` (MiB): a child that has reached one of them is replaced.
+
+    ``processes``: 1 for this process itself, more for children that run ``threads`` each. ``owns_process``: nothing
+    else lives in this process, so that it may be left while a job's code still runs. ``adopt``: run the jobs of a
+    copied database also with DEBUG.
+    """
+
+    queues: tuple[str, ...] | None = None
+    processes: int = 1
+    threads: int = 4
+    drain: bool = False
+    drain_retries: float = 0.0
+    adopt: bool = False
+    max_jobs: int | None = None
+    max_jobs_per_process: int | None = None
+    max_memory: int | None = None
+    shutdown_timeout: float | None = None
+    owns_process: bool = False
+
+
+def scopes_of(backend: VTQueueBackend, queues: tuple[str, ...] | None) -> list[Scope]:
+    """Return what a worker claims: the tasks of its queues, and the raw jobs of those that name a handler.
+
+    ``queues``: only these; None for all, also for those with a handler that are not in ``QUEUES`` (no task is theirs).
+    """
+    served = queues or tuple(sorted(backend.settings.queues)) or None
+    handled = tuple(name for name in backend.settings.handler_queues() if queues is None or name in queues)
+    return [Scope(served, raw=False), *([Scope(handled, raw=True)] if handled else [])]
+
+
+def served(scopes: Sequence[Scope]) -> list[str]:
+    """Return the names of the queues in these scopes; none means all."""
+    if any(scope.queues is None for scope in scopes):
+        return []
+    return sorted({name for scope in scopes for name in scope.queues or ()})

@@ -1,0 +1,144 @@
+"""Errors that pass: waited out with a growing pause, and each kind said once for each episode."""
+
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from math import inf
+from traceback import clear_frames
+
+from ..core import history
+from ..core.backoff import IN_DANGER, busy_pause, trouble_pause
+from ..core.failures import Failure
+from ..core.job import Key, failed
+from ..engines import Engine, Trouble
+from ..execution.outcomes import Outcome
+from ..queue.claims import LetterTTL, settle
+
+logger = logging.getLogger("django_vtqueue")
+
+SAID_AFTER = 1.0  # seconds of a locked database before it is worth a line
+
+HELP = {
+    Trouble.SCHEMA: " Run: python manage.py migrate vtqueue",
+    Trouble.DISK: " Free some space, or make the file writable.",
+    Trouble.DAMAGED: " Put a good copy in its place.",
+}
+
+
+class Episode:
+    """A run of failures of the database, from the first until something succeeds again."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.retry_at = 0.0  # monotonic; 0: no episode
+        self._began = 0.0
+        self._tries = 0
+        self._said: set[Trouble | None] = set()
+
+    def waiting(self) -> bool:
+        """Return whether the next try is still to come."""
+        return time.monotonic() < self.retry_at
+
+    def lasts(self) -> float:
+        """Return for how many seconds nothing has succeeded."""
+        return time.monotonic() - self._began if self._tries else 0.0
+
+    def failed(self, error: BaseException, patience: float = 1.0, left: float = inf) -> None:
+        """Note a failure; ``retry_at`` says when to try again.
+
+        ``patience``: times the usual pause for a lock; ``left``: seconds of a lease to renew, see busy_pause.
+        """
+        now = time.monotonic()
+        if not self._tries:
+            self._began = now
+        self._tries += 1
+        kind = self.engine.trouble(error)
+        if kind is Trouble.BUSY:
+            pause = busy_pause(now - self._began, random.random(), left)
+            pause *= patience if left > IN_DANGER else 1
+            if now - self._began >= SAID_AFTER:
+                self._say(kind, "%s; waiting. Nothing is lost.", kind.value)
+        else:
+            pause = trouble_pause(self._tries)
+            if kind is None:
+                self._say(kind, "an error that this worker does not know; it goes on", exc_info=error)
+            else:
+                self._say(kind, f"{kind.value} (%s); waiting.{HELP.get(kind, '')}", error)
+                self.engine.disconnect()  # one that was opened for reading only, say, would stay so
+        self.retry_at = now + pause
+        # Django's errors of a database are part of a reference cycle, with all that the failed turn had in hand.
+        clear_frames(error.__traceback__)
+
+    def over(self) -> None:
+        """Note a success."""
+        self.retry_at = 0.0
+        self._tries = 0
+        self._said.clear()
+
+    def _say(self, kind: Trouble | None, text: str, *args: object, exc_info: BaseException | None = None) -> None:
+        if kind not in self._said:
+            self._said.add(kind)
+            logger.warning(text, *args, exc_info=exc_info)
+
+
+# -- settling one by one -----------------------------------------------------------------------------------------------
+#
+# When a settlement fails for a reason of its own, or when little time is left.
+
+
+logger = logging.getLogger("django_vtqueue")
+
+NOT_STORED = Failure("django_vtqueue.exceptions.OutcomeNotStored", "The outcome could not be stored.", "", "not stored")
+
+
+def settle_alone(
+    engine: Engine, outcomes: Sequence[Outcome], letter_ttl: LetterTTL, forget: Callable[[Outcome], None]
+) -> set[Key]:
+    """Settle each outcome in a transaction of its own; return the keys of the lost ones.
+
+    One that fails alone is replaced by a failed attempt described by our own text only. Errors that pass are raised;
+    what was done before is then found as done by the next try. ``forget``: called with one that is to be replaced.
+    """
+    lost: set[Key] = set()
+    for outcome in outcomes:
+        try:
+            with engine.transaction():
+                lost |= settle(engine, [outcome.settlement], letter_ttl)
+        except Exception as error:
+            if engine.trouble(error):
+                raise
+            logger.warning("the outcome of %s could not be stored: %r", outcome.job.id, error)
+            forget(outcome)
+            job = outcome.job
+            wait = job.lease_us
+            outcome.settlement = failed(job, history.FAILED, NOT_STORED, engine.now(), wait, letter_ttl(job.queue_name))
+            outcome.result = None
+            lost |= _settle_at_last(engine, outcome, letter_ttl)
+    return lost
+
+
+def _settle_at_last(engine: Engine, outcome: Outcome, letter_ttl: LetterTTL) -> set[Key]:
+    """Settle an outcome that is our own text only; if even that is refused (by the row itself) its lease shall end."""
+    try:
+        with engine.transaction():
+            return settle(engine, [outcome.settlement], letter_ttl)
+    except Exception as error:
+        if engine.trouble(error):
+            raise
+        logger.warning("the row of %s takes no change: %r", outcome.job.id, error)
+        return {outcome.job.key}
+
+
+def settle_before(deadline: float, engine: Engine, step: Callable[[], object], episode: Episode) -> bool:
+    """Do ``step`` in a transaction, again and again until ``deadline`` (monotonic); return whether it was done."""
+    while True:
+        try:
+            with engine.transaction():
+                step()
+            return True
+        except Exception as error:
+            episode.failed(error)
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(max(min(episode.retry_at, deadline) - time.monotonic(), 0))

@@ -1,0 +1,120 @@
+"""What a worker knows of due jobs without asking, and how long it may therefore sleep."""
+
+import time
+from collections.abc import Sequence
+
+from ..core.clock import SECOND
+from ..core.job import Scope
+from ..engines import Engine
+
+# -- how much goes into one transaction --------------------------------------------------------------------------------
+#
+# Decided by the last turns: how soon the next turn follows, and how many jobs it takes.
+
+GAP = 0.005  # seconds between two turns while others often have the lock
+OFTEN = 0.5  # of the tries to take it
+MEMORY = 0.1  # the weight of the last try in that
+LONG = 0.008  # seconds for which a lock is held, above what the statements take
+FADING = 0.99  # of a long one, from turn to turn
+
+
+class Pace:
+    """Leaves the write lock to others while they want it: a turn for many jobs holds it hardly longer than for one."""
+
+    def __init__(self) -> None:
+        self._hold = 0.0  # seconds
+        self._busy = 0.0  # the share of the tries that found somebody else with the lock
+        self._took_at = float("-inf")  # monotonic
+
+    def busy(self) -> None:
+        """Note that somebody else had the lock."""
+        self._busy += (1 - self._busy) * MEMORY
+
+    def took(self, hold: float) -> None:
+        """Note a turn, which held the lock for so many seconds."""
+        self._busy -= self._busy * MEMORY
+        self._took_at, self._hold = time.monotonic(), max(hold, self._hold * FADING)
+
+    def linger(self) -> None:
+        """While others want to write, wait until a moment after the last turn: more jobs will have ended by then."""
+        if self.contended and (seconds := self._took_at + GAP - time.monotonic()) > 0:
+            time.sleep(seconds)
+
+    @property
+    def contended(self) -> bool:
+        """Whether others often have the lock."""
+        return self._busy > OFTEN
+
+    @property
+    def patience(self) -> float:
+        """How many times as long as a publisher to wait between two tries: his transaction is for one job only."""
+        return 2.0 if self.contended else 1.0
+
+    @property
+    def apart(self) -> bool:
+        """Whether settling and claiming are transactions of their own, each with half the statements.
+
+        Threads that compute keep a loop from the interpreter after each statement, while it has the lock.
+        """
+        return self._hold > LONG
+
+
+LOOK = 0.1  # seconds after which a bell that was missed is made good
+NEVER = 1 << 62  # later than any instant
+
+
+class Lookout:
+    """The earliest moment at which a claim may find something, as far as it is known.
+
+    It is forgotten when somebody rings or commits. Nobody takes the write lock to find that nothing is due.
+    """
+
+    def __init__(self, engine: Engine, scopes: Sequence[Scope]) -> None:
+        self.engine, self.scopes = engine, scopes
+        self._next_due: int | None = None  # None: not known
+        self._short = False  # the last claim took all that could be taken
+
+    def forget(self) -> None:
+        """Look again: somebody may have published something."""
+        self._next_due = None
+        self._short = False
+
+    def expect(self, visible_at: int) -> None:
+        """Note that a job of ours becomes due: there is something to take again, whatever the last claim found."""
+        self._short = False
+        if self._next_due is not None:
+            self._next_due = min(self._next_due, visible_at)
+
+    def took(self, all_of_it: bool) -> None:
+        """Note that a claim was made, and whether it took all that could be taken."""
+        self._short = all_of_it
+        if self._short:
+            self._next_due = None
+
+    def due(self) -> bool:
+        """Return whether a claim may find something; asks the database, by a read, only if that is not known."""
+        now = self.engine.now()
+        if self._next_due is None:
+            earliest = self.engine.earliest(self.scopes)
+            self._next_due = NEVER if earliest is None else earliest
+            if self._short and self._next_due <= now:  # an expired lease whose holder is given time to renew it
+                self._next_due = now + round(LOOK * SECOND)
+        return self._next_due <= now
+
+    def worth_a_try(self) -> bool:
+        """Return whether to claim in a transaction that is opened anyway; then what is not known need not be asked."""
+        return not self._short if self._next_due is None else self._next_due <= self.engine.now()
+
+    def seconds_to_sleep(self) -> float:
+        """Return how long nothing will be due, as far as it is known."""
+        if self._next_due is None:
+            return 0.0
+        return max((self._next_due - self.engine.now()) / SECOND, 0.0)
+
+    def nothing_before(self, instant: int) -> bool:
+        """Return whether nothing will be due until ``instant``, not even what may not be taken yet.
+
+        Always asks: what a job has just published may be known to nobody here, its outcome being faster than the bell.
+        """
+        earliest = self.engine.earliest(self.scopes)
+        return earliest is None or earliest > instant

@@ -1,0 +1,92 @@
+"""Jobs claimed ahead of the free slots, so that short ones need not wait for the worker's next turn.
+
+Never more than what this worker finishes in a moment, and only for a moment: what no thread has taken by then is given
+back, for another worker may have room. Its attempt counts from when a thread takes it.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from ..core.job import HeldJob, Key
+
+STEP = 0.001  # seconds between two looks at what waits
+FADING = 0.8  # of a pace from turn to turn: one that had to wait for the database tells too little
+SLOW = 50  # jobs a second
+MOST = 1200  # jobs
+PATIENCE = 0.02  # seconds without an end of any job after which what has not begun is given back
+LONGEST = 3  # times the horizon, after which it is given back in any case
+LARGEST = 2_000_000  # characters of payloads
+
+
+class Ahead:
+    """How many jobs to claim ahead, and which of them are not yet known to have begun.
+
+    ``horizon``: the seconds of work that are claimed ahead, judged by the pace of the last turns.
+    """
+
+    def __init__(self, horizon: float) -> None:
+        self.horizon = horizon
+        self.give_back_at = float("inf")  # monotonic
+        self._jobs: dict[Key, HeldJob] = {}
+        self._pace = 0.0  # jobs a second
+        self._finished, self._took = 0, 0.0  # jobs since the last measurement, and the seconds of all of them
+        self._measured_at = self._claimed_at = 0.0  # monotonic
+        self._size = 1  # characters of a payload, of the last ones
+
+    def depth(self) -> int:
+        """Return how many jobs may wait for a thread; none at a pace at which they hardly wait for turns."""
+        if self._pace < SLOW:
+            return 0
+        return min(int(self._pace * self.horizon), MOST, LARGEST // self._size)
+
+    def linger(self, waiting: Callable[[], int], reserve: float) -> None:
+        """Put the next turn off while more than a ``reserve`` (0 to 1) of what may be claimed ahead waits for a thread.
+
+        One turn for many costs little more than one for each, but nobody shall run out of jobs before its end.
+        """
+        until = time.monotonic() + self.horizon / 2
+        while waiting() > self.depth() * reserve and time.monotonic() < until:
+            time.sleep(STEP)
+
+    def finished(self, seconds: float) -> None:
+        """Note that a job has finished, which took so many seconds."""
+        self._finished += 1
+        self._took += seconds
+
+    def measure(self, slots: int) -> None:
+        """Judge the pace by the jobs that have finished since this was done last, in so many slots."""
+        if self._finished:
+            now = time.monotonic()
+            pace = self._finished / max(now - self._measured_at, self._took / max(slots, 1), 1e-6)
+            self._pace, self._measured_at = max(pace, self._pace * FADING), now
+            self._finished, self._took = 0, 0.0
+            if self._jobs:
+                self.give_back_at = min(now + PATIENCE, self._claimed_at + self.horizon * LONGEST)
+
+    def add(self, jobs: Sequence[HeldJob]) -> None:
+        """Note jobs that were claimed; those that have not begun count."""
+        waiting = {job.key: job for job in jobs if not job.begun}
+        for job in jobs:
+            self._size = max(len(job.payload), self._size // 2, 1)
+        if waiting:
+            self._jobs.update(waiting)
+            self._claimed_at = time.monotonic()
+            self.give_back_at = self._claimed_at + PATIENCE
+
+    def remove(self, key: Key) -> None:
+        """Forget a job that has ended or is given back."""
+        self._jobs.pop(key, None)
+        if not self._jobs:
+            self.give_back_at = float("inf")
+
+    def begun(self, finished: set[Key]) -> list[HeldJob]:
+        """Return the jobs whose first attempt is to be counted: a thread has taken them, and they have not finished."""
+        return [job for key, job in self._jobs.items() if job.begun and key not in finished]
+
+    def recalled(self) -> None:
+        """Note that what has not begun was called back; the answer may take a moment."""
+        self.give_back_at = time.monotonic() + PATIENCE if self._jobs else float("inf")
+
+    def overdue(self) -> bool:
+        """Return whether what has not begun is to be given back."""
+        return time.monotonic() >= self.give_back_at

@@ -1,0 +1,74 @@
+"""The end of a worker: what still runs is given back, and nothing of it is left behind."""
+
+import faulthandler
+import os
+import time
+from collections.abc import Collection
+
+from ..core import clock
+from ..core.job import Key, Settlement
+from ..queue.claims import settle
+from .outage import settle_before
+from .turn import Turns
+
+LAST_ANNOUNCEMENTS = 5.0  # seconds for the receivers of signals when everything has ended
+GONE_WITHIN = 0.7  # seconds after jobs are given back whose code still runs: others may take them after one second
+LAST_COUNTS = 1.0  # seconds for the statistics, should the database be locked
+
+
+def end_jobs(turns: Turns, recalled: Collection[Key], *, owns_process: bool) -> bool:
+    """Give back what still runs and end the threads or children; return whether code of such jobs may still run.
+
+    ``recalled``: what had not begun. Code may still run where it cannot be ended and the worker has the process for
+    itself: the process must end before those jobs are visible again; its doorbell, left behind, proves that it has.
+    """
+    held, pool = turns.held, turns.pool
+    running = False
+    if not held:
+        pool.stop(LAST_ANNOUNCEMENTS)
+    elif pool.kill():
+        give_back(turns, running=False)
+    elif owns_process:
+        running = True
+        end_within(held.shortest_lease(0) / 2)  # they were renewed a third of a lease ago at the most
+        for job in held:
+            if not job.begun and job.key not in recalled:
+                job.attempts, job.started_at = 1, clock.now()  # a thread has just taken it
+        turns.tally.flush()  # not later: once they are given back nothing may keep this process
+        give_back(turns, running=True)
+    turns.report.close()
+    if not running:
+        turns.tally.flush(LAST_COUNTS)
+    return running
+
+
+def give_back(turns: Turns, *, running: bool) -> None:
+    """Settle what has finished and release the rest; ``running``: code of it may still run.
+
+    A database that is locked is waited for, but not for longer than the leases last: then they end by themselves.
+    """
+    settlements = [outcome.settlement for outcome in turns.outcomes]
+    finished = [outcome.job for outcome in turns.outcomes]
+    unfinished: list[Settlement] = []
+    deadline = time.monotonic() + turns.held.shortest_lease(0) / 3
+
+    def step() -> None:
+        # As of now: it may have taken long to get the lock.
+        unfinished[:] = turns.held.given_back(finished, running=running)
+        settle(turns.engine, settlements + unfinished, turns.backend.settings.letter_ttl)
+        if running:
+            end_within(GONE_WITHIN)  # before the commit: nothing may keep this process after it
+
+    if settle_before(deadline, turns.engine, step, turns.episode):
+        turns.report.given_back(unfinished)
+        turns.tally.count(turns.outcomes)
+        turns.tally.count_endings(unfinished)
+
+
+def end_within(seconds: float) -> None:
+    """End this process after so many seconds, with code 1, whatever hangs then: its output, a lock, or a task's code.
+
+    A thread of ``faulthandler`` does it, which needs no interpreter (a task may keep that to itself), and which a
+    process 1 cannot ignore, as it does a signal. What it writes first must not block.
+    """
+    faulthandler.dump_traceback_later(seconds, exit=True, file=os.open(os.devnull, os.O_WRONLY))

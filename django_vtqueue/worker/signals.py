@@ -1,0 +1,53 @@
+"""SIGTERM, SIGINT and SIGHUP: once means gracefully, twice means at once."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ..core.forks import handle_signal, restore_signal
+
+
+def stop_signals() -> list[signal.Signals]:
+    """Return the signals that stop a worker: that of a closed terminal only if it is not ignored, as nohup has it."""
+    closed = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL else []
+    return [signal.SIGTERM, signal.SIGINT, *closed]
+
+
+class Stopping:
+    """The signals that were received, and who shall hear of them."""
+
+    def __init__(self, owns_process: bool) -> None:
+        self.owns_process = owns_process
+        self.count = 0
+        self._listener: Callable[[], None] | None = None
+
+    def then(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` for each signal, also for those that have come already."""
+        self._listener = listener
+        for _ in range(self.count):
+            listener()
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Listen to the signals that stop during the block; in another thread than the main one nothing can."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = stop_signals()
+        for number in numbers:
+            handle_signal(number, self._received)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                restore_signal(number)
+
+    def _received(self, number: int, frame: object) -> None:
+        if number == signal.SIGHUP and self.count:
+            return  # a terminal that is closed may send it several times
+        self.count += 1
+        if self.count > 1 and not self.owns_process:
+            raise KeyboardInterrupt  # the caller goes on to live: its threads cannot be left behind
+        if self._listener:
+            self._listener()

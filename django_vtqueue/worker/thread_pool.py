@@ -1,0 +1,255 @@
+"""The threads that run jobs, and tell the world what became of them."""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Condition
+from typing import TypeVar
+
+from django.db import connections
+
+from ..backend import VTQueueBackend
+from ..core import clock
+from ..core.forks import ForksEnd
+from ..core.job import HeldJob, Key, Settlement
+from ..core.timeouts import end_code, raise_in
+from ..exceptions import Indescribable, TaskTimeout
+from ..execution.connections import close_leftovers
+from ..execution.execute import Execution, build_backends, execute
+from ..execution.outcomes import Outcome, announce, burial
+from .log import Report
+from .memory import resident
+
+logger = logging.getLogger("django_vtqueue")
+
+T = TypeVar("T")
+News = Callable[[], None]
+
+
+class Pool:
+    """``size`` threads that run jobs, and one that announces.
+
+    ``finished`` is called with each outcome, ``timed`` with the key of a transactional job and whether its time runs.
+    """
+
+    may_wait = True  # jobs that are given to it ahead of a free thread can be recalled
+    horizon = 0.06  # seconds of work that are given to it ahead
+    reserve = 2 / 3  # of these, that is left when the next ones are claimed, so that they run beside that turn
+
+    def __init__(
+        self,
+        size: int,
+        backend: VTQueueBackend,
+        report: Report,
+        finished: Callable[[Outcome], None],
+        timed: Callable[[Key, bool], None] = lambda key, runs: None,
+    ) -> None:
+        self.slots, self.backend, self.report, self.finished, self.timed = size, backend, report, finished, timed
+        self._running: dict[Key, int] = {}  # which thread
+        self._told: set[Key] = set()  # to end
+        self._lock = threading.Lock()
+        self._stock = Stock(size)
+        self._news: SimpleQueue[News | None] = SimpleQueue()  # a slow receiver of a signal must keep no job waiting
+        names = [f"vtworker-{number}" for number in range(1, size + 1)]
+        self._threads = [self._thread(name, self._stock.take, self._execute) for name in names]
+        self._announcer = self._thread("vtworker-announcer", self._news.get, lambda tell: tell())
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in (*self._threads, self._announcer):
+            thread.start()
+
+    def run(self, jobs: Sequence[HeldJob]) -> None:
+        """Have jobs run; their outcomes go to ``finished``."""
+        self._stock.put(jobs)
+
+    def end(self, job: HeldJob) -> None:
+        """End a job whose time is up: TaskTimeout is raised in it."""
+        with self._lock:
+            if thread := self._running.get(job.key):
+                self._told.add(job.key)
+                end_code(thread)
+
+    def memory(self) -> int:
+        """Return the resident bytes of this process; 0 where the system does not tell."""
+        return resident("self")
+
+    def waiting(self) -> int:
+        """Return how many jobs no thread has taken yet."""
+        return len(self._stock)
+
+    def recall(self) -> list[HeldJob]:
+        """Take back the jobs that no thread has taken yet."""
+        return self._stock.recall()
+
+    def forget(self, outcome: Outcome) -> None:
+        """Drop an outcome that nobody is to be told of: nothing is left of it here."""
+
+    def contact(self, asked: Sequence[HeldJob]) -> None:
+        """Threads share the jobs with who asks."""
+
+    def maintain(self) -> None:
+        """Threads need no care."""
+
+    def kill(self) -> bool:
+        """Return whether no code of jobs runs any more: threads cannot be ended."""
+        return False
+
+    def announce(self, outcomes: Sequence[Outcome]) -> None:
+        """Have outcomes told that are stored: the log line, the signal."""
+        self._news.put(lambda: self._announce(outcomes))
+
+    def announce_burial(self, settlement: Settlement) -> None:
+        """Have it told that a job died with its worker."""
+        self._news.put(lambda: self._announce([burial(settlement, self.backend)]))
+
+    def stop(self, seconds: float) -> None:
+        """Let the threads finish what they were given, and end; wait for them for ``seconds`` at the most."""
+        deadline = time.monotonic() + seconds
+        self._stock.close()
+        for thread in self._threads:
+            thread.join(max(deadline - time.monotonic(), 0))
+        self._news.put(None)
+        self._announcer.join(max(deadline - time.monotonic(), 0))
+        if self._announcer.is_alive() and (left := self._news.qsize()):
+            logger.warning("the receivers of signals were too slow: they were not told of the ends of %d turns", left)
+
+    def _execute(self, job: HeldJob) -> None:
+        if not job.begun:
+            job.attempts, job.started_at = 1, clock.now()
+        outcome = None
+        try:
+            with self._lock:
+                self._running[job.key] = threading.get_ident()
+            outcome = execute(job, self.backend, timed=lambda runs: self.timed(job.key, runs))
+            self._ended(job)
+        except TaskTimeout as error:  # raised after the end of the task; it is raised only once
+            self._ended(job)
+            outcome = outcome or Execution(job, self.backend).failed(error)
+        except BaseException:
+            self._ended(job)
+            outcome = Execution(job, self.backend).failed(Indescribable("This attempt ended in an error of its own."))
+        self.finished(outcome)
+
+    def _ended(self, job: HeldJob) -> None:
+        with self._lock:
+            self._running.pop(job.key, None)
+            if job.key in self._told:
+                self._told.remove(job.key)
+                raise_in(threading.get_ident(), None)
+
+    def _announce(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            self.report.outcome(outcome)
+            if announce(outcome, self.backend):
+                close_leftovers(inline=False)
+
+    def _thread(self, name: str, take: Callable[[], T | None], do: Callable[[T], None]) -> threading.Thread:
+        return threading.Thread(target=self._work, args=(take, do), name=name, daemon=True)
+
+    def _work(self, take: Callable[[], T | None], do: Callable[[T], None]) -> None:
+        try:
+            build_backends()
+            while item := take():
+                try:
+                    with ForksEnd():  # one of a receiver, say; a task has a block of its own
+                        do(item)
+                except BaseException:  # a mistake of ours: jobs end as outcomes
+                    logger.exception("a worker thread met an error and goes on")
+                del item  # it may be large, and the next one may be long in coming
+        finally:
+            connections.close_all()
+
+
+# -- the jobs that wait for a thread -----------------------------------------------------------------------------------
+#
+# Threads that compute take the interpreter from each other, and from the control loop: one thread finishes brief jobs
+# sooner than four threads (by a tenth, measured). So while many brief jobs wait, one thread takes them all and a second
+# thread watches; it calls the others as soon as a job is not brief.
+
+MANY = 50  # jobs, from which one thread goes at them alone
+LOOK = 0.01  # seconds for which it does so before it is judged, again and again
+BRIEF = 50  # jobs that it must have begun meanwhile
+AGAIN = 1.0  # seconds for which all go at it, after it had not
+
+
+class Stock:
+    """Jobs for a number of threads, which call ``take`` again and again."""
+
+    def __init__(self, threads: int) -> None:
+        self._jobs: deque[HeldJob] = deque()
+        self._changed = Condition()
+        self._threads = self._most = threads  # how many there are, and how many may go at it
+        self._going = threads  # how many do, or have not come yet
+        self._begun = 0  # jobs
+        self._looked_on = False
+        self._judge_at, self._enough = 0.0, 0  # until when (monotonic) how many are to be begun
+        self._alone_at = 0.0  # monotonic: when one may go at it alone
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def put(self, jobs: Sequence[HeldJob]) -> None:
+        """Add jobs, and wake the threads that are to go at them, or to look on."""
+        with self._changed:
+            if not self._jobs:
+                self._begin_to_look()
+            self._jobs.extend(jobs)
+            alone = len(self._jobs) >= MANY and time.monotonic() >= self._alone_at
+            self._most = 1 if alone else self._threads
+            self._changed.notify(min(len(self._jobs), self._most + 1))
+
+    def take(self) -> HeldJob | None:
+        """Wait for a job, and return it; None if there will be none any more."""
+        while True:
+            if self._going <= self._most:
+                try:
+                    job = self._jobs.popleft()
+                    self._begun += 1
+                    return job
+                except IndexError:
+                    pass
+            with self._changed:
+                if self._jobs and self._going <= self._most:
+                    continue
+                if self._closed and not self._jobs:
+                    return None
+                self._going -= 1
+                if self._jobs and not self._looked_on:
+                    self._look_on()
+                else:
+                    self._changed.wait()
+                self._going += 1
+
+    def _begin_to_look(self) -> None:
+        self._judge_at, self._enough = time.monotonic() + LOOK, self._begun + BRIEF
+
+    def _look_on(self) -> None:
+        """Have all threads go at it if the one that does so alone does not finish brief jobs."""
+        self._looked_on = True
+        self._begin_to_look()
+        while self._jobs and self._most == 1 and (left := self._judge_at - time.monotonic()) > 0:
+            self._changed.wait(left)
+        self._looked_on = False
+        if self._jobs and self._most == 1 and self._begun < self._enough:
+            self._most, self._alone_at = self._threads, time.monotonic() + AGAIN
+            self._changed.notify_all()
+
+    def recall(self) -> list[HeldJob]:
+        """Take back the jobs that no thread has taken."""
+        jobs = []
+        with suppress(IndexError):
+            while True:  # one by one: threads go on taking them
+                jobs.append(self._jobs.popleft())
+        return jobs
+
+    def close(self) -> None:
+        """Let the threads take what is left, and no more."""
+        with self._changed:
+            self._closed, self._alone_at, self._most = True, float("inf"), self._threads
+            self._changed.notify_all()

@@ -1,0 +1,84 @@
+"""Transactional jobs of a worker: their tasks hold the write lock, so one at a time has its turn.
+
+The others wait here. They are held, but have not begun: they occupy no slot, use no attempt, and no time limit runs.
+"""
+
+import time
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from itertools import count
+
+from ..backend import VTQueueBackend
+from ..core.job import HeldJob, Key
+from ..execution.execute import transaction_seconds
+
+MOST = 400  # jobs that wait here; the rest is left for other workers
+MARGIN = 0.5  # seconds for the rollback of a transaction whose time is up
+LONGEST_REST = 0.02  # seconds: whoever waits for the lock asks for it again meanwhile, see busy_pause
+REST = 0.02  # of the time for which a transaction had the lock: so long it is left to others before the next one
+NEVER = float("inf")
+
+
+class Writers:
+    """Who has the turn, and who waits for it."""
+
+    def __init__(self, backend: VTQueueBackend) -> None:
+        self.backend = backend
+        self._waiting: list[tuple[int, int, HeldJob]] = []  # a heap: by priority, then in the order of the claim
+        self._numbers = count()
+        self._running: Key | None = None
+        self._transactional: dict[str, bool] = {}  # by task; one that is not loaded here says it itself, see timed
+        self._began_at = self._free_at = 0.0  # monotonic
+        self._over_at = NEVER  # monotonic: when its transaction is over at the latest, whatever its code does
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def full(self) -> bool:
+        """Whether no more shall be claimed."""
+        return len(self._waiting) >= MOST
+
+    def waits(self, task_path: str) -> bool:
+        """Return whether the jobs of a task have to wait for their turn."""
+        if (known := self._transactional.get(task_path)) is None:
+            known = bool(self.backend.task_options(task_path).get("transactional"))
+            self._transactional[task_path] = known
+        return known
+
+    def add(self, jobs: Iterable[HeldJob]) -> None:
+        """Have jobs wait for their turn, by priority and then in this order."""
+        for job in jobs:
+            heappush(self._waiting, (-job.priority, next(self._numbers), job))
+
+    def ready(self) -> bool:
+        """Return whether a job waits, and the turn is free."""
+        return time.monotonic() >= self.free_at()
+
+    def next(self) -> HeldJob:
+        """Return the job whose turn it is now."""
+        *_, job = heappop(self._waiting)
+        self._running, self._began_at, self._over_at = job.key, time.monotonic(), NEVER
+        return job
+
+    def timed(self, job: HeldJob, runs: bool) -> None:
+        """Note that a job is transactional, or that its transaction has begun."""
+        self._transactional[job.task_path] = True
+        if runs and job.key == self._running:
+            self._began_at = time.monotonic()
+            self._over_at = self._began_at + transaction_seconds(job, self.backend) + MARGIN
+
+    def finished(self, key: Key) -> None:
+        """Note that a job has ended."""
+        if key == self._running:
+            now = time.monotonic()
+            self._running, self._free_at = None, now + min(REST * (now - self._began_at), LONGEST_REST)
+
+    def free_at(self) -> float:
+        """Return when the turn is free at the latest (monotonic), if a job waits for it."""
+        return NEVER if not self._waiting else self._over_at if self._running else self._free_at
+
+    def recall(self) -> list[HeldJob]:
+        """Take back all that wait."""
+        jobs, self._waiting = [job for *_, job in sorted(self._waiting)], []
+        return jobs
