@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from django_vtqueue.worker import pacing, prefetch
-from django_vtqueue.worker.pacing import GAP, LONG, Pace
-from django_vtqueue.worker.prefetch import Ahead
+from django_vtqueue.worker.pacing import GAP, LONG, Pacing
+from django_vtqueue.worker.prefetch import Prefetch
 
 
 class Watch:
@@ -34,13 +34,13 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 def test_turns_wait_for_each_other_while_others_often_have_the_lock(watch: Watch) -> None:
     """At once as long as nobody, or hardly anybody, was in the way; then one every GAP seconds, until few are again."""
-    paced = Pace()
-    paced.linger()
+    paced = Pacing()
+    paced.wait_for_more()
     for _ in range(20):
         paced.busy()
         for _ in range(7):
             paced.took(0.0)
-        paced.linger()
+        paced.wait_for_more()
     assert not watch.slept
     assert paced.patience == 1
     for _ in range(20):
@@ -48,19 +48,19 @@ def test_turns_wait_for_each_other_while_others_often_have_the_lock(watch: Watch
         paced.busy()
         paced.took(0.0)
     assert paced.patience == 2
-    paced.linger()
+    paced.wait_for_more()
     assert watch.slept == pytest.approx(GAP)
-    paced.linger()
+    paced.wait_for_more()
     assert watch.slept == pytest.approx(GAP)
     for _ in range(20):
         paced.took(0.0)
-    paced.linger()
+    paced.wait_for_more()
     assert watch.slept == pytest.approx(GAP)
 
 
 def test_after_a_long_transaction_the_next_ones_are_shorter(watch: Watch) -> None:
     """What a computing thread has made long once it makes long again; after some hundred short ones it is forgotten."""
-    paced = Pace()
+    paced = Pacing()
     paced.took(LONG / 2)
     assert not paced.apart
     paced.took(LONG * 2)
@@ -77,7 +77,7 @@ def depth(watch: Watch) -> Callable[..., int]:
     """Return how many are claimed ahead, after turns in which so many jobs ended that took so many seconds each."""
 
     def depth(count: int, seconds: float, every: float, horizon: float = 0.02) -> int:
-        claimed = Ahead(horizon)
+        claimed = Prefetch(horizon)
         for _ in range(10):
             watch.now += every
             for _ in range(count):

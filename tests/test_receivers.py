@@ -27,7 +27,7 @@ from django_vtqueue.tasks.compat import (
     task_started,
 )
 from django_vtqueue.tasks.signals import received
-from django_vtqueue.worker.log import Report
+from django_vtqueue.worker.log import WorkerLog
 from django_vtqueue.worker.thread_pool import Pool
 from tests.conformance.conftest import configure
 from tests.project import tasks
@@ -197,9 +197,9 @@ def test_whatever_receivers_raise_is_logged(
 
     outcomes: list[Outcome] = []
     ended = threading.Event()
-    report = Report()
-    report.listeners.append(lambda outcome: outcomes.append(outcome) or len(outcomes) < 3 or ended.set())
-    pool = Pool(1, backend, report, lambda outcome: None)
+    log = WorkerLog()
+    log.listeners.append(lambda outcome: outcomes.append(outcome) or len(outcomes) < 3 or ended.set())
+    pool = Pool(1, backend, log, lambda outcome: None)
     pool.start()
     finished = [outcome_of(backend, lambda: tasks.raise_it.enqueue("BaseException")) for _ in range(3)]
     task_finished.connect(receiver)

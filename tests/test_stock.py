@@ -11,7 +11,7 @@ import pytest
 
 from django_vtqueue.core.job import HeldJob
 from django_vtqueue.worker import thread_pool as module
-from django_vtqueue.worker.thread_pool import MANY, Stock
+from django_vtqueue.worker.thread_pool import MANY, WaitingJobs
 
 from .test_limits import PATIENCE, held_job
 from .waiting import wait_until
@@ -21,11 +21,11 @@ Do = Callable[[HeldJob], None]
 
 
 @contextmanager
-def threads(stock: Stock, count: int, do: Do) -> Iterator[list[threading.Thread]]:
-    """Have so many threads take jobs and do something with each, until the stock is closed."""
+def threads(waiting: WaitingJobs, count: int, do: Do) -> Iterator[list[threading.Thread]]:
+    """Have so many threads take jobs and do something with each, until the waiting is closed."""
 
     def work() -> None:
-        while job := stock.take():
+        while job := waiting.take():
             do(job)
 
     started = [threading.Thread(target=work) for _ in range(count)]
@@ -34,7 +34,7 @@ def threads(stock: Stock, count: int, do: Do) -> Iterator[list[threading.Thread]
     try:
         yield started
     finally:
-        stock.close()
+        waiting.close()
         for thread in started:
             thread.join(PATIENCE)
     assert not [thread for thread in started if thread.is_alive()]
@@ -50,12 +50,12 @@ def note_thread(took: "SimpleQueue[int]") -> None:
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_each_job_is_taken_once(count: int, size: int) -> None:
     """However they come in, whether threads wait or are busy; what is there when it is closed is taken, too."""
-    stock = Stock(count)
+    waiting = WaitingJobs(count)
     done: SimpleQueue[HeldJob] = SimpleQueue()
-    with threads(stock, count, done.put):
+    with threads(waiting, count, done.put):
         for begin in range(0, len(JOBS), size):
-            stock.put(JOBS[begin : begin + size])
-    assert len(stock) == 0
+            waiting.put(JOBS[begin : begin + size])
+    assert len(waiting) == 0
     assert sorted(done.get_nowait().id for _ in JOBS) == sorted(job.id for job in JOBS)
     assert done.empty()
 
@@ -63,14 +63,14 @@ def test_each_job_is_taken_once(count: int, size: int) -> None:
 @pytest.mark.parametrize("count", [1, 4])
 def test_jobs_are_taken_in_their_order(count: int) -> None:
     """As they were claimed: by priority, then by time."""
-    stock, taken, lock = Stock(count), [], threading.Lock()
-    stock.put(JOBS)
-    stock.close()
+    waiting, taken, lock = WaitingJobs(count), [], threading.Lock()
+    waiting.put(JOBS)
+    waiting.close()
 
     def work() -> None:
         while True:
             with lock:
-                if not (job := stock.take()):
+                if not (job := waiting.take()):
                     return
                 taken.append(job)
 
@@ -85,7 +85,7 @@ def test_jobs_are_taken_in_their_order(count: int) -> None:
 @pytest.mark.parametrize("several", [1, 4 * MANY])
 def test_all_threads_go_at_jobs_that_take_long(several: int) -> None:
     """At few of them at once; at many, where one thread was to go at them alone, when it is seen to be slow."""
-    stock, at_it = Stock(4), threading.Barrier(4)
+    waiting, at_it = WaitingJobs(4), threading.Barrier(4)
     done: SimpleQueue[HeldJob] = SimpleQueue()
 
     def do(job: HeldJob) -> None:
@@ -93,25 +93,25 @@ def test_all_threads_go_at_jobs_that_take_long(several: int) -> None:
             at_it.wait(PATIENCE)  # nobody passes before four have come
         done.put(job)
 
-    with threads(stock, 4, do):
+    with threads(waiting, 4, do):
         if several == 1:
             for job in JOBS[:4]:
-                stock.put([job])
+                waiting.put([job])
         else:
-            stock.put(JOBS[:several])
+            waiting.put(JOBS[:several])
         wait_until(lambda: done.qsize() == max(several, 4))
 
 
 def test_brief_jobs_are_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one goes at them, and is fast, the others sleep."""
     monkeypatch.setattr(module, "LOOK", PATIENCE)  # it is fast enough whatever the machine does
-    stock = Stock(4)
+    waiting = WaitingJobs(4)
     took: SimpleQueue[int] = SimpleQueue()
 
-    with threads(stock, 4, lambda job: note_thread(took)):
-        wait_until(lambda: stock._going == 0)
+    with threads(waiting, 4, lambda job: note_thread(took)):
+        wait_until(lambda: waiting._going == 0)
         for _ in range(5):
-            stock.put(JOBS)
+            waiting.put(JOBS)
             wait_until(lambda: took.qsize() == len(JOBS))
             assert len({took.get_nowait() for _ in JOBS}) == 1
 
@@ -119,7 +119,7 @@ def test_brief_jobs_are_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_long_job_among_brief_ones_keeps_none_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that goes at them alone may come to one that takes long: then the others go at the rest."""
     monkeypatch.setattr(module, "AGAIN", PATIENCE)
-    stock, over = Stock(2), threading.Event()
+    waiting, over = WaitingJobs(2), threading.Event()
     done: SimpleQueue[HeldJob] = SimpleQueue()
 
     def do(job: HeldJob) -> None:
@@ -127,24 +127,24 @@ def test_a_long_job_among_brief_ones_keeps_none_waiting(monkeypatch: pytest.Monk
             assert over.wait(PATIENCE)
         done.put(job)
 
-    with threads(stock, 2, do):
-        stock.put(JOBS)
+    with threads(waiting, 2, do):
+        waiting.put(JOBS)
         wait_until(lambda: done.qsize() == len(JOBS) - 1)
         over.set()
 
 
 def test_what_is_recalled_is_taken_by_nobody(restless: None) -> None:
     """Each job is either taken or given back, also when it is recalled in the moment in which a thread takes it."""
-    stock = Stock(4)
+    waiting = WaitingJobs(4)
     taken: SimpleQueue[HeldJob] = SimpleQueue()
     recalled: list[HeldJob] = []
-    with threads(stock, 4, taken.put):
+    with threads(waiting, 4, taken.put):
         for _ in range(10):
             for begin in range(0, len(JOBS), 20):
-                stock.put(JOBS[begin : begin + 20])
+                waiting.put(JOBS[begin : begin + 20])
                 for _ in range(randrange(2000)):
                     pass  # the threads awake, and begin
-                recalled += stock.recall()
+                recalled += waiting.recall()
     everything = [*recalled, *(taken.get_nowait() for _ in range(taken.qsize()))]
     assert sorted(job.id for job in everything) == sorted(job.id for job in JOBS * 10)
 
@@ -153,19 +153,19 @@ def test_what_is_recalled_is_taken_by_nobody(restless: None) -> None:
 def test_who_looks_on_is_not_hurried(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """More jobs may come meanwhile: the one that goes at brief ones alone is judged by what it does in its time."""
     monkeypatch.setattr(module, "LOOK", PATIENCE)
-    stock, over = Stock(count), threading.Event()
+    waiting, over = WaitingJobs(count), threading.Event()
     took: SimpleQueue[int] = SimpleQueue()
 
     def do(job: HeldJob) -> None:
         assert over.wait(PATIENCE)
         note_thread(took)
 
-    with threads(stock, count, do):
-        wait_until(lambda: stock._going == 0)
-        stock.put(JOBS[:100])
-        wait_until(lambda: len(stock) == 99)
+    with threads(waiting, count, do):
+        wait_until(lambda: waiting._going == 0)
+        waiting.put(JOBS[:100])
+        wait_until(lambda: len(waiting) == 99)
         for job in JOBS[100:]:
-            stock.put([job])
+            waiting.put([job])
         over.set()
         wait_until(lambda: took.qsize() == len(JOBS))
     assert len({took.get_nowait() for _ in JOBS}) == 1
@@ -174,7 +174,7 @@ def test_who_looks_on_is_not_hurried(count: int, monkeypatch: pytest.MonkeyPatch
 def test_threads_that_are_at_it_leave_brief_jobs_to_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that were busy when the many came."""
     monkeypatch.setattr(module, "LOOK", PATIENCE)
-    stock, over = Stock(4), threading.Event()
+    waiting, over = WaitingJobs(4), threading.Event()
     took: SimpleQueue[int] = SimpleQueue()
 
     def do(job: HeldJob) -> None:
@@ -183,10 +183,10 @@ def test_threads_that_are_at_it_leave_brief_jobs_to_one_of_them(monkeypatch: pyt
         else:
             note_thread(took)
 
-    with threads(stock, 4, do):
-        stock.put(JOBS[:4])
-        wait_until(lambda: len(stock) == 0)
-        stock.put(JOBS[4:])
+    with threads(waiting, 4, do):
+        waiting.put(JOBS[:4])
+        wait_until(lambda: len(waiting) == 0)
+        waiting.put(JOBS[4:])
         over.set()
         wait_until(lambda: took.qsize() == len(JOBS) - 4)
     assert len({took.get_nowait() for _ in JOBS[4:]}) == 1

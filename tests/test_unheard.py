@@ -7,7 +7,7 @@ from django.utils.log import CallbackFilter, RequireDebugTrue
 from pytest_django import Settings
 
 from django_vtqueue.tasks.compat import FRAMEWORK_LOGGER
-from django_vtqueue.worker.log import heard, unheard_left_out
+from django_vtqueue.worker.log import heard, without_unread_records
 
 
 def stream(level: int, *filters: logging.Filter) -> logging.Handler:
@@ -84,7 +84,7 @@ def test_records_are_left_out_only_while_nobody_would_see_them(monkeypatch: pyte
     monkeypatch.setattr(framework, "handlers", [])  # those of pytest are there when the test runs, not before
 
     def levels() -> tuple[int, int]:
-        with unheard_left_out():
+        with without_unread_records():
             inside = framework.level
         return inside, framework.level
 

@@ -13,7 +13,7 @@ from .. import throughput
 from ..core import clock
 from ..core.counts import MINUTE, minute_of
 from ..engines import Engine, Trouble, backend_options, database_of, engine_for, named_queues
-from ..engines.inspection import Held
+from ..engines.inspection import HeldCount
 from ..models import Job, QueueState, WorkerProcess
 from ..queue import pauses
 from . import display
@@ -54,7 +54,7 @@ def overview(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> dic
 def situation(engine: Engine, now: int, pages: Pages) -> dict[str, Any]:
     """Return how it stands, as far as the user may see it."""
     held = engine.held(MOST, now)
-    workers = crew(engine, held, now, pages)
+    workers = worker_rows(engine, held, now, pages)
     queues = summary(engine, held, workers, now, pages) if pages.jobs else {"queues": []}
     return {
         "banners": [
@@ -68,7 +68,7 @@ def situation(engine: Engine, now: int, pages: Pages) -> dict[str, Any]:
     }
 
 
-def crew(engine: Engine, held: Sequence[Held], now: int, pages: Pages) -> list[Busy]:
+def worker_rows(engine: Engine, held: Sequence[HeldCount], now: int, pages: Pages) -> list[Busy]:
     """Return the workers in an order that stays, those that are gone last, with what they run."""
     workers = list(WorkerProcess.objects.using(engine.alias).order_by("-heartbeat_at")[:NAMES])
     listed = [worker.pk for worker in workers[:SHOWN]] if pages.jobs and pages.workers else []
@@ -76,7 +76,9 @@ def crew(engine: Engine, held: Sequence[Held], now: int, pages: Pages) -> list[B
     return sorted(rows, key=lambda row: (row.over, row.word, row.worker.host, row.worker.pid))
 
 
-def summary(engine: Engine, held: Sequence[Held], workers: Sequence[Busy], now: int, pages: Pages) -> dict[str, Any]:
+def summary(
+    engine: Engine, held: Sequence[HeldCount], workers: Sequence[Busy], now: int, pages: Pages
+) -> dict[str, Any]:
     """Return the rows of the queues (of the busiest, if there are many), and how many are left out."""
     sizes = engine.sizes(NAMES, GLANCE)
     active = engine.active(minute_of(now) - (MINUTES - 1) * MINUTE, minute_of(now), ACTIVE)

@@ -15,7 +15,7 @@ from ..core.counts import MINUTE, minute_of
 from ..core.histograms import Percentiles, add, loaded, parse, percentiles
 from ..core.humanize import duration
 from ..engines import Engine, options_for
-from ..engines.inspection import Backlog, Held
+from ..engines.inspection import Backlog, HeldCount
 from ..models import QueueState
 from ..throughput import Flow
 from . import display
@@ -85,7 +85,7 @@ class Facts:
     most_letters: int
     most_held: int
     backlogs: Iterable[Backlog]
-    held: Sequence[Held]
+    held: Sequence[HeldCount]
     letters: Mapping[str, int]
     seen: Mapping[str, int]
     flows: Mapping[str, Flow]

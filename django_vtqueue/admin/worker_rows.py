@@ -10,7 +10,7 @@ from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from ..core import clock
 from ..core.humanize import duration
-from ..engines.inspection import Held, Running
+from ..engines.inspection import HeldCount, Running
 from ..models import WorkerProcess
 from ..queue.workers import SILENCE
 from . import display
@@ -110,7 +110,7 @@ def heartbeat(worker: WorkerProcess, now: int) -> SafeString | str:
 
 
 def busy(
-    workers: Iterable[WorkerProcess], held: Iterable[Held], running: Iterable[Running], now: int, site: str
+    workers: Iterable[WorkerProcess], held: Iterable[HeldCount], running: Iterable[Running], now: int, site: str
 ) -> list[Busy]:
     """Return workers with what they do; ``site``: the name of the admin site to link to."""
     rows = {

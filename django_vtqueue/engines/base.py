@@ -246,7 +246,7 @@ class Engine(Views):
         """
 
     @abstractmethod
-    def tally(self, worker_id: str, counts: Mapping[Counted, Counts], *, hourly: bool = False) -> None:
+    def add_counts(self, worker_id: str, counts: Mapping[Counted, Counts], *, hourly: bool = False) -> None:
         """Store what a worker has counted, by minute (or hour), queue and task, in the place of what was stored."""
 
     @abstractmethod

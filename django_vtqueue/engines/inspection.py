@@ -87,7 +87,7 @@ class Backlog(NamedTuple):
     retrying: int  # of these
 
 
-class Held(NamedTuple):
+class HeldCount(NamedTuple):
     """What one worker holds of one queue."""
 
     queue_name: str
@@ -130,7 +130,7 @@ class Views(ABC):
         """
 
     @abstractmethod
-    def held(self, most: int, now: int) -> list[Held]:
+    def held(self, most: int, now: int) -> list[HeldCount]:
         """Return how many jobs each worker holds of each queue; no more than ``most`` rows are looked at."""
 
     @abstractmethod

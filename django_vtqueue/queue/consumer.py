@@ -23,7 +23,7 @@ from ..core.timeouts import finished
 from ..engines import Engine, Trouble, engine_for, new_engine
 from ..exceptions import LeaseLost
 from .claimed_job import ClaimedJob
-from .clock_steps import Repair
+from .clock_steps import ClockSteps
 from .doorbell import UNPROVEN, Doorbell, folder_of
 
 logger = logging.getLogger("django_vtqueue")
@@ -44,13 +44,13 @@ def consume(
     """See Queue.run. ``claim`` takes the next job of the queue, or none, for a holder."""
     bell = Doorbell(database, folder_of(options.doorbells), f"{UNPROVEN}{new_id()[-8:]}")
     engine, takeover, policy = engine_for(database), Takeover(), options.policy(queue_name)
-    repair, holder = Repair(engine), new_worker_id()  # one of its own: what it holds is kept up
+    clock_steps, holder = ClockSteps(engine), new_worker_id()  # one of its own: what it holds is kept up
     try:
         while not stop.is_set():
-            insist(engine, repair.go_on)
-            jobs = insist(engine, partial(claim, takeover, holder))
+            until_done(engine, clock_steps.go_on)
+            jobs = until_done(engine, partial(claim, takeover, holder))
             if not jobs:
-                takeover.worked(insist(engine, partial(wait_for_work, engine, queue_name, bell)))
+                takeover.worked(until_done(engine, partial(wait_for_work, engine, queue_name, bell)))
             for job in jobs:
                 handle(engine, job, handler, policy, takeover)
     finally:
@@ -96,13 +96,13 @@ def settle(engine: Engine, verb: Callable[[], None], takeover: Takeover) -> None
     """Settle a job; one that is lost, or that its handler has settled itself, is let go."""
     began = time.monotonic()
     try:
-        insist(engine, verb)
+        until_done(engine, verb)
     except LeaseLost as error:
         logger.warning("lost  %s", error)
     takeover.waited(time.monotonic() - began)
 
 
-def insist(engine: Engine, verb: Callable[[], T]) -> T:
+def until_done(engine: Engine, verb: Callable[[], T]) -> T:
     """Return what ``verb`` returns; while the database is locked, full or gone, wait and try again, saying it once."""
     tries = 0
     while True:

@@ -15,7 +15,6 @@ from ..core.job import Settlement
 from ..engines import Engine
 from ..models import WorkerProcess
 from ..queue.claims import settle
-from ..queue.clock_steps import Repair
 from ..queue.doorbell import folder_of, proves_death, remove
 from ..queue.origin import move_in
 from ..queue.workers import HEARTBEAT, REMEMBERED, SILENCE
@@ -27,8 +26,11 @@ MOST_DEAD = 100  # rows of dead workers that are kept: one that is started again
 MOST_LEFT = 100  # ids of jobs that the row of a dead worker has
 
 
-class Crew:
-    """This worker's row among those of the others."""
+PERIOD = 1.0  # seconds
+
+
+class Heartbeat:
+    """This worker's row among the rows of the others. ``due_at`` (monotonic): when ``keep`` has something to do."""
 
     def __init__(
         self,
@@ -49,7 +51,7 @@ class Crew:
             slots=slots,
             doorbell=doorbell,
         )
-        self._beat_at = 0.0  # monotonic
+        self.due_at = self._beat_at = 0.0  # monotonic
         self._beaten = 0  # an instant: after a step of the clock the last heartbeat is one of another time
         self._known: list[WorkerProcess] | None = None  # the rows of all, as long as nobody has written
         self.moved_in = False  # it is written down that the queue is worked here
@@ -66,6 +68,18 @@ class Crew:
     def look_again(self) -> None:
         """Read the others' rows anew, when they are needed: somebody has written."""
         self._known = None
+
+    def keep(self, memory: Callable[[], int]) -> list[Settlement]:
+        """Once a second, say that this worker is alive, and end the leases of the dead; return their settlements.
+
+        ``memory``: asked for the bytes that this worker takes.
+        """
+        if time.monotonic() < self.due_at:
+            return []
+        # If a lock prevents it, the next turn begins with it: a worker holds no job before the others know it.
+        self.beat(memory)
+        self.due_at = time.monotonic() + PERIOD
+        return self.end_leases_of_the_dead()
 
     def beat(self, memory: Callable[[], int]) -> None:
         """Write that this worker is alive, and what ``memory`` it takes (bytes, 0: unknown), once a heartbeat."""
@@ -166,37 +180,3 @@ class Crew:
     def _remove(self, worker_id: str) -> None:
         # Not delete(): where a project listens to every deletion, that begins a transaction inside ours.
         self._rows.filter(pk=worker_id)._raw_delete(self.engine.alias)
-
-
-# -- once a second -----------------------------------------------------------------------------------------------------
-
-
-PERIOD = 1.0  # seconds
-
-
-class Chores:
-    """The heartbeat, the leases of dead workers, and stamps of a wrong clock."""
-
-    def __init__(self, engine: Engine, backend: VTQueueBackend, crew: Crew, memory: Callable[[], int]) -> None:
-        self.engine, self.crew, self.memory = engine, crew, memory
-        self.repair = Repair(engine)
-        self.at = self.mend_at = 0.0  # monotonic: when they are due
-
-    def do(self) -> list[Settlement]:
-        """Tell the others that this one is alive, if it is time to; return what became of the jobs of the dead."""
-        if time.monotonic() < self.at:
-            return []
-        # If a lock prevents it, the next turn begins with it: no job is held before we are known.
-        self.crew.beat(self.memory)
-        self.at = time.monotonic() + PERIOD
-        return self.crew.end_leases_of_the_dead()
-
-    def mend(self) -> bool:
-        """Set right what a wrong clock has stamped, if it is time to; return whether jobs may have become due by it."""
-        if time.monotonic() < self.mend_at:
-            return False
-        self.mend_at = time.monotonic() + PERIOD
-        mended = self.repair.go_on()
-        if self.repair.unfinished():
-            self.mend_at = 0.0  # go on after the next turn
-        return mended

@@ -21,7 +21,7 @@ HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in i
 NEVER = float("inf")
 
 
-class Held:
+class Leases:
     """The claimed jobs of one worker, from the claim to the settlement."""
 
     def __init__(self, engine: Engine, worker_id: str, backend: VTQueueBackend) -> None:

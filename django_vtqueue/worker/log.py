@@ -20,7 +20,7 @@ NAMED = 3  # jobs in one line
 SLOW = 1.0  # seconds of run time from which a job is always worth its line
 
 
-class Report:
+class WorkerLog:
     """Writes what became of jobs; ``everything``: a line for each, however many they are.
 
     ``option``: what names the backend on a command line.
@@ -139,7 +139,7 @@ class Report:
         self._second, self._count, self._unsaid = second, 0, 0
 
 
-class Silence(Report):
+class Silence(WorkerLog):
     """For a child process: its parent writes the log."""
 
     def outcome(self, outcome: Outcome) -> None:
@@ -175,7 +175,7 @@ def duration(seconds: float) -> str:
 
 
 @contextmanager
-def unheard_left_out() -> Iterator[None]:
+def without_unread_records() -> Iterator[None]:
     """For the block, have the framework make no record below WARNING, if nobody would see it.
 
     A level that the project has given to its logger stands.

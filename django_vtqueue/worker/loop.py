@@ -18,9 +18,9 @@ from ..queue.doorbell import Doorbell, folder_of
 from ..queue.workers import QUIET, STOP, WORK
 from . import systemd
 from .children.pool import executors
-from .heartbeat import PERIOD, Crew
-from .log import Report
-from .options import Plan, scopes_of, served
+from .heartbeat import PERIOD, Heartbeat
+from .log import WorkerLog
+from .options import WorkerOptions, scopes_of, served
 from .pacing import LOOK
 from .shutdown import end_jobs
 from .turn import Turns
@@ -67,25 +67,25 @@ RARE_LOOK = 0.25  # seconds between two looks at a database to which nobody has 
 class Worker:
     """Runs the jobs of one backend until it is told to stop, or, with ``drain``, until nothing is due."""
 
-    def __init__(self, backend: VTQueueBackend, plan: Plan, report: Report) -> None:
-        self.plan, self.report = plan, report
+    def __init__(self, backend: VTQueueBackend, options: WorkerOptions, log: WorkerLog) -> None:
+        self.options, self.log = options, log
         self.id = new_worker_id()
         self.engine = new_engine(backend.database, traced=False)
         self.mailbox: SimpleQueue[Message] = SimpleQueue()
         self.bell = Doorbell(backend.database, folder_of(backend.settings.doorbells), self.id.rpartition(":")[2])
-        self.scopes = scopes_of(backend, plan.queues)
-        slots = plan.processes * plan.threads
-        self.crew = Crew(self.engine, backend, self.id, served(self.scopes), slots, self.bell.path)
+        self.scopes = scopes_of(backend, options.queues)
+        slots = options.processes * options.threads
+        self.heartbeat = Heartbeat(self.engine, backend, self.id, served(self.scopes), slots, self.bell.path)
         self.pool = executors(
-            plan,
+            options,
             backend,
-            report,
+            log,
             self.bell.fileno(),
             finished=self.mailbox.put,
             timed=lambda key, runs: self.mailbox.put(Timed(key, runs)),
             wake=lambda: self.mailbox.put(Wake()),
         )
-        self.turns = Turns(self.crew, self.pool, plan, report, self.scopes)
+        self.turns = Turns(self.heartbeat, self.pool, options, log, self.scopes)
         self.left_running = False  # afterwards: whether code of jobs that were given back may still run
         self._obeyed = WORK  # what it was asked to do last
         self._stops = 0  # how often it was told to
@@ -99,7 +99,7 @@ class Worker:
         with self.engine.impatient():
             try:
                 while not self.done():
-                    if not self.turns.episode.waiting():
+                    if not self.turns.outage.waiting():
                         self.turns.try_turn()
                         self.obey()
                     self.rest()
@@ -110,10 +110,10 @@ class Worker:
         """Give back what still runs, and take the doorbell and the worker's row away, unless code still runs."""
         recalled = {job.key for job in self.turns.recall()}
         self.read_mail(0)  # what has finished meanwhile
-        self.left_running = end_jobs(self.turns, recalled, owns_process=self.plan.owns_process)
+        self.left_running = end_jobs(self.turns, recalled, owns_process=self.options.owns_process)
         if not self.left_running:
             self.bell.close()
-            self.crew.sign_off()
+            self.heartbeat.sign_off()
 
     def stop(self) -> None:
         """Ask for a graceful stop; from any thread, and from a signal handler. Twice: at once."""
@@ -122,41 +122,41 @@ class Worker:
     def rung(self, asked: bool) -> None:
         """Wake up, in the bell's own thread; what is rung before the next turn can be tells nothing new."""
         self.mailbox.put(Wake(asked))
-        self.turns.pace.linger()
+        self.turns.pacing.wait_for_more()
 
     def done(self) -> bool:
         """Return whether there is nothing left to do, or no time left to do it."""
         turns = self.turns
         if self._stops > 1 or time.monotonic() >= self._stop_by:
             return True
-        if len(turns.held) > len(turns.held.hung()) or turns.outcomes:
+        if len(turns.leases) > len(turns.leases.hung()) or turns.outcomes:
             return False
-        if turns.stopping or (self.plan.max_jobs and turns.started >= self.plan.max_jobs):
+        if turns.stopping or (self.options.max_jobs and turns.started >= self.options.max_jobs):
             return True
-        if turns.quiet and self.plan.drain:  # it has been told to leave the rest
+        if turns.quiet and self.options.drain:  # it has been told to leave the rest
             return True
-        return self.plan.drain and self.drained()
+        return self.options.drain and self.drained()
 
     def drained(self) -> bool:
         """Return whether nothing is due, nor will be within ``drain_retries``."""
-        if self.turns.episode.waiting() or not self.crew.moved_in:
+        if self.turns.outage.waiting() or not self.heartbeat.moved_in:
             return False
         try:
-            instant = self.engine.now() + microseconds(self.plan.drain_retries)
-            return self.turns.lookout.nothing_before(instant)
+            instant = self.engine.now() + microseconds(self.options.drain_retries)
+            return self.turns.next_due.nothing_before(instant)
         except Exception as error:
-            self.turns.endure(error)
+            self.turns.recover(error)
             return False
 
     def obey(self) -> None:
         """Do what people have asked of this worker, if that has changed."""
-        if self.crew.asked_to == self._obeyed:
+        if self.heartbeat.asked_to == self._obeyed:
             return
-        self._obeyed = self.crew.asked_to
+        self._obeyed = self.heartbeat.asked_to
         logger.info("vtworker %s %s", shown_worker(self.id), ANSWERS.get(self._obeyed, ANSWERS[WORK]))
         if self._obeyed == STOP and not self._stops:
             self.read(Stop())
-        self.turns.lookout.forget()
+        self.turns.next_due.forget()
 
     # Between turns
 
@@ -171,39 +171,40 @@ class Worker:
     def patience(self) -> float:
         """Return the seconds for which the loop may sleep, as long as nobody writes to it or to the database."""
         turns, now = self.turns, time.monotonic()
-        if turns.episode.waiting():
-            return turns.episode.retry_at - now
+        if turns.outage.waiting():
+            return turns.outage.retry_at - now
         if turns.outcomes or self.done():
             return 0.0
-        of_jobs = min(turns.held.renew_at, turns.held.next_end(), turns.ahead.give_back_at, turns.next_writer_at())
-        of_the_rest = min(turns.chores.at, turns.chores.mend_at, turns.upkeep.prune_at, turns.tally.at, self._stop_by)
-        seconds = min(of_jobs, of_the_rest) - now
-        return max(min(seconds, turns.lookout.seconds_to_sleep()) if any(turns.room()) else seconds, 0.0)
+        leases, prefetch = turns.leases, turns.prefetch
+        for_jobs = min(leases.renew_at, leases.next_end(), prefetch.give_back_at, turns.next_writer_at())
+        for_others = min(self.heartbeat.due_at, turns.clock_steps.due_at, turns.maintenance.prune_at, turns.recorder.at)
+        seconds = min(for_jobs, for_others, self._stop_by) - now
+        return max(min(seconds, turns.next_due.seconds_to_sleep()) if any(turns.room()) else seconds, 0.0)
 
     def next_look(self) -> float:
         """Return when to look at the database next (monotonic): not in trouble, nor as long as no slot is free."""
-        return NEVER if self.turns.episode.waiting() or not any(self.turns.room()) else self._look_at
+        return NEVER if self.turns.outage.waiting() or not any(self.turns.room()) else self._look_at
 
     def look(self) -> bool:
         """If it is time to, find out whether there is something new; return whether a turn is to be taken."""
         now = time.monotonic()
-        self.report.tick()
-        if self.plan.owns_process and now >= self._watchdog_at:
+        self.log.tick()
+        if self.options.owns_process and now >= self._watchdog_at:
             self._watchdog_at = now + PERIOD
             systemd.notify(systemd.WATCHDOG)
-        if now < self._look_at or self.turns.episode.waiting():
+        if now < self._look_at or self.turns.outage.waiting():
             return False
         first, self._look_at = not self._look_at, now + (LOOK if now < self._watchful_until else RARE_LOOK)
         try:
             exchanged = self.turns.watch()
             if changed := self.engine.changed():
                 self._watchful_until = 0.0 if first else now + WATCHFUL
-                self.turns.lookout.forget()
-                self.crew.look_again()
-                self.turns.contact.look_again()
+                self.turns.next_due.forget()
+                self.heartbeat.look_again()
+                self.turns.cancellation.look_again()
             return exchanged or changed
         except Exception as error:
-            self.turns.endure(error)
+            self.turns.recover(error)
             return True
 
     def read_mail(self, patience: float) -> bool:
@@ -212,8 +213,8 @@ class Worker:
         try:
             self.read(self.wait_for_mail(patience) if patience > 0 else self.mailbox.get_nowait())
             written = True
-            self.turns.ahead.linger(self.pool.waiting, self.pool.reserve)
-            self.turns.pace.linger()
+            self.turns.prefetch.wait_for_more(self.pool.waiting, self.pool.reserve)
+            self.turns.pacing.wait_for_more()
             while True:
                 self.read(self.mailbox.get_nowait())
         except Empty:
@@ -225,7 +226,7 @@ class Worker:
         try:
             return self.mailbox.get(timeout=patience)
         finally:
-            self.turns.held.takeover.worked(min(time.monotonic() - began, patience))
+            self.turns.leases.takeover.worked(min(time.monotonic() - began, patience))
 
     def read(self, message: Message) -> None:
         """Take note of one message."""
@@ -235,16 +236,16 @@ class Worker:
             case Timed(key, runs):
                 self.turns.timed(key, runs)
             case Wake(asked):
-                self.turns.lookout.forget()
+                self.turns.next_due.forget()
                 if asked:
-                    self.crew.look_again()
-                    self.turns.chores.at = 0.0
+                    self.heartbeat.look_again()
+                    self.heartbeat.due_at = 0.0
             case Stop():
                 self._stops += 1
                 if self._stops == 1:
-                    self.report.stopping([job for job in self.turns.held if job.begun], self.plan.shutdown_timeout)
+                    self.log.stopping([job for job in self.turns.leases if job.begun], self.options.shutdown_timeout)
                 self.turns.stopping = True
-                if self.plan.owns_process:
+                if self.options.owns_process:
                     systemd.notify(systemd.STOPPING)
-                if self.plan.shutdown_timeout is not None:
-                    self._stop_by = min(self._stop_by, time.monotonic() + self.plan.shutdown_timeout)
+                if self.options.shutdown_timeout is not None:
+                    self._stop_by = min(self._stop_by, time.monotonic() + self.options.shutdown_timeout)

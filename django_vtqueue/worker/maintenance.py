@@ -16,7 +16,7 @@ PRUNING_SHARE = 0.1  # of the time, as long as there is more to prune: in one go
 PRUNE_AGAIN = 0.1  # seconds, if there was something: what ends in a stream is outdated in a stream
 
 
-class Upkeep:
+class Maintenance:
     """Keeps the log of a database short, and deletes what was kept for long enough."""
 
     def __init__(self, engine: Engine) -> None:

@@ -8,7 +8,7 @@ from ..core.job import Scope
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WorkerOptions:
     """What the command line says. ``queues``: None for all of the backend; durations in seconds.
 
     ``max_jobs_per_process`` and ``max_memory`` (MiB): a child that has reached one of them is replaced.

@@ -1,4 +1,4 @@
-"""Errors that pass: waited out with a growing pause, and each kind said once for each episode."""
+"""Errors that pass: waited out with a growing pause, and each kind said once for each outage."""
 
 import logging
 import random
@@ -26,12 +26,12 @@ HELP = {
 }
 
 
-class Episode:
+class Outage:
     """A run of failures of the database, from the first until something succeeds again."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.retry_at = 0.0  # monotonic; 0: no episode
+        self.retry_at = 0.0  # monotonic; 0: no outage
         self._began = 0.0
         self._tries = 0
         self._said: set[Trouble | None] = set()
@@ -130,7 +130,7 @@ def _settle_at_last(engine: Engine, outcome: Outcome, letter_ttl: LetterTTL) -> 
         return {outcome.job.key}
 
 
-def settle_before(deadline: float, engine: Engine, step: Callable[[], object], episode: Episode) -> bool:
+def settle_before(deadline: float, engine: Engine, step: Callable[[], object], outage: Outage) -> bool:
     """Do ``step`` in a transaction, again and again until ``deadline`` (monotonic); return whether it was done."""
     while True:
         try:
@@ -138,7 +138,7 @@ def settle_before(deadline: float, engine: Engine, step: Callable[[], object], e
                 step()
             return True
         except Exception as error:
-            episode.failed(error)
+            outage.failed(error)
             if time.monotonic() > deadline:
                 return False
-            time.sleep(max(min(episode.retry_at, deadline) - time.monotonic(), 0))
+            time.sleep(max(min(outage.retry_at, deadline) - time.monotonic(), 0))

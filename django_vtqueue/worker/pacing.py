@@ -18,7 +18,7 @@ LONG = 0.008  # seconds for which a lock is held, above what the statements take
 FADING = 0.99  # of a long one, from turn to turn
 
 
-class Pace:
+class Pacing:
     """Leaves the write lock to others while they want it: a turn for many jobs holds it hardly longer than for one."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Pace:
         self._busy -= self._busy * MEMORY
         self._took_at, self._hold = time.monotonic(), max(hold, self._hold * FADING)
 
-    def linger(self) -> None:
+    def wait_for_more(self) -> None:
         """While others want to write, wait until a moment after the last turn: more jobs will have ended by then."""
         if self.contended and (seconds := self._took_at + GAP - time.monotonic()) > 0:
             time.sleep(seconds)
@@ -63,7 +63,7 @@ LOOK = 0.1  # seconds after which a bell that was missed is made good
 NEVER = 1 << 62  # later than any instant
 
 
-class Lookout:
+class NextDue:
     """The earliest moment at which a claim may find something, as far as it is known.
 
     It is forgotten when somebody rings or commits. Nobody takes the write lock to find that nothing is due.

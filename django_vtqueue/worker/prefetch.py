@@ -18,7 +18,7 @@ LONGEST = 3  # times the horizon, after which it is given back in any case
 LARGEST = 2_000_000  # characters of payloads
 
 
-class Ahead:
+class Prefetch:
     """How many jobs to claim ahead, and which of them are not yet known to have begun.
 
     ``horizon``: the seconds of work that are claimed ahead, judged by the pace of the last turns.
@@ -39,7 +39,7 @@ class Ahead:
             return 0
         return min(int(self._pace * self.horizon), MOST, LARGEST // self._size)
 
-    def linger(self, waiting: Callable[[], int], reserve: float) -> None:
+    def wait_for_more(self, waiting: Callable[[], int], reserve: float) -> None:
         """Put the next turn off while more than a ``reserve`` (0 to 1) of what may be claimed ahead waits for a thread.
 
         One turn for many costs little more than one for each, but nobody shall run out of jobs before its end.

@@ -8,13 +8,13 @@ from typing import Any
 from ..core.job import Scope
 from ..engines import Engine
 from ..execution.outcomes import Outcome
-from .log import Report
+from .log import WorkerLog
 
 logger = logging.getLogger("django_vtqueue")
 
 
 @contextmanager
-def progress(engine: Engine, scopes: Sequence[Scope], report: Report, *, show: bool) -> Iterator[None]:
+def progress(engine: Engine, scopes: Sequence[Scope], log: WorkerLog, *, show: bool) -> Iterator[None]:
     """Show how far a drain is, if tqdm is installed (``django-vtqueue[progress]``); else the log lines do."""
     try:
         from tqdm import tqdm
@@ -27,8 +27,8 @@ def progress(engine: Engine, scopes: Sequence[Scope], report: Report, *, show: b
     with ExitStack() as stack:
         stack.enter_context(logging_redirect_tqdm([logger]))
         bar: Any = stack.enter_context(tqdm(total=engine.backlog(scopes, engine.now()), unit="job", dynamic_ncols=True))
-        report.quiet = True
-        report.listeners.append(lambda outcome: grow(bar, outcome))
+        log.quiet = True
+        log.listeners.append(lambda outcome: grow(bar, outcome))
         yield
 
 

@@ -33,7 +33,7 @@ SAID_BY_TURNS = {Trouble.BUSY, Trouble.DISK, Trouble.GONE}  # what concerns the 
 NEVER = float("inf")
 
 
-class Tally:
+class Recorder:
     """The counts of one worker. Nothing here ends or delays a turn: what cannot be written is tried again."""
 
     def __init__(self, engine: Engine, worker_id: str) -> None:
@@ -158,8 +158,8 @@ class Tally:
         hours = self._hours()
         try:
             with self.engine.transaction():
-                self.engine.tally(self.worker_id, rows)
-                self.engine.tally(self.worker_id, hours, hourly=True)
+                self.engine.add_counts(self.worker_id, rows)
+                self.engine.add_counts(self.worker_id, hours, hourly=True)
                 self.engine.prune_counts(now - KEPT, PRUNED_AT_ONCE + len(rows))
                 self.engine.prune_counts(now - KEPT_HOURS, PRUNED_AT_ONCE + len(hours), hourly=True)
         except Exception as error:

@@ -22,7 +22,7 @@ def end_jobs(turns: Turns, recalled: Collection[Key], *, owns_process: bool) -> 
     ``recalled``: what had not begun. Code may still run where it cannot be ended and the worker has the process for
     itself: the process must end before those jobs are visible again; its doorbell, left behind, proves that it has.
     """
-    held, pool = turns.held, turns.pool
+    held, pool = turns.leases, turns.pool
     running = False
     if not held:
         pool.stop(LAST_ANNOUNCEMENTS)
@@ -34,11 +34,11 @@ def end_jobs(turns: Turns, recalled: Collection[Key], *, owns_process: bool) -> 
         for job in held:
             if not job.begun and job.key not in recalled:
                 job.attempts, job.started_at = 1, clock.now()  # a thread has just taken it
-        turns.tally.flush()  # not later: once they are given back nothing may keep this process
+        turns.recorder.flush()  # not later: once they are given back nothing may keep this process
         give_back(turns, running=True)
-    turns.report.close()
+    turns.log.close()
     if not running:
-        turns.tally.flush(LAST_COUNTS)
+        turns.recorder.flush(LAST_COUNTS)
     return running
 
 
@@ -50,19 +50,19 @@ def give_back(turns: Turns, *, running: bool) -> None:
     settlements = [outcome.settlement for outcome in turns.outcomes]
     finished = [outcome.job for outcome in turns.outcomes]
     unfinished: list[Settlement] = []
-    deadline = time.monotonic() + turns.held.shortest_lease(0) / 3
+    deadline = time.monotonic() + turns.leases.shortest_lease(0) / 3
 
     def step() -> None:
         # As of now: it may have taken long to get the lock.
-        unfinished[:] = turns.held.given_back(finished, running=running)
+        unfinished[:] = turns.leases.given_back(finished, running=running)
         settle(turns.engine, settlements + unfinished, turns.backend.settings.letter_ttl)
         if running:
             end_within(GONE_WITHIN)  # before the commit: nothing may keep this process after it
 
-    if settle_before(deadline, turns.engine, step, turns.episode):
-        turns.report.given_back(unfinished)
-        turns.tally.count(turns.outcomes)
-        turns.tally.count_endings(unfinished)
+    if settle_before(deadline, turns.engine, step, turns.outage):
+        turns.log.given_back(unfinished)
+        turns.recorder.count(turns.outcomes)
+        turns.recorder.count_endings(unfinished)
 
 
 def end_within(seconds: float) -> None:

@@ -21,7 +21,7 @@ from ..exceptions import Indescribable, TaskTimeout
 from ..execution.connections import close_leftovers
 from ..execution.execute import Execution, build_backends, execute
 from ..execution.outcomes import Outcome, announce, burial
-from .log import Report
+from .log import WorkerLog
 from .memory import resident
 
 logger = logging.getLogger("django_vtqueue")
@@ -44,18 +44,18 @@ class Pool:
         self,
         size: int,
         backend: VTQueueBackend,
-        report: Report,
+        log: WorkerLog,
         finished: Callable[[Outcome], None],
         timed: Callable[[Key, bool], None] = lambda key, runs: None,
     ) -> None:
-        self.slots, self.backend, self.report, self.finished, self.timed = size, backend, report, finished, timed
+        self.slots, self.backend, self.log, self.finished, self.timed = size, backend, log, finished, timed
         self._running: dict[Key, int] = {}  # which thread
         self._told: set[Key] = set()  # to end
         self._lock = threading.Lock()
-        self._stock = Stock(size)
+        self._waiting = WaitingJobs(size)
         self._news: SimpleQueue[News | None] = SimpleQueue()  # a slow receiver of a signal must keep no job waiting
         names = [f"vtworker-{number}" for number in range(1, size + 1)]
-        self._threads = [self._thread(name, self._stock.take, self._execute) for name in names]
+        self._threads = [self._thread(name, self._waiting.take, self._execute) for name in names]
         self._announcer = self._thread("vtworker-announcer", self._news.get, lambda tell: tell())
 
     def start(self) -> None:
@@ -65,7 +65,7 @@ class Pool:
 
     def run(self, jobs: Sequence[HeldJob]) -> None:
         """Have jobs run; their outcomes go to ``finished``."""
-        self._stock.put(jobs)
+        self._waiting.put(jobs)
 
     def end(self, job: HeldJob) -> None:
         """End a job whose time is up: TaskTimeout is raised in it."""
@@ -80,11 +80,11 @@ class Pool:
 
     def waiting(self) -> int:
         """Return how many jobs no thread has taken yet."""
-        return len(self._stock)
+        return len(self._waiting)
 
     def recall(self) -> list[HeldJob]:
         """Take back the jobs that no thread has taken yet."""
-        return self._stock.recall()
+        return self._waiting.recall()
 
     def forget(self, outcome: Outcome) -> None:
         """Drop an outcome that nobody is to be told of: nothing is left of it here."""
@@ -110,7 +110,7 @@ class Pool:
     def stop(self, seconds: float) -> None:
         """Let the threads finish what they were given, and end; wait for them for ``seconds`` at the most."""
         deadline = time.monotonic() + seconds
-        self._stock.close()
+        self._waiting.close()
         for thread in self._threads:
             thread.join(max(deadline - time.monotonic(), 0))
         self._news.put(None)
@@ -144,7 +144,7 @@ class Pool:
 
     def _announce(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
-            self.report.outcome(outcome)
+            self.log.outcome(outcome)
             if announce(outcome, self.backend):
                 close_leftovers(inline=False)
 
@@ -177,7 +177,7 @@ BRIEF = 50  # jobs that it must have begun meanwhile
 AGAIN = 1.0  # seconds for which all go at it, after it had not
 
 
-class Stock:
+class WaitingJobs:
     """Jobs for a number of threads, which call ``take`` again and again."""
 
     def __init__(self, threads: int) -> None:

@@ -19,7 +19,7 @@ REST = 0.02  # of the time for which a transaction had the lock: so long it is l
 NEVER = float("inf")
 
 
-class Writers:
+class TransactionalJobs:
     """Who has the turn, and who waits for it."""
 
     def __init__(self, backend: VTQueueBackend) -> None:

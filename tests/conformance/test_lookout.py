@@ -3,7 +3,7 @@
 from django_vtqueue.core.clock import now
 from django_vtqueue.core.job import Scope
 from django_vtqueue.queue.pauses import pause, resume
-from django_vtqueue.worker.pacing import Lookout
+from django_vtqueue.worker.pacing import NextDue
 
 from .bench import DAY, Bench
 
@@ -12,41 +12,41 @@ PAST = 1000 * DAY  # before the real clock's now
 
 def test_a_job_that_was_given_back_is_due_at_once(bench: Bench) -> None:
     """Also when the last claim took all there was: what the worker itself gives back is no row that it may not take."""
-    lookout = Lookout(bench.engine, [Scope(("q",), raw=True)])
+    next_due = NextDue(bench.engine, [Scope(("q",), raw=True)])
     bench.publish("x", now=-PAST)
-    lookout.took(True)
-    lookout.expect(now())
-    assert lookout.due()
+    next_due.took(True)
+    next_due.expect(now())
+    assert next_due.due()
 
 
 def test_what_may_not_be_taken_yet_is_not_asked_for_again_and_again(bench: Bench) -> None:
     """After a claim that left a due row (its holder may only have been stopped) the worker waits for a moment."""
-    lookout = Lookout(bench.engine, [Scope(("q",), raw=True)])
+    next_due = NextDue(bench.engine, [Scope(("q",), raw=True)])
     bench.publish("x", now=-PAST)
-    lookout.took(True)
-    assert not lookout.due()
-    assert 0 < lookout.seconds_to_sleep() <= 0.1
+    next_due.took(True)
+    assert not next_due.due()
+    assert 0 < next_due.seconds_to_sleep() <= 0.1
 
 
 def test_a_drain_asks_before_it_ends(bench: Bench) -> None:
     """What was published a moment ago, before its bell was heard, is not overlooked."""
-    lookout = Lookout(bench.engine, [Scope(("q",), raw=True)])
-    assert not lookout.due()
+    next_due = NextDue(bench.engine, [Scope(("q",), raw=True)])
+    assert not next_due.due()
     bench.publish("x", now=-PAST)
-    assert not lookout.nothing_before(now())
+    assert not next_due.nothing_before(now())
 
 
 def test_due_jobs_of_a_paused_queue_are_not_asked_for_again_and_again(bench: Bench) -> None:
     """The worker sleeps until the earliest pause ends, and a drain ends beside them."""
-    lookout = Lookout(bench.engine, [Scope(None, raw=True)])
+    next_due = NextDue(bench.engine, [Scope(None, raw=True)])
     bench.publish("x", now=-PAST)
     bench.publish("x", now=-PAST, queue="for good")
     pause("for good", using=bench.engine.alias)
     pause("q", until=1000, using=bench.engine.alias)
-    assert not lookout.due()
-    assert 900 < lookout.seconds_to_sleep() <= 1000
-    assert lookout.nothing_before(now())
+    assert not next_due.due()
+    assert 900 < next_due.seconds_to_sleep() <= 1000
+    assert next_due.nothing_before(now())
     resume("q", using=bench.engine.alias)
-    assert not lookout.nothing_before(now())
-    lookout.forget()
-    assert lookout.due()
+    assert not next_due.nothing_before(now())
+    next_due.forget()
+    assert next_due.due()

@@ -8,7 +8,7 @@ from django.db import connections
 from django_vtqueue.core import states
 from django_vtqueue.core.ids import new_uuid
 from django_vtqueue.engines import Engine
-from django_vtqueue.engines.inspection import Backlog, Held
+from django_vtqueue.engines.inspection import Backlog, HeldCount
 from django_vtqueue.fields import FAR
 from django_vtqueue.models import DeadLetter, Job, Throughput
 
@@ -99,8 +99,8 @@ def test_held(engine: Engine, most: int) -> None:
         stored(engine, queue_name, visible_at, **values)
     done(engine, "a")
     assert engine.held(most, NOW) == [
-        Held("a", "w1", running=2, expired=1, begun=1),
-        Held("b", "w2", running=1, expired=0, begun=1),
+        HeldCount("a", "w1", running=2, expired=1, begun=1),
+        HeldCount("b", "w2", running=1, expired=0, begun=1),
     ]
     assert sum(part.running + part.expired for part in engine.held(2, NOW)) == 2
 
@@ -166,7 +166,7 @@ def test_damaged_rows(engine: Engine) -> None:
     job.update(started_at=-FAR, attempts=FAR // 2, progress=float("inf"))
     assert engine.sizes(10, 10) == {"a": 1}
     assert engine.backlogs(["a"], NOW, 10)[0].later == 0
-    assert engine.held(10, NOW) == [Held("a", "w1", running=1, expired=0, begun=1)]
+    assert engine.held(10, NOW) == [HeldCount("a", "w1", running=1, expired=0, begun=1)]
     assert len(engine.running(["w1"], 10)) == 1
 
 

@@ -22,7 +22,7 @@ PRESENT = minute_of(NOW)
 def store(bench: Bench, worker: str, **queues: Counts) -> None:
     """Store the counts of the present minute."""
     with bench.engine.transaction():
-        bench.engine.tally(worker, {(PRESENT, name, "t"): counts for name, counts in queues.items()})
+        bench.engine.add_counts(worker, {(PRESENT, name, "t"): counts for name, counts in queues.items()})
 
 
 def test_totals_take_the_place_of_those_before(bench: Bench) -> None:
@@ -43,9 +43,9 @@ def test_the_counts_of_all_workers_and_minutes_are_one_flow(bench: Bench) -> Non
             rows = {
                 (PRESENT - back * MINUTE, "a", "t"): Counts(10 + back, 1, back, {short: 3}, {}) for back in range(4)
             }
-            bench.engine.tally(worker, rows)
-        bench.engine.tally("w3", {(PRESENT - MINUTE, "a", "t"): Counts(1, 0, 0, {long: 1}, {long: 1})})
-        bench.engine.tally(
+            bench.engine.add_counts(worker, rows)
+        bench.engine.add_counts("w3", {(PRESENT - MINUTE, "a", "t"): Counts(1, 0, 0, {long: 1}, {long: 1})})
+        bench.engine.add_counts(
             "w3", {(PRESENT + MINUTE, "a", "t"): Counts(99), (PRESENT - MINUTE, "b", "t"): Counts(dead=1)}
         )
     flows = throughput.read(bench.engine.alias, NOW, minutes=3)
@@ -62,7 +62,7 @@ def test_many_queues_are_one_statement(bench: Bench) -> None:
     """A thousand queues that had work in the same minute cost one statement, whatever their names are."""
     names = [f"queue {number} \u2603 '\"" for number in range(1000)]
     with bench.engine.transaction(), CaptureQueriesContext(connections[bench.engine.alias]) as queries:
-        bench.engine.tally("w", {(PRESENT, name, "t"): Counts(1, 0, 0, {5: 1}, {6: 1}) for name in names})
+        bench.engine.add_counts("w", {(PRESENT, name, "t"): Counts(1, 0, 0, {5: 1}, {6: 1}) for name in names})
     assert len(queries) == bench.engine.traced
     assert throughput.read(bench.engine.alias, NOW).keys() == set(names)
 
@@ -98,8 +98,8 @@ def test_negative_numbers_are_left_out(bench: Bench) -> None:
 def test_old_counts_are_pruned_in_slices(bench: Bench) -> None:
     """About ``limit`` at a time (minutes are deleted whole), the oldest first, and none of a later time."""
     with bench.engine.transaction():
-        bench.engine.tally("w", {(PRESENT - back * MINUTE, "a", "t"): Counts(back) for back in range(5)})
-        bench.engine.tally("w", {(PRESENT - 3 * MINUTE, "b", "t"): Counts(3)})
+        bench.engine.add_counts("w", {(PRESENT - back * MINUTE, "a", "t"): Counts(back) for back in range(5)})
+        bench.engine.add_counts("w", {(PRESENT - 3 * MINUTE, "b", "t"): Counts(3)})
     left = []
     for _ in range(3):
         with bench.engine.transaction():

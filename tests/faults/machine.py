@@ -14,7 +14,7 @@ from django_vtqueue.core.job import NewJobs, Scope, broken_off, failed, interrup
 from django_vtqueue.exceptions import WorkerDied
 from django_vtqueue.queue import dead_letters
 from django_vtqueue.queue.claims import settle
-from django_vtqueue.queue.clock_steps import Repair
+from django_vtqueue.queue.clock_steps import ClockSteps
 
 from .agreement import BUDGETS, LEASES, NAMES, Agreement
 from .model import ModelJob
@@ -218,8 +218,8 @@ class QueueAgainstModel(Agreement):
     @rule()
     def restart(self) -> None:
         """A process that starts looks for what a clock ahead has stamped; where none was it changes nothing."""
-        repair, found, after = Repair(self.engine), [], 0
-        while repair.go_on() or repair.unfinished():
+        clock_steps, found, after = ClockSteps(self.engine), [], 0
+        while clock_steps.go_on() or clock_steps.unfinished():
             pass
         while after is not None:
             found, after = self.engine.stamped_ahead(after, self.clock.instant, 3)

@@ -12,7 +12,7 @@ import pytest
 from django.db import OperationalError, ProgrammingError
 
 from django_vtqueue.engines import new_engine
-from django_vtqueue.worker.outage import Episode
+from django_vtqueue.worker.outage import Outage
 
 from ..conftest import ALIAS
 from ..processes.database import Database
@@ -26,7 +26,7 @@ class Payload(str):
 def test_a_turn_that_failed_leaves_nothing_in_memory(database: Database) -> None:
     """What a turn had in hand is free when its error was noted, without waiting for Python to look for cycles."""
     engine = new_engine(ALIAS, traced=False)
-    episode = Episode(engine)
+    outage = Outage(engine)
     held: list[weakref.ref[Payload]] = []
 
     def turn() -> None:
@@ -41,7 +41,7 @@ def test_a_turn_that_failed_leaves_nothing_in_memory(database: Database) -> None
             try:
                 turn()
             except OperationalError as error:
-                episode.failed(error)
+                outage.failed(error)
         assert [reference() for reference in held] == [None]
     finally:
         gc.enable()

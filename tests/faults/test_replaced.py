@@ -10,7 +10,7 @@ from django.db import OperationalError, ProgrammingError, connections
 
 from django_vtqueue.engines import Engine, Trouble, new_engine
 from django_vtqueue.engines.sqlite.file import SETTLED
-from django_vtqueue.worker.outage import Episode
+from django_vtqueue.worker.outage import Outage
 from tests.project import tasks
 
 from ..conftest import ALIAS
@@ -179,7 +179,7 @@ def test_a_file_that_is_still_being_copied_is_not_opened(database: Database, oth
         try:
             return engine.replaced()
         except OperationalError as error:
-            Episode(engine).failed(error)
+            Outage(engine).failed(error)
             return False
 
     with engine.impatient():
@@ -223,7 +223,7 @@ def test_a_connection_closed_behind_django_is_a_trouble_after_which_a_new_one_is
         with pytest.raises(ProgrammingError) as caught:
             engine.changed()
         assert engine.trouble(caught.value) is Trouble.GONE
-        Episode(engine).failed(caught.value)
+        Outage(engine).failed(caught.value)
         assert_impatient(database, engine)
 
 

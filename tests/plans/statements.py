@@ -99,7 +99,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "prune jobs": (sql.PRUNE_JOBS, {"now": at(0), "limit": 100}, [EXPIRES, ROWID]),
     "prune letters": (sql.PRUNE_LETTERS, {"now": at(0), "limit": 100}, [LETTER_EXPIRES, ROWID]),
     "tally": (
-        counts.TALLY,
+        counts.ADD_MINUTES,
         {"worker_id": "w0", "rows": json.dumps([[at(0), "q0", "t", 1, 0, 0, {}, {}, None]])},
         [],
     ),

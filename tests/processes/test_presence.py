@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.engines import new_engine
-from django_vtqueue.worker.heartbeat import Crew
+from django_vtqueue.worker.heartbeat import Heartbeat
 from tests.project import tasks
 
 from ..conftest import ALIAS
@@ -81,8 +81,8 @@ def test_another_backends_dead_worker_is_left_to_its_own(database: Database, sta
         backend = VTQueueBackend(
             "default", {"QUEUES": [queue_name], "OPTIONS": {**database.options, "database": ALIAS}}
         )
-        crew = Crew(engine, backend, "here:1:a", [queue_name], 1, "")
-        assert [ending.job.id for ending in crew.end_leases_of_the_dead()] == settled
+        heartbeat = Heartbeat(engine, backend, "here:1:a", [queue_name], 1, "")
+        assert [ending.job.id for ending in heartbeat.end_leases_of_the_dead()] == settled
         assert bool(database.workers()) == Path(row["doorbell"]).exists() == left
 
 

@@ -16,7 +16,7 @@ from django_vtqueue.core.job import HeldJob, succeeded
 from django_vtqueue.execution.outcomes import Outcome
 from django_vtqueue.worker.children.pool import Processes
 from django_vtqueue.worker.log import Silence
-from django_vtqueue.worker.options import Plan
+from django_vtqueue.worker.options import WorkerOptions
 from django_vtqueue.worker.prefetch import MOST
 from tests.project import tasks
 
@@ -42,7 +42,7 @@ def processes(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
         monkeypatch.setenv(name, value)
     outcomes: SimpleQueue[Outcome] = SimpleQueue()
     children = Processes(
-        Plan(processes=2, threads=1),
+        WorkerOptions(processes=2, threads=1),
         database.backend,
         Silence(),
         None,

@@ -15,7 +15,7 @@ from django_vtqueue.core.job import HeldJob, succeeded
 from django_vtqueue.engines import new_engine
 from django_vtqueue.execution.outcomes import Outcome
 from django_vtqueue.worker import recorder as module
-from django_vtqueue.worker.recorder import Tally
+from django_vtqueue.worker.recorder import Recorder
 from tests.project import tasks
 
 from ..conftest import ALIAS
@@ -121,7 +121,7 @@ def test_jobs_go_on_without_their_statistics(database: Database, start_worker: S
     assert worker.log.count("the statistics could not be written") == 1
 
 
-# -- one tally ------------------------------------------------------------------------------------------------------
+# -- one recorder ------------------------------------------------------------------------------------------------------
 
 
 def outcome(queue_name: str = "q", seconds: float = 0.001) -> Outcome:
@@ -133,25 +133,25 @@ def outcome(queue_name: str = "q", seconds: float = 0.001) -> Outcome:
 def test_a_lock_delays_the_statistics_and_nothing_else(database: Database) -> None:
     """While the database is locked a turn does not wait for them; they are tried again soon, and nothing is lost."""
     engine = new_engine(ALIAS, traced=False)
-    tally = Tally(engine, "w")
+    recorder = Recorder(engine, "w")
     with engine.impatient():
-        tally.count([outcome()])
+        recorder.count([outcome()])
         with database.locked():
-            tally.write()
-            assert tally.at != module.NEVER
-        tally.count([outcome()])
-        wait_until(lambda: tally.write() or tally.at == module.NEVER)  # type: ignore[func-returns-value]
+            recorder.write()
+            assert recorder.at != module.NEVER
+        recorder.count([outcome()])
+        wait_until(lambda: recorder.write() or recorder.at == module.NEVER)  # type: ignore[func-returns-value]
     assert sums(database) == (2, 0, 0)
 
 
 def test_counts_go_on_after_they_were_written(database: Database) -> None:
     """Later counts of the same minute add to those written; a write that is repeated adds nothing."""
     engine = new_engine(ALIAS, traced=False)
-    tally = Tally(engine, "w")
+    recorder = Recorder(engine, "w")
     for _ in range(3):
-        tally.count([outcome(), outcome("other")])
-        tally.flush()
-    tally.flush()
+        recorder.count([outcome(), outcome("other")])
+        recorder.flush()
+    recorder.flush()
     assert sums(database) == (6, 0, 0)
     assert timed(database, "run_times") == 6
 
@@ -165,9 +165,9 @@ def test_old_statistics_are_pruned_with_a_write(database: Database) -> None:
     )
     database.write(insert, clock.now() - module.KEPT - 1, "old")
     database.write(insert, clock.now() - module.KEPT + 60_000_000, "young")
-    tally = Tally(engine, "w")
-    tally.count([outcome()])
-    tally.flush()
+    recorder = Recorder(engine, "w")
+    recorder.count([outcome()])
+    recorder.flush()
     names = [row[0] for row in database.rows("SELECT queue_name FROM vtqueue_throughput ORDER BY 1")]
     assert names == ["q", "young"]
 
@@ -175,13 +175,13 @@ def test_old_statistics_are_pruned_with_a_write(database: Database) -> None:
 def test_hours_are_the_sums_of_their_minutes(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """The row of an hour has what all of its minutes have, whenever they were written, each once."""
     engine = new_engine(ALIAS, traced=False)
-    tally = Tally(engine, "w")
+    recorder = Recorder(engine, "w")
     hour = clock.now() // 3_600_000_000 * 3_600_000_000
     for minute in (0, 1, 2, 5, 59, 60):
         monkeypatch.setattr(engine, "now", lambda minute=minute: hour + minute * 60_000_000)
         for _ in range(2):
-            tally.count([outcome()])
-            tally.flush()
+            recorder.count([outcome()])
+            recorder.flush()
     rows = database.rows("SELECT minute, succeeded, run_times FROM vtqueue_hourlythroughput ORDER BY 1")
     assert [(row["minute"], row["succeeded"]) for row in rows] == [(hour, 10), (hour + 3_600_000_000, 2)]
     assert [sum(json.loads(row["run_times"]).values()) for row in rows] == [10, 2]

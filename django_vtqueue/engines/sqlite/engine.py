@@ -66,6 +66,8 @@ from .statements import (
     guard,
 )
 from .statistics import (
+    ADD_HOURS,
+    ADD_MINUTES,
     ARRIVALS,
     COUNTS,
     DEPTHS,
@@ -76,8 +78,6 @@ from .statistics import (
     SERIES,
     SPANS,
     SUCCESSES,
-    TALLY,
-    TALLY_HOURS,
 )
 from .values import MEND
 
@@ -226,12 +226,12 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
             values = {"now": now, "limit": limit}
             return sum(self._run(prune, values) for prune in (PRUNE_JOBS, PRUNE_LETTERS, PRUNE_PAUSES))
 
-    def tally(self, worker_id: str, counts: Mapping[Counted, Counts], *, hourly: bool = False) -> None:
+    def add_counts(self, worker_id: str, counts: Mapping[Counted, Counts], *, hourly: bool = False) -> None:
         rows = [
             (*key, row.succeeded, row.failed, row.dead, row.run_times, row.wait_times, row.depth)
             for key, row in counts.items()
         ]
-        self._run(TALLY_HOURS if hourly else TALLY, {"worker_id": worker_id, "rows": json.dumps(rows)})
+        self._run(ADD_HOURS if hourly else ADD_MINUTES, {"worker_id": worker_id, "rows": json.dumps(rows)})
 
     def series(self, chart: Chart) -> list[tuple[int, int, int, int]]:
         return self._rows(SERIES[HOURS if chart.hourly else MINUTES], asdict(chart))

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import cast
 
-from ..inspection import Backlog, Held, Running
+from ..inspection import Backlog, HeldCount, Running
 from .connection import SQLiteConnection
 from .due import LEVEL, WITH_HIDDEN, WITH_WAITING, found, levels
 from .statistics import BY_MINUTE
@@ -172,8 +172,8 @@ class SQLiteSituation(SQLiteConnection):
             found.append(Backlog(name, bool(raw), *[*numbers, looked_at, retrying or 0]))
         return found
 
-    def held(self, most: int, now: int) -> list[Held]:
-        return [Held(*row) for row in self._rows(HELD, {"most": most, "now": now})]
+    def held(self, most: int, now: int) -> list[HeldCount]:
+        return [HeldCount(*row) for row in self._rows(HELD, {"most": most, "now": now})]
 
     def running(self, worker_ids: Sequence[str], each: int) -> list[Running]:
         return [Running(*row) for row in self._rows(RUNNING, {"workers": json.dumps(worker_ids), "each": each})]

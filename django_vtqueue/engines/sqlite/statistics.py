@@ -11,7 +11,7 @@ def by_minute(table: str) -> str:
     return f"INDEXED BY sqlite_autoindex_{table}_1"
 
 
-def tally(table: str) -> str:
+def adding(table: str) -> str:
     # "WHERE true", for else the parser takes ON CONFLICT for the condition of a join.
     return f"""
 INSERT INTO {table} (
@@ -26,7 +26,7 @@ ON CONFLICT (minute, queue_name, task_path, worker_id) DO UPDATE SET
     wait_times = excluded.wait_times, depth = excluded.depth"""
 
 
-TALLY, TALLY_HOURS = tally(MINUTES), tally(HOURS)
+ADD_MINUTES, ADD_HOURS = adding(MINUTES), adding(HOURS)
 BY_MINUTE = by_minute(MINUTES)
 
 # Numbers that are none (somebody damaged the row) are no reason to fail.

@@ -188,12 +188,12 @@ class Turns:
         self._engine = engine
         self._count = count
         self._held: list[HeldJob] = []
-        self._stock = 0
+        self._waiting = 0
 
     def stock_up(self) -> None:
-        if self._stock < self._count:
+        if self._waiting < self._count:
             self._engine.insert(new_jobs(STOCK))
-            self._stock += STOCK
+            self._waiting += STOCK
 
     def turn(self) -> None:
         instant = now()
@@ -202,10 +202,10 @@ class Turns:
                 self._engine.settle([succeeded(job, "null", instant, KEPT) for job in self._held])
             taken = take(self._engine, [Scope(None, raw=False)], self._count, "bench", instant, lambda name: None)
         self._held = collect(self._engine, taken)
-        self._stock -= self._count
+        self._waiting -= self._count
 
     def clear(self) -> None:
-        self._held, self._stock = [], 0
+        self._held, self._waiting = [], 0
         self._engine.empty()
 
 

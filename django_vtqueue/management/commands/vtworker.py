@@ -28,10 +28,10 @@ from ...queue.schema import mismatch
 from ...tasks.task import import_task_modules
 from ...worker import systemd
 from ...worker.inline import run_due
-from ...worker.log import Report, duration, unheard_left_out
+from ...worker.log import WorkerLog, duration, without_unread_records
 from ...worker.loop import Worker
-from ...worker.options import Plan, scopes_of, served
-from ...worker.outage import Episode
+from ...worker.options import WorkerOptions, scopes_of, served
+from ...worker.outage import Outage
 from ...worker.progress import progress
 from ...worker.reload import run_with_reload, stop_with_parent
 from ...worker.signals import Stopping
@@ -78,7 +78,7 @@ class Command(BaseCommand):
         owns_process = bool(getattr(self, "_called_from_command_line", False))
         backend = backend_of(options["backend"])
         plan = plan_of(options, backend, owns_process)
-        report = Report(everything=options["verbosity"] > 1, option=option_of(backend))
+        log = WorkerLog(everything=options["verbosity"] > 1, option=option_of(backend))
         reload = settings.DEBUG and not plan.drain if options["reload"] is None else options["reload"]
         with log_lines(sys.stderr if owns_process else self.stderr, options["verbosity"]):
             import_task_modules(backend.settings.task_modules)
@@ -88,21 +88,21 @@ class Command(BaseCommand):
             if reload and owns_process:
                 sys.exit(run_with_reload())
             if engine_for(backend.database).private():
-                self.run_inline(backend, plan, report)
+                self.run_inline(backend, plan, log)
                 return
             stopping = Stopping(owns_process)
             with stopping.on_signals():
                 wait_for_tables(backend.database, stopping)
                 if not stopping.count:
-                    self.run_worker(backend, plan, report, stopping)
+                    self.run_worker(backend, plan, log, stopping)
 
-    def run_worker(self, backend: VTQueueBackend, plan: Plan, report: Report, stopping: Stopping) -> None:
+    def run_worker(self, backend: VTQueueBackend, plan: WorkerOptions, log: WorkerLog, stopping: Stopping) -> None:
         for message in run_checks(tags=[Tags.database, TAG], databases=[backend.database]):
             if message.id and message.id.startswith("vtqueue.") and not message.is_silenced():
                 logger.warning("%s (%s)", message.msg, message.id)
         if not plan.adopt:
             refuse_copy(backend)  # its tables may have come, or the file itself, while this one waited
-        worker = Worker(backend, plan, report)
+        worker = Worker(backend, plan, log)
         stopping.then(worker.stop)
         stop_with_parent(worker.stop)
         logger.info("vtworker %s ready: %s", shown_worker(worker.id), description(backend, plan))
@@ -111,12 +111,12 @@ class Command(BaseCommand):
             dump_threads_at(signal.SIGUSR1)
             gc.freeze()  # what is there now stays: no need to look through it again and again
         show = plan.drain and sys.stderr.isatty()
-        with unheard_left_out(), progress(worker.engine, worker.scopes, report, show=show):
+        with without_unread_records(), progress(worker.engine, worker.scopes, log, show=show):
             worker.run()
         logger.info(
             "vtworker %s done: %d jobs; longest write lock %.1fms",
             shown_worker(worker.id),
-            report.ended,
+            log.ended,
             worker.engine.longest_hold * 1000,
         )
         if plan.drain and (left := left_for_later(worker)):
@@ -128,7 +128,7 @@ class Command(BaseCommand):
             finally:
                 os._exit(0)
 
-    def run_inline(self, backend: VTQueueBackend, plan: Plan, report: Report) -> None:
+    def run_inline(self, backend: VTQueueBackend, plan: WorkerOptions, log: WorkerLog) -> None:
         if not plan.drain:
             raise CommandError(
                 "Only this thread sees this database (in memory, or inside a transaction): no worker can share it. "
@@ -138,7 +138,7 @@ class Command(BaseCommand):
         if plan.drain_retries:
             until = engine_for(backend.database).now() + microseconds(plan.drain_retries)
         for outcome in run_due(backend, scopes_of(backend, plan.queues), until=until, limit=plan.max_jobs):
-            report.outcome(outcome)
+            log.outcome(outcome)
 
 
 def left_for_later(worker: Worker) -> str:
@@ -162,7 +162,7 @@ def left_for_later(worker: Worker) -> str:
     return f"{number}; the first is due in {duration(max(earliest - engine.now(), 0) / SECOND)}"
 
 
-def plan_of(options: dict[str, Any], backend: VTQueueBackend, owns_process: bool) -> Plan:
+def plan_of(options: dict[str, Any], backend: VTQueueBackend, owns_process: bool) -> WorkerOptions:
     """Return what the command line says; raise CommandError for queues that the backend does not have."""
     queues = tuple(name.strip() for name in (options["queues"] or "").split(",") if name.strip()) or None
     allowed = backend.settings.queues | set(backend.settings.handler_queues())
@@ -170,7 +170,7 @@ def plan_of(options: dict[str, Any], backend: VTQueueBackend, owns_process: bool
         raise CommandError(
             f"TASKS[{backend.alias!r}] has no queue {', '.join(unknown)}; its queues are {', '.join(sorted(allowed))}."
         )
-    return Plan(
+    return WorkerOptions(
         queues=queues,
         processes=(options["processes"] or backend.settings.processes) if owns_process else 1,
         threads=options["threads"] or backend.settings.threads,
@@ -185,7 +185,7 @@ def plan_of(options: dict[str, Any], backend: VTQueueBackend, owns_process: bool
     )
 
 
-def description(backend: VTQueueBackend, plan: Plan) -> str:
+def description(backend: VTQueueBackend, plan: WorkerOptions) -> str:
     """Return the end of the ready line: queues, threads, database."""
     queues = ",".join(served(scopes_of(backend, plan.queues))) or "all"
     threads = f"{plan.threads} thread{'' if plan.threads == 1 else 's'}"
@@ -197,14 +197,14 @@ def description(backend: VTQueueBackend, plan: Plan) -> str:
 def wait_for_tables(database: str, stopping: Stopping) -> None:
     """Block until the queue's tables can be read and are of this version, saying once what has to be done."""
     engine = engine_for(database)
-    episode, said = Episode(engine), ""
+    outage, said = Outage(engine), ""
     while not stopping.count:
         try:
             problem = mismatch(database)
         except DatabaseError as error:
             if engine.trouble(error) is None:
                 raise
-            episode.failed(error)
+            outage.failed(error)
         else:
             if not problem:
                 return

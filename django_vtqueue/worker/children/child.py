@@ -14,7 +14,7 @@ from ...core.job import HeldJob, Key
 from ...execution.outcomes import Outcome
 from ...tasks.compat import task_backends
 from ...tasks.task import import_task_modules
-from ..log import Silence, unheard_left_out
+from ..log import Silence, without_unread_records
 from ..thread_pool import Pool
 from . import protocol
 
@@ -26,7 +26,7 @@ def run(alias: str, threads: int, descriptor: int) -> None:
     backend = cast(VTQueueBackend, task_backends[alias])
     import_task_modules(backend.settings.task_modules)
     gc.freeze()  # as in its parent
-    with unheard_left_out():
+    with without_unread_records():
         Child(backend, threads, Connection(descriptor)).run()
 
 
@@ -37,7 +37,7 @@ class Child:
         self.parent = parent
         self.pool = Pool(threads, backend, Silence(), self.finished, self.timed)
         self.outbox = protocol.Outbox(
-            parent, self.linger, lambda: os._exit(1)
+            parent, self.wait_for_more, lambda: os._exit(1)
         )  # whoever notices that the parent is gone
         self._jobs: dict[Key, HeldJob] = {}  # not finished
         self._unsettled: dict[Key, Outcome] = {}  # finished; to be told when they are stored
@@ -109,6 +109,6 @@ class Child:
             job.stored = progress
         self.outbox.say("progress", [(job.key, progress) for job, progress in said])
 
-    def linger(self) -> float:
+    def wait_for_more(self) -> float:
         """Return the seconds to wait for more outcomes before they are sent: some, while the threads have work."""
         return LINGER if self.pool.waiting() > self.pool.slots else 0.0

@@ -14,9 +14,9 @@ from ...core import states
 from ...core.backoff import trouble_pause
 from ...core.job import HeldJob, Key, Settlement
 from ...execution.outcomes import Outcome, given_back
-from ..log import Report
+from ..log import WorkerLog
 from ..memory import resident
-from ..options import Plan
+from ..options import WorkerOptions
 from ..thread_pool import AGAIN, MANY, Pool
 from . import protocol
 from .process import Finished, Process
@@ -36,15 +36,15 @@ class Processes:
 
     def __init__(
         self,
-        plan: Plan,
+        options: WorkerOptions,
         backend: VTQueueBackend,
-        report: Report,
+        log: WorkerLog,
         bell: int | None,
         finished: Finished,
         timed: Callable[[Key, bool], None],
         wake: Callable[[], None],
     ) -> None:
-        self.plan, self.backend, self.report, self.bell = plan, backend, report, bell
+        self.options, self.backend, self.log, self.bell = options, backend, log, bell
         self._finished, self._timed, self._wake = finished, timed, wake
         self._children: list[Process] = []
         self._tellers: dict[Key, Process] = {}  # who has what is to be told of finished jobs
@@ -52,12 +52,12 @@ class Processes:
         self._start_at = 0.0  # monotonic
         self._failures = 0
         self._seconds = float("inf")  # that each of the last jobs took
-        self._log: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._lines: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
     @property
     def may_wait(self) -> bool:
         """Whether jobs may be given to it ahead of a free slot; not if their number in a process is limited."""
-        return not self.plan.max_jobs_per_process and not all(process.silent for process in self._children)
+        return not self.options.max_jobs_per_process and not all(process.silent for process in self._children)
 
     @property
     def slots(self) -> int:
@@ -66,7 +66,7 @@ class Processes:
 
     def start(self) -> None:
         """Start the children, and a thread that writes the log."""
-        threading.Thread(target=self._write_log, name="report", daemon=True).start()
+        threading.Thread(target=self._write_log, name="log", daemon=True).start()
         self.maintain()
 
     def maintain(self) -> None:
@@ -86,12 +86,12 @@ class Processes:
             elif process.retired and not process.jobs and process not in list(self._tellers.values()):
                 process.stop(LAST_ANNOUNCEMENTS)
         active = sum(not process.retired for process in self._children)
-        while active < self.plan.processes and time.monotonic() >= self._start_at:
+        while active < self.options.processes and time.monotonic() >= self._start_at:
             try:
                 self._children.append(
                     Process(
                         self.backend,
-                        self.plan.threads,
+                        self.options.threads,
                         self.bell,
                         self._finished,
                         self._timed,
@@ -106,7 +106,7 @@ class Processes:
             active += 1
 
     def run(self, jobs: Sequence[HeldJob]) -> None:
-        """Have jobs run, each by the child that has most room; many brief ones by one child, as in Stock.
+        """Have jobs run, each by the child that has most room; many brief ones by one child, as in WaitingJobs.
 
         They are done before the next ones come, and more children would only keep the control loop from its core.
         """
@@ -173,7 +173,7 @@ class Processes:
                 self._bury(outcome.settlement)
         for teller, keys in told.items():
             teller.outbox.say("tell", keys)
-        self._log.put(partial(self._report, outcomes))
+        self._lines.put(partial(self._report, outcomes))
 
     def forget(self, outcome: Outcome) -> None:
         """Drop an outcome that nobody is to be told of: it was lost, gave the job back, or could not be stored."""
@@ -182,7 +182,7 @@ class Processes:
 
     def announce_burial(self, settlement: Settlement) -> None:
         """Have it told that a job died with its worker."""
-        self._log.put(lambda: self.report.dead(settlement))
+        self._lines.put(lambda: self.log.dead(settlement))
         self._bury(settlement)
 
     def stop(self, seconds: float) -> None:
@@ -194,7 +194,7 @@ class Processes:
             with suppress(subprocess.TimeoutExpired):
                 process.process.wait(max(deadline - time.monotonic(), 0.01))
         self.kill()
-        self._log.put(None)
+        self._lines.put(None)
 
     def kill(self) -> bool:
         """End the children at once; return whether none of their code runs any more, which is certain."""
@@ -203,9 +203,9 @@ class Processes:
         return True
 
     def _worn_out(self, process: Process) -> bool:
-        if self.plan.max_jobs_per_process and process.given >= self.plan.max_jobs_per_process:
+        if self.options.max_jobs_per_process and process.given >= self.options.max_jobs_per_process:
             return True
-        return bool(self.plan.max_memory) and process.memory() >= (self.plan.max_memory or 0) * 2**20
+        return bool(self.options.max_memory) and process.memory() >= (self.options.max_memory or 0) * 2**20
 
     def _bury_child(self, process: Process) -> None:
         self._children.remove(process)
@@ -233,10 +233,10 @@ class Processes:
 
     def _report(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
-            self.report.outcome(outcome)
+            self.log.outcome(outcome)
 
     def _write_log(self) -> None:
-        while write := self._log.get():
+        while write := self._lines.get():
             try:
                 write()
             except Exception:
@@ -245,9 +245,9 @@ class Processes:
 
 
 def executors(
-    plan: Plan,
+    options: WorkerOptions,
     backend: VTQueueBackend,
-    report: Report,
+    log: WorkerLog,
     bell: int | None,
     finished: Finished,
     timed: Callable[[Key, bool], None],
@@ -259,6 +259,6 @@ def executors(
     key of a transactional job and whether its time runs, ``wake`` when there is new room for jobs; all from other
     threads.
     """
-    if plan.processes == 1:
-        return Pool(plan.threads, backend, report, finished, timed)
-    return Processes(plan, backend, report, bell, finished, timed, wake)
+    if options.processes == 1:
+        return Pool(options.threads, backend, log, finished, timed)
+    return Processes(options, backend, log, bell, finished, timed, wake)

@@ -32,12 +32,12 @@ _failure = attrgetter(*(field.name for field in fields(Failure)))
 class Outbox:
     """Messages to the other side, sent by a thread of their own: it may wait for the reader, who says them must not.
 
-    ``linger``: asked for the seconds to wait for more when there is a first one. ``lost``: called when the other side
+    ``wait_for_more``: asked for the seconds to wait when there is a first message. ``lost``: called when the other side
     is gone; what is said then is dropped.
     """
 
-    def __init__(self, connection: Connection, linger: Callable[[], float], lost: Callable[[], None]) -> None:
-        self._connection, self._linger, self._lost = connection, linger, lost
+    def __init__(self, connection: Connection, wait_for_more: Callable[[], float], lost: Callable[[], None]) -> None:
+        self._connection, self._linger, self._lost = connection, wait_for_more, lost
         self._messages: SimpleQueue[Message | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._send, name="outbox", daemon=True)
         self._thread.start()
