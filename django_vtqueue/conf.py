@@ -1,6 +1,6 @@
 """The settings of a queue: read late, checked once, kept in frozen objects.
 
-A setting is sought in this order: the call, ``@task``, ``queue_options``, ``OPTIONS``, the default below.
+A setting is looked up in this order: the call, ``@task``, ``queue_options``, ``OPTIONS``, the default below.
 """
 
 from collections.abc import Callable, Mapping, Sequence

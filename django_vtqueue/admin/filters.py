@@ -1,4 +1,4 @@
-"""What people filter lists by. A filter says what is sought; the list finds it (see lists)."""
+"""What people filter lists by. A filter says what to look for; the list finds it (see lists)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -37,7 +37,7 @@ OLDER = "older"
 
 
 class Filter(admin.SimpleListFilter):
-    """A filter whose value is sought in the column of its parameter's name."""
+    """A filter whose value is looked for in the column of its parameter's name."""
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         names = self.names(database_of(backend_options()), model_admin.opts.model_name)
@@ -57,7 +57,7 @@ class Filter(admin.SimpleListFilter):
         return queryset
 
     def asked(self, now: int) -> dict[str, Any]:
-        """Return what is sought, by the names of listing.Sought."""
+        """Return what to look for, by the names of ListQuery."""
         return {} if (value := self.value()) is None else {str(self.parameter_name): value}
 
 

@@ -16,7 +16,7 @@ from ..core.humanize import time_of
 from ..core.ids import instant_of, parse_id
 from ..core.masks import Mask
 from ..engines import Engine, engine_for
-from ..engines.inspection import Count, Found, Key, Sought, in_json
+from ..engines.inspection import Count, Key, ListQuery, Row, in_json
 from ..tasks.signatures import mask_of, searchable
 from . import display
 from .addresses import DIGITS, DIGITS_LOOKED_AT
@@ -34,7 +34,7 @@ LARGEST = 2**63  # of a number in a key
 
 
 class KeyedList(LeanChangeList):
-    """A list whose pages begin behind a key; its filters say what is sought, and select nothing themselves."""
+    """A list whose pages begin behind a key; its filters say what to look for, and select nothing themselves."""
 
     looked: Any
     looked_back: Any
@@ -70,16 +70,16 @@ class KeyedList(LeanChangeList):
             which = row.task_path, row.queue_name
             row.summary = display.summary(payloads.get(row.pk.hex), *which, database, self.mask(*which))
 
-    def _found(self) -> list[Found]:
+    def _found(self) -> list[Row]:
         """Return the rows of the page; sets the key behind which the next one begins, and how far this one looked."""
         self.next_key: Key | None = None
         self.looked_to: Key | None = None
-        if job_id := parse_id(self.sought.text):
-            return [Found(job_id.hex, [])]
-        if re.fullmatch(DIGITS, self.sought.text) and not self.after:
+        if job_id := parse_id(self.list_query.text):
+            return [Row(job_id.hex, [])]
+        if re.fullmatch(DIGITS, self.list_query.text) and not self.after:
             name = str(self.opts.model_name)
-            if ids := self.engine.ids_ending(name, self.sought.text.lower(), DIGITS_LOOKED_AT, self.list_per_page):
-                return [Found(row_id, []) for row_id in ids]
+            if ids := self.engine.ids_ending(name, self.list_query.text.lower(), DIGITS_LOOKED_AT, self.list_per_page):
+                return [Row(row_id, []) for row_id in ids]
         found = self.look(self.after, self.size, self.list_per_page + 1)
         if found and found[-1].id is None:
             self.next_key = self.looked_to = found.pop().key
@@ -95,7 +95,7 @@ class KeyedList(LeanChangeList):
     @property
     def size(self) -> int:
         """How many rows are looked at for a page."""
-        return LOOKED_INTO if self.sought.text else LOOKED_AT
+        return LOOKED_INTO if self.list_query.text else LOOKED_AT
 
     @cached_property
     def masks(self) -> dict[tuple[str, str], Mask]:
@@ -110,15 +110,15 @@ class KeyedList(LeanChangeList):
         return self.masks[which]
 
     @cached_property
-    def sought(self) -> Sought:
+    def list_query(self) -> ListQuery:
         """What the filters and the search ask for."""
         asked: dict[str, Any] = {"text": self.query.strip(" …")[:LONGEST_TEXT]}
         for spec in self.filter_specs:
             if isinstance(spec, Filter):
                 asked |= spec.asked(clock.now())
-        return Sought(**asked)
+        return ListQuery(**asked)
 
-    def look(self, after: Key | None, size: int, limit: int) -> list[Found]:
+    def look(self, after: Key | None, size: int, limit: int) -> list[Row]:
         """Return what the engine finds behind a key; see Engine.list_jobs."""
         raise NotImplementedError
 
@@ -126,10 +126,10 @@ class KeyedList(LeanChangeList):
         """Return the instant for which a key stands, if the list is in the order of time."""
         raise NotImplementedError
 
-    def fits(self, found: Found) -> bool:
-        """Return whether the text sought is in a payload as it is shown: a search must not find what is hidden."""
+    def matches(self, found: Row) -> bool:
+        """Return whether the text of the search is in a payload as it is shown: a search finds nothing hidden."""
         shown = searchable(found.payload or "", self.mask(found.task_path or "", found.queue_name or ""))
-        return in_json(self.sought.text).lower() in shown.lower()
+        return in_json(self.list_query.text).lower() in shown.lower()
 
     # -- what the template asks for ------------------------------------------------------------------------------------
 
@@ -166,18 +166,18 @@ class JobList(KeyedList):
     looked = gettext_lazy("Looked at %(number)s jobs.")
     looked_back = gettext_lazy("Looked at %(number)s jobs, back to %(time)s.")
 
-    def look(self, after: Key | None, size: int, limit: int) -> list[Found]:
-        return self.engine.list_jobs(self.sought, after, size, limit, self.engine.now(), self.fits)
+    def look(self, after: Key | None, size: int, limit: int) -> list[Row]:
+        return self.engine.list_jobs(self.list_query, after, size, limit, self.engine.now(), self.matches)
 
     def time_of_key(self, key: Key) -> int | None:
         return instant_of(str(key[0])) if len(key) == 1 else None
 
     @cached_property
     def counts(self) -> dict[str, Count]:
-        """How many jobs of each state the other filters leave; none where a text is sought."""
-        if self.sought.text:
+        """How many jobs of each state the other filters leave; none for the search of a text."""
+        if self.list_query.text:
             return {}
-        return self.engine.count_jobs(self.sought, COUNTED, self.engine.now())
+        return self.engine.count_jobs(self.list_query, COUNTED, self.engine.now())
 
 
 class LetterList(KeyedList):
@@ -186,8 +186,8 @@ class LetterList(KeyedList):
     looked = gettext_lazy("Looked at %(number)s dead letters.")
     looked_back = gettext_lazy("Looked at %(number)s dead letters, back to %(time)s.")
 
-    def look(self, after: Key | None, size: int, limit: int) -> list[Found]:
-        return self.engine.list_letters(self.sought, after, size, limit, self.fits)
+    def look(self, after: Key | None, size: int, limit: int) -> list[Row]:
+        return self.engine.list_letters(self.list_query, after, size, limit, self.matches)
 
     def time_of_key(self, key: Key) -> int | None:
         return key[0] if isinstance(key[0], int) else None

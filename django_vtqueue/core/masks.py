@@ -11,7 +11,7 @@ from urllib.parse import quote, quote_plus
 from .encoding import decode
 
 HIDDEN = "••••"
-SHORTEST = 4  # characters of a value that is sought in texts: shorter ones are part of many words
+SHORTEST = 4  # characters of a value that is looked for in texts: shorter ones are part of many words
 # How a text begins that may be JSON, encoded twice even; with the group it looks like keys or texts of JSON or Python.
 LIKE_JSON = re.compile(r"""\s*(?:\\*")*[\[{(]+\s*\\*(["'])?""")
 

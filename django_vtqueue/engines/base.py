@@ -15,7 +15,7 @@ from ..core.expiry import Patience
 from ..core.job import Due, Expired, HeldJob, Key, NewJobs, Progress, Scope, Settlement, StoredJob
 from .inspection import Views
 
-Found = TypeVar("Found")
+T = TypeVar("T")
 
 
 class Trouble(Enum):
@@ -71,14 +71,14 @@ class Engine(Views):
         """Return Django's atomic block, which begins to write also where the caller has a cursor open."""
 
     @abstractmethod
-    def beside_cursors(self, act: Callable[[], Found]) -> Found:
+    def beside_cursors(self, act: Callable[[], T]) -> T:
         """Return what ``act`` does, on another connection where an open cursor of the caller's forbids its transaction.
 
         It is for a ``transaction_if`` and what is read after it; the other transactions do so themselves.
         """
 
     @abstractmethod
-    def transaction_if(self, look: Callable[[float], Found]) -> AbstractContextManager[Found]:
+    def transaction_if(self, look: Callable[[float], T]) -> AbstractContextManager[T]:
         """Hold the right to write if a look at the database finds something; give the block what it found.
 
         The look is told for how many seconds that right was waited for, 0 before it is asked for.

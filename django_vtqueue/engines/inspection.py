@@ -21,7 +21,7 @@ Key = list[int | str]  # where a row stands in the order of its list; addresses 
 
 
 @dataclass(frozen=True)
-class Sought:
+class ListQuery:
     """Which rows; None and "" ask for nothing. ``since`` and ``until``: instants, of the enqueueing or of the death."""
 
     word: str = ""  # of states.WORDS
@@ -36,10 +36,10 @@ class Sought:
     text: str = ""
 
 
-class Found(NamedTuple):
+class Row(NamedTuple):
     """A row of a slice; without an id it is the last one that was looked at, and there may be more beyond.
 
-    ``payload``: only of a row in which nothing else has the text that is sought; ``queue_name``: where one is sought.
+    ``payload`` and ``queue_name``: where the query has a text, of a row in which nothing but the payload may have it.
     """
 
     id: str | None
@@ -49,7 +49,7 @@ class Found(NamedTuple):
     queue_name: str | None = None
 
 
-Fits = Callable[[Found], bool]
+Matches = Callable[[Row], bool]
 
 
 class Count(NamedTuple):
@@ -66,8 +66,8 @@ def in_json(text: str) -> str:
 
 def key_of(key: Key | None, *kinds: type) -> Key | None:
     """Return a key if it has what these kinds say; None, which is the beginning of a list, if it has not."""
-    fits = key and len(key) == len(kinds) and all(map(isinstance, key, kinds))
-    return key if fits else None
+    matches = key and len(key) == len(kinds) and all(map(isinstance, key, kinds))
+    return key if matches else None
 
 
 # -- values: the overview ----------------------------------------------------------------------------------------------
@@ -183,23 +183,25 @@ class Views(ABC):
         """Return how many jobs and dead letters of each queue have an id made in that time; look at ``limit`` only."""
 
     @abstractmethod
-    def list_jobs(self, sought: Sought, after: Key | None, size: int, limit: int, now: int, fits: Fits) -> list[Found]:
-        """Look at the next ``size`` jobs behind a key (None: the first ones); return up to ``limit`` that are sought.
+    def list_jobs(
+        self, query: ListQuery, after: Key | None, size: int, limit: int, now: int, matches: Matches
+    ) -> list[Row]:
+        """Look at the next ``size`` jobs behind a key (None: the first ones); return up to ``limit`` of the query.
 
         The newest come first; what waits is in the order of the claim, what is held in that of its holders. If all of
-        ``size`` were looked at, the last of them is the last one found, without an id. ``fits`` is asked of those in
-        which only the payload has the text that is sought.
+        ``size`` were looked at, the last of them is the last one found, without an id. ``matches`` is asked of those in
+        which only the payload has the text of the query.
         """
 
     @abstractmethod
-    def count_jobs(self, sought: Sought, size: int, now: int) -> dict[str, Count]:
+    def count_jobs(self, query: ListQuery, size: int, now: int) -> dict[str, Count]:
         """Return how many jobs have each word of states.WORDS, for which up to ``size`` are looked at.
 
-        The word and the text that are sought count for nothing.
+        The word and the text of the query are ignored.
         """
 
     @abstractmethod
-    def list_letters(self, sought: Sought, after: Key | None, size: int, limit: int, fits: Fits) -> list[Found]:
+    def list_letters(self, query: ListQuery, after: Key | None, size: int, limit: int, matches: Matches) -> list[Row]:
         """Look at the next ``size`` dead letters, the newest death first; see list_jobs."""
 
     @abstractmethod

@@ -25,7 +25,7 @@ from .transactional import effects
 from .values import for_django, replacing_bad_bytes
 
 Read = TypeVar("Read")
-Found = TypeVar("Found")
+T = TypeVar("T")
 
 LONG_LOG = 8_000_000  # bytes of the WAL: others' own checkpoints (at 4 MB, part of a commit) come first
 LONG_LOG_EARLY = 3_000_000  # bytes: before any commit has to make one
@@ -69,7 +69,7 @@ class SQLiteConnection(Engine):
     def transaction(self) -> AbstractContextManager[object]:
         return self._transaction(self._connected(), anyway)
 
-    def transaction_if(self, look: Callable[[float], Found]) -> AbstractContextManager[Found]:
+    def transaction_if(self, look: Callable[[float], T]) -> AbstractContextManager[T]:
         return self._transaction(self._connected(), look)
 
     @contextmanager
@@ -81,7 +81,7 @@ class SQLiteConnection(Engine):
             stack.enter_context(transaction.atomic(using=self.alias))
             yield
 
-    def beside_cursors(self, act: Callable[[], Found]) -> Found:
+    def beside_cursors(self, act: Callable[[], T]) -> T:
         try:
             return act()
         except OperationalError as error:
@@ -90,9 +90,7 @@ class SQLiteConnection(Engine):
         with writable(self._connected()):
             return act()
 
-    def _transaction(
-        self, connection: BaseDatabaseWrapper, look: Callable[[float], Found]
-    ) -> AbstractContextManager[Found]:
+    def _transaction(self, connection: BaseDatabaseWrapper, look: Callable[[float], T]) -> AbstractContextManager[T]:
         if connection.in_atomic_block or not connection.autocommit:
             return nullcontext(look(0.0))
         return WriteTransaction(connection, self._held if self._file else None, look)

@@ -1,4 +1,4 @@
-"""The lists that people look at, on SQLite: which statement is walked for what is sought, and from where on."""
+"""The lists that people look at, on SQLite: which statement answers a query, and from which key on."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...core.ids import first_id
-from ..inspection import Count, Fits, Found, Key, Sought, in_json, key_of
+from ..inspection import Count, Key, ListQuery, Matches, Row, in_json, key_of
 from .connection import SQLiteConnection
 from .walks import COUNTS, IDS_ENDING, LETTERS, LEVELS, NAMES, PAGES, PARTS, PAYLOADS, STATES
 
@@ -18,42 +18,44 @@ LAST_ID = "g"  # above every id
 class SQLiteLists(SQLiteConnection):
     """What of an Engine is about lists."""
 
-    def list_jobs(self, sought: Sought, after: Key | None, size: int, limit: int, now: int, fits: Fits) -> list[Found]:
-        name = walk_of(sought)
+    def list_jobs(
+        self, query: ListQuery, after: Key | None, size: int, limit: int, now: int, matches: Matches
+    ) -> list[Row]:
+        name = walk_of(query)
         after = key_of(after, *PARTS[name.split()[0]])
-        values = {**_of_jobs(sought, now), **_place(name, after, sought), "slice": size}
+        values = {**_of_jobs(query, now), **_place(name, after, query), "slice": size}
         if name.startswith("waiting"):
-            values |= self._levels(name, sought.word, after, now, sought.queue_name)
-        return self._found(PAGES[name, bool(sought.text)], values, limit, fits)
+            values |= self._levels(name, query.word, after, now, query.queue_name)
+        return self._found(PAGES[name, bool(query.text)], values, limit, matches)
 
-    def count_jobs(self, sought: Sought, size: int, now: int) -> dict[str, Count]:
+    def count_jobs(self, query: ListQuery, size: int, now: int) -> dict[str, Count]:
         counted: dict[str, Count] = {}
         for word in ("due", "scheduled", "running", "done"):  # one of each walk
-            name = walk_of(replace(sought, word=word))
-            values = {**_of_jobs(sought, now), **_place(name, None, sought), "slice": size}
+            name = walk_of(replace(query, word=word))
+            values = {**_of_jobs(query, now), **_place(name, None, query), "slice": size}
             if name.startswith("waiting"):
-                values |= self._levels(name, word, None, now, sought.queue_name)
+                values |= self._levels(name, word, None, now, query.queue_name)
             rows = dict(self._rows(COUNTS[name], values))
             more = sum(rows.values()) == size
             counted |= {found: Count(rows.get(found, 0), more) for found in WORDS_OF[word]}
         return counted
 
-    def list_letters(self, sought: Sought, after: Key | None, size: int, limit: int, fits: Fits) -> list[Found]:
+    def list_letters(self, query: ListQuery, after: Key | None, size: int, limit: int, matches: Matches) -> list[Row]:
         died_at, last_id = key_of(after, object, str) or (
-            b"" if sought.until is None else sought.until,
-            "" if sought.until else LAST_ID,
+            b"" if query.until is None else query.until,
+            "" if query.until else LAST_ID,
         )
         values = {
-            **_asked(sought),
-            "exception_class": sought.exception_class,
-            "fingerprint": sought.fingerprint,
-            "acknowledged": sought.acknowledged,
-            "since": EARLIEST if sought.since is None else sought.since,
+            **_asked(query),
+            "exception_class": query.exception_class,
+            "fingerprint": query.fingerprint,
+            "acknowledged": query.acknowledged,
+            "since": EARLIEST if query.since is None else query.since,
             "died_at": died_at,
             "after": last_id,
             "slice": size,
         }
-        return self._found(LETTERS[group_of(sought), bool(sought.text)], values, limit, fits)
+        return self._found(LETTERS[group_of(query), bool(query.text)], values, limit, matches)
 
     def ids_ending(self, table: str, digits: str, size: int, limit: int) -> list[str]:
         values = {"digits": digits, "length": len(digits), "slice": size, "limit": limit}
@@ -68,14 +70,14 @@ class SQLiteLists(SQLiteConnection):
     def payloads(self, table: str, job_ids: Sequence[str], longest: int) -> dict[str, str | int]:
         return dict(self._rows(PAYLOADS[table], {"ids": json.dumps(job_ids), "longest": longest}))
 
-    def _found(self, sql: str, values: Mapping[str, Any], limit: int, fits: Fits) -> list[Found]:
+    def _found(self, sql: str, values: Mapping[str, Any], limit: int, matches: Matches) -> list[Row]:
         """Return what a slice has, read no further than is needed."""
 
-        def taken(cursor: Any) -> list[Found]:
-            found: list[Found] = []
+        def taken(cursor: Any) -> list[Row]:
+            found: list[Row] = []
             for row_id, key, *others in cursor:
-                item = Found(row_id, json.loads(key), *others)
-                if item.payload is None or fits(item):
+                item = Row(row_id, json.loads(key), *others)
+                if item.payload is None or matches(item):
                     found.append(item)
                 if len(found) == limit:
                     break
@@ -103,51 +105,51 @@ WORDS_OF = {
 }
 
 
-def walk_of(sought: Sought) -> str:
+def walk_of(query: ListQuery) -> str:
     """Return the name of the walk that comes to the jobs of a state at once."""
-    if sought.word in ("due", "scheduled", "retrying"):
-        return "waiting" if sought.queue_name is None else "waiting of queue"
-    return "held" if sought.word in ("running", "expired") else "newest"
+    if query.word in ("due", "scheduled", "retrying"):
+        return "waiting" if query.queue_name is None else "waiting of queue"
+    return "held" if query.word in ("running", "expired") else "newest"
 
 
-def group_of(sought: Sought) -> str:
+def group_of(query: ListQuery) -> str:
     """Return by which index dead letters are walked."""
-    if sought.fingerprint is not None and sought.task_path is not None:
+    if query.fingerprint is not None and query.task_path is not None:
         return "fingerprint"
     columns = ("exception_class", "task_path", "queue_name")
-    return next((column for column in columns if getattr(sought, column) is not None), "")
+    return next((column for column in columns if getattr(query, column) is not None), "")
 
 
-def _asked(sought: Sought) -> dict[str, Any]:
-    text = sought.text
+def _asked(query: ListQuery) -> dict[str, Any]:
+    text = query.text
     return {
-        "queue_name": sought.queue_name,
-        "task_path": sought.task_path,
-        "worker_id": sought.worker_id,
+        "queue_name": query.queue_name,
+        "task_path": query.task_path,
+        "worker_id": query.worker_id,
         "text": f"%{_escaped(text)}%",
         "in_payload": f"%{_escaped(in_json(text))}%",
         "digits": f"%{text.lower()}" if re.fullmatch("[0-9a-fA-F]{4,32}", text) else "",
     }
 
 
-def _of_jobs(sought: Sought, now: int) -> dict[str, Any]:
+def _of_jobs(query: ListQuery, now: int) -> dict[str, Any]:
     return {
-        **_asked(sought),
-        "word": sought.word,
-        "first_id": "" if sought.since is None else first_id(sought.since),
-        "end_id": _end_id(sought),
+        **_asked(query),
+        "word": query.word,
+        "first_id": "" if query.since is None else first_id(query.since),
+        "end_id": _end_id(query),
         "now": now,
     }
 
 
-def _end_id(sought: Sought) -> str:
-    return LAST_ID if sought.until is None else first_id(sought.until)
+def _end_id(query: ListQuery) -> str:
+    return LAST_ID if query.until is None else first_id(query.until)
 
 
-def _place(name: str, after: Key | None, sought: Sought) -> dict[str, Any]:
+def _place(name: str, after: Key | None, query: ListQuery) -> dict[str, Any]:
     """Return where a walk begins: behind a key, or with its first row."""
     if name == "newest":
-        return {"after": after[0] if after else _end_id(sought)}
+        return {"after": after[0] if after else _end_id(query)}
     if name == "held":
         return dict(zip(("holder", "after"), after or ("", 0), strict=True))
     return dict(zip(("priority", "raw", "due_at", "after"), after or (None, None, None, None), strict=True))

@@ -20,7 +20,7 @@ from django.db.utils import OperationalError
 from ...core.backoff import busy_pause
 from ...exceptions import VTQueueError
 
-Found = TypeVar("Found")
+T = TypeVar("T")
 
 HURRY = 0.00002  # seconds for which a thread keeps the interpreter while a loop that holds the lock waits for it
 BEGIN = "BEGIN IMMEDIATE"
@@ -114,7 +114,7 @@ def insist(raw: sqlite3.Connection, step: Callable[[], object], began: float) ->
         raw.execute(f"PRAGMA busy_timeout = {milliseconds}")
 
 
-def begin(raw: sqlite3.Connection, look: Callable[[float], Found]) -> Found:
+def begin(raw: sqlite3.Connection, look: Callable[[float], T]) -> T:
     """Take the write lock if ``look`` finds something, and return what it found, true at the moment of the lock.
 
     It is waited for, fairly, for as long as the connection's busy timeout says. To a connection that reads SQLite
@@ -138,7 +138,7 @@ def begin(raw: sqlite3.Connection, look: Callable[[float], Found]) -> Found:
     return look(time.monotonic() - began)
 
 
-def alone(connection: BaseDatabaseWrapper, step: Callable[[], Found]) -> Found:
+def alone(connection: BaseDatabaseWrapper, step: Callable[[], T]) -> T:
     """Take a step in a transaction of its own: what WriteTransaction does for who publishes, in half the calls.
 
     And in one frame: TaskTimeout, which is raised in a thread wherever it is, finds no call before the ROLLBACK.
@@ -186,7 +186,7 @@ def writable(connection: BaseDatabaseWrapper) -> Iterator[None]:
             raw.execute("ROLLBACK")
 
 
-class WriteTransaction(Generic[Found]):
+class WriteTransaction(Generic[T]):
     """The write lock, held for a block; everything in it is committed, or rolled back.
 
     ``look``: what it finds is given to the block; where that is nothing there is no transaction (see ``begin``).
@@ -196,7 +196,7 @@ class WriteTransaction(Generic[Found]):
     """
 
     def __init__(
-        self, connection: BaseDatabaseWrapper, held: Callable[[float], None] | None, look: Callable[[float], Found]
+        self, connection: BaseDatabaseWrapper, held: Callable[[float], None] | None, look: Callable[[float], T]
     ) -> None:
         self._connection = connection
         self._second: BaseDatabaseWrapper | None = None  # in the place of the first, which reads an old snapshot
@@ -209,7 +209,7 @@ class WriteTransaction(Generic[Found]):
         self._theirs = False  # whether the user has begun a transaction, which is not ours to end
         self._ours = False  # whether we have begun one
 
-    def __enter__(self) -> Found:
+    def __enter__(self) -> T:
         if self._held:
             self._began, self._switch_interval = time.monotonic(), sys.getswitchinterval()
             sys.setswitchinterval(min(HURRY, self._switch_interval))

@@ -1,8 +1,8 @@
 """The statements of lists on SQLite: jobs and dead letters in the order of an index, a slice at a time.
 
 A walk is the FROM of a statement: rows in the order of an index, from a key on. The LIMIT stands inside, around the
-walk, and what is sought outside: so a slice of rows is looked at and no more, whatever matches, and no more of it than
-a page needs (SQLite runs what is inside as a coroutine). Behind the last match comes the last row looked at.
+walk, and the query's conditions outside: SQLite reads one slice of rows, whatever matches, and no more of it than a
+page needs (the inner SELECT runs as a coroutine). Behind the last match comes the last row of the slice.
 """
 
 from collections.abc import Callable
@@ -82,7 +82,7 @@ WAITING_OF_QUEUE = ("vtqueue_job_queue", "job.queue_name = :queue_name AND")
 def page(walked: Walk, key: str, row: str, wanted: str, text: str = "") -> str:
     """Return the statement for a slice: the rows that are wanted, then the last one that was looked at.
 
-    ``text``: the condition for a text that is sought; then payloads are looked into, and those that have it come along.
+    ``text``: the condition for the text of a query; then payloads are looked into, and those that have it come along.
     """
     columns = f"{row}.id AS id, {row}.task_path AS task_path, {key} AS key, {wanted} AS wanted"
     if text:
@@ -98,7 +98,7 @@ SELECT NULL, key, NULL, NULL, NULL FROM (SELECT key FROM ({walked(f"{key} AS key
 
 
 def words(walked: Walk) -> str:
-    """Return the statement that counts the jobs of a slice by their word; those that are not sought have none."""
+    """Return the statement that counts the jobs of a slice by their word; those that the query leaves out have none."""
     columns = f"CASE WHEN {SAME_JOB} THEN {WORD} END AS word"
     return f"SELECT word, count(*) FROM ({walked(columns)} LIMIT :slice) GROUP BY word"
 

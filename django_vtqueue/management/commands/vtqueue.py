@@ -8,12 +8,12 @@ from django.core.management.base import BaseCommand, CommandError, no_translatio
 from ...queue.lookup import UnclearId
 from ...queue.schema import mismatch
 from ..arguments import add_backend, backend_of
-from ..subcommands import bench, cancel, pause, purge, quiet, requeue, resume, show, status, stop, why
+from ..subcommands import cancel, pause, purge, quiet, requeue, resume, show, status, stop, why
 from ..subcommands import list as list_
 
 SUBCOMMANDS = {
     module.__name__.rpartition(".")[2]: module
-    for module in (bench, cancel, list_, pause, purge, quiet, requeue, resume, show, status, stop, why)
+    for module in (cancel, list_, pause, purge, quiet, requeue, resume, show, status, stop, why)
 }
 # Django's own options, which stand before a subcommand, or, as people write them, behind it.
 WITH_VALUE = (("-v", "--verbosity"), ("--settings",), ("--pythonpath",))

@@ -14,7 +14,7 @@ from ...backend import VTQueueBackend
 from ...core.clock import microseconds, to_instant
 from ...core.states import WORDS, word
 from ...engines import Engine, engine_for
-from ...engines.inspection import Found, Sought, in_json
+from ...engines.inspection import ListQuery, Row, in_json
 from ...models import DeadLetter, Job
 from ...tasks.signatures import mask_of, searchable
 from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
@@ -40,31 +40,31 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Show a line for each, or a JSON list."""
     engine = engine_for(backend.database)
     now = engine.now()
-    sought = Sought(
+    query = ListQuery(
         word="" if options["state"] in (None, "dead") else options["state"],
         queue_name=options["queue"],
         task_path=options["task"],
         since=since(options["since"], now),
         text=options["text"],
     )
-    entries = found(engine, sought, options["limit"], now, dead=options["state"] == "dead")
+    entries = found(engine, query, options["limit"], now, dead=options["state"] == "dead")
     if options["json"]:
         yield as_json([described(entry, now) for entry in entries])
     elif entries:
         yield from table([line(entry, now) for entry in entries])
 
 
-def found(engine: Engine, sought: Sought, limit: int, now: int, *, dead: bool) -> list[Job | DeadLetter]:
-    """Return the jobs, or dead letters, that are sought."""
+def found(engine: Engine, query: ListQuery, limit: int, now: int, *, dead: bool) -> list[Job | DeadLetter]:
+    """Return the jobs, or dead letters, of a query."""
 
-    def fits(row: Found) -> bool:
+    def matches(row: Row) -> bool:
         mask = mask_of(row.task_path or "", row.queue_name or "", engine.alias)
-        return in_json(sought.text).lower() in searchable(row.payload or "", mask).lower()
+        return in_json(query.text).lower() in searchable(row.payload or "", mask).lower()
 
     if dead:
-        rows = engine.list_letters(sought, None, LOOKED_AT, limit, fits)
+        rows = engine.list_letters(query, None, LOOKED_AT, limit, matches)
     else:
-        rows = engine.list_jobs(sought, None, LOOKED_AT, limit, now, fits)
+        rows = engine.list_jobs(query, None, LOOKED_AT, limit, now, matches)
     ids = [UUID(row.id) for row in rows if row.id]
     model: Any = DeadLetter if dead else Job
     entries = model.objects.using(engine.alias).in_bulk(ids)

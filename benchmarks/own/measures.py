@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 
-from ...core.clock import now
-from ...core.ids import new_id
-from ...core.job import HeldJob, NewJobs, Scope, succeeded
-from ...engines.sqlite.statements import INSERT
-from ...queue.claims import collect, take
+from django_vtqueue.core.clock import now
+from django_vtqueue.core.ids import new_id
+from django_vtqueue.core.job import HeldJob, NewJobs, Scope, succeeded
+from django_vtqueue.engines.sqlite.statements import INSERT
+from django_vtqueue.queue.claims import collect, take
+
 from .place import EMPTY, Copy, folder_of, renamed
 
 SLICE = 0.02  # seconds for which one thing is done; then the lock is left to others for as long

@@ -1,4 +1,4 @@
-"""``manage.py vtqueue bench`` on a database in use: it measures, leaves nothing behind, and touches no job."""
+"""``python -m benchmarks.own`` on a database in use: it measures, leaves nothing behind, and touches no job."""
 
 import re
 import signal
@@ -9,15 +9,15 @@ from contextlib import closing
 import pytest
 from django.db import connections
 
+from benchmarks.own.measures import new_jobs
+from benchmarks.own.place import TABLES, copied, folder_of
 from django_vtqueue import Queue
 from django_vtqueue.core.job import Scope
-from django_vtqueue.management.bench.measures import new_jobs
-from django_vtqueue.management.bench.place import TABLES, copied, folder_of
 from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import MANAGE, Start
+from .conftest import Start
 from .database import Database
 from .running import PATIENCE, Running
 
@@ -31,7 +31,7 @@ def bench(start: Start) -> Bench:
     """Return a function that starts a benchmark; ``seconds``: more than any test waits, unless it is short."""
 
     def bench(seconds: str = "100", **variables: str) -> Running:
-        return start(MANAGE, "vtqueue", "bench", "--seconds", seconds, **variables)
+        return start("-m", "benchmarks.own", "--seconds", seconds, **variables)
 
     return bench
 

@@ -14,7 +14,7 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ...engines.sqlite.engine import SQLiteEngine
+from django_vtqueue.engines.sqlite.engine import SQLiteEngine
 
 TABLES = {name: name.replace("vtqueue_", "vtqueue_bench_") for name in ("vtqueue_job", "vtqueue_queuestate")}
 DEFINITIONS = """

@@ -1,13 +1,13 @@
-"""What ``vtqueue bench`` advises, by what holds and what was measured."""
+"""What ``benchmarks.own`` advises, by what holds and what was measured."""
 
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 
+from benchmarks.own.advice import Found, advice
+from benchmarks.own.measures import FULL, NORMAL, Setting
 from django_vtqueue.checks import Pragmas
-from django_vtqueue.management.bench.advice import Found, advice
-from django_vtqueue.management.bench.measures import FULL, NORMAL, Setting
 
 DELETE = Setting("delete", 2)
 OFF = Setting("wal", 0)

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ...checks import BLOCK, Pragmas, faults
+from django_vtqueue.checks import BLOCK, Pragmas, faults
+
 from .measures import FULL, NORMAL, SYNCHRONOUS, Setting
 
 SLOW_DISK = 0.02  # seconds to store a block for good; those of today need a tenth of that

@@ -1,4 +1,4 @@
-"""``vtqueue bench``: what the disk and the settings of this database allow, and which setting to change."""
+"""What the disk and the settings of a project's database allow, and which setting to change."""
 
 import sqlite3
 import textwrap
@@ -7,18 +7,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import CommandError
+from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections
 
-from ...backend import VTQueueBackend
-from ...checks import effective
-from ...engines import Trouble, engine_for
-from ...queue.workers import live_workers
-from ..bench.advice import Found, advice
-from ..bench.measures import Measure, Measures, Setting, file_system, measures_on
-from ..bench.place import TABLES, copied
+from django_vtqueue.backend import VTQueueBackend
+from django_vtqueue.checks import effective
+from django_vtqueue.engines import Trouble, engine_for
+from django_vtqueue.management.arguments import add_backend, backend_of
+from django_vtqueue.queue.workers import live_workers
 
-HELP = "Measures what this database allows, in a table of its own, and says which setting to change."
+from .advice import Found, advice
+from .measures import Measure, Measures, Setting, file_system, measures_on
+from .place import TABLES, copied
+
 SECONDS = 10.0
 SHORTEST, LONGEST = 1, 600
 COLUMNS = "{:<42}{:>11}{:>12}{:>12}{:>11}"
@@ -29,15 +30,24 @@ FURTHER = {
 }
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--seconds", type=float, default=SECONDS, metavar="S", help=f"how long it measures (default: {SECONDS:g})"
-    )
+class Command(BaseCommand):
+    help = "Measures what this database allows, in a table of its own, and says which setting to change."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_backend(parser)
+        parser.add_argument(
+            "--seconds", type=float, default=SECONDS, metavar="S", help=f"how long it measures (default: {SECONDS:g})"
+        )
+
+    def handle(self, **options: Any) -> None:
+        for line in run(backend_of(options["backend"]), options["seconds"]):
+            self.stdout.write(line)
 
 
-def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
+def run(backend: VTQueueBackend, seconds: float) -> Iterator[str]:
     """Measure, and yield the figures and the advice; real jobs are not touched."""
-    seconds, database = options["seconds"], backend.database
+    database = backend.database
     if not SHORTEST <= seconds <= LONGEST:
         raise CommandError(f"--seconds is {seconds:g}, but must be from {SHORTEST} to {LONGEST}.")
     yield from cautions(database)
