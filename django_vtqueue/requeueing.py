@@ -123,7 +123,7 @@ class Fate(NamedTuple):
 def fate_of(run: Requeue) -> Fate:
     """Return what has become of the jobs of a run."""
     ids = [run.followed[place : place + ID_LENGTH] for place in range(0, len(run.followed), ID_LENGTH)]
-    found = engine_for(str(run._state.db)).states_of(ids)
+    found = engine_for(str(run._state.db)).inspection.states_of(ids)
     return Fate(
         followed=len(ids),
         succeeded=found.get(states.SUCCESSFUL, 0),

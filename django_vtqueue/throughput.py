@@ -48,7 +48,7 @@ def read(database: str, now: int | None = None, minutes: int = 180) -> dict[str,
     first = minute_of(now) - (minutes - 1) * MINUTE
     flows: dict[str, Flow] = {}
     times: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
-    for minute, queue_name, succeeded, failed, dead, *texts in engine.counts(first, now):
+    for minute, queue_name, succeeded, failed, dead, *texts in engine.inspection.counts(first, now):
         run_times, wait_times = map(parse, texts)
         if run_times is None or wait_times is None:
             continue
@@ -97,15 +97,15 @@ def charted(
     counts, times = (_chart(now, span, queue, task, times=times) for times in (False, True))
     engine = engine_for(database)
     slots = [Slot(at) for at in range(counts.first, now + 1, counts.width)]
-    for place, *numbers in engine.series(counts):
+    for place, *numbers in engine.inspection.series(counts):
         slot = slots[place]
         slot.succeeded, slot.failed, slot.dead = numbers
     if task is None:
-        for place, depth in engine.depths(counts):
+        for place, depth in engine.inspection.depths(counts):
             slots[place].depth = depth
     timings = [Timing(at, Percentiles(), Percentiles()) for at in range(times.first, now + 1, times.width)]
     found: dict[int, tuple[dict[str, int], dict[str, int]]] = {}
-    for place, *texts in engine.spans(times, MOST_SPANS):
+    for place, *texts in engine.inspection.spans(times, MOST_SPANS):
         for text, total in zip(texts, found.setdefault(place, ({}, {})), strict=True):
             add(parse(text) or {}, total)
     for place, (ran, waited) in found.items():
@@ -132,7 +132,7 @@ def succeeded_since(database: str, moments: Iterable[tuple[str, int]], now: int)
     for hourly, first in ((False, recent), (True, now - WEEK)):
         meant = [(task, moment) for task, moment in found if (moment < recent) == hourly]
         tasks = sorted({task for task, _ in meant})
-        rows = engine.successes(tasks, first, hourly=hourly) if tasks else []
+        rows = engine.inspection.successes(tasks, first, hourly=hourly) if tasks else []
         for task, moment in meant:
             found[task, moment] = sum(number for name, minute, number in rows if name == task and minute > moment)
     return found
@@ -150,5 +150,5 @@ def arrivals(
     """
     engine = engine_for(database)
     now = engine.now() if now is None else now
-    found = engine.arrivals(now - seconds * SECOND, now, limit)
+    found = engine.inspection.arrivals(now - seconds * SECOND, now, limit)
     return found, sum(found.values()) >= limit

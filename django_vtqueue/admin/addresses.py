@@ -80,7 +80,7 @@ def search(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse | N
     if not re.fullmatch(DIGITS, text):
         return None
     found: list[list[Any]] = [
-        engine_for(queryset.db).ids_ending(str(model._meta.model_name), text.lower(), DIGITS_LOOKED_AT, 2)
+        engine_for(queryset.db).inspection.ids_ending(str(model._meta.model_name), text.lower(), DIGITS_LOOKED_AT, 2)
         for model in (here, other)
     ]
     return find(model_admin, request, UUID(found[1][0])) if not found[0] and len(found[1]) == 1 else None

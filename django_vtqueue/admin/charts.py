@@ -84,7 +84,7 @@ def context(request: HttpRequest, engine: Engine, now: int) -> dict[str, Any]:
         "span": span,
         "seconds": REFRESH[str(span)],
         "spans": [(name, words[0], urlencode({**chosen, "span": name})) for name, words in SPANS.items()],
-        "queues": sorted({*engine.queue_names()[:MOST_NAMES], *throughput.read(engine.alias, now, 1)}),
+        "queues": sorted({*engine.inspection.queue_names()[:MOST_NAMES], *throughput.read(engine.alias, now, 1)}),
         "since": display.moment(clock.from_instant(counts.first)),
     }
 

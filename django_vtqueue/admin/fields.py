@@ -38,7 +38,7 @@ def queues() -> list[str]:
     found = named_queues(database)
     if all(entry.queues for entry in options_of(database)):
         return sorted(found)
-    return sorted({*found, *engine_for(database).names("job", "queue_name", CHOICES)})
+    return sorted({*found, *engine_for(database).inspection.names("job", "queue_name", CHOICES)})
 
 
 class QueueField(forms.CharField):

@@ -48,7 +48,7 @@ class Filter(admin.SimpleListFilter):
 
     def names(self, database: str, model_name: str) -> list[str]:
         """Return the values that one can choose."""
-        return engine_for(database).names(model_name, str(self.parameter_name), CHOICES)
+        return engine_for(database).inspection.names(model_name, str(self.parameter_name), CHOICES)
 
     def label(self, name: str) -> str:
         return name

@@ -41,7 +41,7 @@ def page(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     died = request.GET.get("died", "") if request.GET.get("died") in TIMES else ""
     order = request.GET.get("order") if request.GET.get("order") in ORDERS else "last"
     since = now - TIMES[died][0] * clock.SECOND if died else 0
-    found = engine.letter_groups(**chosen, since=since, until=now, limit=MOST_GROUPS, count=MOST_COUNTED)
+    found = engine.inspection.letter_groups(**chosen, since=since, until=now, limit=MOST_GROUPS, count=MOST_COUNTED)
     found.sort(key=ORDERS[str(order)], reverse=True)
     shown = Paginator(found, PER_PAGE).get_page(request.GET.get("page"))
     query = chosen | ({"died": died} if died else {})
@@ -57,7 +57,7 @@ def page(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
         "orders": {"last": _("the latest first"), "count": _("the most frequent first")},
         "earlier_query": urlencode({**query, "order": order, "page": shown.number - 1}),
         "later_query": urlencode({**query, "order": order, "page": shown.number + 1}),
-        "queues": engine.names("deadletter", "queue_name", MOST_QUEUES),
+        "queues": engine.inspection.names("deadletter", "queue_name", MOST_QUEUES),
         "tasks": sorted({group.task_path for group in found}),
         "exceptions": sorted({group.exception_class for group in found}),
         "may_requeue": model_admin.has_requeue_permission(request),
@@ -73,10 +73,10 @@ def rows(
     latest = [group.latest for group in groups]
     short = DeadLetter.objects.using(engine.alias).only("message").filter(pk__in=[UUID(letter) for letter in latest])
     messages = {letter.pk.hex: letter.message for letter in short}
-    traces = engine.letter_tracebacks(latest)
+    traces = engine.inspection.letter_tracebacks(latest)
     moments = {(group.task_path, group.last) for group in groups}
     succeeded = throughput.succeeded_since(engine.alias, moments, now)
-    deaths = engine.letter_deaths(groups, SLOTS, queue_name=query.get("queue_name"), since=since, until=now)
+    deaths = engine.inspection.letter_deaths(groups, SLOTS, queue_name=query.get("queue_name"), since=since, until=now)
     return [
         {
             "task": display.task_name(group.task_path),

@@ -16,7 +16,7 @@ from ..core.humanize import time_of
 from ..core.ids import instant_of, parse_id
 from ..core.masks import Mask
 from ..engines import Engine, engine_for
-from ..engines.inspection import Count, Key, ListQuery, Row, in_json
+from ..engines.inspection import Count, Inspection, Key, ListQuery, Row, in_json
 from ..tasks.signatures import mask_of, searchable
 from . import display
 from .addresses import DIGITS, DIGITS_LOOKED_AT
@@ -65,7 +65,7 @@ class KeyedList(LeanChangeList):
     def _summarise(self, rows: list[Any]) -> None:
         """Give each row the summary of its arguments; large ones stay in the database."""
         name, database = str(self.opts.model_name), self.root_queryset.db
-        payloads = self.engine.payloads(name, [row.pk.hex for row in rows], SUMMARISED)
+        payloads = self.inspection.payloads(name, [row.pk.hex for row in rows], SUMMARISED)
         for row in rows:
             which = row.task_path, row.queue_name
             row.summary = display.summary(payloads.get(row.pk.hex), *which, database, self.mask(*which))
@@ -78,7 +78,9 @@ class KeyedList(LeanChangeList):
             return [Row(job_id.hex, [])]
         if re.fullmatch(DIGITS, self.list_query.text) and not self.after:
             name = str(self.opts.model_name)
-            if ids := self.engine.ids_ending(name, self.list_query.text.lower(), DIGITS_LOOKED_AT, self.list_per_page):
+            if ids := self.inspection.ids_ending(
+                name, self.list_query.text.lower(), DIGITS_LOOKED_AT, self.list_per_page
+            ):
                 return [Row(row_id, []) for row_id in ids]
         found = self.look(self.after, self.size, self.list_per_page + 1)
         if found and found[-1].id is None:
@@ -91,6 +93,10 @@ class KeyedList(LeanChangeList):
     @property
     def engine(self) -> Engine:
         return engine_for(self.root_queryset.db)
+
+    @property
+    def inspection(self) -> Inspection:
+        return self.engine.inspection
 
     @property
     def size(self) -> int:
@@ -167,7 +173,7 @@ class JobList(KeyedList):
     looked_back = gettext_lazy("Looked at %(number)s jobs, back to %(time)s.")
 
     def look(self, after: Key | None, size: int, limit: int) -> list[Row]:
-        return self.engine.list_jobs(self.list_query, after, size, limit, self.engine.now(), self.matches)
+        return self.inspection.list_jobs(self.list_query, after, size, limit, self.engine.now(), self.matches)
 
     def time_of_key(self, key: Key) -> int | None:
         return instant_of(str(key[0])) if len(key) == 1 else None
@@ -177,7 +183,7 @@ class JobList(KeyedList):
         """How many jobs of each state the other filters leave; none for the search of a text."""
         if self.list_query.text:
             return {}
-        return self.engine.count_jobs(self.list_query, COUNTED, self.engine.now())
+        return self.inspection.count_jobs(self.list_query, COUNTED, self.engine.now())
 
 
 class LetterList(KeyedList):
@@ -187,7 +193,7 @@ class LetterList(KeyedList):
     looked_back = gettext_lazy("Looked at %(number)s dead letters, back to %(time)s.")
 
     def look(self, after: Key | None, size: int, limit: int) -> list[Row]:
-        return self.engine.list_letters(self.list_query, after, size, limit, self.matches)
+        return self.inspection.list_letters(self.list_query, after, size, limit, self.matches)
 
     def time_of_key(self, key: Key) -> int | None:
         return key[0] if isinstance(key[0], int) else None

@@ -53,7 +53,7 @@ def overview(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> dic
 
 def situation(engine: Engine, now: int, pages: Pages) -> dict[str, Any]:
     """Return how it stands, as far as the user may see it."""
-    held = engine.held(MOST, now)
+    held = engine.inspection.held(MOST, now)
     workers = worker_rows(engine, held, now, pages)
     queues = summary(engine, held, workers, now, pages) if pages.jobs else {"queues": []}
     return {
@@ -72,7 +72,7 @@ def worker_rows(engine: Engine, held: Sequence[HeldCount], now: int, pages: Page
     """Return the workers in an order that stays, those that are gone last, with what they run."""
     workers = list(WorkerProcess.objects.using(engine.alias).order_by("-heartbeat_at")[:NAMES])
     listed = [worker.pk for worker in workers[:SHOWN]] if pages.jobs and pages.workers else []
-    rows = busy(workers, held, engine.running(listed, JOBS_OF_A_WORKER), now, pages.site)
+    rows = busy(workers, held, engine.inspection.running(listed, JOBS_OF_A_WORKER), now, pages.site)
     return sorted(rows, key=lambda row: (row.over, row.word, row.worker.host, row.worker.pid))
 
 
@@ -80,11 +80,11 @@ def summary(
     engine: Engine, held: Sequence[HeldCount], workers: Sequence[Busy], now: int, pages: Pages
 ) -> dict[str, Any]:
     """Return the rows of the queues (of the busiest, if there are many), and how many are left out."""
-    sizes = engine.sizes(NAMES, GLANCE)
-    active = engine.active(minute_of(now) - (MINUTES - 1) * MINUTE, minute_of(now), ACTIVE)
+    sizes = engine.inspection.sizes(NAMES, GLANCE)
+    active = engine.inspection.active(minute_of(now) - (MINUTES - 1) * MINUTE, minute_of(now), ACTIVE)
     paused: dict[str, QueueState] = pauses.paused(engine.alias, now)
     most_letters = MOST if len(sizes) < SHOWN else FEWEST
-    letters = engine.letters(NAMES, most_letters + 1) if pages.letters else {}
+    letters = engine.inspection.letters(NAMES, most_letters + 1) if pages.letters else {}
     names = {*sizes, *active, *paused, *letters, *named_queues(engine.alias)}
 
     def importance(name: str) -> tuple[bool, int]:
@@ -92,7 +92,7 @@ def summary(
 
     shown = sorted(sorted(names, key=importance, reverse=True)[:SHOWN])
     most = max(FEWEST, min(MOST, ALTOGETHER // max(len(shown), 1)))
-    backlogs = engine.backlogs(shown, now, most + 1)
+    backlogs = engine.inspection.backlogs(shown, now, most + 1)
     arrivals, more_arrived = throughput.arrivals(engine.alias, now)
     facts = Facts(
         database=engine.alias,
@@ -103,7 +103,7 @@ def summary(
         backlogs=backlogs,
         held=held,
         letters=letters,
-        seen=engine.seen_letters([name for name in shown if name in letters], most_letters + 1),
+        seen=engine.inspection.seen_letters([name for name in shown if name in letters], most_letters + 1),
         flows=flows(engine, shown, now, MINUTES),
         arrivals=arrivals,
         more_arrived=more_arrived,

@@ -196,14 +196,14 @@ def flows(engine: Engine, queue_names: Sequence[str], now: int, minutes: int) ->
     last = minute_of(now)
     first = last - (minutes - 1) * MINUTE
     found: dict[str, Flow] = {}
-    for queue_name, minute, *numbers in engine.flow(queue_names, first, last):
+    for queue_name, minute, *numbers in engine.inspection.flow(queue_names, first, last):
         if queue_name not in found:
             found[queue_name] = Flow([0] * minutes, [0] * minutes, [0] * minutes, Percentiles(), Percentiles())
         flow = found[queue_name]
         for series, number in zip((flow.succeeded, flow.failed, flow.dead), numbers, strict=True):
             series[(minute - first) // MINUTE] = number
     each = max(FEWEST, HISTOGRAMS // max(len(found), 1))
-    for queue_name, (ran, waited) in measured(engine.times(list(found), first, last, each)).items():
+    for queue_name, (ran, waited) in measured(engine.inspection.times(list(found), first, last, each)).items():
         found[queue_name].run, found[queue_name].wait = percentiles(loaded(ran)), percentiles(loaded(waited))
     return found
 

@@ -80,8 +80,8 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
     def doing(self, worker: WorkerProcess) -> SafeString | str:
         engine = engine_for(str(worker._state.db))
         now = engine.now()
-        held = [part for part in engine.held(LOOKED_AT, now) if part.worker_id == worker.pk]
-        [row] = busy([worker], held, engine.running([worker.pk], LISTED), now, self.admin_site.name)
+        held = [part for part in engine.inspection.held(LOOKED_AT, now) if part.worker_id == worker.pk]
+        [row] = busy([worker], held, engine.inspection.running([worker.pk], LISTED), now, self.admin_site.name)
         if worker.died_at:
             return ending(worker, self.admin_site.name, MOST_LEFT)
         return render_to_string("vtqueue/running.html", {"row": row})

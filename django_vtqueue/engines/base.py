@@ -4,7 +4,7 @@ Every instant is passed in; ``now()`` is the clock that all holders of leases in
 decides anything: which jobs are due, and what becomes of one, is said by the caller, or by the statement's WHERE.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
@@ -13,7 +13,7 @@ from typing import TypeVar
 from ..core.counts import Counted, Counts
 from ..core.expiry import Patience
 from ..core.job import Due, Expired, HeldJob, Key, NewJobs, Progress, Scope, Settlement, StoredJob
-from .inspection import Views
+from .inspection import Inspection
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class Trouble(Enum):
     GONE = "the database cannot be reached"
 
 
-class Engine(Views):
+class Engine(ABC):
     """The statements of the queue on one database alias.
 
     ``traced``: statements go through Django's cursor where anybody watches it, so that query counting, logging and
@@ -41,6 +41,11 @@ class Engine(Views):
         self.alias = alias
         self.traced = traced
         self.last_hold = self.longest_hold = 0.0
+
+    @property
+    @abstractmethod
+    def inspection(self) -> Inspection:
+        """What pages and commands read of this database."""
 
     @abstractmethod
     def now(self) -> int:

@@ -111,8 +111,11 @@ class Running(NamedTuple):
     cancelled: bool
 
 
-class Views(ABC):
-    """The statements of pages and commands that only look."""
+class Inspection(ABC):
+    """What pages and commands read of the queue on one database alias. No worker needs it."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
 
     @abstractmethod
     def queue_names(self) -> list[str]:

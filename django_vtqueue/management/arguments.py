@@ -81,7 +81,7 @@ def remark_on(backend: VTQueueBackend, name: str) -> str:
     Raise CommandError where the settings say which queues there are.
     """
     engine = engine_for(backend.database)
-    there = engine.queue_names()
+    there = engine.inspection.queue_names()
     known = backend.settings.queues | backend.settings.queue_options.keys()
     if name in {*known, *there, *paused(backend.database, engine.now())}:
         return ""

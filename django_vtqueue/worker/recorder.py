@@ -132,10 +132,10 @@ class Recorder:
         """Note how many jobs are due in each queue; a queue that had some, and has none now, has 0."""
         self._depth_at = time.monotonic() + DEPTH_PERIOD
         try:
-            names = self.engine.queue_names()[:QUEUES]
+            names = self.engine.inspection.queue_names()[:QUEUES]
             most = max(LEAST_DEEP, DEEPEST // max(len(names), 1))
             depths = dict.fromkeys(self._deep, 0)
-            for backlog in self.engine.backlogs(names, self.engine.now(), most) if names else ():
+            for backlog in self.engine.inspection.backlogs(names, self.engine.now(), most) if names else ():
                 depths[backlog.queue_name] = depths.get(backlog.queue_name, 0) + backlog.due
         except Exception as error:
             logger.debug("the depth of the queues could not be measured: %r", error)

@@ -120,20 +120,20 @@ def test_names_that_are_damaged_stop_nobody(bench: Bench) -> None:
     [damaged] = bench.publish("z", queue="damaged")
     bench.jobs.filter(pk=damaged).update(queue_name=RawSQL("CAST(x'ff' AS BLOB)", []))
     pause(bench, "paused")
-    assert bench.engine.queue_names()[:2] == ["paused", "q"]
+    assert bench.engine.inspection.queue_names()[:2] == ["paused", "q"]
     assert bench.payloads(queues=None) == ["y"]
     assert bench.jobs.count() == 2  # the damaged one is a dead letter
 
 
 def test_names_of_queues(bench: Bench) -> None:
     """Those with unfinished jobs, scheduled or held, of tasks or payloads; each once."""
-    assert bench.engine.queue_names() == []
+    assert bench.engine.inspection.queue_names() == []
     bench.publish("x", "y", queue="b", due=50)
     bench.publish("x", queue="a", task="app.tasks.one")
     bench.publish("x", queue="done")
     bench.ack(bench.one(queues=("done",)))
     bench.claim(queues=("b",))
-    assert bench.engine.queue_names() == ["a", "b"]
+    assert bench.engine.inspection.queue_names() == ["a", "b"]
 
 
 def test_pauses_that_have_ended_are_pruned(bench: Bench) -> None:

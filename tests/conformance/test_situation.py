@@ -44,23 +44,23 @@ def test_queues_with_unfinished_jobs(engine: Engine) -> None:
         for number in range(count):
             stored(engine, queue_name, FUTURE, priority=number, task_path="" if number % 2 else "t")
     done(engine, "b")
-    assert engine.sizes(100, 3) == {"a": 2, "ä'%s": 1, "z": 3}
-    assert engine.sizes(2, 3) == {"a": 2, "z": 3}
+    assert engine.inspection.sizes(100, 3) == {"a": 2, "ä'%s": 1, "z": 3}
+    assert engine.inspection.sizes(2, 3) == {"a": 2, "z": 3}
 
 
 def test_queues_with_dead_letters(engine: Engine) -> None:
     """Each queue that has one is found, with how many it has, counted as far as was asked for."""
     for queue_name in ("a", "a", "b", "c", "c", "c", "c"):
         buried(engine, queue_name)
-    assert engine.letters(100, 3) == {"a": 2, "b": 1, "c": 3}
-    assert engine.letters(1, 100) == {"a": 2}
+    assert engine.inspection.letters(100, 3) == {"a": 2, "b": 1, "c": 3}
+    assert engine.inspection.letters(1, 100) == {"a": 2}
 
 
 def test_no_queues(engine: Engine) -> None:
     """In an empty database there are none."""
     done(engine, "a")
-    assert engine.sizes(10, 10) == engine.letters(10, 10) == {}
-    assert engine.held(10, NOW) == []
+    assert engine.inspection.sizes(10, 10) == engine.inspection.letters(10, 10) == {}
+    assert engine.inspection.held(10, NOW) == []
 
 
 def test_backlogs(engine: Engine) -> None:
@@ -74,13 +74,13 @@ def test_backlogs(engine: Engine) -> None:
     stored(engine, "a", PAST - 100, worker_id="w")
     stored(engine, "other")
     done(engine, "a")
-    assert engine.backlogs(["a", "none"], NOW, 100) == [
+    assert engine.inspection.backlogs(["a", "none"], NOW, 100) == [
         Backlog("a", raw=False, due=3, later=2, oldest=PAST - 7, read=2, retrying=0),
         Backlog("a", raw=True, due=1, later=0, oldest=PAST - 1, read=0, retrying=0),
         Backlog("none", raw=False, due=0, later=0, oldest=None, read=0, retrying=0),
         Backlog("none", raw=True, due=0, later=0, oldest=None, read=0, retrying=0),
     ]
-    assert engine.backlogs(["a"], NOW, 1)[0] == Backlog(
+    assert engine.inspection.backlogs(["a"], NOW, 1)[0] == Backlog(
         "a", raw=False, due=1, later=1, oldest=PAST - 7, read=1, retrying=0
     )
 
@@ -98,11 +98,11 @@ def test_held(engine: Engine, most: int) -> None:
     ):
         stored(engine, queue_name, visible_at, **values)
     done(engine, "a")
-    assert engine.held(most, NOW) == [
+    assert engine.inspection.held(most, NOW) == [
         HeldCount("a", "w1", running=2, expired=1, begun=1),
         HeldCount("b", "w2", running=1, expired=0, begun=1),
     ]
-    assert sum(part.running + part.expired for part in engine.held(2, NOW)) == 2
+    assert sum(part.running + part.expired for part in engine.inspection.held(2, NOW)) == 2
 
 
 def test_running(engine: Engine) -> None:
@@ -112,7 +112,7 @@ def test_running(engine: Engine) -> None:
     job = stored(engine, "b", PAST, worker_id="w2", progress=0.5, progress_text="half", cancelled_at=PAST)
     stored(engine, "b", FUTURE, worker_id="w2", attempts=0, started_at=None)
     stored(engine, "b", FUTURE, worker_id="w3")
-    found = engine.running(["w1", "w2", "gone"], 2)
+    found = engine.inspection.running(["w1", "w2", "gone"], 2)
     assert [(each.worker_id, each.queue_name, each.started_at) for each in found[:-1]] == [("w1", "a", PAST)] * 2
     assert found[-1] == (job.pk.hex, "b", "shop.tasks.welcome", "w2", PAST, PAST, 0.5, "half", 1)
 
@@ -129,9 +129,9 @@ def test_active(engine: Engine) -> None:
     for queue_name, ago in (("a", 0), ("b", 0), ("a", 1), ("ä", 1), ("a", 4), ("c", 9), ("d", 10), ("e", -1)):
         counted(engine, queue_name, ago)
     counted(engine, "a", 0, "other")
-    assert engine.active(LAST - 9 * MINUTE, LAST, 100) == {"a": 3, "b": 1, "c": 1, "ä": 1}
-    assert engine.active(LAST - 9 * MINUTE, LAST, 2) == {"a": 1, "b": 1}
-    assert engine.active(LAST - 20 * MINUTE, LAST - 11 * MINUTE, 100) == {}
+    assert engine.inspection.active(LAST - 9 * MINUTE, LAST, 100) == {"a": 3, "b": 1, "c": 1, "ä": 1}
+    assert engine.inspection.active(LAST - 9 * MINUTE, LAST, 2) == {"a": 1, "b": 1}
+    assert engine.inspection.active(LAST - 20 * MINUTE, LAST - 11 * MINUTE, 100) == {}
 
 
 def test_flow(engine: Engine) -> None:
@@ -142,7 +142,7 @@ def test_flow(engine: Engine) -> None:
     counted(engine, "b", 1, dead=1)
     for queue_name, ago in (("a", 3), ("a", -1), ("other", 0)):
         counted(engine, queue_name, ago, succeeded=1)
-    assert engine.flow(["a", "b", "none"], LAST - 2 * MINUTE, LAST) == [
+    assert engine.inspection.flow(["a", "b", "none"], LAST - 2 * MINUTE, LAST) == [
         ("a", LAST - 2 * MINUTE, 7, 0, 0),
         ("a", LAST, 11, 22, 33),
         ("b", LAST - MINUTE, 0, 0, 1),
@@ -154,9 +154,9 @@ def test_times(engine: Engine) -> None:
     for ago in range(5):
         counted(engine, "a", ago, run_times=f'{{"{ago}":1}}', wait_times="{}")
     counted(engine, "b", 1)
-    found = engine.times(["a", "b"], LAST - 3 * MINUTE, LAST, 2)
+    found = engine.inspection.times(["a", "b"], LAST - 3 * MINUTE, LAST, 2)
     assert sorted(found) == [("a", '{"0":1}', "{}"), ("a", '{"1":1}', "{}"), ("b", "{}", "{}")]
-    assert len(engine.times(["a"], LAST - 3 * MINUTE, LAST, 100)) == 4
+    assert len(engine.inspection.times(["a"], LAST - 3 * MINUTE, LAST, 100)) == 4
 
 
 def test_damaged_rows(engine: Engine) -> None:
@@ -164,10 +164,10 @@ def test_damaged_rows(engine: Engine) -> None:
     stored(engine, "a", FAR, worker_id="w1")
     job = Job.objects.using(engine.alias)
     job.update(started_at=-FAR, attempts=FAR // 2, progress=float("inf"))
-    assert engine.sizes(10, 10) == {"a": 1}
-    assert engine.backlogs(["a"], NOW, 10)[0].later == 0
-    assert engine.held(10, NOW) == [HeldCount("a", "w1", running=1, expired=0, begun=1)]
-    assert len(engine.running(["w1"], 10)) == 1
+    assert engine.inspection.sizes(10, 10) == {"a": 1}
+    assert engine.inspection.backlogs(["a"], NOW, 10)[0].later == 0
+    assert engine.inspection.held(10, NOW) == [HeldCount("a", "w1", running=1, expired=0, begun=1)]
+    assert len(engine.inspection.running(["w1"], 10)) == 1
 
 
 def test_damaged_counts(engine: Engine) -> None:
@@ -178,5 +178,5 @@ def test_damaged_counts(engine: Engine) -> None:
     rows.filter(minute=LAST).update(failed=2**62)
     with connections[engine.alias].cursor() as cursor:
         cursor.execute("UPDATE vtqueue_throughput SET dead = 'many' WHERE minute = %s", [LAST - MINUTE])
-    assert [numbers[2] for numbers in engine.flow(["a"], LAST - MINUTE, LAST)] == [0, 3]
-    assert ("a", "{oops", "{}") in engine.times(["a"], LAST - MINUTE, LAST, 10)
+    assert [numbers[2] for numbers in engine.inspection.flow(["a"], LAST - MINUTE, LAST)] == [0, 3]
+    assert ("a", "{oops", "{}") in engine.inspection.times(["a"], LAST - MINUTE, LAST, 10)

@@ -17,7 +17,7 @@ from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 
 from ...core import clock
 from ...core.job import Key
-from ..base import Engine, Trouble
+from ..base import Trouble
 from .cursor import watched
 from .file import File, FileExchanged
 from .lock import BUSY, StaleTransaction, WriteTransaction, alone, anyway, beside, code_of, is_stale, writable
@@ -40,8 +40,12 @@ _all: Callable[[Any], list[tuple[Any, ...]]] = methodcaller("fetchall")
 _first: Callable[[Any], tuple[Any, ...]] = methodcaller("fetchone")
 
 
-class SQLiteConnection(Engine):
-    """What of an Engine is about the connection, and not about jobs."""
+class SQLiteConnection:
+    """The connection of an engine, or of an inspection; what it promises is said by Engine."""
+
+    alias: str
+    traced = True
+    last_hold = longest_hold = 0.0
 
     _file: File | None = None  # inside impatient()
     _version: int | None = None

@@ -6,10 +6,8 @@ They read vtqueue_letter_group alone, but for one letter of each group: of 100,0
 import json
 from collections.abc import Sequence
 
-from ...core import history
 from ...core.job import LetterGroup
 from .connection import SQLiteConnection
-from .statements import REMOVE_REQUEUED, REQUEUE, REQUEUED
 
 # A letter of the group that is looked at, in some time and queue.
 MEANT = """vtqueue_deadletter AS letter INDEXED BY vtqueue_letter_group
@@ -71,25 +69,8 @@ SELECT json_group_array(json_array(id, CASE WHEN json_valid(history)
 FROM vtqueue_deadletter WHERE id IN (SELECT value FROM json_each(:ids))"""
 
 
-class SQLiteLetters(SQLiteConnection):
-    """What of an Engine is about dead letters: sending them round again, and groups of them."""
-
-    def requeue(
-        self,
-        letter_ids: Sequence[str],
-        now: int,
-        by: str = "",
-        *,
-        queue_name: str | None = None,
-        priority: int | None = None,
-    ) -> set[str]:
-        ids = {"ids": json.dumps(letter_ids)}
-        entry = json.dumps(history.requeued(by, now))
-        with self.transaction():
-            self._run(REQUEUE, {**ids, "now": now, "entry": entry, "queue_name": queue_name, "priority": priority})
-            moved = set(self._list(REQUEUED, ids))
-            self._run(REMOVE_REQUEUED, ids)
-        return moved
+class SQLiteLetterGroups(SQLiteConnection):
+    """What of an Inspection is about groups of dead letters."""
 
     def letter_groups(
         self,

@@ -6,17 +6,18 @@ lock, and beside computing threads the write lock would be held for as long as i
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from functools import cached_property
 from math import inf
 from typing import Any, cast
 
-from ...core import states
+from ...core import history, states
 from ...core.clock import SECOND
-from ...core.counts import Chart, Counted, Counts
+from ...core.counts import Counted, Counts
 from ...core.expiry import GRACE, REST, Patience
 from ...core.ids import first_id
 from ...core.job import Due, Expired, HeldJob, Key, NewJobs, Progress, Scope, StoredJob
-from .dead_letters import SQLiteLetters
+from ..base import Engine
+from ..inspection import Inspection
 from .due import (
     BACKLOG_ALL,
     BACKLOG_NAMED,
@@ -33,11 +34,9 @@ from .due import (
     EXPIRED,
     FIRST_EXPIRY,
     PRUNE_PAUSES,
-    QUEUE_NAMES,
 )
-from .lists import SQLiteLists
+from .inspection import SQLiteInspection
 from .lock import anyway
-from .overview import SQLiteSituation
 from .settling import SQLiteSettling
 from .statements import (
     ASK,
@@ -59,7 +58,10 @@ from .statements import (
     PRUNE_LETTERS,
     PURGE,
     READ,
+    REMOVE_REQUEUED,
     RENEW,
+    REQUEUE,
+    REQUEUED,
     SET_RIGHT,
     SHOW,
     STAMPED_AHEAD,
@@ -68,16 +70,8 @@ from .statements import (
 from .statistics import (
     ADD_HOURS,
     ADD_MINUTES,
-    ARRIVALS,
-    COUNTS,
-    DEPTHS,
-    HOURS,
-    MINUTES,
     PRUNE_COUNTS,
     PRUNE_HOURS,
-    SERIES,
-    SPANS,
-    SUCCESSES,
 )
 from .values import MEND
 
@@ -98,8 +92,12 @@ def _names(scope: Scope) -> list[str]:
     return sorted(set(scope.queues or ()))
 
 
-class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
+class SQLiteEngine(SQLiteSettling, Engine):
     """See Engine."""
+
+    @cached_property
+    def inspection(self) -> Inspection:
+        return SQLiteInspection(self.alias)
 
     def insert(self, new: NewJobs) -> bool:
         connection = self._connected()
@@ -209,6 +207,23 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
     def held_by(self, worker_id: str) -> list[HeldJob]:
         return [HeldJob(*row) for row in self._rows(HELD_BY, {"worker_id": worker_id})]
 
+    def requeue(
+        self,
+        letter_ids: Sequence[str],
+        now: int,
+        by: str = "",
+        *,
+        queue_name: str | None = None,
+        priority: int | None = None,
+    ) -> set[str]:
+        ids = {"ids": json.dumps(letter_ids)}
+        entry = json.dumps(history.requeued(by, now))
+        with self.transaction():
+            self._run(REQUEUE, {**ids, "now": now, "entry": entry, "queue_name": queue_name, "priority": priority})
+            moved = set(self._list(REQUEUED, ids))
+            self._run(REMOVE_REQUEUED, ids)
+        return moved
+
     def purge(self, queue_name: str, now: int) -> int:
         total = 0
         while True:
@@ -233,27 +248,8 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
         ]
         self._run(ADD_HOURS if hourly else ADD_MINUTES, {"worker_id": worker_id, "rows": json.dumps(rows)})
 
-    def series(self, chart: Chart) -> list[tuple[int, int, int, int]]:
-        return self._rows(SERIES[HOURS if chart.hourly else MINUTES], asdict(chart))
-
-    def depths(self, chart: Chart) -> list[tuple[int, int]]:
-        return self._rows(DEPTHS[HOURS if chart.hourly else MINUTES], asdict(chart))
-
-    def spans(self, chart: Chart, most: int) -> list[tuple[int, str, str]]:
-        return self._rows(SPANS[HOURS if chart.hourly else MINUTES], asdict(chart) | {"most": most})
-
-    def successes(self, tasks: Sequence[str], first: int, *, hourly: bool) -> list[tuple[str, int, int]]:
-        values = {"tasks": json.dumps(list(tasks)), "first": first}
-        return self._rows(SUCCESSES[HOURS if hourly else MINUTES], values)
-
-    def counts(self, first: int, last: int) -> list[tuple[int, str, int, int, int, str, str]]:
-        return self._rows(COUNTS, {"first": first, "last": last})
-
     def prune_counts(self, before: int, limit: int, *, hourly: bool = False) -> int:
         return self._run(PRUNE_HOURS if hourly else PRUNE_COUNTS, {"before": before, "limit": limit})
-
-    def arrivals(self, since: int, until: int, limit: int) -> dict[str, int]:
-        return dict(self._rows(ARRIVALS, {"first": first_id(since), "last": first_id(until), "limit": limit}))
 
     def clock_was_ahead(self, now: int) -> bool:
         return bool(self._value(CLOCK_WAS_AHEAD, {"now": now, "first_id": first_id(now + SECOND)}))
@@ -276,6 +272,3 @@ class SQLiteEngine(SQLiteLists, SQLiteLetters, SQLiteSettling, SQLiteSituation):
             found = self._value(BACKLOG_ALL, values)
             return int(self._value(BACKLOG_UNPAUSED, values) if found is None else found)
         return int(self._value(BACKLOG_NAMED, {**values, "names": json.dumps(_names(scope))}))
-
-    def queue_names(self) -> list[str]:
-        return [name for (name,) in self._rows(QUEUE_NAMES, {})]

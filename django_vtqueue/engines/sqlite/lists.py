@@ -16,7 +16,7 @@ LAST_ID = "g"  # above every id
 
 
 class SQLiteLists(SQLiteConnection):
-    """What of an Engine is about lists."""
+    """What of an Inspection is about lists."""
 
     def list_jobs(
         self, query: ListQuery, after: Key | None, size: int, limit: int, now: int, matches: Matches

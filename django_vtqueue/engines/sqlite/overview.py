@@ -151,8 +151,8 @@ SELECT name.value, (
 FROM json_each(:names) AS name"""
 
 
-class SQLiteSituation(SQLiteConnection):
-    """What of an Engine is about the overview."""
+class SQLiteOverview(SQLiteConnection):
+    """What of an Inspection is about the overview."""
 
     def sizes(self, limit: int, most: int) -> dict[str, int]:
         return dict(self._rows(QUEUES, {"limit": limit, "most": most}))

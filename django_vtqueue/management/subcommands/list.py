@@ -62,9 +62,9 @@ def found(engine: Engine, query: ListQuery, limit: int, now: int, *, dead: bool)
         return in_json(query.text).lower() in searchable(row.payload or "", mask).lower()
 
     if dead:
-        rows = engine.list_letters(query, None, LOOKED_AT, limit, matches)
+        rows = engine.inspection.list_letters(query, None, LOOKED_AT, limit, matches)
     else:
-        rows = engine.list_jobs(query, None, LOOKED_AT, limit, now, matches)
+        rows = engine.inspection.list_jobs(query, None, LOOKED_AT, limit, now, matches)
     ids = [UUID(row.id) for row in rows if row.id]
     model: Any = DeadLetter if dead else Job
     entries = model.objects.using(engine.alias).in_bulk(ids)

@@ -47,18 +47,18 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
 
 def queues(engine: Engine, now: int) -> list[dict[str, Any]]:
     """Return the queues that have jobs, that the settings name, or that are paused; numbers stop above 10,000."""
-    letters, paused = engine.letters(NAMES, MOST + 1), pauses.paused(engine.alias, now)
-    names = sorted({*engine.sizes(NAMES, 1), *letters, *paused, *named_queues(engine.alias)})
+    letters, paused = engine.inspection.letters(NAMES, MOST + 1), pauses.paused(engine.alias, now)
+    names = sorted({*engine.inspection.sizes(NAMES, 1), *letters, *paused, *named_queues(engine.alias)})
     rows: dict[str, dict[str, Any]] = {
         name: {"queue": name, **dict.fromkeys(NUMBERS, 0), "dead": letters.get(name, 0), "paused": None}
         for name in names
     }
-    for backlog in engine.backlogs(names, now, MOST + 1):
+    for backlog in engine.inspection.backlogs(names, now, MOST + 1):
         row = rows[backlog.queue_name]
         row["due"] += backlog.due
         row["scheduled"] += backlog.later - backlog.retrying
         row["retrying"] += backlog.retrying
-    for held in engine.held(MOST, now):
+    for held in engine.inspection.held(MOST, now):
         if row := rows.get(held.queue_name, {}):
             row["running"] += held.running
             row["expired"] += held.expired
@@ -69,7 +69,7 @@ def queues(engine: Engine, now: int) -> list[dict[str, Any]]:
 
 def workers(engine: Engine, now: int) -> list[dict[str, Any]]:
     """Return the workers that are alive."""
-    held = engine.held(MOST, now)
+    held = engine.inspection.held(MOST, now)
     return [
         {
             "worker": shown_worker(worker.pk),
@@ -95,7 +95,7 @@ def running(engine: Engine, now: int) -> list[dict[str, Any]]:
             "progress": job.progress,
             "progress_text": job.progress_text,
         }
-        for job in engine.running([worker.pk for worker in live_workers(engine.alias, now)], EACH)
+        for job in engine.inspection.running([worker.pk for worker in live_workers(engine.alias, now)], EACH)
     ]
 
 
