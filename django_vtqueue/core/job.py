@@ -80,6 +80,9 @@ class Scope(NamedTuple):
     raw: bool
 
 
+Handle = int  # names a row; only its engine understands it
+
+
 class Due(NamedTuple):
     """A row that a claim may take.
 
@@ -88,7 +91,7 @@ class Due(NamedTuple):
     nobody's attempt with it.
     """
 
-    rowid: int
+    handle: Handle
     priority: int
     due_at: int
     claims: int
@@ -103,7 +106,7 @@ class Expired(NamedTuple):
     ``held``: by one whose lease has ended, and who had the time to renew it. Else it was given back a moment ago.
     """
 
-    rowid: int
+    handle: Handle
     sound: int
     held: int
 

@@ -2,17 +2,21 @@
 
 Every instant is passed in; ``now()`` is the clock that all holders of leases in this database share. No method
 decides anything: which jobs are due, and what becomes of one, is said by the caller, or by the statement's WHERE.
+What only some databases need has a default here: a file, a clock of each process, values of any kind in any column.
+A row is named by its handle, which only its engine understands; of two rows the later one has the greater handle.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext, suppress
 from enum import Enum
 from typing import TypeVar
 
+from django.db import connections, transaction
+
 from ..core.counts import Counted, Counts
 from ..core.expiry import Patience
-from ..core.job import Due, Expired, HeldJob, Key, NewJobs, Progress, Scope, Settlement, StoredJob
+from ..core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Scope, Settlement, StoredJob
 from .inspection import Inspection
 
 T = TypeVar("T")
@@ -55,13 +59,13 @@ class Engine(ABC):
     def describe(self) -> str:
         """Return the database in a few words, for the log."""
 
-    @abstractmethod
     def path(self) -> str:
         """Return the real path of the file that holds the database; "" if none does, so that nobody can copy it."""
+        return ""
 
-    @abstractmethod
     def private(self) -> bool:
         """Return whether this thread alone sees the database: it is in memory, or inside a transaction."""
+        return connections[self.alias].in_atomic_block
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[object]:
@@ -71,16 +75,16 @@ class Engine(ABC):
         long as the connection's own timeout says (inside ``impatient()``: not at all), then raises.
         """
 
-    @abstractmethod
     def atomic(self) -> AbstractContextManager[None]:
         """Return Django's atomic block, which begins to write also where the caller has a cursor open."""
+        return transaction.atomic(using=self.alias)
 
-    @abstractmethod
     def beside_cursors(self, act: Callable[[], T]) -> T:
         """Return what ``act`` does, on another connection where an open cursor of the caller's forbids its transaction.
 
         It is for a ``transaction_if`` and what is read after it; the other transactions do so themselves.
         """
+        return act()
 
     @abstractmethod
     def transaction_if(self, look: Callable[[float], T]) -> AbstractContextManager[T]:
@@ -100,24 +104,25 @@ class Engine(ABC):
         Raise RuntimeError inside a transaction of somebody else's (a TestCase's is none).
         """
 
-    @abstractmethod
     def impatient(self) -> AbstractContextManager[None]:
         """For a control loop: during the block no statement of this thread's connection waits for a lock, it raises.
 
         That holds for every connection that replaces it, too. At both ends of the block it is closed.
         """
+        return nullcontext()
 
-    @abstractmethod
     def replaced(self) -> bool:
         """Return, inside ``impatient()``, whether since the last call the connection was opened to another database.
 
         As when a file is exchanged for a backup; while that goes on, and the connection leads to what is no longer
         there, it raises. Cheap enough for 10 a second. A database for which that cannot be returns False.
         """
+        return False
 
-    @abstractmethod
     def disconnect(self) -> None:
         """Close this thread's connection, however broken it is; what needs it next opens a new one."""
+        with suppress(Exception):
+            connections[self.alias].close()
 
     @abstractmethod
     def insert(self, new: NewJobs) -> bool:
@@ -148,11 +153,13 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def show(self, rowids: Sequence[int]) -> None:
+    def show(self, handles: Sequence[Handle]) -> None:
         """Hide rows no longer that were given back."""
 
     @abstractmethod
-    def lease(self, rowids: Sequence[int], worker_id: str, now: int, lease_us: int | None, attempts: int = 1) -> None:
+    def lease(
+        self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1
+    ) -> None:
         """Hand due rows to a worker: one more claim, hidden for their lease (or ``lease_us``), without progress.
 
         ``attempts``: 1, or 0 for what does not begin at once, but with ``begin``.
@@ -165,13 +172,13 @@ class Engine(ABC):
         ``waited``: none that was asked to stop meanwhile, nor of a queue that was paused. Return how many have begun.
         """
 
-    @abstractmethod
-    def mend(self, rowids: Sequence[int], worker_id: str) -> None:
+    def mend(self, handles: Sequence[Handle], worker_id: str) -> None:
         """Give rows that are not sound values of the right kinds, and a holder, so that they can be settled."""
+        return None
 
     @abstractmethod
-    def read(self, rowids: Sequence[int]) -> dict[int, HeldJob]:
-        """Return rows by rowid, as they are now."""
+    def read(self, handles: Sequence[Handle]) -> dict[Handle, HeldJob]:
+        """Return rows by handle, as they are now."""
 
     @abstractmethod
     def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[Key]:
@@ -260,21 +267,21 @@ class Engine(ABC):
         there is of the last of these minutes; return how many.
         """
 
-    @abstractmethod
     def clock_was_ahead(self, now: int) -> bool:
         """Return whether something in the database bears a stamp of a clock that was ahead of ``now``; a few seeks."""
+        return False
 
-    @abstractmethod
-    def stamped_ahead(self, after: int, now: int, limit: int) -> tuple[list[int], int | None]:
-        """Look, by a read, at the next ``limit`` rows; return the rowids of those that wait for a time which a clock
+    def stamped_ahead(self, after: Handle, now: int, limit: int) -> tuple[list[Handle], Handle | None]:
+        """Look, by a read, at the next ``limit`` rows; return the handles of those that wait for a time which a clock
         that was ahead has stamped, and behind which row to go on (None: that was all).
         """
+        return [], None
 
-    @abstractmethod
-    def set_right(self, rowids: Sequence[int], now: int) -> int:
+    def set_right(self, handles: Sequence[Handle], now: int) -> int:
         """Make those of these rows due at once that wait for a clock that was ahead, and end leases one lease from now
         that it made longer; return how many.
         """
+        return 0
 
     @abstractmethod
     def count(self, queue_name: str) -> int:
@@ -284,11 +291,10 @@ class Engine(ABC):
     def backlog(self, scopes: Iterable[Scope], now: int) -> int:
         """Return how many jobs wait in these scopes and are due; those of a paused queue are not counted."""
 
-    @abstractmethod
     def changed(self) -> bool:
         """Return whether another connection may have committed since the last call; cheap enough for 10 a second."""
+        return True
 
-    @abstractmethod
     def tidy(self, *, early: bool) -> int | None:
         """Keep small what the database stores beside the tables; called after each turn, outside of transactions.
 
@@ -296,6 +302,7 @@ class Engine(ABC):
         Return None if there is nothing more to do about it for now, else the bytes of it that somebody else keeps from
         being taken away: 0 if he was only in the way.
         """
+        return None
 
     @abstractmethod
     def trouble(self, error: BaseException) -> Trouble | None:

@@ -11,7 +11,7 @@ from itertools import takewhile
 from ..core import history, states
 from ..core.expiry import Patience
 from ..core.failures import recorded
-from ..core.job import Due, Expired, HeldJob, Key, Scope, Settlement, failed, interrupted, released, stop
+from ..core.job import Due, Expired, Handle, HeldJob, Key, Scope, Settlement, failed, interrupted, released, stop
 from ..engines import Engine
 from ..exceptions import DamagedJob, LeaseExpired
 
@@ -53,8 +53,8 @@ def none_waits(task_path: str) -> bool:
     return False
 
 
-def rowids(rows: Sequence[Due]) -> list[int]:
-    return [row.rowid for row in rows]
+def handles(rows: Sequence[Due]) -> list[Handle]:
+    return [row.handle for row in rows]
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ def take(
     endings = end_leases(engine, expired, worker_id, now, letter_ttl)
     due = [row for scope in scopes for row in engine.due(scope, limit + ahead, now)]
     if len(scopes) > 1:
-        due = sorted(due, key=lambda row: (-row.priority, row.due_at, row.rowid))[: limit + ahead]
+        due = sorted(due, key=lambda row: (-row.priority, row.due_at, row.handle))[: limit + ahead]
     taken = take_rows(engine, due, limit, worker_id, now, letter_ttl, lease_us=lease_us, ahead=ahead, waits=waits)
     taken.endings += endings
     taken.all = taken.all and len(expired) < EXPIRED_AT_ONCE
@@ -118,12 +118,12 @@ def take_rows(
     rows, further = due[:limit], list(takewhile(lambda row: row.fresh and row.sound, due[limit:]))
     taken = Taken(worker_id, all=len(rows) + len(further) == len(due) < limit + ahead)
     taken.rows = [row for row in rows if row.sound]
-    taken.endings = bury_damaged(engine, [row.rowid for row in rows if not row.sound], worker_id, now, letter_ttl)
-    waiting = [row.rowid for row in taken.rows if waits(row.task_path)]
-    if beginning := [row.rowid for row in taken.rows if row.rowid not in waiting] if waiting else rowids(taken.rows):
+    taken.endings = bury_damaged(engine, [row.handle for row in rows if not row.sound], worker_id, now, letter_ttl)
+    waiting = [row.handle for row in taken.rows if waits(row.task_path)]
+    if beginning := [row.handle for row in taken.rows if row.handle not in waiting] if waiting else handles(taken.rows):
         engine.lease(beginning, worker_id, now, lease_us)
     if waiting or further:
-        engine.lease([*waiting, *rowids(further)], worker_id, now, lease_us, attempts=0)
+        engine.lease([*waiting, *handles(further)], worker_id, now, lease_us, attempts=0)
         taken.rows += further
     return taken
 
@@ -137,13 +137,13 @@ def end_leases(
     """
     if not expired:
         return []
-    damaged = [row.rowid for row in expired if not row.sound]
-    if given_back := [row.rowid for row in expired if row.sound and not row.held]:
+    damaged = [row.handle for row in expired if not row.sound]
+    if given_back := [row.handle for row in expired if row.sound and not row.held]:
         engine.show(given_back)
-    held = engine.read([row.rowid for row in expired if row.sound and row.held])
-    endings = {rowid: end_lease(job, now, letter_ttl) for rowid, job in held.items()}
+    held = engine.read([row.handle for row in expired if row.sound and row.held])
+    endings = {handle: end_lease(job, now, letter_ttl) for handle, job in held.items()}
     lost = settle(engine, list(endings.values()), letter_ttl) if endings else set()
-    damaged += [rowid for rowid, ending in endings.items() if ending.job.key in lost]
+    damaged += [handle for handle, ending in endings.items() if ending.job.key in lost]
     ended = [ending for ending in endings.values() if ending.job.key not in lost]
     return ended + bury_damaged(engine, damaged, worker_id, now, letter_ttl)
 
@@ -157,13 +157,13 @@ def end_lease(job: HeldJob, now: int, letter_ttl: LetterTTL) -> Settlement:
 
 
 def bury_damaged(
-    engine: Engine, rowids: Sequence[int], worker_id: str, now: int, letter_ttl: LetterTTL
+    engine: Engine, handles: Sequence[Handle], worker_id: str, now: int, letter_ttl: LetterTTL
 ) -> list[Settlement]:
     """Make damaged rows dead letters, and return what became of them."""
-    if not rowids:
+    if not handles:
         return []
-    engine.mend(rowids, worker_id)
-    endings = [end_damaged(job, now, letter_ttl) for job in engine.read(rowids).values()]
+    engine.mend(handles, worker_id)
+    endings = [end_damaged(job, now, letter_ttl) for job in engine.read(handles).values()]
     engine.settle(endings)
     return endings
 
@@ -181,10 +181,10 @@ def collect(engine: Engine, taken: Taken) -> list[HeldJob]:
     """
     if not taken.rows:
         return []
-    jobs = engine.read([row.rowid for row in taken.rows])
+    jobs = engine.read([row.handle for row in taken.rows])
     collected = []
     for row in taken.rows:
-        job = jobs.get(row.rowid)
+        job = jobs.get(row.handle)
         if job and job.claims == row.claims + 1 and job.worker_id == taken.worker_id:
             collected.append(job)
     now = engine.now()

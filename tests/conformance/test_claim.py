@@ -247,7 +247,7 @@ def gap(length: float, ago: float) -> Patience:
 
 def takeable(bench: Bench, now: float, queues: Names, patience: Patience = Patience(GRACE)) -> list[str]:  # noqa: B008
     rows = bench.engine.expired(Scope(queues, raw=True), 10, at(now), patience)
-    jobs = bench.engine.read([row.rowid for row in rows])
+    jobs = bench.engine.read([row.handle for row in rows])
     return sorted(job.payload.strip('"') for job in jobs.values())
 
 

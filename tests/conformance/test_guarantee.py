@@ -57,7 +57,7 @@ def test_what_is_not_committed_was_never_there(bench: Bench) -> None:
         with bench.engine.transaction():
             bench.engine.settle([failure(held, now=1, delay=None)])
             [row] = bench.engine.due(Scope(("q",), raw=True), 1, at(1))
-            bench.engine.lease([row.rowid], "w2", at(1), None)
+            bench.engine.lease([row.handle], "w2", at(1), None)
             assert [bench.found(job_id).state for job_id in (dying, waiting)] == ["FAILED", "RUNNING"]
             raise ZeroDivisionError
 

@@ -38,7 +38,7 @@ def test_a_claim_finds_the_first_rows_of_its_names(bench: Bench, names: tuple[st
     fill(bench, chance, NAMES[:6], 60)
     bench.claim(limit=40, now=-8, lease=4, queues=NAMES)  # what is held is not due
     found = bench.engine.due(Scope(names, raw=True), limit, at(0))
-    assert [row.rowid for row in found] == expected(bench, names, limit)
+    assert [row.handle for row in found] == expected(bench, names, limit)
 
 
 @pytest.mark.parametrize("others", [0, 150, 400])
@@ -49,7 +49,7 @@ def test_many_names_behind_the_rows_of_others(bench: Bench, others: int) -> None
     for name in NAMES[:20]:
         bench.publish("mine", queue=name)
     found = bench.engine.due(Scope(NAMES, raw=True), 10, at(0))
-    assert [row.rowid for row in found] == expected(bench, NAMES, 10)
+    assert [row.handle for row in found] == expected(bench, NAMES, 10)
     assert len(found) == 10
     assert bench.engine.due(Scope(NAMES[20:], raw=True), 10, at(0)) == []
 

@@ -110,7 +110,7 @@ def test_claims_beside_a_pause_in_order(bench: Bench) -> None:
     rows = bench.jobs.exclude(queue_name__in=["q1", "q4"]).annotate(row=RawSQL("vtqueue_job.rowid", []))
     expected = sorted((-row.priority, row.visible_at, row.row) for row in rows)
     found = bench.engine.due(Scope(None, raw=True), 100, at(0))
-    assert [row.rowid for row in found] == [rowid for _, _, rowid in expected]
+    assert [row.handle for row in found] == [rowid for _, _, rowid in expected]
 
 
 def test_names_that_are_damaged_stop_nobody(bench: Bench) -> None:

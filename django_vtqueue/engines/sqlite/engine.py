@@ -15,7 +15,7 @@ from ...core.clock import SECOND
 from ...core.counts import Counted, Counts
 from ...core.expiry import GRACE, REST, Patience
 from ...core.ids import first_id
-from ...core.job import Due, Expired, HeldJob, Key, NewJobs, Progress, Scope, StoredJob
+from ...core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Scope, StoredJob
 from ..base import Engine
 from ..inspection import Inspection
 from .due import (
@@ -129,8 +129,8 @@ class SQLiteEngine(SQLiteSettling, Engine):
         values = {**_leases(scope), **patience._asdict(), "rest": REST, "now": now, "limit": limit}
         return [Expired(*row) for row in self._list(EXPIRED, values)]
 
-    def show(self, rowids: Sequence[int]) -> None:
-        self._run(SHOW, {"rowids": json.dumps(rowids)})
+    def show(self, handles: Sequence[Handle]) -> None:
+        self._run(SHOW, {"rowids": json.dumps(handles)})
 
     def _earliest(self, scope: Scope) -> int | None:
         values: dict[str, Any] = {"raw": scope.raw}
@@ -157,21 +157,23 @@ class SQLiteEngine(SQLiteSettling, Engine):
             found = self._value(each, values)
         return [Due(*row) for row in json.loads(found)]
 
-    def lease(self, rowids: Sequence[int], worker_id: str, now: int, lease_us: int | None, attempts: int = 1) -> None:
+    def lease(
+        self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1
+    ) -> None:
         values = {"worker_id": worker_id, "now": now, "lease_us": lease_us, "attempts": attempts}
-        self._run(LEASE, {"rowids": json.dumps(rowids), **values})
+        self._run(LEASE, {"rowids": json.dumps(handles), **values})
 
     def begin(self, jobs: Sequence[HeldJob], now: int, *, waited: bool = False) -> int:
         return self._run(BEGIN, {"held": json.dumps([guard(job) for job in jobs]), "now": now, "waited": waited})
 
-    def mend(self, rowids: Sequence[int], worker_id: str) -> None:
-        self._run(MEND, {"rowids": json.dumps(rowids), "worker_id": worker_id})
+    def mend(self, handles: Sequence[Handle], worker_id: str) -> None:
+        self._run(MEND, {"rowids": json.dumps(handles), "worker_id": worker_id})
 
-    def read(self, rowids: Sequence[int]) -> dict[int, HeldJob]:
-        jobs: dict[int, HeldJob] = {}
+    def read(self, handles: Sequence[Handle]) -> dict[Handle, HeldJob]:
+        jobs: dict[Handle, HeldJob] = {}
         start, count = 0, FIRST
-        while start < len(rowids):
-            [(rows,)] = self._rows(READ, {"rowids": json.dumps(rowids[start : start + count])})
+        while start < len(handles):
+            [(rows,)] = self._rows(READ, {"rowids": json.dumps(handles[start : start + count])})
             jobs.update((rowid, HeldJob(*row)) for rowid, *row in json.loads(rows))
             start, count = start + count, max(PIECE * count // len(rows), 1)
         return jobs
@@ -254,12 +256,12 @@ class SQLiteEngine(SQLiteSettling, Engine):
     def clock_was_ahead(self, now: int) -> bool:
         return bool(self._value(CLOCK_WAS_AHEAD, {"now": now, "first_id": first_id(now + SECOND)}))
 
-    def stamped_ahead(self, after: int, now: int, limit: int) -> tuple[list[int], int | None]:
+    def stamped_ahead(self, after: Handle, now: int, limit: int) -> tuple[list[Handle], Handle | None]:
         rows = self._list(STAMPED_AHEAD, {"after": after, "now": now, "limit": limit})
         return [rowid for rowid, ahead in rows if ahead], rows[-1][0] if len(rows) == limit else None
 
-    def set_right(self, rowids: Sequence[int], now: int) -> int:
-        return self._run(SET_RIGHT, {"rowids": json.dumps(rowids), "now": now})
+    def set_right(self, handles: Sequence[Handle], now: int) -> int:
+        return self._run(SET_RIGHT, {"rowids": json.dumps(handles), "now": now})
 
     def count(self, queue_name: str) -> int:
         return int(self._value(COUNT, {"queue_name": queue_name}))
