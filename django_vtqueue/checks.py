@@ -119,7 +119,7 @@ def effective(connection: BaseDatabaseWrapper) -> Pragmas | None:
             file = cursor.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()[0]
             names = ("journal_mode", "synchronous", "busy_timeout")
             pragmas = Pragmas(*(cursor.execute(f"PRAGMA {name}").fetchone()[0] for name in names))
-    except Exception:  # whoever needs the database says so, with what is wrong
+    except Exception:  # the command that needs the database says what is wrong
         return None
     return pragmas if file else None
 

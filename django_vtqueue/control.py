@@ -89,7 +89,7 @@ def move(job_ids: Named, queue_name: str, using: str | None = None) -> list[UUID
 
 
 def unheld(job_ids: Iterable[UUID], database: str) -> QuerySet[Job]:
-    """Return those of these jobs, a slice, that are unfinished and that nobody holds at this moment."""
+    """Return those of these jobs, a slice, that are unfinished and not held at this moment."""
     free = Q(state=states.READY) | Q(lease_until__lte=engine_for(database).now())
     return Job.objects.using(database).filter(UNFINISHED, free, pk__in=job_ids)
 

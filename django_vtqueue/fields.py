@@ -119,7 +119,7 @@ class InstantField(models.Field):
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> datetime | None:
         if value is None:
             return None
-        # A text (somebody damaged the row) is above every number for SQLite, so it is shown as the last of moments.
+        # A text (the row is damaged) is above every number for SQLite, so it is shown as the last of moments.
         return from_instant(int(max(min(value, FAR), -FAR)) if isinstance(value, int | float) else FAR)
 
     def to_python(self, value: Any) -> datetime | None:
@@ -189,7 +189,7 @@ class MomentManager(models.Manager[M]):
 
 
 class StoredText(str):
-    """Text as it stands in a column of JSON: what is read where somebody damaged it; what is to be stored as it is."""
+    """Text as it stands in a column of JSON: what is read of a damaged row; what is to be stored as it is."""
 
 
 def text_of(value: Any) -> str:

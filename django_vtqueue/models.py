@@ -247,7 +247,7 @@ class Home(models.Model):
 
 
 class QueueState(models.Model):
-    """A pause: nothing of its queue is claimed until it ends, by itself or because somebody resumes the queue."""
+    """A pause: nothing of its queue is claimed until it ends, by itself or because the queue is resumed."""
 
     queue_name = models.CharField(_("queue"), max_length=255, primary_key=True)
     paused_at = InstantField(_("paused"))

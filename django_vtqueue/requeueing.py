@@ -109,7 +109,7 @@ def name_of(criteria: Criteria, database: str) -> dict[str, str | None]:
 class Fate(NamedTuple):
     """What has become of the jobs that a run requeued last, ``FOLLOWED`` of them at the most.
 
-    ``gone``: in no table any more: their time after a success was over, or somebody discarded them.
+    ``gone``: in no table any more: their time after a success was over, or they were discarded.
     """
 
     followed: int
@@ -227,7 +227,7 @@ def _look_at_canary(run: Requeue, engine: Engine, now: int, waited: float) -> No
 
 
 def _kept_briefly(queue_name: str, engine: Engine) -> bool:
-    """Return whether a job that has succeeded may be gone before anybody looks at it again."""
+    """Return whether a job that has succeeded may be gone before it is looked at again."""
     result_ttl = options_for(queue_name, engine.alias).policy(queue_name).result_ttl
     return result_ttl is not None and result_ttl <= 2 * LATEST
 

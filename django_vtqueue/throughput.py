@@ -40,8 +40,8 @@ def read(database: str, now: int | None = None, minutes: int = 180) -> dict[str,
 
     ``database``: an alias; ``now``: microseconds since 1970, the present if it is not given.
 
-    One range of an index; a row takes some 10 µs, and there is one for each queue, minute and worker. Those that
-    somebody damaged are left out.
+    One range of an index; a row takes some 10 µs, and there is one for each queue, minute and worker. Damaged
+    ones are left out.
     """
     engine = engine_for(database)
     now = engine.now() if now is None else now

@@ -34,7 +34,7 @@ def find(model_admin: ReadOnlyAdmin, request: HttpRequest, row_id: UUID | None) 
     entry = other.objects.using(model_admin.get_queryset(request).db).filter(pk=row_id).first()
     if entry is None:
         return None
-    refreshed = request.headers.get("X-Requested-With") == "fetch"  # by the page itself: nobody reads that answer
+    refreshed = request.headers.get("X-Requested-With") == "fetch"  # by the page's script, which shows no message
     if not refreshed and (said := how(entry)):
         model_admin.message_user(request, said, messages.INFO)
     return model_admin.go_to(f"{other._meta.model_name}_change", entry.pk)

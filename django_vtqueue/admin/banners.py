@@ -45,7 +45,7 @@ def banners(database: str, rows: Sequence[QueueRow], workers: Sequence[Busy]) ->
     unserved = [row.name for row in rows if row.unserved]
     silent = [row for row in workers if row.gone]
     pauses = [row.pause for row in rows if row.pause]
-    found = [nobody(database, unserved, workers)] if unserved else []
+    found = [unserved_queues(database, unserved, workers)] if unserved else []
     died = [row for row in workers if row.word == "died"]
     died.sort(key=lambda row: clock.to_instant(row.worker.died_at or row.worker.heartbeat_at), reverse=True)
     found += [lost(silent)] if silent else []
@@ -71,7 +71,7 @@ def listed(names: Sequence[str]) -> str:
     return ngettext("%(names)s and %(n)d more", "%(names)s and %(n)d more", left) % {"names": shown, "n": left}
 
 
-def nobody(database: str, queue_names: Sequence[str], workers: Sequence[Busy]) -> Banner:
+def unserved_queues(database: str, queue_names: Sequence[str], workers: Sequence[Busy]) -> Banner:
     """Return that something is due in queues which no live worker serves."""
     sentences = [
         ngettext(
@@ -120,7 +120,7 @@ def dead(rows: Sequence[Busy]) -> Banner:
 
 
 def failing(database: str, now: int, pages: Pages) -> list[Banner]:
-    """Return what has died lately and nobody has acknowledged, by task and exception, the most frequent first.
+    """Return what has died lately and is not acknowledged, by task and exception, the most frequent first.
 
     The latest letters are looked at, no more than LETTERS of them.
     """

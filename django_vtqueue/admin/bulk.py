@@ -161,7 +161,7 @@ def criteria_of(request: HttpRequest) -> Criteria | None:
 
 
 def refused(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
-    """Say that nobody knows which letters are meant, so that nothing is done to any."""
+    """Say that the address does not tell which letters are meant, and do nothing."""
     model_admin.message_user(
         request,
         _("Nothing was changed: choose by queue, task, exception, group and time only; a search is no choice."),
@@ -192,7 +192,7 @@ def sample_of(criteria: Criteria) -> dict[str, Any] | None:
     """Return how the latest of the letters failed, for the page that asks."""
     database = database_of(backend_options())
     letter = criteria.letters(database).defer("payload").reverse().first()
-    if letter is None:  # somebody was faster
+    if letter is None:  # another operator was faster
         return None
     return {
         "pk": letter.pk,

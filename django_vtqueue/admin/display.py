@@ -94,7 +94,7 @@ def percent(job: Job) -> int:
 
 
 def lease(job: Job, now: int) -> SafeString | str:
-    """Return until when a job is its worker's; nobody else's until then."""
+    """Return until when a job is its worker's alone."""
     left = clock.to_instant(job.visible_at) - now
     text = _("lease ends in %s") if left > 0 else _("lease ended %s ago")
     return moment(job.visible_at, text % duration(abs(left)))
@@ -159,7 +159,7 @@ def summary(payload: str | int | None, task_path: str, queue_name: str, database
 
 
 def dumps_shown(value: Any) -> str:
-    """Return JSON in one line; a text without its quotes where nobody would miss them."""
+    """Return JSON in one line; a plain text without its quotes."""
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
 
 

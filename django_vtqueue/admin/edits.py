@@ -73,7 +73,7 @@ class EditForm(forms.Form):
 
 
 class NoteForm(forms.Form):
-    """What somebody says to a dead letter."""
+    """A note on a dead letter."""
 
     note = forms.CharField(
         label=gettext_lazy("Note"),
@@ -104,7 +104,7 @@ def check_call(value: Any, letter: DeadLetter) -> None:
     try:
         options = options_for(letter.queue_name, letter._state.db)
         known = signature_of(find_task(letter.task_path, tuple(options.task_modules)), display.mask(letter))
-    except Exception:  # the task is gone, or its module does not import: nobody can say what it takes
+    except Exception:  # the task is gone, or its module does not import: its arguments are not known
         return
     try:
         known.bind(*args, **kwargs)

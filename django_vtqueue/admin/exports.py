@@ -58,7 +58,7 @@ def slices(criteria: Criteria, database: str) -> Iterator[list[DeadLetter]]:
 
 
 def chosen(letters: QuerySet[DeadLetter]) -> Iterator[list[DeadLetter]]:
-    """Yield the letters that somebody ticked, in slices, as ``slices`` does."""
+    """Yield the letters that were selected, in slices, as ``slices`` does."""
     ids = list(letters.values_list("pk", flat=True))
     for start in range(0, len(ids), SLICE):
         yield list(DeadLetter.objects.using(letters.db).filter(pk__in=ids[start : start + SLICE]))

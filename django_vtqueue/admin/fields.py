@@ -103,7 +103,7 @@ def hides(value: Any) -> bool:
 
 
 def json_of(text: str) -> Any:
-    """Return the value of JSON that somebody typed; raise ValidationError with what is wrong with it."""
+    """Return the value of JSON that was typed; raise ValidationError with what is wrong with it."""
     try:
         value = decode(text)
         encode(value)

@@ -106,7 +106,7 @@ class EntryAdmin(ReadOnlyAdmin):
         return timeline(entry, self.admin_site.name)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """An action is for the rows that were selected on a page: nobody has counted all, nor seen them."""
+        """An action is for the rows that were selected on a page: the others are neither counted nor shown."""
         posted = request.POST.copy()
         posted.pop("select_across", None)
         if selected := posted.getlist(ACTION_CHECKBOX_NAME):
@@ -221,7 +221,7 @@ class EntryAdmin(ReadOnlyAdmin):
         return request.user.has_perm("vtqueue.change_deadletter")
 
     def has_requeue_permission(self, request: HttpRequest) -> bool:
-        """Nobody changes what they may not see: the pages that ask first show it, or count it."""
+        """It needs the permission to see, too: the pages that ask first show the letter, or count it."""
         return request.user.has_perm("vtqueue.requeue_deadletter") and self.has_view_permission(request)
 
     def logged_as(self, entry: Entry, flag: int) -> Entry:

@@ -125,7 +125,7 @@ class JobAdmin(EntryAdmin):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Whoever comes to discard a job that a worker has taken meanwhile reads so."""
+        """Discard a job; if a worker has taken it meanwhile, say so."""
         row = self.get_object(request, object_id) if self.has_delete_permission(request) else None
         if request.method == "POST" or row is None or self.has_delete_permission(request, row):
             return super().delete_view(request, object_id, extra_context)

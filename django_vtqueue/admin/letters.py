@@ -65,7 +65,7 @@ class GroupFilter(ChoiceFilter):
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(EntryAdmin):
-    """Jobs that failed for good, until somebody requeues or discards them."""
+    """Jobs that failed for good, until they are requeued or discarded."""
 
     list_display = ("task", "failure", "died", "queue_name", "seen")
     list_filter = (

@@ -119,5 +119,5 @@ def summary(
 
 
 def untouched(rows: Sequence[Any], database: str) -> bool:
-    """Return whether there has been no job yet, as far as anybody can still see."""
+    """Return whether there has been no job yet, as far as the tables still tell."""
     return not any(row.used for row in rows) and not Job.objects.using(database).exists()

@@ -209,7 +209,7 @@ def flows(engine: Engine, queue_names: Sequence[str], now: int, minutes: int) ->
 
 
 def measured(rows: Sequence[tuple[str, str, str]]) -> dict[str, tuple[dict[str, int], dict[str, int]]]:
-    """Return the histograms of each queue added up, without those that somebody damaged."""
+    """Return the histograms of each queue added up, without damaged ones."""
     found: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
     for queue_name, *texts in rows:
         for text, total in zip(texts, found.setdefault(queue_name, ({}, {})), strict=True):

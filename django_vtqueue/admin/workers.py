@@ -87,7 +87,7 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
         return render_to_string("vtqueue/running.html", {"row": row})
 
     def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> Any:
-        """Whoever may not see jobs sees the worker without them."""
+        """A user who may not see jobs sees the worker without them."""
         if request.user.has_perm("vtqueue.view_job"):
             return self.fieldsets
         return ((None, {"fields": ("presence", *DETAILS)}),)

@@ -28,7 +28,7 @@ def busy_pause(waited: float, chance: float, left: float = inf) -> float:
     Never longer: where transactional tasks follow each other the lock is free for some 10 ms in between, and who asked
     less often the longer it had waited got it for 25 s not once (measured).
     ``left``: the seconds that are left of a lease to renew, less than 0 if it has ended. From shortly before its end
-    on, when others may take what it holds, it stays a millisecond: whoever is free first must be its holder.
+    on, when others may take what it holds, it stays a millisecond: the holder must be the first to get the lock.
     """
     return (0.0005 + 0.001 * chance) * (1 if waited < 1 or left < IN_DANGER else 5)
 

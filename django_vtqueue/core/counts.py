@@ -15,7 +15,7 @@ Counted = tuple[int, str, str]  # a minute (or an hour), a queue, a task
 class Counts:
     """How many attempts succeeded, failed with another to come, and were the last; how long they ran and had waited.
 
-    The times are histograms. What died with its worker is in neither of them: nobody knows how long it ran.
+    The times are histograms. What died with its worker is in neither of them: how long it ran is not known.
     ``depth``: how many jobs were due in the queue, at the most; None: that was not measured.
     """
 

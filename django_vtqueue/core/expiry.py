@@ -2,14 +2,15 @@
 
 A holder renews its lease each third of its time, and when something keeps it from that, about every millisecond. So an
 ended lease means that its holder is gone, unless something has stopped all of them alike: a lock of the database, a
-suspended machine, a step of the clock. Such a time is a *gap*, and whoever claims notices it. By the row's own lease:
+suspended machine, a step of the clock. Such a time is a *gap*; each process that claims measures its own. By the row's
+own lease:
 
 - it may be taken from a tenth of the lease, 0.5 s at the most, after its end, by one who has had the write lock once
   already since then, 0.1 s before: the lock was free, and its holder has not come;
 - after a gap of more than half of the lease, only when a third of the lease, 5 s at the most, has passed since: its
   holder renews first.
 
-What a process has claimed by ``Queue.claim`` is kept up by nobody but itself, so from itself it may take it at once.
+What a process has claimed by ``Queue.claim`` is renewed by that process alone, so it may take it back at once.
 """
 
 import json
@@ -112,7 +113,7 @@ class Takeover:
         self._free_at = boot
 
     def waited(self, seconds: float) -> None:
-        """Note that the write lock was waited for until now: somebody may have had it since it was last ours."""
+        """Note that the write lock was waited for until now: another connection may have had it since."""
         if seconds > WAITED:
             boot = clock.since_boot()
             self._note(boot, boot - self._free_at)

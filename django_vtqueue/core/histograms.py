@@ -51,7 +51,7 @@ def percentile(histogram: Mapping[int, int], share: float) -> int | None:
 
 
 def parse(text: Any) -> dict[str, int] | None:
-    """Return a histogram as it was stored, ``{"bucket": count}``; None if somebody damaged it.
+    """Return a histogram as it was stored, ``{"bucket": count}``; None if it is damaged.
 
     A page reads thousands of them, so they are checked by what needs no loop of Python's.
     """

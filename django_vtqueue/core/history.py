@@ -13,7 +13,7 @@ from .encoding import dumps
 from .failures import Failure
 
 FIRST, LAST = 5, 45
-MOST = 1_000_000  # attempts that one may believe in: more is what somebody wrote by hand, and would fill the memory
+MOST = 1_000_000  # attempts that one may believe in: more was written by hand, and would fill the memory
 EMPTY = "[]"
 OMITTED = "omitted"
 
@@ -27,7 +27,7 @@ TIMED_OUT = "timed out"
 CANCELLED = "cancelled"
 REQUEUED = "requeued"
 
-NO_ATTEMPT = 0  # the number of an entry on what people did with a job that nobody ran
+NO_ATTEMPT = 0  # the number of an entry on what people did with a job outside of its attempts
 
 
 class Entry(TypedDict, total=False):
@@ -62,7 +62,7 @@ def requeued(by: str, now: int) -> Entry:
 def read(stored: Any) -> list[Entry]:
     """Return the entries of a history: of its text, or of what the models read from that.
 
-    What somebody damaged becomes one entry that shows it.
+    A damaged history becomes one entry that shows it.
     """
     try:
         entries = json.loads(stored) if isinstance(stored, str) else stored

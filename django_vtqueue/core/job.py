@@ -30,7 +30,7 @@ class NewJobs:
 class HeldJob:
     """A claimed row as its holder knows it: ``id``, ``claims``, ``worker_id`` together are the right to change it.
 
-    ``asked_by``: who asked it to stop ("": somebody), None as long as nobody has. ``progress``: what its code has said
+    ``asked_by``: who asked it to stop ("": not known), None if it was not asked. ``progress``: what its code has said
     last; ``stored``: what of that is in the row.
     """
 
@@ -86,9 +86,9 @@ Handle = int  # names a row; only its engine understands it
 class Due(NamedTuple):
     """A row that a claim may take.
 
-    ``sound``: its values are of the right kinds; somebody who edits a row by hand may leave others. ``fresh``: never
-    claimed before, and it may be claimed again; only such a row is claimed ahead, for a worker that dies then takes
-    nobody's attempt with it.
+    ``sound``: its values are of the right kinds; a row that was edited by hand may have others. ``fresh``: never
+    claimed before, and it may be claimed again; only such a row is claimed ahead, so that the death of the worker
+    costs no job an attempt.
     """
 
     handle: Handle

@@ -43,7 +43,7 @@ class Mask:
         return root[0]
 
     def conceals(self, text: str) -> bool:
-        """Return whether a stored text that is no JSON is hidden: nobody can say what of it is whose value."""
+        """Return whether a stored text that is not JSON is hidden: its values cannot be told apart."""
         return self.damaged or self.names(text)
 
     def texts(self, payload: str) -> list[str]:
@@ -75,7 +75,7 @@ class Mask:
                     waiting.append(item)
 
     def _in_json(self, text: str) -> bool:
-        """Return whether a text is JSON itself, or was before somebody cut it off, and has something secret in it."""
+        """Return whether a text is JSON itself, or the beginning of JSON, and has something secret in it."""
         begins = LIKE_JSON.match(text)
         if not begins:
             return False

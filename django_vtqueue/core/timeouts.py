@@ -40,11 +40,11 @@ class Limit:
                 try:
                     self.action()
                 except Exception:
-                    logger.exception("the end of somebody's time met an error")
+                    logger.exception("ending a task whose time is up met an error")
 
 
 class Timekeeper:
-    """A thread that acts when somebody's time is up; it starts with the first limit."""
+    """A thread that acts when the time of a task is up; it starts with the first limit."""
 
     def __init__(self) -> None:
         self.make_locks()

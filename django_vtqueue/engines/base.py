@@ -35,7 +35,7 @@ class Trouble(Enum):
 class Engine(ABC):
     """The statements of the queue on one database alias.
 
-    ``traced``: statements go through Django's cursor where anybody watches it, so that query counting, logging and
+    ``traced``: statements go through Django's cursor where it is watched, so that query counting, logging and
     tracing see them. A worker's control loop asks for False: it repeats itself all day.
     ``last_hold``, ``longest_hold``: the seconds for which others had to wait for a transaction begun inside
     ``impatient()``, at the most.
@@ -60,7 +60,7 @@ class Engine(ABC):
         """Return the database in a few words, for the log."""
 
     def path(self) -> str:
-        """Return the real path of the file that holds the database; "" if none does, so that nobody can copy it."""
+        """Return the real path of the file that holds the database; "" if none does: there is no file to copy."""
         return ""
 
     def private(self) -> bool:
@@ -101,7 +101,7 @@ class Engine(ABC):
         """Hold the right to write, in a transaction of Django's for a task's own writes, for ``seconds`` at the most.
 
         Then it is rolled back, whatever the block does, and TaskTimeout is raised at the latest when the block ends.
-        Raise RuntimeError inside a transaction of somebody else's (a TestCase's is none).
+        Raise RuntimeError inside a transaction of the caller's (that of a TestCase does not count).
         """
 
     def impatient(self) -> AbstractContextManager[None]:
@@ -205,7 +205,7 @@ class Engine(ABC):
     def ask(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
         """Write into unfinished jobs that they shall stop, unless that was done before.
 
-        Return the ids of those in which it was written, and which of these nobody runs; what becomes of them must be
+        Return the ids of those in which it was written, and which of these are not held; what becomes of them must be
         said in the same transaction, by ``bury_waiting``.
         """
 
@@ -245,7 +245,7 @@ class Engine(ABC):
 
     @abstractmethod
     def purge(self, queue_name: str, now: int) -> int:
-        """Delete the jobs of a queue that nobody holds; return how many."""
+        """Delete the jobs of a queue that are not held; return how many."""
 
     @abstractmethod
     def prunable(self, now: int) -> bool:
@@ -299,8 +299,8 @@ class Engine(ABC):
         """Keep small what the database stores beside the tables; called after each turn, outside of transactions.
 
         ``early``: before a commit of others has to do it, for they wait for each other as it is.
-        Return None if there is nothing more to do about it for now, else the bytes of it that somebody else keeps from
-        being taken away: 0 if he was only in the way.
+        Return None if there is nothing more to do about it for now, else the bytes of it that another connection
+        keeps from being taken away: 0 if that one only held a lock.
         """
         return None
 

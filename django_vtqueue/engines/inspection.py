@@ -162,7 +162,7 @@ class Inspection(ABC):
     @abstractmethod
     def counts(self, first: int, last: int) -> list[tuple[int, str, int, int, int, str, str]]:
         """Return what workers stored of the minutes from ``first`` to ``last``: the minute, the queue, the numbers of
-        Counts, and its histograms as they were stored; without rows whose numbers somebody damaged.
+        Counts, and its histograms as they were stored; without rows with damaged numbers.
         """
 
     @abstractmethod
@@ -221,7 +221,7 @@ class Inspection(ABC):
 
     @abstractmethod
     def seen_letters(self, queue_names: Sequence[str], most: int) -> dict[str, int]:
-        """Return how many dead letters of each of these queues somebody has acknowledged, counted up to ``most``."""
+        """Return how many dead letters of each of these queues are acknowledged, counted up to ``most``."""
 
     @abstractmethod
     def letter_groups(

@@ -90,7 +90,7 @@ class Execution:
 
     @property
     def result(self) -> TaskResult | None:
-        """What is told of a task, made when somebody first asks for it; None if none was found to call."""
+        """What is told of a task, made when it is first asked for; None if none was found to call."""
         if self._call and self._result is None:
             (task, args, kwargs), job, alias = self._call, self.job, self.backend.alias
             if (task.queue_name, task.priority, task.backend) != (job.queue_name, job.priority, alias):
@@ -119,7 +119,7 @@ class Execution:
         if received(task_started):
             task_started.send_robust(type(backend), task_result=self.result)
         if task.takes_context:
-            # While a transactional task runs nobody else writes: neither that it shall stop, nor how far it is.
+            # While a transactional task runs no other connection writes: neither that it shall stop, nor how far it is.
             told = replace(job) if self.options.get("transactional") else job
             args = [JobContext(task_result=cast(TaskResult, self.result), _job=told, _secrets=self.secrets), *args]
         return lambda: self.within_limit(task, args, kwargs)
@@ -163,7 +163,7 @@ class Execution:
         """Return the settlement of a call that returned ``value``; raise TypeError, once for all, if it is not JSON."""
         try:
             text = encode(value, "result")
-            self.returned = decode(text)  # what nobody could read again is no result
+            self.returned = decode(text)  # what cannot be read again is no result
         except (TypeError, ValueError) as error:
             self.final = True
             raise TypeError(f"{error} The call has returned, so it is not tried again.") from None

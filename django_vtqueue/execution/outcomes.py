@@ -21,9 +21,9 @@ logger = logging.getLogger("django_vtqueue")
 class Outcome:
     """What came of one execution; ``seconds``: how long it took.
 
-    ``result``: what is told of a task; None for a raw job, and for one that went well if nobody would be told.
+    ``result``: what is told of a task; None for a raw job, and for one that went well if it has no receiver.
     ``stands``: None as long as the settlement is still to be made; else it was made together with the task's own
-    writes (True), or could not be (False), for somebody else holds the job.
+    writes (True), or could not be (False), for another worker holds the job.
     """
 
     job: HeldJob
@@ -69,7 +69,7 @@ def _send(result: TaskResult, exception: BaseException | None, backend: VTQueueB
 
 
 def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:
-    """Return the outcome of a job that became a dead letter without anybody to execute it to its end.
+    """Return the outcome of a job that became a dead letter without being executed to its end.
 
     Its last holder died, or it was asked to stop and not started again.
     """

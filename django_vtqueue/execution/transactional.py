@@ -14,7 +14,7 @@ LIMIT = 5.0  # seconds for which all others who write may have to wait; a task's
 
 
 class Lost(Exception):
-    """Somebody else holds the job: its task was not called, or what it wrote was rolled back."""
+    """Another worker holds the job: its task was not called, or what it wrote was rolled back."""
 
 
 class NotBegun(Exception):

@@ -1,7 +1,7 @@
 """The claim: take what is due, after ending the leases that have expired.
 
 Two steps, so that the write lock is held for as short as possible: ``take`` inside a transaction, ``collect`` after its
-commit (nobody else may change a row that is leased to us).
+commit (no other process may change a row that is leased to us).
 """
 
 from collections.abc import Callable, Sequence
@@ -169,15 +169,15 @@ def bury_damaged(
 
 
 def end_damaged(job: HeldJob, now: int, letter_ttl: LetterTTL) -> Settlement:
-    """Return the end of a job whose row somebody damaged: what it was is not known, so it is not run."""
+    """Return the end of a job with a damaged row: what it was is not known, so it is not run."""
     failure = recorded(DamagedJob, "The row had values that no job can have; they were replaced by the nearest ones.")
     return failed(job, history.FAILED, failure, now, None, letter_ttl(job.queue_name))
 
 
 def collect(engine: Engine, taken: Taken) -> list[HeldJob]:
-    """Return the jobs taken, in claim order; without any whose lease has already ended and gone to somebody else.
+    """Return the jobs taken, in claim order; without any whose lease has already ended and gone to another claim.
 
-    A commit may take longer than a lease: what has ended is renewed first, so that nobody begins on an ended lease.
+    A commit may take longer than a lease: what has ended is renewed first, so that no job begins on an ended lease.
     """
     if not taken.rows:
         return []

@@ -1,4 +1,4 @@
-"""What a clock that was ahead has stamped is set right: else it would wait until the clock is there again."""
+"""Rows that a clock stamped while it was ahead are set right: else they would wait until the clock is there again."""
 
 import time
 

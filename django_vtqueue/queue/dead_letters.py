@@ -166,7 +166,7 @@ def requeue_changed(letter: "DeadLetter", *, payload: str, queue_name: str, prio
 
 
 def acknowledge(letters: Named, using: str | None = None, *, by: str, note: str) -> list[UUID]:
-    """Note that somebody has seen dead letters, and what they say to it; see requeue. Returns the ids of those seen."""
+    """Note that dead letters were seen, with a remark; see requeue. Returns the ids of those seen."""
     from ..models import DeadLetter
 
     database = using or database_of(backend_options())

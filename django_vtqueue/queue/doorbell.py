@@ -1,6 +1,6 @@
 """Doorbells: a publisher wakes the workers of its machine by a Unix datagram, 0.1 ms after its commit.
 
-A worker's socket lies in a folder of the user's own, named after the database; whoever publishes rings all that lie
+A worker's socket lies in a folder of the user's own, named after the database; a publisher rings all that lie
 there. A bell that is missed costs at most the worker's next look (0.1 to 0.25 s), so every error of ringing is ignored.
 """
 
@@ -23,8 +23,8 @@ from django.db import connections, transaction
 logger = logging.getLogger("django_vtqueue")
 
 CACHED_FOR = 1.0  # seconds for which a publisher believes in the bells it found
-ASKED = b"asked"  # rung at one worker: somebody has asked something of it
-UNPROVEN = "q"  # begins the token of a bell that nobody looks for: that of Queue.run
+ASKED = b"asked"  # rung at one worker: it was asked to do something
+UNPROVEN = "q"  # begins the token of a bell that is no proof of life: that of Queue.run
 LONGEST_PATH = 107  # bytes of an AF_UNIX address, less its end
 
 
@@ -66,7 +66,7 @@ class Doorbell:
         return self._socket.fileno() if self._socket else None
 
     def listen(self, rung: Callable[[bool], None]) -> None:
-        """Call ``rung`` each time somebody rings, from a small thread, until the bell is closed.
+        """Call ``rung`` each time it is rung, from a small thread, until the bell is closed.
 
         It is told whether something was asked of this very worker.
         """
@@ -91,7 +91,7 @@ class Doorbell:
         return messages
 
     def wait_for(self, seconds: float) -> None:
-        """Block until somebody rings, for ``seconds`` at the most."""
+        """Block until it is rung, for ``seconds`` at the most."""
         if self._socket is None:
             time.sleep(seconds)
             return
@@ -115,12 +115,12 @@ def is_bell(path: str, alias: str, folder: Path) -> bool:
     try:
         own = Path(path).parent == folder and Path(path).name.startswith(f"{name_of(alias)}-")
         return own and stat.S_ISSOCK(os.lstat(path).st_mode)
-    except (OSError, ValueError):  # ValueError: a NUL in a path that somebody damaged
+    except (OSError, ValueError):  # ValueError: a NUL in a damaged path
         return False
 
 
 def proves_death(path: str, alias: str, folder: Path) -> bool:
-    """Return whether a bell's owner is certainly dead: its socket lies there and nobody has it open.
+    """Return whether a bell's owner is certainly dead: its socket lies there and no process has it open.
 
     A full one (alive, perhaps stopped) and a missing one (another container, a cleaned folder) prove nothing.
     """
@@ -131,7 +131,7 @@ def proves_death(path: str, alias: str, folder: Path) -> bool:
             ringer.connect(path)
     except ConnectionRefusedError:
         return True
-    except (OSError, AttributeError, ValueError):  # ValueError: a NUL in a path that somebody damaged
+    except (OSError, AttributeError, ValueError):  # ValueError: a NUL in a damaged path
         return False
     return False
 
@@ -143,7 +143,7 @@ def ask(path: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Take the bell of a dead owner away, so that nobody goes on ringing it; it is known to be a bell."""
+    """Take the bell of a dead owner away, so that it is not rung any more; it is known to be a bell."""
     with suppress(OSError, ValueError):
         os.unlink(path)
 

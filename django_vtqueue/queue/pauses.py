@@ -1,4 +1,4 @@
-"""Pauses: nothing of a queue is claimed until somebody resumes it, or until the pause ends by itself."""
+"""Pauses: nothing of a queue is claimed until it is resumed, or until the pause ends by itself."""
 
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -26,9 +26,9 @@ def pause(
     by: str = "",
     using: str | None = None,
 ) -> None:
-    """Pause a queue: from the commit on nobody claims a job of it, neither tasks nor payloads; what runs goes on.
+    """Pause a queue: from the commit on no job of it is claimed, neither tasks nor payloads; what runs goes on.
 
-    ``until``: a moment, or a duration (seconds or a timedelta) from now; None: until somebody resumes it. ``reason``,
+    ``until``: a moment, or a duration (seconds or a timedelta) from now; None: until it is resumed. ``reason``,
     and ``by`` whom: for people. ``using``: a database alias (default: the one of your settings). Pausing a paused queue
     replaces all of that. Raises ValueError for values that are not allowed, TypeError for those of another kind.
     """

@@ -67,7 +67,7 @@ class Queue:
         return True  # an empty queue is a queue
 
     def __len__(self) -> int:
-        """Return how many jobs are unfinished: due, scheduled, or held by somebody."""
+        """Return how many jobs are unfinished: due, scheduled, or held."""
         return self._engine.count(self.name)
 
     @property
@@ -179,7 +179,7 @@ class Queue:
                 clock.wait(APART)
 
     def _expired(self, scope: Scope, now: int, patience: Patience) -> Sequence[Expired]:
-        """Return expired rows; nobody else can write beside a transaction of the caller's, so it leaves no time."""
+        """Return expired rows; beside a transaction of the caller's no holder can write, so none is given time."""
         if self._engine.private():
             patience = patience._replace(free=0)
         return self._engine.expired(scope, EXPIRED_AT_ONCE, now, patience)
@@ -201,11 +201,11 @@ class Queue:
         job.extend(seconds)
 
     def purge(self) -> int:
-        """Delete every job of the queue that nobody holds, scheduled ones too; return how many."""
+        """Delete every job of the queue that is not held, scheduled ones too; return how many."""
         return self._engine.purge(self.name, self._engine.now())
 
     def pause(self, reason: str = "", until: datetime | timedelta | float | None = None, *, by: str = "") -> None:
-        """Have nobody claim a job of this name, payload or task, until it is resumed; what is held goes on to its end.
+        """Have no job of this name claimed, payload or task, until it is resumed; what is held goes on to its end.
 
         ``until``: a moment, or a duration (seconds or a timedelta) from now, at which the pause ends by itself.
         ``reason``, and ``by`` whom: for people. Pausing a paused queue replaces all of that. Raises ValueError for

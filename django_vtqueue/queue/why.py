@@ -58,7 +58,7 @@ def retrying(job: Job) -> str:
 
 
 def asked(job: Job, now: int) -> str:
-    """Return who has asked a job to stop, if somebody has, and what follows from that."""
+    """Return who has asked a job to stop, if it was asked, and what follows from that."""
     if job.cancelled_at is None:
         return ""
     values = {"by": job.cancelled_by, "age": duration(max(now - to_instant(job.cancelled_at), 0))}
@@ -80,7 +80,7 @@ def held(job: Job, left: int, now: int) -> str:
 
 
 def takers(job: Job, now: int) -> str:
-    """Return who could take a job that is due, or that nobody may."""
+    """Return who could take a job that is due, or that no worker may."""
     database = str(job._state.db)
     if pause := paused(database, now).get(job.queue_name):
         return sentence(pause)

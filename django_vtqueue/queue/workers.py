@@ -48,7 +48,7 @@ def serves(worker: "WorkerProcess", queue_name: str) -> bool:
 
 
 def hint_missing_worker(database: str, queue_name: str) -> None:
-    """Say once for each queue, in development, that nobody works on it, and how to start a worker."""
+    """Say once for each queue, in development, that no worker serves it, and how to start a worker."""
     key = (database, queue_name)
     if key in _hinted or time.monotonic() - _seen.get(key, -LOOK_AGAIN) < LOOK_AGAIN:
         return

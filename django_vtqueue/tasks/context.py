@@ -18,7 +18,7 @@ class JobContext(TaskContext):  # type: ignore[misc]  # not frozen in its stubs
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody has asked this job to stop; known about a second later. Never asks the database."""
+        """Whether this job was asked to stop; known about a second later. Never asks the database."""
         return self._job.asked_by is not None
 
     def progress(self, fraction: float, text: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Who receives the signals of Django's Tasks framework: where nobody does, nothing needs to be made for them.
+"""Whether the signals of Django's Tasks framework have receivers: where they have none, nothing is made for them.
 
 Each of them has one receiver of Django's own, which writes the log, and a task's result is what they are given. To make
 and send them takes as long as all the rest that runs a no-op job (measured).
@@ -16,7 +16,7 @@ WRITE_THE_LOG = [id(function) for name, function in vars(signals).items() if nam
 
 
 def received(signal: Signal) -> bool:
-    """Return whether sending this one would reach anybody: a receiver, or the log at its level.
+    """Return whether sending this one would reach something: a receiver, or the log at its level.
 
     For what goes well: a failure, at ERROR, is sent always. Who has put something in the place of the signal's own
     ``send`` (a mock) is reached, too.

@@ -19,7 +19,7 @@ class Cancellation:
         self._look = True
 
     def look_again(self) -> None:
-        """Have the next look read who is asked to stop: somebody has written."""
+        """Have the next look read who is asked to stop: another connection has written."""
         self._look = True
 
     def keep(self) -> None:

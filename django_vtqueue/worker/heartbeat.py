@@ -53,7 +53,7 @@ class Heartbeat:
         )
         self.due_at = self._beat_at = 0.0  # monotonic
         self._beaten = 0  # an instant: after a step of the clock the last heartbeat is one of another time
-        self._known: list[WorkerProcess] | None = None  # the rows of all, as long as nobody has written
+        self._known: list[WorkerProcess] | None = None  # the rows of all, as long as no other connection has written
         self.moved_in = False  # it is written down that the queue is worked here
 
     @property
@@ -66,7 +66,7 @@ class Heartbeat:
         self.look_again()
 
     def look_again(self) -> None:
-        """Read the others' rows anew, when they are needed: somebody has written."""
+        """Read the others' rows anew, when they are needed: another connection has written."""
         self._known = None
 
     def keep(self, memory: Callable[[], int]) -> list[Settlement]:
@@ -171,7 +171,7 @@ class Heartbeat:
         went_on = row.went_on + len(endings) - buried
         values = {"went_on": went_on, "buried": row.buried + buried, "left": " ".join(ids), "died_at": died_at}
         if died_at is not None:
-            values["doorbell"] = ""  # nobody shall ring there
+            values["doorbell"] = ""  # it is not to be rung
         self._rows.filter(pk=worker_id).update(**values)
         newest = self._rows.exclude(died_at=None).order_by("-died_at").values_list("pk", flat=True)
         if too_many := list(newest[MOST_DEAD : 2 * MOST_DEAD]):

@@ -1,4 +1,4 @@
-"""Due jobs, run in the caller's own thread and transaction: for tests, and where no other thread could see the rows."""
+"""Due jobs, run in the caller's own thread and transaction: for tests, and where other threads do not see the rows."""
 
 from collections.abc import Iterator, Sequence
 

@@ -164,8 +164,8 @@ def give_back(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
 def after_death(backend: VTQueueBackend, job: HeldJob, what: str, now: int) -> Settlement:
     """Return the settlement of a job that was running when ``what`` died.
 
-    The first crash of a job may be anybody's fault: it goes on at once. From the second on it waits for its backoff.
-    One that had not begun is given back.
+    The first crash may have another cause than this job: it goes on at once. From the second on it waits for its
+    backoff. One that had not begun is given back.
     """
     if not job.begun:
         return released(job)

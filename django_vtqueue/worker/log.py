@@ -80,7 +80,7 @@ class WorkerLog:
         )
 
     def lost(self, job: HeldJob) -> None:
-        """Write that a job was finished too late: somebody else has it."""
+        """Write that a job was finished too late: another worker has it."""
         held = max(clock.now() - (job.started_at or clock.now()), 0) / clock.SECOND
         logger.warning("lost  %s lease lost after %s; result dropped", name(job), duration(held))
 
@@ -176,7 +176,7 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def without_unread_records() -> Iterator[None]:
-    """For the block, have the framework make no record below WARNING, if nobody would see it.
+    """For the block, have the framework make no record below WARNING, if it has no reader.
 
     A level that the project has given to its logger stands.
     """
@@ -192,7 +192,7 @@ def without_unread_records() -> Iterator[None]:
 
 
 def heard(logger: logging.Logger, level: int) -> bool:
-    """Return whether a record of this level may reach anybody: a handler, a filter, or who has hooked into logging."""
+    """Return whether a record of this level may reach something: a handler, a filter, or a hook into logging."""
     hooks = type(logger).handle, type(logger).callHandlers, logging.getLogRecordFactory()
     if logger.filters or any(hook.__module__ != logging.__name__ for hook in hooks):
         return True

@@ -32,7 +32,7 @@ from .turn import Turns
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Somebody has rung; ``asked``: for something that this worker shall do."""
+    """The doorbell was rung; ``asked``: for something that this worker shall do."""
 
     asked: bool = False
 
@@ -60,8 +60,8 @@ ANSWERS = {
     WORK: "works again",
 }
 NEVER = float("inf")
-WATCHFUL = 60.0  # seconds after a commit of somebody else
-RARE_LOOK = 0.25  # seconds between two looks at a database to which nobody has written lately
+WATCHFUL = 60.0  # seconds after a commit of another connection
+RARE_LOOK = 0.25  # seconds between two looks at a database that was not written to lately
 
 
 class Worker:
@@ -169,7 +169,7 @@ class Worker:
                 return
 
     def patience(self) -> float:
-        """Return the seconds for which the loop may sleep, as long as nobody writes to it or to the database."""
+        """Return the seconds for which the loop may sleep, as long as nothing reaches its mailbox or the database."""
         turns, now = self.turns, time.monotonic()
         if turns.outage.waiting():
             return turns.outage.retry_at - now

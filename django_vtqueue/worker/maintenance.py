@@ -8,8 +8,8 @@ from ..engines import Engine, Trouble
 logger = logging.getLogger("django_vtqueue")
 
 PERIOD = 1.0  # seconds
-BUSY_AGAIN = 0.002  # seconds, if somebody else had the lock
-TIDY_AGAIN = 0.02  # seconds, if somebody wrote just then
+BUSY_AGAIN = 0.002  # seconds, if another connection had the lock
+TIDY_AGAIN = 0.02  # seconds, if another connection wrote just then
 HUGE_LOG = 64_000_000  # bytes
 PRUNED_AT_ONCE = 200  # rows
 PRUNING_SHARE = 0.1  # of the time, as long as there is more to prune: in one go it would hold up the jobs of a moment
@@ -42,7 +42,7 @@ class Maintenance:
                 logger.warning("pruning the database, or keeping its log short, failed: %r. Jobs go on", error)
 
     def _tidy(self, now: float, contended: bool) -> None:
-        """Keep the database's log short; say once if somebody lets it grow."""
+        """Keep the database's log short; say once if another connection lets it grow."""
         self._tidy_at = now + PERIOD  # also if it fails
         kept = self.engine.tidy(early=contended)
         if not kept:

@@ -23,11 +23,11 @@ class Pacing:
 
     def __init__(self) -> None:
         self._hold = 0.0  # seconds
-        self._busy = 0.0  # the share of the tries that found somebody else with the lock
+        self._busy = 0.0  # the share of the tries that found the lock taken
         self._took_at = float("-inf")  # monotonic
 
     def busy(self) -> None:
-        """Note that somebody else had the lock."""
+        """Note that another connection had the lock."""
         self._busy += (1 - self._busy) * MEMORY
 
     def took(self, hold: float) -> None:
@@ -66,7 +66,8 @@ NEVER = 1 << 62  # later than any instant
 class NextDue:
     """The earliest moment at which a claim may find something, as far as it is known.
 
-    It is forgotten when somebody rings or commits. Nobody takes the write lock to find that nothing is due.
+    It is forgotten at a ring and at a commit of another connection. The write lock is not taken to find that nothing is
+    due.
     """
 
     def __init__(self, engine: Engine, scopes: Sequence[Scope]) -> None:
@@ -75,7 +76,7 @@ class NextDue:
         self._short = False  # the last claim took all that could be taken
 
     def forget(self) -> None:
-        """Look again: somebody may have published something."""
+        """Look again: a job may have been published."""
         self._next_due = None
         self._short = False
 
@@ -114,7 +115,7 @@ class NextDue:
     def nothing_before(self, instant: int) -> bool:
         """Return whether nothing will be due until ``instant``, not even what may not be taken yet.
 
-        Always asks: what a job has just published may be known to nobody here, its outcome being faster than the bell.
+        Always asks: what a job has just published may not be known here yet: its outcome is faster than the doorbell.
         """
         earliest = self.engine.earliest(self.scopes)
         return earliest is None or earliest > instant

@@ -42,7 +42,7 @@ class Prefetch:
     def wait_for_more(self, waiting: Callable[[], int], reserve: float) -> None:
         """Put the next turn off while more than a ``reserve`` (0 to 1) of what may be claimed ahead waits for a thread.
 
-        One turn for many costs little more than one for each, but nobody shall run out of jobs before its end.
+        One turn for many costs little more than one for each, but no thread shall run out of jobs before its end.
         """
         until = time.monotonic() + self.horizon / 2
         while waiting() > self.depth() * reserve and time.monotonic() < until:

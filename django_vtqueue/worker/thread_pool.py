@@ -87,7 +87,7 @@ class Pool:
         return self._waiting.recall()
 
     def forget(self, outcome: Outcome) -> None:
-        """Drop an outcome that nobody is to be told of: nothing is left of it here."""
+        """Drop an outcome that is not announced: nothing is left of it here."""
 
     def contact(self, asked: Sequence[HeldJob]) -> None:
         """Threads share the jobs with who asks."""

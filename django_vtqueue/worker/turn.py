@@ -77,7 +77,7 @@ class Turns:
         try:
             self.turn()
             self.maintenance.do(contended=self.pacing.contended)
-            self.leases.takeover.waited(self.outage.lasts())  # whoever got the lock at last, and for what
+            self.leases.takeover.waited(self.outage.lasts())  # it got the lock at last
             self.outage.over()
         except Exception as error:
             self.recover(error)
@@ -234,7 +234,7 @@ class Turns:
         self.pool.announce(ended)
 
     def lost(self, outcome: Outcome) -> None:
-        """Forget a job that somebody else holds now; what came of it is dropped."""
+        """Forget a job that another worker holds now; its outcome is dropped."""
         self.leases.remove(outcome.job.key)
         self.prefetch.remove(outcome.job.key)
         self.log.lost(outcome.job)
@@ -317,7 +317,7 @@ class Turns:
     def watch(self) -> bool:
         """If another database has taken the place of ours, forget what is known; what runs is settled in that one.
 
-        With DEBUG it may be a copy from elsewhere, whose jobs nobody means to run here. Return whether it was one.
+        With DEBUG it may be a copy from elsewhere, whose jobs are not to run here. Return whether it was one.
         """
         self.leases.look(self.engine.now())
         if not self.engine.replaced():

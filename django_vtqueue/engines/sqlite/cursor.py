@@ -1,4 +1,4 @@
-"""Who watches the statements that go through Django's cursor: where nobody does, they take the shorter way around it.
+"""Whether anything watches Django's cursor: where nothing does, statements take the shorter way around it.
 
 That cursor writes each statement anew for the driver, which takes as long as SQLite takes for one INSERT (measured).
 """
@@ -20,7 +20,7 @@ _of_cursor = attrgetter("__init__", "execute", "_execute", "_execute_with_wrappe
 
 
 def watched(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether anybody may see what goes through the cursor of an open connection.
+    """Return whether something may see what goes through the cursor of an open connection.
 
     That is Django's log of queries, its warning of those that come too early, an execute wrapper, a project's own
     database backend, or what error trackers, profilers and mocks put in the place of a method on the way of a statement

@@ -152,7 +152,7 @@ FROM (
     WHERE looked.queue_name {NAMED} AND job.rowid = looked.rowid LIMIT :limit
 ) AS due"""
 
-# Every number is below every text: a row whose time is none (somebody damaged it) waits until it is given one.
+# Every number is below every text: a row with a damaged time waits until it is given another one.
 TIMES = f"{WAITING} AND job.priority = level.priority AND job.due_at < ''"
 NEVER_PAUSED = "CASE WHEN EXISTS (SELECT 1 FROM vtqueue_queuestate) THEN -9e999 ELSE"
 EARLIEST_ALL = f"""

@@ -38,12 +38,12 @@ class FileExchanged(OperationalError):
 class File:
     """What lies at a database's path, and the log (WAL) beside it.
 
-    Both count: commits into a log that was taken away are seen by nobody else.
+    Both count: no other connection sees commits into a log that was taken away.
     """
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.path = path_of(str(connection.settings_dict["NAME"]))
-        self.exchanged = False  # since somebody has last asked, and set it back
+        self.exchanged = False  # since the engine has last asked, and set it back
         self._opened = look(self.path).inode
         self._log_path = log_of(self.path)
         self._log: Inode | None = None  # not known: the last connection that is closed takes it away
@@ -62,7 +62,7 @@ class File:
         self._log = log.inode
 
     def written(self) -> bool:
-        """Return whether somebody may have written between the checks before this call and before the last one."""
+        """Return whether another connection may have written between the checks before the last two calls."""
         before, self._asked_for = self._asked_for, self._looks
         were_fresh, self._fresh = self._fresh, any(clock.now() - seen.changed_at < COARSE for seen in self._looks)
         return before != self._looks or were_fresh

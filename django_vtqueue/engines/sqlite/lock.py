@@ -1,8 +1,8 @@
 """SQLite's write lock, taken fairly.
 
 SQLite's own busy handler sleeps longer and longer and lets one of two busy writers wait for a second. Here it is not
-called: where somebody else has the lock we ask for it ourselves, about every millisecond. 4 workers and 4 publishers at
-full speed wait 13 ms at p99.9 (measured).
+called: while another connection has the lock we ask for it ourselves, about every millisecond. 4 workers and 4
+publishers at full speed wait 13 ms at p99.9 (measured).
 """
 
 import random
@@ -31,7 +31,7 @@ BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 class StaleSnapshot(sqlite3.OperationalError):
     """The write lock was refused to a connection that reads, because another one has written since it began to.
 
-    SQLite refuses it until whoever reads has closed the cursor. ``waited``: seconds spent before that was known.
+    SQLite refuses it until the reader has closed the cursor. ``waited``: seconds spent before that was known.
     """
 
     sqlite_errorcode = sqlite3.SQLITE_BUSY_SNAPSHOT
@@ -118,9 +118,9 @@ def begin(raw: sqlite3.Connection, look: Callable[[float], T]) -> T:
     """Take the write lock if ``look`` finds something, and return what it found, true at the moment of the lock.
 
     It is waited for, fairly, for as long as the connection's busy timeout says. To a connection that reads SQLite
-    refuses the lock at once, whatever its timeout, and also if anybody has written since: only then is looked again.
-    (Without WAL it may have to wait before it can read, in SQLite's own way.) The timeout is touched only where the
-    lock was refused: to ask for it and to put it back takes three statements.
+    refuses the lock at once, whatever its timeout, and also if another connection has written since: only then ``look``
+    is called again. (Without WAL it may have to wait before it can read, in SQLite's own way.) The timeout is touched
+    only where the lock was refused: to ask for it and to put it back takes three statements.
     """
     began = time.monotonic()
     try:
@@ -236,7 +236,7 @@ class WriteTransaction(Generic[T]):
     def __exit__(self, kind: type[BaseException] | None, *ignored: object) -> None:
         try:
             if kind is None and self._ours:
-                self._raw.execute("COMMIT")  # without WAL it waits for who reads, and lets in nobody else
+                self._raw.execute("COMMIT")  # without WAL it waits for readers, and lets in no new one
         except sqlite3.Error:
             with self._errors:
                 raise

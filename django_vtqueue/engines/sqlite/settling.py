@@ -60,7 +60,7 @@ REMOVE_EXPIRED = """
 DELETE FROM vtqueue_job
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'SUCCESSFUL' AND expires_at = finished_at"""
 
-# OR REPLACE: a letter of that id is there already only if somebody has copied it into the queue by hand.
+# OR REPLACE: a letter of that id is there already only if it was copied into the queue by hand.
 BURIAL = """
 INSERT OR REPLACE INTO vtqueue_deadletter (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, enqueued_at,

@@ -61,7 +61,7 @@ def guard(job: HeldJob) -> tuple[str, int, str]:
 
 
 # A lease that its job has extended ends no sooner; after a step of the clock (``:afresh``) it is counted from now
-# again. OR IGNORE: one row that somebody damaged, and that a constraint refuses, must not keep the others from it.
+# again. OR IGNORE: one damaged row that a constraint refuses must not keep the others from it.
 RENEW = f"""
 UPDATE OR IGNORE vtqueue_job
 SET lease_until = CASE WHEN :afresh THEN :now + lease_us ELSE max(lease_until, :now + lease_us) END
@@ -93,7 +93,7 @@ ASKED_NOW = """
 SELECT json_group_array(json_array(id, rowid, state)) FROM vtqueue_job
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at = :now"""
 
-# CAST: a name that somebody damaged keeps nobody from settling.
+# CAST: a damaged name keeps no job from being settled.
 ASKED = f"""
 SELECT json_group_array(json_array(vtqueue_job.id, claims, CAST(coalesce(cancelled_by, '') AS TEXT)))
 FROM json_each(:held) AS mine CROSS JOIN vtqueue_job WHERE {GUARD} AND cancelled_at IS NOT NULL"""

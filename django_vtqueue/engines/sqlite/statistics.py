@@ -29,7 +29,7 @@ ON CONFLICT (minute, queue_name, task_path, worker_id) DO UPDATE SET
 ADD_MINUTES, ADD_HOURS = adding(MINUTES), adding(HOURS)
 BY_MINUTE = by_minute(MINUTES)
 
-# Numbers that are none (somebody damaged the row) are no reason to fail.
+# Damaged numbers are no reason to fail.
 COUNTS = f"""
 SELECT minute, CAST(queue_name AS TEXT), succeeded, failed, dead, run_times, wait_times
 FROM vtqueue_throughput {BY_MINUTE}

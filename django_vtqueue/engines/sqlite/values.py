@@ -1,4 +1,4 @@
-"""Rows that somebody damaged: SQLite stores any value in any column, and one such row must not stop the others."""
+"""Damaged rows: SQLite stores any value in any column, and one such row must not stop the others."""
 
 import re
 import sqlite3
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
-# The columns as one may read them in any row, also in one that nobody mends because nobody takes it.
+# The columns as one may read them in any row, also in one that is not claimed, and therefore not mended.
 READABLE = """CAST(id AS TEXT), CAST(queue_name AS TEXT), CAST(task_path AS TEXT), CAST(priority AS INTEGER),
     CAST({moment} AS INTEGER), CAST(claims AS INTEGER), CAST(attempts AS INTEGER), CAST(max_attempts AS INTEGER),
     CAST(worker_id AS TEXT), CAST(lease_us AS INTEGER), CAST(enqueued_at AS INTEGER), CAST(started_at AS INTEGER),
     CAST(payload AS TEXT), CAST(history AS TEXT), CAST({due} AS INTEGER)"""
 
-LARGEST = 1 << 53  # of counts; what is above is nobody's count, and must not overflow when 1 is added
+LARGEST = 1 << 53  # of counts; what is above is no count, and must not overflow when 1 is added
 LONGEST = 10**17  # microseconds: 3000 years
 
 # Whether every value that a claim works with is of its kind. Only rows that are about to be taken are looked at.
@@ -55,7 +55,7 @@ WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
 @contextmanager
 def replacing_bad_bytes(raw: sqlite3.Connection) -> Iterator[None]:
-    """Read texts that are no UTF-8 (somebody damaged them) during the block, with what cannot be read replaced."""
+    """Read texts that are not UTF-8 during the block, with what cannot be read replaced."""
     usual = raw.text_factory
     raw.text_factory = lambda text: text.decode(errors="replace")
     try:

@@ -1,4 +1,4 @@
-"""``vtqueue pause``: have nobody claim a job of a queue, for a while or until it is resumed."""
+"""``vtqueue pause``: no job of a queue is claimed, for a while or until it is resumed."""
 
 import re
 from argparse import ArgumentParser
@@ -18,7 +18,7 @@ from ...engines import engine_for
 from ...queue.pauses import pause, paused, sentence
 from ..arguments import remark_on
 
-HELP = "Pauses a queue: nobody claims a job of it, until it is resumed or the pause ends; what runs goes on to its end."
+HELP = "Pauses a queue: no job of it is claimed, until it is resumed or the pause ends; what runs goes on to its end."
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 

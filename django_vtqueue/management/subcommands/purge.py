@@ -1,4 +1,4 @@
-"""``vtqueue purge``: delete the jobs of queues that nobody holds."""
+"""``vtqueue purge``: delete the jobs of queues that are not held."""
 
 from argparse import ArgumentParser
 from collections import Counter
@@ -36,7 +36,7 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
 
 
 def unfinished(database: str, now: int) -> dict[str, tuple[int, int]]:
-    """Return for each queue with unfinished jobs how many nobody holds, and how many a worker does."""
+    """Return for each queue with unfinished jobs how many are not held, and how many are."""
 
     def counted_by_queue(rows: Q) -> Counter[str]:
         jobs = Job.objects.using(database).filter(rows).order_by("queue_name")

@@ -1,6 +1,6 @@
 """A child process of a worker: runs jobs in its threads and reports what came of them. It claims and settles nothing.
 
-When the pipe to its parent closes it ends at once: nobody renews its leases any more.
+When the pipe to its parent closes it ends at once: its leases are not renewed any more.
 """
 
 import gc
@@ -38,7 +38,7 @@ class Child:
         self.pool = Pool(threads, backend, Silence(), self.finished, self.timed)
         self.outbox = protocol.Outbox(
             parent, self.wait_for_more, lambda: os._exit(1)
-        )  # whoever notices that the parent is gone
+        )  # the thread that notices that the parent is gone
         self._jobs: dict[Key, HeldJob] = {}  # not finished
         self._unsettled: dict[Key, Outcome] = {}  # finished; to be told when they are stored
 
@@ -83,7 +83,7 @@ class Child:
         return verb != "stop"
 
     def finished(self, outcome: Outcome) -> None:
-        """In a thread: send what shall be stored; if somebody is to be told then, keep the outcome until it is."""
+        """In a thread: send what shall be stored; if a receiver is to be told then, keep the outcome until it is."""
         key, settlement = outcome.job.key, outcome.settlement
         kept = outcome.result is not None and settlement.state != states.READY
         if kept:

@@ -176,7 +176,7 @@ class Processes:
         self._lines.put(partial(self._report, outcomes))
 
     def forget(self, outcome: Outcome) -> None:
-        """Drop an outcome that nobody is to be told of: it was lost, gave the job back, or could not be stored."""
+        """Drop an outcome that is not announced: it was lost, gave the job back, or could not be stored."""
         if teller := self._tellers.pop(outcome.job.key, None):
             teller.outbox.say("forget", outcome.job.key)
 

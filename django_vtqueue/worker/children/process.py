@@ -30,7 +30,7 @@ SLOW = "process %d is not ready after %d s and runs no job: it still imports the
 class Process:
     """One child, as its parent sees it.
 
-    ``tellers``: here it notes itself for each job of which somebody is to be told: it keeps the outcome until then, or
+    ``tellers``: here it notes itself for each job that is to be announced: it keeps the outcome until then, or
     has died and cannot tell it.
     """
 
@@ -145,7 +145,7 @@ class Process:
         except (EOFError, OSError):  # it has ended
             pass
         except Exception:
-            logger.exception("process %d said what nobody understands; it is ended", self.process.pid)
+            logger.exception("process %d said what cannot be understood; it is ended", self.process.pid)
             self.process.kill()
         self.process.wait()  # only now is it certain that none of its code runs
         self._socket.close()
