@@ -323,7 +323,7 @@ def test_a_worker_does_not_wait_in_the_database(queue: Queue, alias: str) -> Non
     """Its control loop is told at once that the database is locked, whatever the timeout; it knows that this passes."""
     engine = new_engine(alias, traced=False)
     began = real_time.monotonic()
-    with locked(alias), engine.impatient(), pytest.raises(OperationalError) as caught, engine.transaction():
+    with locked(alias), engine.without_lock_waits(), pytest.raises(OperationalError) as caught, engine.transaction():
         pytest.fail("nobody else holds the lock")
     assert engine.trouble(caught.value) is Trouble.BUSY
     assert real_time.monotonic() - began < 1

@@ -109,7 +109,7 @@ def test_brief_jobs_are_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> N
     took: SimpleQueue[int] = SimpleQueue()
 
     with threads(waiting, 4, lambda job: note_thread(took)):
-        wait_until(lambda: waiting._going == 0)
+        wait_until(lambda: waiting._active == 0)
         for _ in range(5):
             waiting.put(JOBS)
             wait_until(lambda: took.qsize() == len(JOBS))
@@ -161,7 +161,7 @@ def test_who_looks_on_is_not_hurried(count: int, monkeypatch: pytest.MonkeyPatch
         note_thread(took)
 
     with threads(waiting, count, do):
-        wait_until(lambda: waiting._going == 0)
+        wait_until(lambda: waiting._active == 0)
         waiting.put(JOBS[:100])
         wait_until(lambda: len(waiting) == 99)
         for job in JOBS[100:]:

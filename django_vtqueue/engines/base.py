@@ -38,7 +38,7 @@ class Engine(ABC):
     ``traced``: statements go through Django's cursor where it is watched, so that query counting, logging and
     tracing see them. A worker's control loop asks for False: it repeats itself all day.
     ``last_hold``, ``longest_hold``: the seconds for which others had to wait for a transaction begun inside
-    ``impatient()``, at the most.
+    ``without_lock_waits()``, at the most.
     """
 
     def __init__(self, alias: str, *, traced: bool = True) -> None:
@@ -72,7 +72,7 @@ class Engine(ABC):
         """Hold the right to write until the block ends: all of it is committed, or nothing.
 
         Inside the caller's own transaction it adds nothing: that one commits or rolls back. It waits for its turn as
-        long as the connection's own timeout says (inside ``impatient()``: not at all), then raises.
+        long as the connection's own timeout says (inside ``without_lock_waits()``: not at all), then raises.
         """
 
     def atomic(self) -> AbstractContextManager[None]:
@@ -90,10 +90,10 @@ class Engine(ABC):
     def transaction_if(self, look: Callable[[float], T]) -> AbstractContextManager[T]:
         """Hold the right to write if a look at the database finds something; give the block what it found.
 
-        The look is told for how many seconds that right was waited for, 0 before it is asked for.
-        That is what one finds who has the right to write: if anybody else has written since the look, it is taken once
-        more. Who finds nothing (an empty list) waits for nobody, and the block is no transaction; only inside
-        ``impatient()`` the right is taken before the look.
+        The look is told for how many seconds that right was waited for, 0 before it is asked for. If another connection
+        has written between the look and the right, the look is repeated: the block is given what holds at its
+        beginning. Where the look finds nothing (an empty list) there is no wait, and the block is no transaction; only
+        inside ``without_lock_waits()`` the right is taken before the look.
         """
 
     @abstractmethod
@@ -104,7 +104,7 @@ class Engine(ABC):
         Raise RuntimeError inside a transaction of the caller's (that of a TestCase does not count).
         """
 
-    def impatient(self) -> AbstractContextManager[None]:
+    def without_lock_waits(self) -> AbstractContextManager[None]:
         """For a control loop: during the block no statement of this thread's connection waits for a lock, it raises.
 
         That holds for every connection that replaces it, too. At both ends of the block it is closed.
@@ -112,7 +112,8 @@ class Engine(ABC):
         return nullcontext()
 
     def replaced(self) -> bool:
-        """Return, inside ``impatient()``, whether since the last call the connection was opened to another database.
+        """Return, inside ``without_lock_waits()``, whether since the last call the connection was opened to another
+        database.
 
         As when a file is exchanged for a backup; while that goes on, and the connection leads to what is no longer
         there, it raises. Cheap enough for 10 a second. A database for which that cannot be returns False.
@@ -272,8 +273,8 @@ class Engine(ABC):
         return False
 
     def stamped_ahead(self, after: Handle, now: int, limit: int) -> tuple[list[Handle], Handle | None]:
-        """Look, by a read, at the next ``limit`` rows; return the handles of those that wait for a time which a clock
-        that was ahead has stamped, and behind which row to go on (None: that was all).
+        """Look, by a read, at the next ``limit`` rows; return the handles of those that wait for a time
+        that a clock stamped while it was ahead, and behind which row to go on (None: that was all).
         """
         return [], None
 

@@ -137,14 +137,14 @@ class Execution:
                 engine, self.job, seconds, lambda: self.succeeded(call()), lambda: self.timed(True)
             )
         except Lost:
-            return Outcome(self.job, released(self.job), None, None, 0.0, stands=False)
+            return Outcome(self.job, released(self.job), None, None, 0.0, stored=False)
         except NotBegun as error:
             back = given_back(self.job)
             if engine.trouble(error.__cause__ or error) is not Trouble.BUSY:  # that was waited for
                 back.settlement.visible_at = clock.now() + clock.SECOND
             return back
         outcome = self._outcome(settlement, None)
-        outcome.stands = True
+        outcome.stored = True
         return outcome
 
     def within_limit(self, task: Task, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -22,7 +22,7 @@ class Outcome:
     """What came of one execution; ``seconds``: how long it took.
 
     ``result``: what is told of a task; None for a raw job, and for one that went well if it has no receiver.
-    ``stands``: None as long as the settlement is still to be made; else it was made together with the task's own
+    ``stored``: None as long as the settlement is still to be made; else it was made together with the task's own
     writes (True), or could not be (False), for another worker holds the job.
     """
 
@@ -31,7 +31,7 @@ class Outcome:
     result: TaskResult | None
     exception: BaseException | None
     seconds: float
-    stands: bool | None = None
+    stored: bool | None = None
 
     @property
     def went_back(self) -> bool:

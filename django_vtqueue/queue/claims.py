@@ -59,12 +59,12 @@ def handles(rows: Sequence[Due]) -> list[Handle]:
 
 @dataclass(slots=True)
 class Taken:
-    """What a claim took. ``endings``: what became of expired leases and damaged rows; ``all``: there was no more."""
+    """What a claim took. ``endings``: of expired leases and damaged rows; ``everything``: nothing more was due."""
 
     worker_id: str
     rows: list[Due] = field(default_factory=list)
     endings: list[Settlement] = field(default_factory=list)
-    all: bool = False
+    everything: bool = False
 
     @property
     def buried(self) -> list[Settlement]:
@@ -98,7 +98,7 @@ def take(
         due = sorted(due, key=lambda row: (-row.priority, row.due_at, row.handle))[: limit + ahead]
     taken = take_rows(engine, due, limit, worker_id, now, letter_ttl, lease_us=lease_us, ahead=ahead, waits=waits)
     taken.endings += endings
-    taken.all = taken.all and len(expired) < EXPIRED_AT_ONCE
+    taken.everything = taken.everything and len(expired) < EXPIRED_AT_ONCE
     return taken
 
 
@@ -116,7 +116,7 @@ def take_rows(
 ) -> Taken:
     """Lease due rows that were found in this transaction; see take."""
     rows, further = due[:limit], list(takewhile(lambda row: row.fresh and row.sound, due[limit:]))
-    taken = Taken(worker_id, all=len(rows) + len(further) == len(due) < limit + ahead)
+    taken = Taken(worker_id, everything=len(rows) + len(further) == len(due) < limit + ahead)
     taken.rows = [row for row in rows if row.sound]
     taken.endings = bury_damaged(engine, [row.handle for row in rows if not row.sound], worker_id, now, letter_ttl)
     waiting = [row.handle for row in taken.rows if waits(row.task_path)]

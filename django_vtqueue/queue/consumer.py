@@ -167,7 +167,7 @@ def keep_up(job: ClaimedJob, done: threading.Event, takeover: Takeover) -> None:
     wait(renew_at, done, takeover, lease / 2)
     if done.is_set():
         return  # as most are, without another connection
-    with engine.impatient():
+    with engine.without_lock_waits():
         while not done.is_set():
             began = time.monotonic()
             try:

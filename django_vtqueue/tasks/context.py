@@ -1,4 +1,4 @@
-"""What a task that takes the context is given by this queue's workers: more than Django's has."""
+"""The context of a task (``takes_context=True``): Django's, with progress and cancellation."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

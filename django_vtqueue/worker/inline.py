@@ -39,13 +39,13 @@ def run_due(
                     settle(engine, [released(job)], letter_ttl)
                 raise
             done += 1
-            if outcome.stands is None:
+            if outcome.stored is None:
                 outcome.settlement.shift(at - now)
                 with engine.transaction():
                     lost = settle(engine, [outcome.settlement], letter_ttl)
                 if outcome.settlement.stopped:
                     outcome = burial(outcome.settlement, backend)
-                outcome.stands = not lost
-            if outcome.stands:
+                outcome.stored = not lost
+            if outcome.stored:
                 announce(outcome, backend)
                 yield outcome

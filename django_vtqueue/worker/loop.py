@@ -96,7 +96,7 @@ class Worker:
         """Work until told to stop, or until there is nothing left to do."""
         self.pool.start()
         self.bell.listen(self.rung)
-        with self.engine.impatient():
+        with self.engine.without_lock_waits():
             try:
                 while not self.done():
                     if not self.turns.outage.waiting():
@@ -120,7 +120,7 @@ class Worker:
         self.mailbox.put(Stop())
 
     def rung(self, asked: bool) -> None:
-        """Wake up, in the bell's own thread; what is rung before the next turn can be tells nothing new."""
+        """Wake the loop, from the bell's own thread; rings that come before the next turn are one."""
         self.mailbox.put(Wake(asked))
         self.turns.pacing.wait_for_more()
 
@@ -196,7 +196,7 @@ class Worker:
             return False
         first, self._look_at = not self._look_at, now + (LOOK if now < self._watchful_until else RARE_LOOK)
         try:
-            exchanged = self.turns.watch()
+            exchanged = self.turns.check_replaced()
             if changed := self.engine.changed():
                 self._watchful_until = 0.0 if first else now + WATCHFUL
                 self.turns.next_due.forget()

@@ -73,23 +73,23 @@ class NextDue:
     def __init__(self, engine: Engine, scopes: Sequence[Scope]) -> None:
         self.engine, self.scopes = engine, scopes
         self._next_due: int | None = None  # None: not known
-        self._short = False  # the last claim took all that could be taken
+        self._took_everything = False  # the last claim took all that could be taken
 
     def forget(self) -> None:
         """Look again: a job may have been published."""
         self._next_due = None
-        self._short = False
+        self._took_everything = False
 
     def expect(self, visible_at: int) -> None:
         """Note that a job of ours becomes due: there is something to take again, whatever the last claim found."""
-        self._short = False
+        self._took_everything = False
         if self._next_due is not None:
             self._next_due = min(self._next_due, visible_at)
 
-    def took(self, all_of_it: bool) -> None:
-        """Note that a claim was made, and whether it took all that could be taken."""
-        self._short = all_of_it
-        if self._short:
+    def took(self, everything: bool) -> None:
+        """Note that a claim was made, and whether it took everything that could be taken."""
+        self._took_everything = everything
+        if self._took_everything:
             self._next_due = None
 
     def due(self) -> bool:
@@ -98,13 +98,13 @@ class NextDue:
         if self._next_due is None:
             earliest = self.engine.earliest(self.scopes)
             self._next_due = NEVER if earliest is None else earliest
-            if self._short and self._next_due <= now:  # an expired lease whose holder is given time to renew it
+            if self._took_everything and self._next_due <= now:  # an ended lease, whose holder is given time
                 self._next_due = now + round(LOOK * SECOND)
         return self._next_due <= now
 
     def worth_a_try(self) -> bool:
         """Return whether to claim in a transaction that is opened anyway; then what is not known need not be asked."""
-        return not self._short if self._next_due is None else self._next_due <= self.engine.now()
+        return not self._took_everything if self._next_due is None else self._next_due <= self.engine.now()
 
     def seconds_to_sleep(self) -> float:
         """Return how long nothing will be due, as far as it is known."""

@@ -143,7 +143,7 @@ class Turns:
     def keep_up(self) -> None:
         """Renew what is held, end what has run for too long, and do what comes round once a second."""
         if self.outage.lasts():
-            self.watch()
+            self.check_replaced()
         self.leases.look(self.engine.now())
         self.end_overdue()
         self.pool.maintain()
@@ -195,12 +195,12 @@ class Turns:
     def finished(self, outcome: Outcome) -> None:
         """Note what came of a job: its settlement is made in the next turn, if it was not made with its task."""
         self.transactional.finished(outcome.job.key)
-        if outcome.stands is None:
+        if outcome.stored is None:
             self.leases.finished(outcome.job.key)
             self.outcomes.append(outcome)
             if not outcome.went_back:
                 self.prefetch.finished(outcome.seconds)
-        elif outcome.stands:
+        elif outcome.stored:
             self.concluded([outcome])
         else:
             self.lost(outcome)
@@ -246,7 +246,7 @@ class Turns:
         for settlement in taken.buried:
             self.pool.announce_burial(settlement)
         jobs = collect(self.engine, taken)
-        # Of one that runs the database was put back to before its claim; now it was claimed once more.
+        # A job may be held already: the database was restored to a state before its claim, and it was claimed again.
         new = [job for job in jobs if job.key not in self.leases]
         self.leases.add(jobs, longest_runs(jobs, self.backend))
         waiting = {job.key for job in jobs if self.transactional.waits(job.task_path)}
@@ -257,7 +257,7 @@ class Turns:
         self.started += len(running)
         self.prefetch.add(running)
         self.pool.run(running)
-        self.next_due.took(taken.all)
+        self.next_due.took(taken.everything)
 
     def room(self) -> tuple[int, int]:
         """Return how many jobs may be claimed now to be run at once, and how many ahead of that.
@@ -314,7 +314,7 @@ class Turns:
                 error = again
         self.outage.failed(error, self.pacing.patience, left=self.leases.left())
 
-    def watch(self) -> bool:
+    def check_replaced(self) -> bool:
         """If another database has taken the place of ours, forget what is known; what runs is settled in that one.
 
         With DEBUG it may be a copy from elsewhere, whose jobs are not to run here. Return whether it was one.

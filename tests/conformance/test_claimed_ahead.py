@@ -70,7 +70,7 @@ def test_a_claim_knows_whether_it_took_all(bench: Bench) -> None:
 
     def all_taken(limit: int, ahead: int) -> bool:
         with bench.engine.transaction():
-            return take(bench.engine, scopes, limit, "w1", at(3), lambda name: None, ahead=ahead).all
+            return take(bench.engine, scopes, limit, "w1", at(3), lambda name: None, ahead=ahead).everything
 
     for _ in range(2):
         bench.publish("retried")

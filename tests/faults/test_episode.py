@@ -37,7 +37,7 @@ def test_a_turn_that_failed_leaves_nothing_in_memory(database: Database) -> None
 
     gc.disable()
     try:
-        with engine.impatient(), database.locked():
+        with engine.without_lock_waits(), database.locked():
             try:
                 turn()
             except OperationalError as error:
@@ -51,7 +51,7 @@ def test_a_broken_transaction_leaves_the_interpreter_as_it_was(database: Databas
     """How long a thread may keep the interpreter is put back also when the connection is gone at the end."""
     engine = new_engine(ALIAS, traced=False)
     usual = sys.getswitchinterval()
-    with engine.impatient():
+    with engine.without_lock_waits():
         with pytest.raises(ProgrammingError, match="closed"), engine.transaction():
             engine.connection.connection.close()  # type: ignore[attr-defined]
         assert sys.getswitchinterval() == usual
@@ -66,7 +66,7 @@ def test_a_database_to_which_others_write_is_opened_when_it_took_the_place_of_ou
     with closing(sqlite3.connect(database.path)) as connection:
         connection.execute("VACUUM INTO ?", (str(other),))
     engine = new_engine(ALIAS, traced=False)
-    with engine.impatient():
+    with engine.without_lock_waits():
         assert not engine.replaced()
         os.replace(other, database.path)
 

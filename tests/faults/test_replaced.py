@@ -182,7 +182,7 @@ def test_a_file_that_is_still_being_copied_is_not_opened(database: Database, oth
             Outage(engine).failed(error)
             return False
 
-    with engine.impatient():
+    with engine.without_lock_waits():
         assert not engine.replaced()
         move_over(other, database.path)
         assert not replaced()
@@ -206,7 +206,7 @@ def assert_impatient(database: Database, engine: Engine) -> None:
 def test_a_connection_closed_by_django_is_as_impatient_when_it_is_opened_again(database: Database) -> None:
     """Whoever opens it, no statement of a control loop waits for a lock; what it knew of commits is forgotten."""
     engine = new_engine(ALIAS, traced=False)
-    with engine.impatient():
+    with engine.without_lock_waits():
         assert engine.changed()
         assert not engine.changed()
         connections[ALIAS].close()
@@ -217,7 +217,7 @@ def test_a_connection_closed_by_django_is_as_impatient_when_it_is_opened_again(d
 def test_a_connection_closed_behind_django_is_a_trouble_after_which_a_new_one_is_opened(database: Database) -> None:
     """The next statement fails as one of a server that is gone does; the one after that has a new connection."""
     engine = new_engine(ALIAS, traced=False)
-    with engine.impatient():
+    with engine.without_lock_waits():
         assert engine.changed()
         connections[ALIAS].connection.close()
         with pytest.raises(ProgrammingError) as caught:

@@ -28,7 +28,7 @@ def test_what_a_lock_prevents_is_done_in_the_next_turn(database: Database) -> No
     database.write(EXPIRED)
     engine = new_engine(ALIAS, traced=False)
     maintenance = Maintenance(engine)
-    with engine.impatient():
+    with engine.without_lock_waits():
         maintenance.do(contended=False)
         assert len(database.rows("SELECT 1 FROM vtqueue_job")) == 1
         wait_until(lambda: time.monotonic() >= maintenance.prune_at)
@@ -46,7 +46,7 @@ def test_what_cannot_be_pruned_is_told_once(database: Database, caplog: pytest.L
     database.write(EXPIRED)
     database.write("CREATE TRIGGER kept BEFORE DELETE ON vtqueue_job BEGIN SELECT RAISE(ABORT, 'kept for ever'); END")
     maintenance = Maintenance(engine := new_engine(ALIAS, traced=False))
-    with engine.impatient():
+    with engine.without_lock_waits():
         for _ in range(2):
             maintenance.prune_at = 0.0
             maintenance.do(contended=False)
@@ -59,7 +59,7 @@ def test_the_log_is_copied_back_early_while_others_wait(database: Database) -> N
     """Before the commit of somebody else has to do it; where nobody waits, it is left alone for longer."""
     log = Path(f"{database.path}-wal")
     maintenance = Maintenance(engine := new_engine(ALIAS, traced=False))
-    with engine.impatient(), closing(sqlite3.connect(database.path, isolation_level=None)) as other:
+    with engine.without_lock_waits(), closing(sqlite3.connect(database.path, isolation_level=None)) as other:
         other.execute("PRAGMA wal_autocheckpoint = 0")
         other.execute("CREATE TABLE junk AS SELECT zeroblob(3500000)")
         before = log.stat().st_size
@@ -79,7 +79,7 @@ def test_a_long_log_is_copied_beside_the_turns(database: Database) -> None:
             other.execute("INSERT INTO filler VALUES (zeroblob(8000000))")
         assert log.stat().st_size > SLOW_LOG
         engine = new_engine(ALIAS, traced=False)
-        with engine.impatient():
+        with engine.without_lock_waits():
             engine.now(), engine.changed()
             before = threading.active_count()
             assert engine.tidy(early=False) == 0

@@ -134,7 +134,7 @@ def test_a_lock_delays_the_statistics_and_nothing_else(database: Database) -> No
     """While the database is locked a turn does not wait for them; they are tried again soon, and nothing is lost."""
     engine = new_engine(ALIAS, traced=False)
     recorder = Recorder(engine, "w")
-    with engine.impatient():
+    with engine.without_lock_waits():
         recorder.count([outcome()])
         with database.locked():
             recorder.write()

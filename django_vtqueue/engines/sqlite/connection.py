@@ -20,7 +20,7 @@ from ...core.job import Key
 from ..base import Trouble
 from .cursor import watched
 from .file import File, FileExchanged
-from .lock import BUSY, StaleTransaction, WriteTransaction, alone, anyway, beside, code_of, is_stale, writable
+from .lock import BUSY, StaleTransaction, WriteTransaction, alone, always, beside, code_of, is_stale, writable
 from .transactional import effects
 from .values import for_django, replacing_bad_bytes
 
@@ -47,7 +47,7 @@ class SQLiteConnection:
     traced = True
     last_hold = longest_hold = 0.0
 
-    _file: File | None = None  # inside impatient()
+    _file: File | None = None  # inside without_lock_waits()
     _version: int | None = None
     _copying: threading.Thread | None = None
     _kept = 0  # bytes; see _tidy_aside
@@ -71,7 +71,7 @@ class SQLiteConnection:
         return self.connection.in_atomic_block or self.connection.is_in_memory_db()  # type: ignore[attr-defined]
 
     def transaction(self) -> AbstractContextManager[object]:
-        return self._transaction(self._connected(), anyway)
+        return self._transaction(self._connected(), always)
 
     def transaction_if(self, look: Callable[[float], T]) -> AbstractContextManager[T]:
         return self._transaction(self._connected(), look)
@@ -104,7 +104,7 @@ class SQLiteConnection:
         return effects(self.connection, seconds)
 
     @contextmanager
-    def impatient(self) -> Iterator[None]:
+    def without_lock_waits(self) -> Iterator[None]:
         mine = self.connection
 
         def opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:

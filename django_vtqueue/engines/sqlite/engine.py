@@ -36,7 +36,7 @@ from .due import (
     PRUNE_PAUSES,
 )
 from .inspection import SQLiteInspection
-from .lock import anyway
+from .lock import always
 from .settling import SQLiteSettling
 from .statements import (
     ASK,
@@ -113,7 +113,7 @@ class SQLiteEngine(SQLiteSettling, Engine):
         if len(new.jobs) == 1:
             self._write(connection, INSERT, {"id": new.jobs[0][0], "payload": new.jobs[0][1], **values})
         else:
-            with self._transaction(connection, anyway):
+            with self._transaction(connection, always):
                 for start in range(0, len(new.jobs), SLICE):
                     self._run(INSERT_MANY, {"jobs": json.dumps(dict(new.jobs[start : start + SLICE])), **values})
         return not connection.in_atomic_block

@@ -82,12 +82,12 @@ def beside(connection: BaseDatabaseWrapper, stale: BaseException | None) -> Base
     return second
 
 
-def anyway(waited: float) -> bool:
-    """Look at nothing: for who wants the lock whatever there is."""
+def always(waited: float) -> bool:
+    """Take the lock without a look at the database."""
     return True
 
 
-def insist(raw: sqlite3.Connection, step: Callable[[], object], began: float) -> None:
+def retry_while_locked(raw: sqlite3.Connection, step: Callable[[], object], began: float) -> None:
     """Take a step (a BEGIN) again and again while the database is busy, with SQLite's busy handler switched off.
 
     ``began``: when it was first asked for (monotonic); since then the connection's busy timeout counts. All in one
@@ -134,7 +134,7 @@ def begin(raw: sqlite3.Connection, look: Callable[[float], T]) -> T:
     except sqlite3.OperationalError as error:
         if code_of(error) not in BUSY:
             raise
-        insist(raw, lambda: raw.execute(BEGIN), began)
+        retry_while_locked(raw, lambda: raw.execute(BEGIN), began)
     return look(time.monotonic() - began)
 
 
@@ -147,7 +147,7 @@ def alone(connection: BaseDatabaseWrapper, step: Callable[[], T]) -> T:
     theirs = True
     try:
         theirs = raw.in_transaction
-        begin(raw, anyway)
+        begin(raw, always)
         done = step()
         raw.execute("COMMIT")
         return done
@@ -169,7 +169,7 @@ def writable(connection: BaseDatabaseWrapper) -> Iterator[None]:
     try:
         try:
             if not theirs:
-                begin(raw, anyway)
+                begin(raw, always)
                 raw.execute("ROLLBACK")
         except StaleSnapshot as stale:
             second = beside(connection, stale)
@@ -222,7 +222,7 @@ class WriteTransaction(Generic[T]):
                 try:
                     found = begin(self._raw, self._look)
                 except StaleSnapshot as stale:
-                    if self._look is not anyway:
+                    if self._look is not always:
                         raise  # who looks also reads afterwards, and must do both there
                     self._step_beside(stale)
                     found = begin(self._raw, self._look)

@@ -39,7 +39,7 @@ FROM json_each(:held) AS mine
 WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD} AND cancelled_at IS NULL)"""
 
 # Run after ACK or GIVE_BACK changed fewer rows than it was given. A row that is just as the settlement leaves it was
-# settled by it, now or by a commit whose answer never came. The claim number alone would not do: a row that somebody
+# settled by it, now or by a commit whose answer never came. The claim number alone would not do: a row that a person
 # else gave back, buried or requeued since has it too. Of a mere release nothing tells
 # afterwards whose it was: NOT_GIVEABLE, run before, does.
 NOT_SETTLED = """

@@ -83,7 +83,7 @@ EXTEND = """
 UPDATE vtqueue_job SET lease_until = CASE WHEN :lengthen THEN max(lease_until, :until) ELSE :until END
 WHERE id = :id AND claims = :claims AND worker_id = :worker_id AND state = 'RUNNING' AND lease_until > :now"""
 
-# The plus keeps the planner off the indexes of unfinished jobs. OR IGNORE and SOUND: a row that somebody damaged keeps
+# The plus keeps the planner off the indexes of unfinished jobs. OR IGNORE and SOUND: a damaged row keeps
 # the others from nothing; a claim buries it.
 ASK = f"""
 UPDATE OR IGNORE vtqueue_job AS job SET cancelled_at = :now, cancelled_by = :by
@@ -114,7 +114,7 @@ SELECT {READABLE.format(moment="died_at", due="died_at")}, 'FAILED', CAST(died_a
 FROM vtqueue_deadletter WHERE id = :id"""
 
 # The claim number goes with the job: a holder from before its death must stay stale. OR IGNORE: a letter whose unique
-# key is taken meanwhile, or that somebody damaged, stays where it is. The history may have one entry more than its caps
+# key is taken meanwhile, or that is damaged, stays where it is. The history may have one entry more than its caps
 # allow; the attempt that comes next brings it back to them.
 REQUEUE = """
 INSERT OR IGNORE INTO vtqueue_job (

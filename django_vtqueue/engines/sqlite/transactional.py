@@ -13,7 +13,7 @@ from django.db.transaction import TransactionManagementError
 
 from ...core.timeouts import timekeeper
 from ...exceptions import TaskTimeout
-from .lock import insist
+from .lock import retry_while_locked
 
 LOOK = 10_000  # steps of SQLite's machine, less than a millisecond, between two looks at the time in a long statement
 
@@ -87,7 +87,7 @@ def effects(connection: BaseDatabaseWrapper, seconds: float) -> Iterator[None]:
             yield
             return
         with immediate(connection):
-            insist(connection.connection, lambda: stack.enter_context(begin), time.monotonic())
+            retry_while_locked(connection.connection, lambda: stack.enter_context(begin), time.monotonic())
         deadline = Deadline(connection.connection)
         try:
             with (

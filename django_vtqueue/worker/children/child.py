@@ -89,7 +89,7 @@ class Child:
         if kept:
             self._unsettled[key] = outcome
         self._jobs.pop(key, None)
-        values = protocol.packed(settlement), outcome.seconds, outcome.stands, outcome.job.progress
+        values = protocol.packed(settlement), outcome.seconds, outcome.stored, outcome.job.progress
         self.outbox.say("finished", key, kept, *values)
 
     def timed(self, key: Key, runs: bool) -> None:

@@ -30,7 +30,7 @@ SLOW = "process %d is not ready after %d s and runs no job: it still imports the
 class Process:
     """One child, as its parent sees it.
 
-    ``tellers``: here it notes itself for each job that is to be announced: it keeps the outcome until then, or
+    ``tellers``: the process enters itself for each job that is to be announced: it keeps the outcome until then, or
     has died and cannot tell it.
     """
 
@@ -193,11 +193,11 @@ class Process:
         return after_death(self.backend, job, f"Process {self.process.pid} of its worker", now)
 
     def _finish(
-        self, key: Key, settlement: list[Any], seconds: float, stands: bool | None, progress: list[Any] | None
+        self, key: Key, settlement: list[Any], seconds: float, stored: bool | None, progress: list[Any] | None
     ) -> None:
         job = begun(self.jobs.pop(key), seconds)
         job.progress = protocol.progress_of(progress)
-        self._finished(Outcome(job, protocol.unpacked(job, *settlement), None, None, seconds, stands))
+        self._finished(Outcome(job, protocol.unpacked(job, *settlement), None, None, seconds, stored))
 
     def _take_back(self, keys: set[Key]) -> None:
         """Give back the jobs that were recalled; those that were not among them have begun."""
