@@ -11,7 +11,8 @@ from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
+from django.template.response import TemplateResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
@@ -115,7 +116,24 @@ class EntryAdmin(ReadOnlyAdmin):
         if there := addresses.search(self, request):
             return there
         response = super().changelist_view(request, extra_context)
-        return self.back_to_page(request, response) if "page" in posted else response
+        if "page" in posted:
+            return self.back_to_page(request, response)
+        refreshed = request.headers.get("X-Requested-With") == "fetch"
+        return self.unless_unchanged(request, response) if refreshed else response
+
+    def unless_unchanged(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        """Return the page for a refresh, or 304 if that would show what it showed before: rendering takes the time."""
+        if not isinstance(response, TemplateResponse) or not response.context_data:
+            return response
+        version = f'"{response.context_data["cl"].version(request.user.pk, self.as_of_now)}"'
+        if request.headers.get("If-None-Match") == version:
+            return HttpResponseNotModified()
+        response["ETag"] = version
+        return response
+
+    def as_of_now(self, entry: Any) -> object:
+        """Return what of a row in a list changes with time alone."""
+        return None
 
     def back_to_page(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         """Lead back to the page of a row from which an action was posted, or to what that has become."""

@@ -78,6 +78,9 @@ class JobAdmin(EntryAdmin):
     def timing(self, job: Job) -> SafeString | str:
         return display.timing(job, clock.now())
 
+    def as_of_now(self, entry: Any) -> object:
+        return self.word(entry), self.timing(entry)
+
     @admin.display(description=_("lease"))
     def lease(self, job: Job) -> SafeString | str:
         return display.lease(job, clock.now()) if job.state == states.RUNNING else "-"

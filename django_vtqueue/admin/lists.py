@@ -2,17 +2,19 @@
 
 import json
 import re
+from collections.abc import Callable
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 from uuid import UUID
 
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils.translation import gettext_lazy
+from django.utils.translation import get_language, gettext_lazy
 
 from ..core import clock
-from ..core.humanize import time_of
+from ..core.humanize import local, time_of
 from ..core.ids import instant_of, parse_id
 from ..core.masks import Mask
 from ..engines import Engine, engine_for
@@ -136,6 +138,21 @@ class KeyedList(LeanChangeList):
         """Return whether the text of the search is in a payload as it is shown: a search finds nothing hidden."""
         shown = searchable(found.payload or "", self.mask(found.task_path or "", found.queue_name or ""))
         return in_json(self.list_query.text).lower() in shown.lower()
+
+    def version(self, user: object, as_of_now: Callable[[Any], object]) -> str:
+        """Return a text that differs if the page would show something else to a user.
+
+        ``as_of_now``: what of a row changes with time alone.
+        """
+        rows = [
+            ([item for item in vars(row).items() if item[0] != "_state"], as_of_now(row)) for row in self.result_list
+        ]
+        choices = [
+            (choice["display"], choice["selected"]) for spec in self.filter_specs for choice in spec.choices(self)
+        ]
+        today = local(clock.from_instant(clock.now())).date()
+        shown = repr((rows, choices, self.remark, self.next_link, user, get_language(), today))
+        return blake2b(shown.encode(errors="replace"), digest_size=16).hexdigest()
 
     # -- what the template asks for ------------------------------------------------------------------------------------
 

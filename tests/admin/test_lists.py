@@ -261,3 +261,44 @@ def test_steps_of_requeues_are_in_no_list(admin_client: Client) -> None:
         assert listed(admin_client, **query) == set(), query
     assert "(1)" not in text(admin_client.get(JOBS).content.decode())
     assert listed(admin_client, q=str(run.step)) == {run.step}
+
+
+def refreshed(client: Client, address: str, version: str = "") -> Any:
+    """Return the answer to a page that refreshes itself; ``version``: of what it shows."""
+    return client.get(address, headers={"X-Requested-With": "fetch", "If-None-Match": version})
+
+
+def test_a_refresh_of_what_is_the_same(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is answered by 304, without a page; by the page again when a row has come, has changed, or has gone."""
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now)
+    rows = [job("done") for _ in range(2)]
+    first = refreshed(admin_client, JOBS)
+    assert (first.status_code, refreshed(admin_client, JOBS, first["ETag"]).status_code) == (200, 304)
+    assert refreshed(admin_client, JOBS, first["ETag"]).content == b""
+    seen = {first["ETag"]}
+    for change in (job, lambda: Job.objects.update(priority=7), rows[1].delete):
+        change()
+        answer = refreshed(admin_client, JOBS, first["ETag"])
+        assert answer.status_code == 200
+        seen.add(answer["ETag"])
+    assert len(seen) == 4
+    assert "ETag" not in admin_client.get(JOBS)
+
+
+def test_a_refresh_when_only_the_time_has_changed(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long a job runs is part of what its list shows; of a dead letter nothing changes with the time."""
+    job("running"), letter()
+    before = {address: refreshed(admin_client, address)["ETag"] for address in (JOBS, LETTERS)}
+    now = clock.now() + 7 * SECOND
+    monkeypatch.setattr(clock, "now", lambda: now)
+    answers = [refreshed(admin_client, address, version).status_code for address, version in before.items()]
+    assert answers == [200, 304]
+
+
+def test_a_refresh_for_another_user(admin_client: Client, client: Client, django_user_model: Any) -> None:
+    """What one user has seen says nothing of what another one may do."""
+    job("done")
+    other = django_user_model.objects.create_superuser("other", password="x")
+    client.force_login(other)
+    assert refreshed(client, JOBS, refreshed(admin_client, JOBS)["ETag"]).status_code == 200

@@ -8,7 +8,8 @@
     const button = controls.querySelector("button");
     const status = controls.querySelector("[role=status]");
     const SLOWEST = 60000; // milliseconds between two tries while the server does not answer
-    let paused = false, failures = 0, timer = null, loading = null;
+    const SAME = Symbol("the page shows this already");
+    let paused = false, failures = 0, timer = null, loading = null, version = "", offered = "";
 
     function say(what) {
         const text = what ? status.dataset[what] : "";
@@ -95,13 +96,18 @@
         const overdue = setTimeout(() => loading.abort(), SLOWEST);
         try {
             const response = await fetch(window.location.href, {
-                credentials: "same-origin", headers: {"X-Requested-With": "fetch"}, signal: loading.signal,
+                credentials: "same-origin", headers: {"X-Requested-With": "fetch", "If-None-Match": version},
+                signal: loading.signal,
             });
+            if (response.status === 304) {
+                return SAME;
+            }
             const page = new DOMParser().parseFromString(await response.text(), "text/html");
             const fresh = page.querySelector("[data-seconds]");
             if (fresh && (response.redirected || response.status === 404)) {
                 window.location.reload(); // it is elsewhere now, or gone: the page there says so
             }
+            offered = response.headers.get("ETag") || "";
             return response.ok && !response.redirected ? fresh : null;
         } finally {
             clearTimeout(overdue);
@@ -116,8 +122,9 @@
         }
         try {
             const fresh = await load();
-            if (fresh && !paused && !formIsOpen()) {
+            if (fresh && fresh !== SAME && !paused && !formIsOpen()) {
                 updateChildren(live, fresh);
+                version = offered;
                 live.dataset.seconds = fresh.dataset.seconds;
             }
             failures = fresh ? 0 : failures + 1;
