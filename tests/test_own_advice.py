@@ -6,6 +6,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from benchmarks.own.advice import Found, advice
+from benchmarks.own.command import Command
 from benchmarks.own.measures import FULL, NORMAL, Setting
 from django_vtqueue.checks import Pragmas
 
@@ -72,11 +73,11 @@ def test_where_the_file_lies() -> None:
 def test_seconds(seconds: str) -> None:
     """A length that makes no sense is refused with what is allowed."""
     with pytest.raises(CommandError, match=r"--seconds is .+, but must be from 1 to 600\."):
-        call_command("vtqueue", "bench", "--seconds", seconds)
+        call_command(Command(), "--seconds", seconds)
 
 
 @pytest.mark.django_db
 def test_in_memory() -> None:
     """A database in memory has no disk to measure."""
     with pytest.raises(CommandError, match="is in memory, or inside a transaction"):
-        call_command("vtqueue", "bench")
+        call_command(Command())
