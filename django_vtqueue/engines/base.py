@@ -288,10 +288,6 @@ class Engine(ABC):
     def count(self, queue_name: str) -> int:
         """Return how many jobs of a queue are unfinished, whether they wait or are held."""
 
-    @abstractmethod
-    def backlog(self, scopes: Iterable[Scope], now: int) -> int:
-        """Return how many jobs wait in these scopes and are due; those of a paused queue are not counted."""
-
     def changed(self) -> bool:
         """Return whether another connection may have committed since the last call; cheap enough for 10 a second."""
         return True

@@ -5,9 +5,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from django.db.models import Q
+
+from ..core.clock import from_instant
 from ..core.job import Scope
 from ..engines import Engine
 from ..execution.outcomes import Outcome
+from ..models import Job
+from ..queue.pauses import paused
 from .log import WorkerLog
 
 logger = logging.getLogger("django_vtqueue")
@@ -26,10 +31,25 @@ def progress(engine: Engine, scopes: Sequence[Scope], log: WorkerLog, *, show: b
         return
     with ExitStack() as stack:
         stack.enter_context(logging_redirect_tqdm([logger]))
-        bar: Any = stack.enter_context(tqdm(total=engine.backlog(scopes, engine.now()), unit="job", dynamic_ncols=True))
+        bar: Any = stack.enter_context(
+            tqdm(total=backlog(engine, scopes, engine.now()), unit="job", dynamic_ncols=True)
+        )
         log.quiet = True
         log.listeners.append(lambda outcome: grow(bar, outcome))
         yield
+
+
+def backlog(engine: Engine, scopes: Sequence[Scope], now: int) -> int:
+    """Return how many jobs of these scopes are due; those of a paused queue are not counted."""
+    due = Job.objects.using(engine.alias).filter(finished_at=None, lease_until=None, due_at__lte=from_instant(now))
+    due = due.exclude(queue_name__in=paused(engine.alias, now))
+    return sum(
+        due.filter(
+            Q(task_path="") if scope.raw else ~Q(task_path=""),
+            Q() if scope.queues is None else Q(queue_name__in=scope.queues),
+        ).count()
+        for scope in scopes
+    )
 
 
 def grow(bar: Any, outcome: Outcome) -> None:

@@ -12,6 +12,7 @@ from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope, broken_off, interrupted
 from django_vtqueue.exceptions import WorkerDied
 from django_vtqueue.queue.claims import NONE, Taken, collect, take
+from django_vtqueue.worker.progress import backlog
 from tests.fake_clock import at
 
 from .bench import SECOND, Bench
@@ -214,14 +215,14 @@ def test_backlog_counts_what_is_due(bench: Bench) -> None:
     bench.publish("scheduled", due=100)
     bench.publish("task", task="app.tasks.one")
 
-    def backlog(*scopes: Scope, now: float = 10) -> int:
-        return bench.engine.backlog(scopes, at(now))
+    def due(*scopes: Scope, now: float = 10) -> int:
+        return backlog(bench.engine, scopes, at(now))
 
-    assert backlog(Scope(None, raw=True)) == 4
-    assert backlog(Scope(("q",), raw=True)) == 1
-    assert backlog(Scope(("q",), raw=True), now=-1) == 0
-    assert backlog(Scope(("a",), raw=True), Scope(None, raw=False)) == 4
-    assert backlog(Scope(None, raw=True), now=100) == 5
+    assert due(Scope(None, raw=True)) == 4
+    assert due(Scope(("q",), raw=True)) == 1
+    assert due(Scope(("q",), raw=True), now=-1) == 0
+    assert due(Scope(("a",), raw=True), Scope(None, raw=False)) == 4
+    assert due(Scope(None, raw=True), now=100) == 5
 
 
 def test_count_is_of_the_unfinished(bench: Bench) -> None:

@@ -6,6 +6,7 @@ import pytest
 from django.db.models.expressions import RawSQL
 
 from django_vtqueue.core.job import Scope
+from django_vtqueue.worker.progress import backlog
 from tests.fake_clock import at
 
 from .bench import Bench
@@ -77,4 +78,4 @@ def test_the_backlog_of_many_names(bench: Bench) -> None:
     fill(bench, random.Random(1), NAMES[60:], 200)
     bench.publish("other", queue="other")
     for names in (NAMES, NAMES[:70], NAMES[:60], NAMES + NAMES):
-        assert bench.engine.backlog([Scope(names, raw=True)], at(0)) == len(expected(bench, names, 1000))
+        assert backlog(bench.engine, [Scope(names, raw=True)], at(0)) == len(expected(bench, names, 1000))

@@ -5,6 +5,7 @@ from django.db.models.expressions import RawSQL
 
 from django_vtqueue.core.job import Scope
 from django_vtqueue.models import QueueState
+from django_vtqueue.worker.progress import backlog
 from tests.fake_clock import at
 
 from .bench import Bench
@@ -97,8 +98,8 @@ def test_the_backlog_is_that_of_the_others(bench: Bench, queues: Names) -> None:
     bench.publish("x", "y", queue="a")
     bench.publish("x", queue="b")
     pause(bench, "a", until=5)
-    assert bench.engine.backlog([Scope(queues, raw=True)], at(4)) == 1
-    assert bench.engine.backlog([Scope(queues, raw=True)], at(5)) == 3
+    assert backlog(bench.engine, [Scope(queues, raw=True)], at(4)) == 1
+    assert backlog(bench.engine, [Scope(queues, raw=True)], at(5)) == 3
 
 
 def test_claims_beside_a_pause_in_order(bench: Bench) -> None:

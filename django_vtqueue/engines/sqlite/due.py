@@ -1,4 +1,4 @@
-"""The statements that find due rows on SQLite: what is due, since when, and how many, of all queues or of named ones.
+"""The statements that find due rows on SQLite: what is due, and since when, of all queues or of named ones.
 
 A walk over the rows in claim order would visit every scheduled job of a higher priority. So the distinct priorities of
 the jobs that wait are walked instead, highest first, each found by one seek; inside a priority what is due is a range
@@ -139,19 +139,6 @@ SELECT json_group_array({DUE_ROW}) FROM (
 ) AS due"""
 DUE_UNPAUSED = DUE_NAMED.replace(GIVEN, FOUND)
 
-# For many names, each of which costs DUE_NAMED a few seeks: the first due rows of all queues, as far as :look, and of
-# these the ones of the names. NULL if that does not tell: they are too few, and there is more beyond.
-LOOKED_AT = f"""{LEVELS}
-    SELECT job.rowid, job.queue_name FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_due
-    WHERE {LEVEL} AND {WAITING} AND job.priority = level.priority AND {DUE} LIMIT :look"""
-DUE_LOOKED = f"""
-SELECT CASE WHEN count(*) = :limit OR (SELECT count(*) FROM ({LOOKED_AT})) < :look
-    THEN json_group_array({DUE_ROW}) END
-FROM (
-    SELECT {DUE_VALUES} FROM ({LOOKED_AT}) AS looked CROSS JOIN vtqueue_job AS job
-    WHERE looked.queue_name {NAMED} AND job.rowid = looked.rowid LIMIT :limit
-) AS due"""
-
 # Every number is below every text: a row with a damaged time waits until it is given another one.
 TIMES = f"{WAITING} AND job.priority = level.priority AND job.due_at < ''"
 NEVER_PAUSED = "CASE WHEN EXISTS (SELECT 1 FROM vtqueue_queuestate) THEN -9e999 ELSE"
@@ -172,32 +159,6 @@ SELECT nullif(min(max({OPENS}, (
     )) FROM level WHERE level.priority IS NOT NULL
 ))), 9e999) FROM {GIVEN} AS name"""
 EARLIEST_UNPAUSED = EARLIEST_NAMED.replace(GIVEN, FOUND)
-
-# For many names, as DUE_LOOKED: the first :look rows of each priority; minus infinity if those of one do not tell.
-TIMES_LOOKED_AT = f"""
-    SELECT job.due_at, job.queue_name FROM vtqueue_job AS job INDEXED BY vtqueue_job_due
-    WHERE {TIMES} ORDER BY job.due_at LIMIT :look"""
-EARLIEST_LOOKED = f"""
-SELECT {NEVER_PAUSED} ({LEVELS}
-    SELECT min(coalesce(
-        (SELECT due_at FROM ({TIMES_LOOKED_AT}) WHERE queue_name IN (SELECT value FROM {GIVEN}) LIMIT 1),
-        CASE WHEN (SELECT count(*) FROM ({TIMES_LOOKED_AT})) = :look THEN -9e999 END
-    )) FROM level WHERE level.priority IS NOT NULL
-) END"""
-
-BACKLOG_ALL = f"""
-SELECT {UNLESS_PAUSED} ({LEVELS}
-    SELECT count(*) FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_due
-    WHERE {LEVEL} AND {WAITING} AND job.priority = level.priority AND job.due_at <= :now
-) END"""
-
-BACKLOG_NAMED = f"""
-SELECT total((
-    {LEVELS_OF_NAME}
-    SELECT count(*) FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_queue
-    WHERE {LEVEL} AND {OF_NAME} AND job.priority = level.priority AND job.due_at <= :now
-)) FROM {GIVEN} AS name WHERE name.value NOT IN {PAUSED}"""
-BACKLOG_UNPAUSED = BACKLOG_NAMED.replace(GIVEN, FOUND)
 
 # What is hidden no longer, of the queues that have any such row, less the paused ones: what was given back, and leases
 # that have ended. Whether a holder that is not proven dead has had the time to renew is said by the row's own lease

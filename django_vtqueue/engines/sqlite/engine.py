@@ -19,16 +19,11 @@ from ...core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, S
 from ..base import Engine
 from ..inspection import Inspection
 from .due import (
-    BACKLOG_ALL,
-    BACKLOG_NAMED,
-    BACKLOG_UNPAUSED,
     DUE_ALL,
-    DUE_LOOKED,
     DUE_NAMED,
     DUE_OF_ONE,
     DUE_UNPAUSED,
     EARLIEST_ALL,
-    EARLIEST_LOOKED,
     EARLIEST_NAMED,
     EARLIEST_UNPAUSED,
     EXPIRED,
@@ -78,8 +73,6 @@ from .values import MEND
 SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
 FIRST = 4  # rows that are read as one value, before it is known how large they are
 PIECE = 2_000_000  # characters of such a value, about
-MANY = 100  # names of queues: with more, a look at the first rows of all queues comes before one at each name
-FRONT = 10  # rows of each priority looked at for a time
 
 
 def _leases(scope: Scope) -> dict[str, Any]:
@@ -137,9 +130,8 @@ class SQLiteEngine(SQLiteSettling, Engine):
         if scope.queues is None:
             found, each = self._value(EARLIEST_ALL, values), EARLIEST_UNPAUSED
         else:
-            names, each = _names(scope), EARLIEST_NAMED
-            values["names"] = json.dumps(names)
-            found = self._value(EARLIEST_LOOKED, {**values, "look": FRONT}) if len(names) > MANY else -inf
+            found, each = -inf, EARLIEST_NAMED
+            values["names"] = json.dumps(_names(scope))
         return cast(int | None, self._value(each, values) if found == -inf else found)
 
     def due(self, scope: Scope, limit: int, now: int) -> list[Due]:
@@ -149,10 +141,8 @@ class SQLiteEngine(SQLiteSettling, Engine):
         elif len(names := _names(scope)) == 1:
             found = self._value(DUE_OF_ONE, {**values, "name": names[0]}) or "[]"
         else:
-            each = DUE_NAMED
+            found, each = None, DUE_NAMED
             values["names"] = json.dumps(names)
-            look = len(names) + limit  # no more rows than the other statement seeks
-            found = self._value(DUE_LOOKED, {**values, "look": look}) if len(names) > MANY else None
         if found is None:
             found = self._value(each, values)
         return [Due(*row) for row in json.loads(found)]
@@ -265,12 +255,3 @@ class SQLiteEngine(SQLiteSettling, Engine):
 
     def count(self, queue_name: str) -> int:
         return int(self._value(COUNT, {"queue_name": queue_name}))
-
-    def backlog(self, scopes: Iterable[Scope], now: int) -> int:
-        return sum(self._backlog(scope, {"raw": scope.raw, "now": now}) for scope in scopes)
-
-    def _backlog(self, scope: Scope, values: Mapping[str, Any]) -> int:
-        if scope.queues is None:
-            found = self._value(BACKLOG_ALL, values)
-            return int(self._value(BACKLOG_UNPAUSED, values) if found is None else found)
-        return int(self._value(BACKLOG_NAMED, {**values, "names": json.dumps(_names(scope))}))
