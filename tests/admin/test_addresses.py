@@ -15,7 +15,7 @@ from django_vtqueue.queue import dead_letters
 from tests.pending import run_pending
 
 from ..fake_clock import FakeClock
-from ..test_admin import act, job, letter, said, text
+from .test_admin import act, job, letter, said, text
 
 pytestmark = pytest.mark.django_db
 

@@ -17,8 +17,8 @@ from django_vtqueue.models import DeadLetter, Job, Requeue
 from django_vtqueue.queue import dead_letters
 from tests.pending import run_pending
 
-from ..test_admin import client_with as client_with
-from ..test_admin import letter, page, said, text
+from .test_admin import client_with as client_with
+from .test_admin import letter, page, said, text
 from .tools import criteria_in, group, send, shown
 
 pytestmark = pytest.mark.django_db

@@ -14,8 +14,8 @@ from django_vtqueue.core.counts import HOUR, MINUTE, hour_of, minute_of
 from django_vtqueue.core.histograms import bucket_of
 from django_vtqueue.models import HourlyThroughput, Throughput
 
-from ..test_admin import text
 from .rows import worker
+from .test_admin import text
 from .tools import group, shown
 
 pytestmark = pytest.mark.django_db

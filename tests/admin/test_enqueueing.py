@@ -21,7 +21,7 @@ from tests.pending import run_pending
 
 from ..fake_clock import FakeClock
 from ..project.tasks import add
-from ..test_admin import EVIL, HOUR, SECOND, client_with, job, page, sign_in
+from .test_admin import EVIL, HOUR, SECOND, client_with, job, page, sign_in
 
 __all__ = ["client_with"]
 

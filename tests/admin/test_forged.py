@@ -8,8 +8,8 @@ from django.urls import reverse
 
 from django_vtqueue.models import DeadLetter, Job
 
-from ..test_admin import act, job, letter, page, said
 from .rows import worker
+from .test_admin import act, job, letter, page, said
 from .tools import send, shown
 
 pytestmark = pytest.mark.django_db

@@ -9,9 +9,9 @@ from django.urls import reverse
 
 from django_vtqueue import requeueing
 
-from ..test_admin import client_with as client_with
-from ..test_admin import job, letter, text
 from .rows import html, worker
+from .test_admin import client_with as client_with
+from .test_admin import job, letter, text
 from .tools import group
 
 pytestmark = pytest.mark.django_db

@@ -15,7 +15,7 @@ from django_vtqueue import control
 from django_vtqueue.core import clock, states
 from django_vtqueue.models import DeadLetter, Job
 
-from ..test_admin import HOUR, WORDS, act, client_with, job, letter, page, rung, said, snapshot, text
+from .test_admin import HOUR, WORDS, act, client_with, job, letter, page, rung, said, snapshot, text
 
 __all__ = ["client_with", "rung"]
 

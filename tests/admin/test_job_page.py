@@ -15,7 +15,7 @@ from django_vtqueue.core.history import Entry
 from django_vtqueue.models import WorkerProcess
 
 from ..fake_clock import FakeClock
-from ..test_admin import EVIL, HOUR, SECOND, job, letter, listed, page, text
+from .test_admin import EVIL, HOUR, SECOND, job, letter, listed, page, text
 
 pytestmark = pytest.mark.django_db
 

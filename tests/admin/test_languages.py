@@ -17,8 +17,8 @@ from django_vtqueue.models import QueueState
 from django_vtqueue.queue.dead_letters import Criteria
 
 from ..projects import ROOT
-from ..test_admin import HOUR, SECOND, job, letter
 from .rows import WORKER, worker
+from .test_admin import HOUR, SECOND, job, letter
 
 pytestmark = pytest.mark.django_db
 

@@ -11,8 +11,8 @@ from django.urls import reverse
 
 from django_vtqueue.core.history import Entry
 
-from ..test_admin import client_with as client_with
-from ..test_admin import text
+from .test_admin import client_with as client_with
+from .test_admin import text
 from .tools import group, shown
 
 pytestmark = pytest.mark.django_db

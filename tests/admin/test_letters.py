@@ -19,8 +19,8 @@ from django_vtqueue.core.history import Entry, read
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue import dead_letters
 
-from ..test_admin import EVIL, act, job, letter, listed, page, said, sign_in, text
-from ..test_admin import client_with as client_with
+from .test_admin import EVIL, act, job, letter, listed, page, said, sign_in, text
+from .test_admin import client_with as client_with
 from .tools import send, shown
 
 pytestmark = pytest.mark.django_db

@@ -17,7 +17,7 @@ from django_vtqueue.core import clock
 from django_vtqueue.core.ids import first_id
 from django_vtqueue.models import DeadLetter, Job
 
-from ..test_admin import HOUR, SECOND, job, letter, listed, text
+from .test_admin import HOUR, SECOND, job, letter, listed, text
 
 pytestmark = pytest.mark.django_db
 

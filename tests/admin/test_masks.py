@@ -15,7 +15,7 @@ from django_vtqueue.fields import text_of
 from django_vtqueue.models import DeadLetter, Job
 from tests.pending import run_pending
 
-from ..test_admin import job, letter, listed, page
+from .test_admin import job, letter, listed, page
 from .tools import send, shown
 
 pytestmark = pytest.mark.django_db

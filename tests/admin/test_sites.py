@@ -13,8 +13,8 @@ from django.urls import path, reverse
 from django_vtqueue.admin import DeadLetterAdmin, JobAdmin, QueueStateAdmin, RequeueAdmin, WorkerProcessAdmin
 from django_vtqueue.models import DeadLetter, Job, QueueState, Requeue, WorkerProcess
 
-from ..test_admin import act, job, letter
 from .rows import OVERVIEW, html, worker
+from .test_admin import act, job, letter
 
 pytestmark = pytest.mark.django_db
 

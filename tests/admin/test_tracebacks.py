@@ -13,7 +13,7 @@ from django_vtqueue.admin.tracebacks import folded
 from django_vtqueue.core.failures import describe
 from django_vtqueue.core.history import Entry
 
-from ..test_admin import letter, page
+from .test_admin import letter, page
 
 TRACEBACK = f"""Traceback (most recent call last):
   File "{sysconfig.get_path("stdlib")}/contextlib.py", line 81, in inner

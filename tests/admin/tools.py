@@ -10,7 +10,7 @@ from django.urls import reverse
 from django_vtqueue.core import clock
 from django_vtqueue.models import DeadLetter
 
-from ..test_admin import HOUR, letter
+from .test_admin import HOUR, letter
 
 
 def shown(client: Client, view: str, *arguments: Any, **query: str) -> str:

@@ -27,10 +27,10 @@ from django_vtqueue.queue import doorbell
 from django_vtqueue.queue.workers import SILENCE
 from tests.pending import run_pending
 
-from .columns import as_stored, in_columns
-from .fake_clock import FakeClock
-from .project.tasks import add, raise_it, raise_later
-from .projects import Project
+from ..columns import as_stored, in_columns
+from ..fake_clock import FakeClock
+from ..project.tasks import add, raise_it, raise_later
+from ..projects import Project
 
 pytestmark = pytest.mark.django_db
 

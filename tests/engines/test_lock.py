@@ -25,7 +25,7 @@ from django_vtqueue.fields import StoredText
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue.dead_letters import requeue
 
-from .conftest import claimed
+from ..conftest import claimed
 
 
 @contextmanager

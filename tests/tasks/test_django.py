@@ -55,8 +55,8 @@ from django_vtqueue.tasks.task import find_task, options_of
 from django_vtqueue.worker.inline import run_due
 from tests.pending import run_pending
 
-from .columns import as_stored
-from .waiting import wait_until
+from ..columns import as_stored
+from ..waiting import wait_until
 
 FRAMEWORK = Task.__module__.rpartition(".")[0]  # django.tasks or django_tasks
 OURS = "django_vtqueue.backend.VTQueueBackend"
@@ -470,7 +470,7 @@ def test_async_interface() -> None:
 def test_static_methods() -> None:
     """A static method that is a task is found by its path in the class."""
     result = Shop.receipt.enqueue(7)
-    assert stored(result).task_path == "tests.test_django.Shop.receipt"
+    assert stored(result).task_path == "tests.tasks.test_django.Shop.receipt"
     run_pending()
     result.refresh()
     assert result.return_value == "receipt 7"
@@ -691,13 +691,13 @@ def test_times_without_time_zones(settings: Settings) -> None:
 def test_task_that_is_gone() -> None:
     """A task that was renamed or deleted is shown by its path; running it fails, and the next job runs."""
     result, after = add.enqueue(1, 2), add.enqueue(3, 4)
-    damage(result, task_path="tests.test_django.deleted")
+    damage(result, task_path="tests.tasks.test_django.deleted")
     found = task_backends["default"].get_result(result.id)
-    assert (found.task.module_path, found.task.name) == ("tests.test_django.deleted", "deleted")
+    assert (found.task.module_path, found.task.name) == ("tests.tasks.test_django.deleted", "deleted")
     assert (found.args, found.status) == ([1, 2], TaskResultStatus.READY)
     with pytest.raises(TaskResultMismatch):
         add.get_result(result.id)
-    with pytest.raises(UnknownTask, match=r"There is no task 'tests\.test_django\.deleted' any more"):
+    with pytest.raises(UnknownTask, match=r"There is no task 'tests\.tasks\.test_django\.deleted' any more"):
         found.task.call()
 
     run_pending()
@@ -705,7 +705,10 @@ def test_task_that_is_gone() -> None:
     assert after.return_value == 7
     found.refresh()
     assert [error.exception_class for error in found.errors] == [UnknownTask]
-    assert "'tests.test_django.deleted' is not a task: tests.test_django has no such name" in found.errors[0].traceback
+    assert (
+        "'tests.tasks.test_django.deleted' is not a task: tests.tasks.test_django has no such name"
+        in found.errors[0].traceback
+    )
 
 
 @pytest.mark.django_db
@@ -724,7 +727,7 @@ def test_unknown_task_waits() -> None:
 def test_unknown_task_ends_as_a_dead_letter() -> None:
     """With its last attempt an unknown task becomes a dead letter, with everything in it."""
     result = fails.enqueue("x")
-    damage(result, task_path="tests.test_django.deleted")
+    damage(result, task_path="tests.tasks.test_django.deleted")
     run_pending()
     letter = DeadLetter.objects.get(id=result.id)
     assert letter.exception_class == "django_vtqueue.exceptions.UnknownTask"
@@ -893,7 +896,7 @@ def test_two_threads_import_one_module(module: str, tmp_path: Path) -> None:
         dedent(
             """
             from django_vtqueue import task
-            from tests.test_django import half_imported
+            from tests.tasks.test_django import half_imported
 
             half_imported()
 
@@ -927,13 +930,13 @@ def half_imported() -> None:
         "os.path.join",
         "subprocess.run",
         "builtins.eval",
-        "tests.test_django.no_task",
-        "tests.test_django.add.func",
-        "tests.test_django.add.enqueue",
-        "tests.test_django.Shop",
-        "tests.test_django.Shop.nothing",
-        "tests.test_django.importlib.import_module",
-        "tests.test_django",
+        "tests.tasks.test_django.no_task",
+        "tests.tasks.test_django.add.func",
+        "tests.tasks.test_django.add.enqueue",
+        "tests.tasks.test_django.Shop",
+        "tests.tasks.test_django.Shop.nothing",
+        "tests.tasks.test_django.importlib.import_module",
+        "tests.tasks.test_django",
         "tests.projectile.tasks.add",
         "tests.project.no_such_module.add",
         "tests.project.tasks",

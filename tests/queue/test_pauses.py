@@ -19,7 +19,7 @@ from tests.fake_clock import FakeClock, at
 from tests.pending import run_pending
 from tests.project import tasks
 
-from .waiting import wait_until
+from ..waiting import wait_until
 
 pytestmark = pytest.mark.django_db
 LATER = datetime(2027, 1, 15, 15, tzinfo=UTC)

@@ -16,7 +16,7 @@ from django_vtqueue.execution.connections import close_leftovers
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue import dead_letters, pauses
 
-from .conftest import claimed
+from ..conftest import claimed
 
 ROWS = 3000  # more than an iterator fetches at once
 

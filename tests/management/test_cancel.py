@@ -11,8 +11,8 @@ from django_vtqueue.models import DeadLetter, Job, WorkerProcess
 from tests.fake_clock import FakeClock
 from tests.project import tasks
 
-from .test_vtqueue_command import ID, dead, refusal, vtqueue
-from .test_why import said, worker
+from ..queue.test_why import said, worker
+from .test_vtqueue import ID, dead, refusal, vtqueue
 
 pytestmark = pytest.mark.django_db
 

@@ -327,7 +327,7 @@ def test_database(settings: Settings) -> None:
     """``database`` says which alias is used; without it the router does; ``using`` of a Queue beats both."""
     assert configure(settings).database == Queue("q").database == "default"
     assert configure(settings, database="jobs").database == Queue("q").database == "jobs"
-    settings.DATABASE_ROUTERS = ["tests.test_settings.JobsElsewhere"]
+    settings.DATABASE_ROUTERS = ["tests.tasks.test_settings.JobsElsewhere"]
     assert router.db_for_write(Job) == "jobs"
     assert configure(settings).database == Queue("q").database == "jobs"
     assert configure(settings, database="default").database == Queue("q").database == "default"
@@ -381,12 +381,12 @@ def work(backend: VTQueueBackend) -> list[Outcome]:
 @pytest.mark.django_db
 def test_handler(settings: Settings) -> None:
     """A worker hands the raw jobs of a queue to the handler that ``queue_options`` name, and tasks to themselves."""
-    backend = configure(settings, queue_options={"sensors": {"handler": "tests.test_settings.on_sensor"}})
+    backend = configure(settings, queue_options={"sensors": {"handler": "tests.tasks.test_settings.on_sensor"}})
     sensor, other = Queue("sensors").publish({"id": 7}), Queue("others").publish({"id": 8})
     plain.using(queue_name="sensors").enqueue()
 
     outcomes = work(backend)
-    assert sorted(outcome.job.task_path for outcome in outcomes) == ["", "tests.test_settings.plain"]
+    assert sorted(outcome.job.task_path for outcome in outcomes) == ["", "tests.tasks.test_settings.plain"]
     assert handled == [({"id": 7}, 1, 1)]
     job = Job.objects.get(id=sensor)
     assert (job.state, job.result) == ("SUCCESSFUL", "seen")
@@ -396,7 +396,7 @@ def test_handler(settings: Settings) -> None:
 @pytest.mark.django_db
 def test_handler_of_the_command(settings: Settings) -> None:
     """``vtworker --drain`` works the raw jobs of such queues too."""
-    configure(settings, queue_options={"sensors": {"handler": "tests.test_settings.on_sensor"}})
+    configure(settings, queue_options={"sensors": {"handler": "tests.tasks.test_settings.on_sensor"}})
     Queue("sensors").publish([1])
     call_command("vtworker", drain=True)
     assert handled == [([1], 1, 1)]
@@ -407,7 +407,9 @@ def test_handler_that_raises(settings: Settings) -> None:
     """A handler that raises fails the attempt, by the queue's policy; after the last one the job is a dead letter."""
     backend = configure(
         settings,
-        queue_options={"sensors": {"handler": "tests.test_settings.on_broken_sensor", "max_attempts": 2, "backoff": 0}},
+        queue_options={
+            "sensors": {"handler": "tests.tasks.test_settings.on_broken_sensor", "max_attempts": 2, "backoff": 0}
+        },
     )
     Queue("sensors").publish({})
     outcomes = work(backend)
@@ -419,7 +421,7 @@ def test_handler_that_raises(settings: Settings) -> None:
 @pytest.mark.django_db
 def test_handler_that_is_not_there(settings: Settings) -> None:
     """A handler that cannot be imported fails the attempt and names what is missing; the job stays."""
-    backend = configure(settings, queue_options={"sensors": {"handler": "tests.test_settings.on_nothing"}})
+    backend = configure(settings, queue_options={"sensors": {"handler": "tests.tasks.test_settings.on_nothing"}})
     job_id = Queue("sensors").publish({})
     [outcome] = work(backend)
     assert isinstance(outcome.exception, ImportError)

@@ -21,7 +21,7 @@ from django_vtqueue.execution.outcomes import Outcome
 from django_vtqueue.worker.log import Silence
 from django_vtqueue.worker.thread_pool import Pool
 
-from .conftest import ALIAS
+from ..conftest import ALIAS
 
 PATIENCE = 10  # seconds
 

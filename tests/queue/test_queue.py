@@ -24,9 +24,9 @@ from django_vtqueue.fields import StoredText
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue.dead_letters import requeue
 
-from .conftest import claimed
-from .fake_clock import FakeClock
-from .waiting import wait_until
+from ..conftest import claimed
+from ..fake_clock import FakeClock
+from ..waiting import wait_until
 
 
 def rows(queue: Queue) -> list[Any]:

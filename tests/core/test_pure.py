@@ -160,7 +160,7 @@ class Colour(Enum):
         (Decimal("1.5"), "decimal.Decimal. root is not JSON: pass str() of it."),
         ((1, (2, Path("a"))), f"{Path.__module__}.PosixPath. root[1][1] is not JSON: pass str() of it."),
         (gettext_lazy("a"), "django.utils.functional.lazy.<locals>.__proxy__. root is not JSON: pass str() of it."),
-        (Colour.RED, "tests.test_pure.Colour. root is not JSON: pass its .value."),
+        (Colour.RED, "tests.core.test_pure.Colour. root is not JSON: pass its .value."),
         (Job(), "django_vtqueue.models.Job. root is not JSON: pass its primary key, .pk."),
         ({1, 2}, "set. root is not JSON: pass list() of it."),
         (range(3), "range. root is not JSON: pass list() of it."),

@@ -13,9 +13,9 @@ from django_vtqueue.queue import dead_letters
 from django_vtqueue.queue.dead_letters import Criteria
 from tests.pending import run_pending
 
-from .conformance.conftest import configure
-from .fake_clock import FakeClock
-from .test_admin import job, letter
+from ..admin.test_admin import job, letter
+from ..conformance.conftest import configure
+from ..fake_clock import FakeClock
 
 pytestmark = pytest.mark.django_db
 

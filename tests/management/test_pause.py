@@ -13,7 +13,7 @@ from pytest_django import Settings
 from django_vtqueue import Queue
 from django_vtqueue.models import QueueState
 
-from .fake_clock import FakeClock, at
+from ..fake_clock import FakeClock, at
 
 pytestmark = pytest.mark.django_db
 
