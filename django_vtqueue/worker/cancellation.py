@@ -4,7 +4,7 @@ import time
 
 from ..engines import Engine
 from .children.pool import Processes
-from .leases import Leases
+from .in_flight import InFlight
 from .thread_pool import Pool
 
 PAUSE = 0.9  # seconds; a turn comes at least once a second
@@ -13,8 +13,8 @@ PAUSE = 0.9  # seconds; a turn comes at least once a second
 class Cancellation:
     """What a worker does about its running jobs once a second, apart from their leases."""
 
-    def __init__(self, engine: Engine, leases: Leases, pool: Pool | Processes) -> None:
-        self.engine, self.leases, self.pool = engine, leases, pool
+    def __init__(self, engine: Engine, in_flight: InFlight, pool: Pool | Processes) -> None:
+        self.engine, self.in_flight, self.pool = engine, in_flight, pool
         self._at = 0.0  # monotonic
         self._look = True
 
@@ -24,7 +24,7 @@ class Cancellation:
 
     def keep(self) -> None:
         """Pass on what is new, if it is time to."""
-        if not self.leases or time.monotonic() < self._at:
+        if not self.in_flight or time.monotonic() < self._at:
             return
         self._at = time.monotonic() + PAUSE
         self._ask()
@@ -32,16 +32,16 @@ class Cancellation:
 
     def _ask(self) -> None:
         """Let jobs know that they shall stop, and fetch how far all are."""
-        asked = self.engine.asked(list(self.leases)) if self._look else {}
+        asked = self.engine.asked(list(self.in_flight)) if self._look else {}
         self._look = False
-        news = [job for job in self.leases if job.key in asked and job.asked_by is None]
+        news = [job for job in self.in_flight if job.key in asked and job.asked_by is None]
         for job in news:
             job.asked_by = asked[job.key]
         self.pool.contact(news)
 
     def _note_progress(self) -> None:
         """Write how far jobs are, in one statement for all of them."""
-        said = [(job, job.progress) for job in self.leases]
+        said = [(job, job.progress) for job in self.in_flight]
         if changed := [(job, progress) for job, progress in said if progress and progress != job.stored]:
             with self.engine.transaction():
                 self.engine.note_progress(changed)

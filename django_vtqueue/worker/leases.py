@@ -1,8 +1,8 @@
-"""The jobs that a worker holds: their leases are kept up, and what is not finished is given back."""
+"""The leases of the jobs in flight: they are kept up, and what is not finished is given back."""
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ..backend import VTQueueBackend
 from ..conf import DEFAULT_BACKOFF
@@ -15,83 +15,31 @@ from ..core.job import HeldJob, Key, Settlement, broken_off, exhausted, failed, 
 from ..engines import Engine
 from ..exceptions import TaskTimeout, WorkerDied
 from ..queue.claims import settle
+from .in_flight import NEVER, InFlight
 
 GIVEN_BACK_AFTER = SECOND  # until a job whose code may still be running is visible again
-HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in it because its time was up
-NEVER = float("inf")
 
 
 class Leases:
-    """The claimed jobs of one worker, from the claim to the settlement."""
+    """The leases of the jobs in flight of one worker."""
 
-    def __init__(self, engine: Engine, worker_id: str, backend: VTQueueBackend) -> None:
-        self.engine, self.worker_id, self.backend = engine, worker_id, backend
+    def __init__(self, engine: Engine, worker_id: str, backend: VTQueueBackend, in_flight: InFlight) -> None:
+        self.engine, self.worker_id, self.backend, self.in_flight = engine, worker_id, backend, in_flight
         self.renew_at = NEVER  # monotonic: a wall clock that steps must not delay it
         self.takeover = Takeover()
         self._ends_at = NEVER  # monotonic: when the first of the leases ends
-        self._jobs: dict[Key, HeldJob] = {}
-        self._ends: dict[Key, float] = {}  # monotonic: when its time is up; none: it has been told
-        self._told: dict[Key, float] = {}  # monotonic: when it was told
 
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    def __contains__(self, key: Key) -> bool:
-        return key in self._jobs
-
-    def __iter__(self) -> Iterator[HeldJob]:
-        return iter(self._jobs.values())
-
-    def add(self, jobs: Sequence[HeldJob], seconds: Sequence[float]) -> None:
-        """Begin to hold jobs, each of which may run for so many seconds."""
+    def add(self, jobs: Sequence[HeldJob]) -> None:
+        """Begin to keep the leases of jobs up."""
         now, instant = time.monotonic(), self.engine.now()
-        for job, longest in zip(jobs, seconds, strict=True):
-            key, lease = job.key, job.lease_us / SECOND
-            self._jobs[key] = job
-            self._ends[key] = now + longest
-            left = (job.visible_at - instant) / SECOND  # the claim's commit may have taken long
+        for job in jobs:
+            lease, left = job.lease_us / SECOND, (job.visible_at - instant) / SECOND  # its commit may have taken long
             self.renew_at = min(self.renew_at, now + min(left - 2 * lease / 3, lease / 3))
             self._ends_at = min(self._ends_at, now + left)
 
-    def limit(self, key: Key, seconds: float) -> None:
-        """Have the time of a job run from now on."""
-        if key in self._jobs:
-            self._ends[key] = time.monotonic() + seconds
-
-    def get(self, key: Key) -> HeldJob | None:
-        return self._jobs.get(key)
-
-    def finished(self, key: Key) -> None:
-        """Note that the code of a job has ended: its time cannot be up any more, however long it is not settled."""
-        self._ends.pop(key, None)
-        self._told.pop(key, None)
-
-    def remove(self, key: Key) -> None:
-        """Hold a job no longer."""
-        self._jobs.pop(key, None)
-        self.finished(key)
-
-    def next_end(self) -> float:
-        """Return when the next job's time is up (monotonic)."""
-        return min(self._ends.values(), default=NEVER)
-
-    def overdue(self) -> list[HeldJob]:
-        """Return the jobs whose time is up, each of them once."""
-        now = time.monotonic()
-        keys = [key for key, end in self._ends.items() if end <= now]
-        for key in keys:
-            del self._ends[key]
-            self._told[key] = now
-        return [self._jobs[key] for key in keys]
-
-    def hung(self) -> list[HeldJob]:
-        """Return the jobs that go on though they were told to end."""
-        now = time.monotonic()
-        return [self._jobs[key] for key, told in self._told.items() if now - told > HUNG_AFTER]
-
     def shortest_lease(self, otherwise: float) -> float:
         """Return the shortest lease that is held, in seconds."""
-        shortest = min((job.lease_us for job in self._jobs.values()), default=None)
+        shortest = min((job.lease_us for job in self.in_flight), default=None)
         return otherwise if shortest is None else shortest / SECOND
 
     def look(self, now: int) -> None:
@@ -111,7 +59,7 @@ class Leases:
         if time.monotonic() < self.renew_at:
             return
         self.renew_at = 0.0
-        jobs = [job for job in self if self.backend.settings.policy(job.queue_name).heartbeat]
+        jobs = [job for job in self.in_flight if self.backend.settings.policy(job.queue_name).heartbeat]
         lost: set[Key] = set()
         began = time.monotonic()
         if jobs:
@@ -125,7 +73,7 @@ class Leases:
 
     def release_unknown(self) -> None:
         """Give back rows that are held in our name without our knowing: a claim whose commit had an unknown end."""
-        unknown = [job for job in self.engine.held_by(self.worker_id) if job.key not in self._jobs]
+        unknown = [job for job in self.engine.held_by(self.worker_id) if job.key not in self.in_flight]
         if unknown:
             with self.engine.transaction():
                 settle(self.engine, [released(job) for job in unknown], self.backend.settings.letter_ttl)
@@ -138,10 +86,10 @@ class Leases:
         """
         done = {job.key for job in finished}
         now = self.engine.now()
-        left = [job for key, job in self._jobs.items() if key not in done]
+        left = [job for job in self.in_flight if job.key not in done]
         hidden_until = now + GIVEN_BACK_AFTER if running else None
         return [
-            timed_out(self.backend, job, now) if job.key in self._told else give_back(job, now, hidden_until)
+            timed_out(self.backend, job, now) if self.in_flight.told(job.key) else give_back(job, now, hidden_until)
             for job in left
         ]
 

@@ -129,7 +129,7 @@ class Worker:
         turns = self.turns
         if self._stops > 1 or time.monotonic() >= self._stop_by:
             return True
-        if len(turns.leases) > len(turns.leases.hung()) or turns.outcomes:
+        if len(turns.in_flight) > len(turns.in_flight.hung()) or turns.outcomes:
             return False
         if turns.stopping or (self.options.max_jobs and turns.started >= self.options.max_jobs):
             return True
@@ -176,7 +176,7 @@ class Worker:
         if turns.outcomes or self.done():
             return 0.0
         leases, prefetch = turns.leases, turns.prefetch
-        for_jobs = min(leases.renew_at, leases.next_end(), prefetch.give_back_at, turns.next_writer_at())
+        for_jobs = min(leases.renew_at, turns.in_flight.next_end(), prefetch.give_back_at, turns.next_writer_at())
         for_others = min(self.heartbeat.due_at, turns.clock_steps.due_at, turns.maintenance.prune_at, turns.recorder.at)
         seconds = min(for_jobs, for_others, self._stop_by) - now
         return max(min(seconds, turns.next_due.seconds_to_sleep()) if any(turns.room()) else seconds, 0.0)
@@ -243,7 +243,7 @@ class Worker:
             case Stop():
                 self._stops += 1
                 if self._stops == 1:
-                    self.log.stopping([job for job in self.turns.leases if job.begun], self.options.shutdown_timeout)
+                    self.log.stopping([job for job in self.turns.in_flight if job.begun], self.options.shutdown_timeout)
                 self.turns.stopping = True
                 if self.options.owns_process:
                     systemd.notify(systemd.STOPPING)

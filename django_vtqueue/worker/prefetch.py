@@ -7,7 +7,8 @@ back, for another worker may have room. Its attempt counts from when a thread ta
 import time
 from collections.abc import Callable, Sequence
 
-from ..core.job import HeldJob, Key
+from ..core.job import HeldJob
+from .in_flight import NEVER, InFlight
 
 STEP = 0.001  # seconds between two looks at what waits
 FADING = 0.8  # of a pace from turn to turn: one that had to wait for the database tells too little
@@ -19,15 +20,14 @@ LARGEST = 2_000_000  # characters of payloads
 
 
 class Prefetch:
-    """How many jobs to claim ahead, and which of them are not yet known to have begun.
+    """How many jobs to claim ahead, and when to give back those that have not begun.
 
     ``horizon``: the seconds of work that are claimed ahead, judged by the pace of the last turns.
     """
 
-    def __init__(self, horizon: float) -> None:
-        self.horizon = horizon
-        self.give_back_at = float("inf")  # monotonic
-        self._jobs: dict[Key, HeldJob] = {}
+    def __init__(self, horizon: float, in_flight: InFlight) -> None:
+        self.horizon, self.in_flight = horizon, in_flight
+        self._give_back_at = NEVER  # monotonic
         self._pace = 0.0  # jobs a second
         self._finished, self._took = 0, 0.0  # jobs since the last measurement, and the seconds of all of them
         self._measured_at = self._claimed_at = 0.0  # monotonic
@@ -60,32 +60,25 @@ class Prefetch:
             pace = self._finished / max(now - self._measured_at, self._took / max(slots, 1), 1e-6)
             self._pace, self._measured_at = max(pace, self._pace * FADING), now
             self._finished, self._took = 0, 0.0
-            if self._jobs:
-                self.give_back_at = min(now + PATIENCE, self._claimed_at + self.horizon * LONGEST)
+            if self.in_flight.ahead:
+                self._give_back_at = min(now + PATIENCE, self._claimed_at + self.horizon * LONGEST)
 
     def add(self, jobs: Sequence[HeldJob]) -> None:
-        """Note jobs that were claimed; those that have not begun count."""
-        waiting = {job.key: job for job in jobs if not job.begun}
+        """Note jobs that were claimed, some of them ahead."""
         for job in jobs:
             self._size = max(len(job.payload), self._size // 2, 1)
-        if waiting:
-            self._jobs.update(waiting)
+        if not all(job.begun for job in jobs):
             self._claimed_at = time.monotonic()
-            self.give_back_at = self._claimed_at + PATIENCE
-
-    def remove(self, key: Key) -> None:
-        """Forget a job that has ended or is given back."""
-        self._jobs.pop(key, None)
-        if not self._jobs:
-            self.give_back_at = float("inf")
-
-    def begun(self, finished: set[Key]) -> list[HeldJob]:
-        """Return the jobs whose first attempt is to be counted: a thread has taken them, and they have not finished."""
-        return [job for key, job in self._jobs.items() if job.begun and key not in finished]
+            self._give_back_at = self._claimed_at + PATIENCE
 
     def recalled(self) -> None:
         """Note that what has not begun was called back; the answer may take a moment."""
-        self.give_back_at = time.monotonic() + PATIENCE if self._jobs else float("inf")
+        self._give_back_at = time.monotonic() + PATIENCE
+
+    @property
+    def give_back_at(self) -> float:
+        """When what has not begun is to be given back (monotonic)."""
+        return self._give_back_at if self.in_flight.ahead else NEVER
 
     def overdue(self) -> bool:
         """Return whether what has not begun is to be given back."""

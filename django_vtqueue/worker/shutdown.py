@@ -22,7 +22,7 @@ def end_jobs(turns: Turns, recalled: Collection[Key], *, owns_process: bool) -> 
     ``recalled``: what had not begun. Code may still run where it cannot be ended and the worker has the process for
     itself: the process must end before those jobs are visible again; its doorbell, left behind, proves that it has.
     """
-    held, pool = turns.leases, turns.pool
+    held, pool = turns.in_flight, turns.pool
     running = False
     if not held:
         pool.stop(LAST_ANNOUNCEMENTS)
@@ -30,7 +30,7 @@ def end_jobs(turns: Turns, recalled: Collection[Key], *, owns_process: bool) -> 
         give_back(turns, running=False)
     elif owns_process:
         running = True
-        end_within(held.shortest_lease(0) / 2)  # they were renewed a third of a lease ago at the most
+        end_within(turns.leases.shortest_lease(0) / 2)  # they were renewed a third of a lease ago at the most
         for job in held:
             if not job.begun and job.key not in recalled:
                 job.attempts, job.started_at = 1, clock.now()  # a thread has just taken it

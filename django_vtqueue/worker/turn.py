@@ -21,6 +21,7 @@ from ..queue.workers import QUIET, STOP
 from .cancellation import Cancellation
 from .children.pool import Processes
 from .heartbeat import Heartbeat
+from .in_flight import InFlight
 from .leases import Leases
 from .log import WorkerLog, name
 from .maintenance import Maintenance
@@ -50,14 +51,15 @@ class Turns:
     ) -> None:
         self.heartbeat, self.pool, self.options, self.log, self.scopes = heartbeat, pool, options, log, scopes
         self.id, self.engine, self.backend = heartbeat.worker.worker_id, heartbeat.engine, heartbeat.backend
-        self.leases = Leases(self.engine, self.id, self.backend)
-        self.prefetch = Prefetch(pool.horizon)
+        self.in_flight = InFlight()
+        self.leases = Leases(self.engine, self.id, self.backend, self.in_flight)
+        self.prefetch = Prefetch(pool.horizon, self.in_flight)
         self.transactional = TransactionalJobs(self.backend)
         self.pacing = Pacing()
         self.next_due = NextDue(self.engine, scopes)
         self.clock_steps = ClockSteps(self.engine)
         self.maintenance = Maintenance(self.engine)
-        self.cancellation = Cancellation(self.engine, self.leases, pool)
+        self.cancellation = Cancellation(self.engine, self.in_flight, pool)
         self.recorder = Recorder(self.engine, self.id)
         self.outage = Outage(self.engine)
         self.outcomes: list[Outcome] = []  # finished, not yet settled
@@ -88,7 +90,7 @@ class Turns:
         self.prefetch.measure(self.pool.slots)
         if self.stopping or self.quiet or self.prefetch.overdue():
             self.give_back_waiting()
-        begun = self.prefetch.begun({outcome.job.key for outcome in self.outcomes})
+        begun = self.in_flight.begun()
         outcomes = self.outcomes[:AT_ONCE]
         free, ahead = self.room()
         if self.transactional.ready() and self.free_slots() > 0:
@@ -118,8 +120,7 @@ class Turns:
             if free or ahead:
                 taken = self.claim(free, ahead)
         self.pacing.took(self.engine.last_hold)
-        for job in begun:
-            self.prefetch.remove(job.key)
+        self.in_flight.count(begun)
         self.settled(outcomes, lost)
         if self._starting:
             self.start(self._starting, starts)
@@ -136,7 +137,7 @@ class Turns:
             self.outcomes.append(given_back(job))
             return
         job.attempts, job.started_at = job.attempts + 1, self.engine.now()
-        self.leases.limit(job.key, longest_runs([job], self.backend)[0])
+        self.in_flight.limit(job.key, longest_runs([job], self.backend)[0])
         self.started += 1
         self.pool.run([job])
 
@@ -196,7 +197,7 @@ class Turns:
         """Note what came of a job: its settlement is made in the next turn, if it was not made with its task."""
         self.transactional.finished(outcome.job.key)
         if outcome.stored is None:
-            self.leases.finished(outcome.job.key)
+            self.in_flight.finish(outcome.job.key)
             self.outcomes.append(outcome)
             if not outcome.went_back:
                 self.prefetch.finished(outcome.seconds)
@@ -221,8 +222,7 @@ class Turns:
         ended = []
         for outcome in outcomes:
             key, settlement = outcome.job.key, outcome.settlement
-            self.leases.remove(key)
-            self.prefetch.remove(key)
+            self.in_flight.remove(key)
             if settlement.state == states.READY:
                 self.next_due.expect(settlement.visible_at or 0)
             if not (outcome.went_back or settlement.stopped):
@@ -235,8 +235,7 @@ class Turns:
 
     def lost(self, outcome: Outcome) -> None:
         """Forget a job that another worker holds now; its outcome is dropped."""
-        self.leases.remove(outcome.job.key)
-        self.prefetch.remove(outcome.job.key)
+        self.in_flight.remove(outcome.job.key)
         self.log.lost(outcome.job)
         self.pool.forget(outcome)
 
@@ -247,11 +246,10 @@ class Turns:
             self.pool.announce_burial(settlement)
         jobs = collect(self.engine, taken)
         # A job may be held already: the database was restored to a state before its claim, and it was claimed again.
-        new = [job for job in jobs if job.key not in self.leases]
-        self.leases.add(jobs, longest_runs(jobs, self.backend))
+        new = [job for job in jobs if job.key not in self.in_flight]
         waiting = {job.key for job in jobs if self.transactional.waits(job.task_path)}
-        for key in waiting:
-            self.leases.finished(key)  # its time does not run yet
+        self.in_flight.add(jobs, longest_runs(jobs, self.backend), waiting)
+        self.leases.add(jobs)
         self.transactional.add(job for job in new if job.key in waiting)
         running = [job for job in new if job.key not in waiting] if waiting else new
         self.started += len(running)
@@ -277,7 +275,7 @@ class Turns:
 
     def free_slots(self) -> int:
         """Return how many slots no job has, or is about to have; those that wait for their turn have none."""
-        return self.pool.slots - len(self.leases) + len(self.outcomes) + len(self.transactional)
+        return self.pool.slots - len(self.in_flight) + len(self.outcomes) + len(self.transactional)
 
     def next_writer_at(self) -> float:
         """Return when the next transactional job may have its turn (monotonic), if there is a slot for it."""
@@ -285,16 +283,16 @@ class Turns:
 
     def timed(self, key: Key, runs: bool) -> None:
         """Note that a job waits for its transaction, or that this has begun: its time runs from now on."""
-        if job := self.leases.get(key):
+        if job := self.in_flight.get(key):
             self.transactional.timed(job, runs)
-            self.leases.limit(key, longest_runs([job], self.backend)[0] if runs else NEVER)
+            self.in_flight.limit(key, longest_runs([job], self.backend)[0] if runs else NEVER)
 
     def end_overdue(self) -> None:
         """End what has run for too long; if a thread cannot be ended, drain the others, and leave."""
-        for job in self.leases.overdue():
+        for job in self.in_flight.overdue():
             logger.warning("%s runs for too long; it is told to end", name(job))
             self.pool.end(job)
-        if not self.stopping and (hung := self.leases.hung()):
+        if not self.stopping and (hung := self.in_flight.hung()):
             logger.warning("%s does not end; this worker finishes its other jobs and leaves", name(hung[0]))
             self.stopping = True
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from django_vtqueue.worker import pacing, prefetch
+from django_vtqueue.worker.in_flight import InFlight
 from django_vtqueue.worker.pacing import GAP, LONG, Pacing
 from django_vtqueue.worker.prefetch import Prefetch
 
@@ -77,7 +78,7 @@ def depth(watch: Watch) -> Callable[..., int]:
     """Return how many are claimed ahead, after turns in which so many jobs ended that took so many seconds each."""
 
     def depth(count: int, seconds: float, every: float, horizon: float = 0.02) -> int:
-        claimed = Prefetch(horizon)
+        claimed = Prefetch(horizon, InFlight())
         for _ in range(10):
             watch.now += every
             for _ in range(count):

@@ -1,0 +1,105 @@
+"""The jobs in flight: what a worker knows of each job that it holds, from the claim to the settlement."""
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..core.job import HeldJob, Key
+
+HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in it because its time was up
+NEVER = float("inf")
+
+
+@dataclass(slots=True)
+class Flight:
+    """One of them. ``ends_at``: when its time is up; ``told_at``: when it was told to end (both monotonic).
+
+    ``counted``: its attempt is counted in its row; of a job that was claimed ahead that is done after it has begun.
+    """
+
+    job: HeldJob
+    ends_at: float
+    counted: bool
+    finished: bool = False
+    told_at: float = NEVER
+
+
+class InFlight:
+    """The jobs that one worker holds, by their keys."""
+
+    def __init__(self) -> None:
+        self._flights: dict[Key, Flight] = {}
+        self.ahead = 0  # jobs whose attempt is not counted
+
+    def __len__(self) -> int:
+        return len(self._flights)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._flights
+
+    def __iter__(self) -> Iterator[HeldJob]:
+        return (flight.job for flight in self._flights.values())
+
+    def get(self, key: Key) -> HeldJob | None:
+        flight = self._flights.get(key)
+        return flight.job if flight else None
+
+    def add(self, jobs: Sequence[HeldJob], seconds: Sequence[float], waiting: Collection[Key]) -> None:
+        """Begin to hold jobs, each of which may run for so many seconds; the time of those ``waiting`` runs later."""
+        now = time.monotonic()
+        for job, longest in zip(jobs, seconds, strict=True):
+            waits, again = job.key in waiting, job.key in self._flights
+            self.remove(job.key)
+            flight = Flight(job, NEVER if waits else now + longest, counted=waits or again or job.begun)
+            self._flights[job.key] = flight
+            self.ahead += not flight.counted
+
+    def limit(self, key: Key, seconds: float) -> None:
+        """Have the time of a job run from now on."""
+        if flight := self._flights.get(key):
+            flight.ends_at = time.monotonic() + seconds
+
+    def finish(self, key: Key) -> None:
+        """Note that the code of a job has ended: its time cannot be up any more, however long it is not settled."""
+        if flight := self._flights.get(key):
+            flight.finished, flight.ends_at, flight.told_at = True, NEVER, NEVER
+
+    def remove(self, key: Key) -> None:
+        """Hold a job no longer."""
+        if flight := self._flights.pop(key, None):
+            self.ahead -= not flight.counted
+
+    def begun(self) -> list[HeldJob]:
+        """Return the jobs whose attempt is to be counted now: a thread has taken them, and they have not finished."""
+        if not self.ahead:
+            return []
+        flights = self._flights.values()
+        return [each.job for each in flights if not (each.counted or each.finished) and each.job.begun]
+
+    def count(self, jobs: Sequence[HeldJob]) -> None:
+        """Note that the attempts of jobs are counted in their rows."""
+        for job in jobs:
+            if (flight := self._flights.get(job.key)) and not flight.counted:
+                flight.counted = True
+                self.ahead -= 1
+
+    def next_end(self) -> float:
+        """Return when the next job's time is up (monotonic)."""
+        return min((flight.ends_at for flight in self._flights.values()), default=NEVER)
+
+    def overdue(self) -> list[HeldJob]:
+        """Return the jobs whose time is up, each of them once."""
+        now = time.monotonic()
+        overdue = [flight for flight in self._flights.values() if flight.ends_at <= now]
+        for flight in overdue:
+            flight.ends_at, flight.told_at = NEVER, now
+        return [flight.job for flight in overdue]
+
+    def told(self, key: Key) -> bool:
+        """Return whether a job was told to end because its time was up."""
+        return self._flights[key].told_at < NEVER
+
+    def hung(self) -> list[HeldJob]:
+        """Return the jobs that go on though they were told to end."""
+        now = time.monotonic()
+        return [flight.job for flight in self._flights.values() if now - flight.told_at > HUNG_AFTER]
