@@ -86,6 +86,7 @@ class Worker:
             wake=lambda: self.mailbox.put(Wake()),
         )
         self.turns = Turns(self.heartbeat, self.pool, options, log, self.scopes)
+        self.work = self.turns.work
         self.left_running = False  # afterwards: whether code of jobs that were given back may still run
         self._obeyed = WORK  # what it was asked to do last
         self._stops = 0  # how often it was told to
@@ -108,7 +109,7 @@ class Worker:
 
     def leave(self) -> None:
         """Give back what still runs, and take the doorbell and the worker's row away, unless code still runs."""
-        recalled = {job.key for job in self.turns.recall()}
+        recalled = {job.key for job in self.work.recall()}
         self.read_mail(0)  # what has finished meanwhile
         self.left_running = end_jobs(self.turns, recalled, owns_process=self.options.owns_process)
         if not self.left_running:
@@ -129,9 +130,9 @@ class Worker:
         turns = self.turns
         if self._stops > 1 or time.monotonic() >= self._stop_by:
             return True
-        if len(turns.in_flight) > len(turns.in_flight.hung()) or turns.outcomes:
+        if len(self.work.in_flight) > len(self.work.in_flight.hung()) or self.work.outcomes:
             return False
-        if turns.stopping or (self.options.max_jobs and turns.started >= self.options.max_jobs):
+        if turns.stopping or (self.options.max_jobs and self.work.started >= self.options.max_jobs):
             return True
         if turns.quiet and self.options.drain:  # it has been told to leave the rest
             return True
@@ -173,11 +174,15 @@ class Worker:
         turns, now = self.turns, time.monotonic()
         if turns.outage.waiting():
             return turns.outage.retry_at - now
-        if turns.outcomes or self.done():
+        if self.work.outcomes or self.done():
             return 0.0
-        leases, prefetch = turns.leases, turns.prefetch
-        for_jobs = min(leases.renew_at, turns.in_flight.next_end(), prefetch.give_back_at, turns.next_writer_at())
-        for_others = min(self.heartbeat.due_at, turns.clock_steps.due_at, turns.maintenance.prune_at, turns.recorder.at)
+        leases, prefetch = turns.leases, self.work.prefetch
+        for_jobs = min(
+            leases.renew_at, self.work.in_flight.next_end(), prefetch.give_back_at, self.work.next_writer_at()
+        )
+        for_others = min(
+            self.heartbeat.due_at, turns.clock_steps.due_at, turns.maintenance.prune_at, self.work.recorder.at
+        )
         seconds = min(for_jobs, for_others, self._stop_by) - now
         return max(min(seconds, turns.next_due.seconds_to_sleep()) if any(turns.room()) else seconds, 0.0)
 
@@ -213,7 +218,7 @@ class Worker:
         try:
             self.read(self.wait_for_mail(patience) if patience > 0 else self.mailbox.get_nowait())
             written = True
-            self.turns.prefetch.wait_for_more(self.pool.waiting, self.pool.reserve)
+            self.work.prefetch.wait_for_more(self.pool.waiting, self.pool.reserve)
             self.turns.pacing.wait_for_more()
             while True:
                 self.read(self.mailbox.get_nowait())
@@ -232,9 +237,9 @@ class Worker:
         """Take note of one message."""
         match message:
             case Outcome():
-                self.turns.finished(message)
+                self.work.finished(message)
             case Timed(key, runs):
-                self.turns.timed(key, runs)
+                self.work.timed(key, runs)
             case Wake(asked):
                 self.turns.next_due.forget()
                 if asked:
@@ -243,7 +248,7 @@ class Worker:
             case Stop():
                 self._stops += 1
                 if self._stops == 1:
-                    self.log.stopping([job for job in self.turns.in_flight if job.begun], self.options.shutdown_timeout)
+                    self.log.stopping([job for job in self.work.in_flight if job.begun], self.options.shutdown_timeout)
                 self.turns.stopping = True
                 if self.options.owns_process:
                     systemd.notify(systemd.STOPPING)

@@ -22,7 +22,7 @@ def end_jobs(turns: Turns, recalled: Collection[Key], *, owns_process: bool) -> 
     ``recalled``: what had not begun. Code may still run where it cannot be ended and the worker has the process for
     itself: the process must end before those jobs are visible again; its doorbell, left behind, proves that it has.
     """
-    held, pool = turns.in_flight, turns.pool
+    held, pool = turns.work.in_flight, turns.pool
     running = False
     if not held:
         pool.stop(LAST_ANNOUNCEMENTS)
@@ -34,11 +34,11 @@ def end_jobs(turns: Turns, recalled: Collection[Key], *, owns_process: bool) -> 
         for job in held:
             if not job.begun and job.key not in recalled:
                 job.attempts, job.started_at = 1, clock.now()  # a thread has just taken it
-        turns.recorder.flush()  # not later: once they are given back nothing may keep this process
+        turns.work.recorder.flush()  # not later: once they are given back nothing may keep this process
         give_back(turns, running=True)
-    turns.log.close()
+    turns.work.log.close()
     if not running:
-        turns.recorder.flush(LAST_COUNTS)
+        turns.work.recorder.flush(LAST_COUNTS)
     return running
 
 
@@ -47,8 +47,8 @@ def give_back(turns: Turns, *, running: bool) -> None:
 
     A database that is locked is waited for, but not for longer than the leases last: then they end by themselves.
     """
-    settlements = [outcome.settlement for outcome in turns.outcomes]
-    finished = [outcome.job for outcome in turns.outcomes]
+    settlements = [outcome.settlement for outcome in turns.work.outcomes]
+    finished = [outcome.job for outcome in turns.work.outcomes]
     unfinished: list[Settlement] = []
     deadline = time.monotonic() + turns.leases.shortest_lease(0) / 3
 
@@ -60,9 +60,9 @@ def give_back(turns: Turns, *, running: bool) -> None:
             end_within(GONE_WITHIN)  # before the commit: nothing may keep this process after it
 
     if settle_before(deadline, turns.engine, step, turns.outage):
-        turns.log.given_back(unfinished)
-        turns.recorder.count(turns.outcomes)
-        turns.recorder.count_endings(unfinished)
+        turns.work.log.given_back(unfinished)
+        turns.work.recorder.count(turns.work.outcomes)
+        turns.work.recorder.count_endings(unfinished)
 
 
 def end_within(seconds: float) -> None:

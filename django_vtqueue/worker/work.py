@@ -1,0 +1,195 @@
+"""The work of one worker: the jobs that it holds, from the claim to the settlement, and what becomes of them."""
+
+import logging
+from collections.abc import Sequence
+
+from ..backend import VTQueueBackend
+from ..core import states
+from ..core.job import HeldJob, Key
+from ..engines import Engine
+from ..execution.execute import longest_runs
+from ..execution.outcomes import Outcome, given_back
+from ..queue.claims import Taken, collect
+from ..queue.doorbell import ring
+from .children.pool import Processes
+from .in_flight import InFlight
+from .leases import Leases
+from .log import WorkerLog, name
+from .options import WorkerOptions
+from .pacing import NextDue
+from .prefetch import Prefetch
+from .recorder import Recorder
+from .thread_pool import Pool
+from .transactional import NEVER, TransactionalJobs
+
+logger = logging.getLogger("django_vtqueue")
+
+AT_ONCE = 400  # jobs that a turn settles, and that it claims ahead: for as long others may have to wait to write
+
+
+class Work:
+    """Claimed jobs on their way: into a slot, ahead of the slots, or into the line of transactional ones; then out."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        backend: VTQueueBackend,
+        worker_id: str,
+        pool: Pool | Processes,
+        options: WorkerOptions,
+        log: WorkerLog,
+        next_due: NextDue,
+    ) -> None:
+        self.engine, self.backend, self.pool, self.options, self.log = engine, backend, pool, options, log
+        self.next_due = next_due
+        self.in_flight = InFlight()
+        self.leases = Leases(engine, worker_id, backend, self.in_flight)
+        self.prefetch = Prefetch(pool.horizon, self.in_flight)
+        self.transactional = TransactionalJobs(backend)
+        self.recorder = Recorder(engine, worker_id)
+        self.outcomes: list[Outcome] = []  # finished, not yet settled
+        self.starting: HeldJob | None = None  # a transactional job whose turn it is
+        self.started = 0
+        self._none_ahead = False  # when no slot was free nothing was found that may be claimed ahead
+
+    # Room
+
+    def room(self) -> tuple[int, int]:
+        """Return how many jobs may be claimed now to be run at once, and how many ahead of that.
+
+        Those that have finished make room in the same turn. Fewer than none: a child that has just died or retired
+        takes its slots with it.
+        """
+        if self.transactional.full:
+            return 0, 0
+        free = self.free_slots()
+        if self.options.max_jobs:
+            claimed = self.started + len(self.transactional) + bool(self.starting)
+            return max(min(free, self.options.max_jobs - claimed), 0), 0
+        depth = self.prefetch.depth() if self.pool.may_wait and not self._none_ahead else 0
+        ahead = min(depth + min(free, 0), AT_ONCE)
+        return max(free, 0), ahead if ahead > depth // 4 else 0
+
+    def free_slots(self) -> int:
+        """Return how many slots no job has, or is about to have; those that wait for their turn have none."""
+        return self.pool.slots - len(self.in_flight) + len(self.outcomes) + len(self.transactional)
+
+    def next_writer(self) -> bool:
+        """Return whether a transactional job has its turn now; it is begun in the next transaction."""
+        if self.transactional.ready() and self.free_slots() > 0:
+            self.starting = self.transactional.next()
+            return True
+        return False
+
+    def next_writer_at(self) -> float:
+        """Return when the next transactional job may have its turn (monotonic), if there is a slot for it."""
+        return self.transactional.free_at() if self.free_slots() > 0 else NEVER
+
+    # In
+
+    def claimed(self, taken: Taken, free: int) -> None:
+        """After the commit of a claim for ``free`` slots: start what was claimed."""
+        self._none_ahead = not (free or taken.rows)
+        self.recorder.count_endings(taken.endings)
+        for settlement in taken.buried:
+            self.pool.announce_burial(settlement)
+        jobs = collect(self.engine, taken)
+        # A job may be held already: the database was restored to a state before its claim, and it was claimed again.
+        new = [job for job in jobs if job.key not in self.in_flight]
+        waiting = {job.key for job in jobs if self.transactional.waits(job.task_path)}
+        self.in_flight.add(jobs, longest_runs(jobs, self.backend), waiting)
+        self.leases.add(jobs)
+        self.transactional.add(job for job in new if job.key in waiting)
+        running = [job for job in new if job.key not in waiting] if waiting else new
+        self.started += len(running)
+        self.prefetch.add(running)
+        self.pool.run(running)
+        self.next_due.took(taken.everything)
+
+    def start(self, starts: bool) -> None:
+        """Have the transactional job run whose attempt was counted now; give it back if it may not begin any more."""
+        if not (job := self.starting):
+            return
+        self.starting = None
+        if not starts:
+            self.transactional.finished(job.key)
+            self.outcomes.append(given_back(job))
+            return
+        job.attempts, job.started_at = job.attempts + 1, self.engine.now()
+        self.in_flight.limit(job.key, longest_runs([job], self.backend)[0])
+        self.started += 1
+        self.pool.run([job])
+
+    def timed(self, key: Key, runs: bool) -> None:
+        """Note that a job waits for its transaction, or that this has begun: its time runs from now on."""
+        if job := self.in_flight.get(key):
+            self.transactional.timed(job, runs)
+            self.in_flight.limit(key, longest_runs([job], self.backend)[0] if runs else NEVER)
+
+    # Out
+
+    def give_back_waiting(self, *, everything: bool) -> None:
+        """Give back what was claimed ahead and has not begun; ``everything``: transactional jobs too."""
+        jobs = self.recall() if everything else self.pool.recall()
+        for job in jobs:
+            self.transactional.finished(job.key)  # it may have had the turn
+        self.outcomes += [given_back(job) for job in jobs]
+        self.prefetch.recalled()
+
+    def recall(self) -> list[HeldJob]:
+        """Take back all that has not begun."""
+        starting, self.starting = [self.starting] if self.starting else [], None
+        return [*self.pool.recall(), *self.transactional.recall(), *starting]
+
+    def finished(self, outcome: Outcome) -> None:
+        """Note what came of a job: its settlement is made in the next turn, if it was not made with its task."""
+        self.transactional.finished(outcome.job.key)
+        if outcome.stored is None:
+            self.in_flight.finish(outcome.job.key)
+            self.outcomes.append(outcome)
+            if not outcome.went_back:
+                self.prefetch.finished(outcome.seconds)
+        elif outcome.stored:
+            self.concluded([outcome])
+        else:
+            self.lost(outcome)
+
+    def settled(self, outcomes: Sequence[Outcome], lost: set[Key]) -> None:
+        """After the commit: forget what has ended, and have it announced."""
+        del self.outcomes[: len(outcomes)]
+        self.concluded([outcome for outcome in outcomes if outcome.job.key not in lost] if lost else outcomes)
+        for outcome in outcomes if lost else ():
+            if outcome.job.key in lost:
+                self.lost(outcome)
+        if any(outcome.went_back for outcome in outcomes):
+            ring(self.backend.database, self.backend.settings.doorbells)
+
+    def concluded(self, outcomes: Sequence[Outcome]) -> None:
+        """Count and forget jobs whose settlement was made."""
+        self.recorder.count(outcomes)
+        ended = []
+        for outcome in outcomes:
+            settlement = outcome.settlement
+            self.in_flight.remove(outcome.job.key)
+            if settlement.state == states.READY:
+                self.next_due.expect(settlement.visible_at or 0)
+            if not (outcome.went_back or settlement.stopped):
+                ended.append(outcome)
+                continue
+            self.pool.forget(outcome)
+            if settlement.stopped:
+                self.pool.announce_burial(settlement)
+        self.pool.announce(ended)
+
+    def lost(self, outcome: Outcome) -> None:
+        """Forget a job that another worker holds now; its outcome is dropped."""
+        self.in_flight.remove(outcome.job.key)
+        self.log.lost(outcome.job)
+        self.pool.forget(outcome)
+
+    def end_overdue(self) -> HeldJob | None:
+        """End what has run for too long; return a job that did not end though it was told to."""
+        for job in self.in_flight.overdue():
+            logger.warning("%s runs for too long; it is told to end", name(job))
+            self.pool.end(job)
+        return next(iter(self.in_flight.hung()), None)
