@@ -1,4 +1,4 @@
-"""What people do with jobs (run now, change, move, delete, cancel them), and with workers (have them quiet, stop)."""
+"""Operations on jobs (run now, change, move, delete, cancel) and on workers (quiet, stop)."""
 
 from collections.abc import Iterable
 from functools import partial

@@ -1,10 +1,9 @@
 """The tables. A job is a row; what is held is held by a lease that ends by itself.
 
-The queue itself reads and writes them by the SQL in ``engines``; these models are their definition, for migrations,
-the admin and your own queries.
+The queue reads and writes them by the SQL in ``engines``; these models define them, for migrations, pages and queries.
 """
 
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db import models
 from django.db.models import BooleanField, ExpressionWrapper, F, Q
@@ -14,8 +13,6 @@ from django.utils.translation import gettext_lazy as _
 from .core import history, states
 from .core.ids import new_uuid
 from .fields import InstantField, JSONTextField, MomentManager
-
-T = TypeVar("T")
 
 UNFINISHED = Q(finished_at__isnull=True)
 WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
@@ -51,23 +48,23 @@ class Entry(models.Model):
     @property
     def args(self) -> list[Any]:
         """The positional arguments of its task's call; empty for a raw payload, or one that is damaged."""
-        return self._in_call("args", [])
+        args = self._in_call("args")
+        return args if isinstance(args, list) else []
 
     @property
     def kwargs(self) -> dict[str, Any]:
         """The keyword arguments of its task's call; empty for a raw payload, or one that is damaged."""
-        return self._in_call("kwargs", {})
+        kwargs = self._in_call("kwargs")
+        return kwargs if isinstance(kwargs, dict) else {}
 
     @property
     def traceback(self) -> str:
         """The traceback of the last attempt that raised an exception; "" if none has."""
-        return next(
-            (str(entry["traceback"]) for entry in reversed(history.read(self.history)) if "traceback" in entry), ""
-        )
+        entries = reversed(history.read(self.history))
+        return next((str(entry["traceback"]) for entry in entries if "traceback" in entry), "")
 
-    def _in_call(self, name: str, nothing: T) -> T:
-        part = self.payload.get(name) if self.task_path and isinstance(self.payload, dict) else nothing
-        return part if isinstance(part, type(nothing)) else nothing
+    def _in_call(self, name: str) -> Any:
+        return self.payload.get(name) if self.task_path and isinstance(self.payload, dict) else None
 
 
 class Job(Entry):
@@ -194,7 +191,7 @@ class DeadLetter(Entry):
 class WorkerProcess(models.Model):
     """A worker: for people, and to learn of its death before its leases end. Correctness needs none of it.
 
-    The row of one that was killed stays for an hour, with what became of its jobs; ``presence.undead`` leaves it out.
+    The row of a killed one stays for an hour, with what became of its jobs; ``queue.workers.undead`` leaves it out.
     """
 
     worker_id = models.CharField(_("worker"), max_length=255, primary_key=True)
@@ -287,6 +284,11 @@ class Tallied(models.Model):
     class Meta:
         abstract = True
         default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(
+                fields=["minute", "queue_name", "task_path", "worker_id"], name="%(app_label)s_%(class)s_unique"
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.queue_name} {self.minute}"
@@ -298,11 +300,6 @@ class Throughput(Tallied):
     class Meta(Tallied.Meta):
         verbose_name = _("throughput")
         verbose_name_plural = _("throughput")
-        constraints = [
-            models.UniqueConstraint(
-                fields=["minute", "queue_name", "task_path", "worker_id"], name="vtqueue_throughput_unique"
-            )
-        ]
 
 
 class HourlyThroughput(Tallied):
@@ -311,11 +308,6 @@ class HourlyThroughput(Tallied):
     class Meta(Tallied.Meta):
         verbose_name = _("hourly throughput")
         verbose_name_plural = _("hourly throughput")
-        constraints = [
-            models.UniqueConstraint(
-                fields=["minute", "queue_name", "task_path", "worker_id"], name="vtqueue_hourly_unique"
-            )
-        ]
 
 
 class Requeue(models.Model):

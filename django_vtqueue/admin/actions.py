@@ -1,4 +1,4 @@
-"""Why an action left a job as it was: one sentence for each."""
+"""Actions on jobs: the pages that ask for a value first, and the reasons why a job was left as it was."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is wrong, or was stopped on purpose, on top of the overview.
+"""Banners on top of the overview: faults, and what was stopped on purpose.
 
 A screen reader says a banner when it changes: its sentences hold moments, not ages, which would change all the time.
 """

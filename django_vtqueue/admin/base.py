@@ -1,4 +1,4 @@
-"""What the pages of all tables have in common."""
+"""The base of the pages of all tables."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How stored values are shown: escaped, with what is secret hidden, and whole even where a row was damaged."""
+"""Stored values as pages show them: escaped, with secrets hidden, and whole even where a row was damaged."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What one does to a single dead letter: change it and requeue it, or acknowledge it with a note."""
+"""Forms for a single dead letter: change it and requeue it, or acknowledge it with a note."""
 
 from typing import Any
 from uuid import UUID

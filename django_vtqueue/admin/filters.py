@@ -1,4 +1,4 @@
-"""What people filter lists by. A filter says what to look for; the list finds it (see lists)."""
+"""Filters of the lists. A filter says what to look for; the list finds it (see lists)."""
 
 from collections.abc import Iterator
 from typing import Any

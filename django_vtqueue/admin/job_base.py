@@ -1,4 +1,4 @@
-"""What the pages of jobs and of dead letters share: they show the same kind of thing."""
+"""The base of the pages of jobs and of dead letters."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any

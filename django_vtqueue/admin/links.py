@@ -1,4 +1,4 @@
-"""Where pages lead to, on the admin site that they are on, and as far as their user may go there."""
+"""Links to pages, on the admin site that a page is on, and as far as its user may go there."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which dead letters a page is about: from the query of its address, as a form's hidden field, and in words."""
+"""The dead letters that a page is about: from the query of its address, as a form's hidden field, and in words."""
 
 from collections.abc import Mapping
 from dataclasses import replace

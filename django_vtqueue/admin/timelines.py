@@ -1,4 +1,4 @@
-"""What became of a job, step by step: enqueued, each attempt with the wait before it, what people did, what is next."""
+"""The timeline of a job: enqueued, each attempt with the wait before it, what people did, what is next."""
 
 from collections.abc import Iterator
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What workers do at the moment, as the overview and the page of one of them show it."""
+"""Workers and what they run at the moment, as the overview and the page of a worker show them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

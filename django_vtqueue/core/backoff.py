@@ -1,4 +1,4 @@
-"""When to try again: pure arithmetic; chance is passed in as a number from 0 to 1."""
+"""The wait before another try: pure arithmetic; chance is passed in as a number from 0 to 1."""
 
 from collections.abc import Sequence
 from math import inf, ldexp

@@ -1,4 +1,4 @@
-"""What is counted of the jobs of one queue in one minute."""
+"""Counts of the jobs of one queue and task in one minute."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""When an expired job may be taken from a holder that is not proven dead: the one rule, for workers and queues alike.
+"""The rule by which an expired job is taken from a holder that is not proven dead, for workers and queues alike.
 
 A holder renews its lease each third of its time, and when something keeps it from that, about every millisecond. So an
 ended lease means that its holder is gone, unless something has stopped all of them alike: a lock of the database, a

@@ -1,4 +1,4 @@
-"""What is kept of an exception: its class, its words, its traceback, and a fingerprint to group it by."""
+"""A kept exception: its class, its words, its traceback, and a fingerprint to group it by."""
 
 import os
 import sysconfig

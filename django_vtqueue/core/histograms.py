@@ -1,4 +1,4 @@
-"""How long many things took, in little room: how many fell into each of some buckets that grow with the duration.
+"""Durations of many things in little room: how many fell into each of some buckets that grow with the duration.
 
 Four buckets to the octave: each is a factor of 2 ** (1/4) wide, and what is in it is taken for its middle, which is at
 most 9.1 % off. 10 µs to a day are 132 buckets, of which the empty ones are not kept. Histograms of many minutes and

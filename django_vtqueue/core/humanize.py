@@ -1,4 +1,4 @@
-"""How moments and durations are shown to people."""
+"""Moments and durations as people read them."""
 
 from datetime import datetime
 

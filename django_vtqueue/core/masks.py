@@ -1,4 +1,4 @@
-"""What is secret by its name: hidden in stored values, and in the texts that repeat it."""
+"""Secrets by their names: hidden in stored values, and in the texts that repeat them."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What a database must do for the queue. A new engine is one file, and ``tests/conformance`` green on it.
+"""The contract of a database for the queue. A new engine is one folder, and ``tests/conformance`` green on it.
 
 Every instant is passed in; ``now()`` is the clock that all holders of leases in this database share. No method
 decides anything: which jobs are due, and what becomes of one, is said by the caller, or by the statement's WHERE.

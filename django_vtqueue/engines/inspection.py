@@ -1,4 +1,4 @@
-"""What people are shown of the queue: numbers, lists and groups, each found by an index and only so far.
+"""The contract of a database for pages and commands: numbers, lists and groups, each found by an index.
 
 None of it is needed to work the queue, so none of it may hold that up: a method looks at no more rows than it is told.
 """

@@ -1,4 +1,4 @@
-"""What came of a job, and telling the world of it.
+"""The outcome of a job, and its announcement.
 
 An outcome is a value. Settling it is the control loop's work; announcing it comes after the commit.
 """

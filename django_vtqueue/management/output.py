@@ -1,4 +1,4 @@
-"""How subcommands write what they have found: lines for people, or JSON for scripts."""
+"""The output of subcommands: lines for people, or JSON for scripts."""
 
 import json
 from argparse import ArgumentParser

@@ -543,7 +543,8 @@ class Migration(migrations.Migration):
                 "abstract": False,
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=("minute", "queue_name", "task_path", "worker_id"), name="vtqueue_hourly_unique"
+                        fields=("minute", "queue_name", "task_path", "worker_id"),
+                        name="vtqueue_hourlythroughput_unique",
                     )
                 ],
             },

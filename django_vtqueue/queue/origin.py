@@ -1,4 +1,4 @@
-"""Where a queue is worked: a database that is copied brings its jobs along, and a copy must not run them by mistake."""
+"""The place where a queue is worked: a copied database brings its jobs along, and must not run them by mistake."""
 
 import os
 import socket

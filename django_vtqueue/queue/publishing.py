@@ -1,4 +1,4 @@
-"""What publishing a payload and enqueueing a task have in common."""
+"""Publishing: what a payload and a task have in common on their way into the table."""
 
 from datetime import datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Whether the database has the tables that this code knows."""
+"""The check that the database has the tables that this code knows."""
 
 from django.db import connections
 from django.db.migrations.loader import MigrationLoader

@@ -1,4 +1,4 @@
-"""Why a job is not running, or what became of it: one sentence, from rows that are there anyway."""
+"""The reason why a job is not running, or what became of it: one sentence, from rows that are there anyway."""
 
 from django.utils.translation import gettext as _
 

@@ -1,4 +1,4 @@
-"""Which workers are alive: for people who look, and for a developer who forgot to start one."""
+"""The workers that are alive: for pages and commands, and for a developer who forgot to start one."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""What is wrong with the settings, as system checks; reads no database."""
+"""System checks of the settings; they read no database."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Whether the signals of Django's Tasks framework have receivers: where they have none, nothing is made for them.
+"""The signals of Django's Tasks framework: where they have no receivers, nothing is made for them.
 
 Each of them has one receiver of Django's own, which writes the log, and a task's result is what they are given. To make
 and send them takes as long as all the rest that runs a no-op job (measured).

@@ -1,4 +1,4 @@
-"""What the signature of a task says about a call: whether it fits, the names of its arguments, which are secret."""
+"""The signature of a task: whether a call fits it, the names of its arguments, which are secret."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""What the templates of the admin ask for: the overview, the tabs of the app, and tables that are cards on a phone.
+"""Tags for the templates of the admin: the overview, the tabs of the app, and tables that are cards on a phone.
 
 Django imports the tags of every app, also where the admin is not installed.
 """

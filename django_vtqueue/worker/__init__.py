@@ -1,1 +1,1 @@
-"""What runs: a control loop that owns every claim, renewal and settlement, and threads that own only user code."""
+"""The worker: a control loop that owns every claim, renewal and settlement, and threads that own only user code."""

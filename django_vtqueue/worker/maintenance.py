@@ -1,4 +1,4 @@
-"""What a worker does for the database itself, between turns: its log is kept short, and what is outdated deleted."""
+"""Upkeep of the database between turns: its log is kept short, and what is outdated is deleted."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""How a worker was told to work."""
+"""The options of a worker, as it was started."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a worker knows of due jobs without asking, and how long it may therefore sleep."""
+"""The pace of turns: how soon one follows another, how much goes into a transaction, and how long a worker sleeps."""
 
 import time
 from collections.abc import Sequence

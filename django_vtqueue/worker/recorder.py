@@ -1,4 +1,4 @@
-"""What a worker has settled, summed in memory for each task, queue and minute, and written now and then.
+"""The statistics of a worker: what it settled, summed for each task, queue and minute, and written now and then.
 
 Hours are the sums of their minutes, and kept for longer. Once a minute the depth of the queues is measured.
 

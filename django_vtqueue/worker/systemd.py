@@ -1,4 +1,4 @@
-"""What systemd is told, where it asks (``Type=notify``, ``WatchdogSec=``): sd_notify(3), in the ten lines it needs."""
+"""Messages to systemd, where it asks (``Type=notify``, ``WatchdogSec=``): sd_notify(3), in the ten lines it needs."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Whether anything watches Django's cursor: where nothing does, statements take the shorter way around it.
+"""The shorter way around Django's cursor, for statements that nothing watches.
 
 That cursor writes each statement anew for the driver, which takes as long as SQLite takes for one INSERT (measured).
 """

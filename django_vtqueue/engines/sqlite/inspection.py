@@ -1,4 +1,4 @@
-"""What pages and commands read of the queue on SQLite."""
+"""The inspection of SQLite: see Inspection."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a worker and its child processes say to each other: JSON over a socket pair, several messages in one piece.
+"""The messages between a worker and its child processes: JSON over a socket pair, several in one piece.
 
 To a child: ``execute`` jobs; ``recall`` the jobs that no thread has taken; ``contact``, with those that are asked to
 stop; ``tell`` the world outcomes, which are stored; ``forget`` an outcome, which was lost; ``bury`` a job that died

@@ -1,4 +1,4 @@
-"""How a child process is started: by executing Python anew, never by forking an open database."""
+"""The start of a child process: by executing Python anew, never by forking an open database."""
 
 import json
 import os
