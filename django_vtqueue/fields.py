@@ -6,6 +6,7 @@ damaged can be stored, moved and shown, and no insert pays for a check.
 """
 
 import json
+import re
 from datetime import date, datetime
 from typing import Any, TypeVar
 
@@ -58,6 +59,8 @@ class AsInstant(Func):
 
     def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
         source = self.get_source_expressions()[0]
+        if isinstance(source, Query):
+            source.subquery = True  # in parentheses
         text, params = compiler.compile(source)
         # SQLite's clock shows UTC, whatever USE_TZ is: so Now(), and what comes of it, is UTC for Django too.
         utc = "" if any(isinstance(part, Now) for part in source.flatten()) else zone(connection, "utc")
@@ -81,8 +84,9 @@ def as_instant(value: Any) -> Any:
     """Return what is compared with a column of integers, or stored in it: datetimes of the database as such."""
     if isinstance(value, AsDatetime):
         return value.get_source_expressions()[0]
-    plain = isinstance(value, Query | ExpressionList) or not hasattr(value, "as_sql")
-    field = None if plain else getattr(value, "_output_field_or_none", None)
+    if isinstance(value, ExpressionList) or not hasattr(value, "as_sql"):
+        return value
+    field = value.output_field if isinstance(value, Query) else getattr(value, "_output_field_or_none", None)
     return AsInstant(value) if isinstance(field, models.DateField) else value
 
 
@@ -91,13 +95,19 @@ class InstantLookup(Lookup):
 
     def process_lhs(self, compiler: Any, connection: Any, lhs: Any = None) -> Any:
         lhs = lhs or self.lhs
-        if isinstance(self.rhs, Query) and isinstance(self.rhs.output_field, models.DateField):
+        if self.of_rows():
             lhs = AsDatetime(lhs)
         return super().process_lhs(compiler, connection, lhs)
 
+    def of_rows(self) -> bool:
+        """Return whether the right side is many rows of datetimes: what is compared with them becomes one."""
+        several = self.lookup_name == "in" and isinstance(self.rhs, Query)
+        return several and isinstance(self.rhs.output_field, models.DateField)
+
     def process_rhs(self, compiler: Any, connection: Any) -> Any:
-        several = isinstance(self.rhs, list | tuple)
-        self.rhs = [as_instant(value) for value in self.rhs] if several else as_instant(self.rhs)
+        if not self.of_rows():
+            several = isinstance(self.rhs, list | tuple)
+            self.rhs = [as_instant(value) for value in self.rhs] if several else as_instant(self.rhs)
         return super().process_rhs(compiler, connection)
 
 
@@ -241,8 +251,47 @@ class JSONTextField(models.JSONField):
         return NULL if value is None and not self.null else super().get_db_prep_save(value, connection)
 
     def get_transform(self, lookup_name: str) -> Any:
-        key = super().get_transform(lookup_name)
-        return lambda value: key(value if isinstance(value, KeyTransform) else Sound(value))
+        return lambda value: Key(lookup_name, value if isinstance(value, KeyTransform) else Sound(value))
+
+    def value_to_string(self, obj: models.Model) -> str:
+        """Return the text that is stored: a dump has what is in the row, be it damaged or not."""
+        text = text_of(self.value_from_object(obj))
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # half of a pair of surrogates, which JSON can hold as an escape
+            return json.dumps(json.loads(text), separators=(",", ":"))
+        return text
+
+    def to_python(self, value: Any) -> Any:
+        """Return what a dump has, to be stored as it is."""
+        return StoredText(value) if isinstance(value, str) else value
+
+    def clean(self, value: Any, model_instance: models.Model | None) -> Any:
+        """Return a value as it is: a text is a value, not what a dump has of one."""
+        self.validate(value, model_instance)
+        self.run_validators(value)
+        return value
+
+
+def unescaped(params: Any) -> tuple[Any, ...]:
+    """Return parameters with the letters themselves in paths of JSON: SQLite compares keys as they are stored."""
+    return tuple(
+        QUOTED.sub(lambda key: json.dumps(json.loads(key[0]), ensure_ascii=False), each)
+        if isinstance(each, str) and each.startswith("$")
+        else each
+        for each in params
+    )
+
+
+QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+class Key(KeyTransform):
+    """A key of a column of JSON."""
+
+    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        sql, params = super().as_sqlite(compiler, connection)
+        return sql, unescaped(params)
 
 
 class Sound(models.Func):
@@ -258,6 +307,11 @@ class SoundLookup(models.Lookup):
 
     def __init__(self, lhs: Any, rhs: Any) -> None:
         super().__init__(lhs if isinstance(lhs, KeyTransform) else Sound(lhs), rhs)
+
+    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        above: Any = super()
+        sql, params = (above.as_sqlite if hasattr(above, "as_sqlite") else above.as_sql)(compiler, connection)
+        return sql, unescaped(params)
 
 
 for lookup in ("has_key", "has_keys", "has_any_keys", "in"):

@@ -11,6 +11,7 @@ For example:
 """
 
 import asyncio
+import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -98,7 +99,7 @@ def assert_enqueued(
     of_task = [row for row in rows if row.task_path == task.module_path]
     for row in of_task:
         if (
-            wanted in (None, _stored_arguments(task, row))
+            (wanted is None or _same(wanted, _stored_arguments(task, row)))
             and queue_name in (None, row.queue_name)
             and (run_after is None or _is_due(row, run_after))
         ):
@@ -126,6 +127,11 @@ def refuse_event_loop() -> None:
     except RuntimeError:
         return
     raise SynchronousOnlyOperation("run_pending() may not be called in an async test. Write: await arun_pending()")
+
+
+def _same(wanted: Any, stored: Any) -> bool:
+    """Return whether two values are the same JSON: True is not 1."""
+    return json.dumps(wanted, sort_keys=True) == json.dumps(stored, sort_keys=True)
 
 
 def _stored_arguments(task: Task, row: Job | DeadLetter) -> dict[str, Any] | None:

@@ -3,11 +3,13 @@
 import pickle
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.core.exceptions import FieldError
+from django.core.management import call_command
 from django.db import NotSupportedError, connection, transaction
 from django.db.models import Avg, Count, Exists, F, Max, Min, OuterRef, Q, Subquery, Sum
 from django.db.models.functions import Coalesce, ExtractHour, Greatest, Now, TruncDay, TruncHour, TruncMinute
@@ -459,3 +461,46 @@ def test_a_letter_requeues_itself() -> None:
     assert taken.requeue() is False
     with pytest.raises(ValueError, match="priority"):
         taken.requeue(priority=1000)
+
+
+def test_a_moment_from_a_subquery() -> None:
+    """A datetime of another row, alone or as the end of a range, is stored and compared as the integer that it is."""
+    first, second = job(), job(due=60)
+    other = Job.objects.filter(pk=second.pk).values(moment=F("due_at"))
+    for moment in (Subquery(other), other[:1]):
+        Job.objects.filter(pk=first.pk).update(due_at=moment)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT typeof(due_at) FROM vtqueue_job WHERE id = %s", [first.pk.hex])
+            assert cursor.fetchone() == ("integer",)
+        first.refresh_from_db(), second.refresh_from_db()
+        assert first.due_at == second.due_at
+    assert Job.objects.filter(due_at__range=(Subquery(other), Subquery(other))).count() == 2
+    assert Job.objects.filter(due_at__in=other).count() == 2
+
+
+def test_keys_of_every_language() -> None:
+    """A key is found as it is stored, whatever its letters."""
+    row = job(payload='{"args":[],"kwargs":{"größe":{"è":1}}}')
+    assert Job.objects.get(payload__kwargs__größe__è=1).pk == row.pk
+    assert Job.objects.filter(payload__kwargs__has_key="größe").count() == 1
+    assert Job.objects.values_list("payload__kwargs__größe", flat=True).get() == {"è": 1}
+
+
+@pytest.mark.parametrize("payload", [r'["\ud83d"]', "[NaN]", '["cut off'])
+def test_a_dump_has_what_is_stored(payload: str, tmp_path: Path) -> None:
+    """dumpdata and loaddata keep each payload as it is, be it damaged or half of a pair of surrogates."""
+    row = job(payload=StoredText(payload))
+    call_command("dumpdata", "vtqueue.job", output=str(tmp_path / "jobs.json"), verbosity=0)
+    Job.objects.all().delete()
+    call_command("loaddata", str(tmp_path / "jobs.json"), verbosity=0)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT payload FROM vtqueue_job WHERE id = %s", [row.pk.hex])
+        assert cursor.fetchone() == (payload,)
+
+
+def test_a_text_is_a_value_for_forms() -> None:
+    """Validation changes no payload: a text is not taken for stored JSON."""
+    row = job()
+    row.payload = "a text"
+    row.clean_fields(exclude=[field.name for field in Job._meta.fields if field.name != "payload"])
+    assert (row.payload, type(row.payload)) == ("a text", str)

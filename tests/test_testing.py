@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.test import TestCase
 from django.utils import timezone
 from pytest_django import Settings
@@ -265,3 +265,22 @@ class Assertions(QueueAssertions, TestCase):
         assert self.assertEnqueued(tasks.add, 1, 2).id == result.id
         with pytest.raises(AssertionError):
             self.assertEnqueued(tasks.add, 7, 2)
+
+
+class BrokenInsideATestCase(TestCase):
+    def test_an_error_of_the_database_stays_with_its_task(self) -> None:
+        """The dead letter of a task that hits a constraint is stored, and the test's transaction goes on."""
+        result = tasks.save_twice.enqueue()
+        with pytest.raises(IntegrityError):
+            run_pending()
+        assert DeadLetter.objects.filter(pk=result.id).exists()
+        tasks.save_twice.enqueue()
+        assert [each.status for each in run_pending(raise_errors=False)] == [TaskResultStatus.FAILED]
+
+
+def test_true_is_not_one(db: None) -> None:
+    """assert_enqueued tells JSON values apart."""
+    tasks.add.enqueue(True, 2)
+    assert_enqueued(tasks.add, True, 2)
+    with pytest.raises(AssertionError, match="was not enqueued"):
+        assert_enqueued(tasks.add, 1, 2)

@@ -47,8 +47,11 @@ def how(entry: Job | DeadLetter) -> str:
     entries = [one for one in history.read(entry.history) if one.get("outcome") == history.REQUEUED]
     if not entries:
         return ""
-    requeued_at = clock.from_instant(entries[-1]["ended"])
-    values = {"name": entries[-1]["worker"] or "?", "time": time_of(requeued_at)}
+    ended = entries[-1].get("ended")
+    if not isinstance(ended, int):  # damaged
+        return ""
+    requeued_at = clock.from_instant(ended)
+    values = {"name": entries[-1].get("worker") or "?", "time": time_of(requeued_at)}
     if entry.state != states.SUCCESSFUL or entry.finished_at is None:
         return _("It was requeued by %(name)s at %(time)s.") % values
     values["later"] = duration(clock.microseconds(entry.finished_at - requeued_at))
@@ -61,7 +64,12 @@ def gone(model_admin: ReadOnlyAdmin, request: HttpRequest, object_id: str) -> Ht
         raise PermissionDenied
     row_id, log = parse_id(object_id), LogEntry.objects.none()
     if row_id:
-        types = ContentType.objects.get_for_models(Job, DeadLetter).values()
+        database = model_admin.get_queryset(request).db
+        if any(model._default_manager.using(database).filter(pk=row_id).exists() for model in (Job, DeadLetter)):
+            raise PermissionDenied  # it is there, in a table that this user may not see
+        registry = model_admin.admin_site._registry
+        seen = [each for each in (Job, DeadLetter) if each in registry and registry[each].has_view_permission(request)]
+        types = ContentType.objects.get_for_models(*seen).values()
         log = LogEntry.objects.filter(content_type__in=types, object_id=str(row_id)).select_related("user")
     response = model_admin.page(
         request, "vtqueue/gone.html", title=_("Not here any more"), object_id=object_id, known=row_id, log=log[:LINES]

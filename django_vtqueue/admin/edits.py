@@ -73,7 +73,9 @@ class EditForm(forms.Form):
 
 
 class NoteForm(forms.Form):
-    """A note on a dead letter."""
+    """A note on a dead letter. ``seen``: the state of the letter that was on the page."""
+
+    seen = forms.CharField(widget=forms.HiddenInput, required=False)
 
     note = forms.CharField(
         label=gettext_lazy("Note"),
@@ -145,7 +147,10 @@ def acknowledge(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> Http
     letter = model_admin.get_object(request, str(pk))
     if not isinstance(letter, DeadLetter):
         return moved_on(model_admin, request, pk)
-    form = NoteForm(request.POST if request.method == "POST" else None, initial={"note": letter.note})
+    seen = f"{letter.died_at.isoformat()} {letter.acknowledged_at}"
+    form = NoteForm(request.POST if request.method == "POST" else None, initial={"note": letter.note, "seen": seen})
+    if form.is_valid() and form.cleaned_data["seen"] not in ("", seen):
+        form.add_error(None, _("Meanwhile it has died again, or was acknowledged: look at it once more."))
     if form.is_valid():
         by, note = request.user.get_username(), form.cleaned_data["note"]
         if not dead_letters.acknowledge(letter, letter._state.db, by=by, note=note):

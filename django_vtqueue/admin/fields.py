@@ -1,5 +1,6 @@
 """Fields of the forms: a queue that a backend allows, a priority, and JSON whose hidden parts stay as stored."""
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -84,7 +85,9 @@ def restored(value: Any, shown: Any, stored: Any) -> Any:
         return {key: restored(item, pairs[0].get(key), pairs[1].get(key)) for key, item in value.items()}
     if isinstance(value, list):
         lists = (shown, stored) if isinstance(shown, list) and isinstance(stored, list) else ([], [])
-        if len(value) != len(lists[0]) and sum(map(hides, lists[0])) > 1 and hides(value):
+        changed = sum(map(operator.ne, value, lists[0]))  # one may have been, in its place
+        moved = len(value) != len(lists[0]) or changed > 1
+        if moved and sum(map(hides, lists[0])) > 1 and hides(value):
             raise ValidationError(
                 _("Nobody knows which %(dots)s is which in a list that was made longer or shorter: type those values."),
                 params={"dots": HIDDEN},

@@ -236,5 +236,5 @@ def is_key(value: object) -> bool:
     if value is None:
         return True
     return isinstance(value, list) and all(
-        isinstance(item, str) or (type(item) is int and abs(item) < LARGEST) for item in value
+        (isinstance(item, str) and item.isprintable()) or (type(item) is int and abs(item) < LARGEST) for item in value
     )

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from .. import requeueing
 from ..core import clock
-from ..models import Job, Requeue
+from ..models import DeadLetter, Job, Requeue
 from ..queue.dead_letters import MOST_COUNTED, Criteria
 from ..queue.why import why
 from . import display, selection
@@ -170,7 +170,10 @@ class RequeueAdmin(ReadOnlyAdmin):
         return False
 
     def may_change(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("vtqueue.requeue_deadletter")
+        """As of the letters themselves: what is requeued is seen."""
+        letters = self.admin_site._registry.get(DeadLetter)
+        seen = letters is not None and letters.has_view_permission(request)
+        return seen and request.user.has_perm("vtqueue.requeue_deadletter")
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None

@@ -22,7 +22,17 @@ def add_json(parser: ArgumentParser) -> None:
 
 
 def as_json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    return in_json(value, indent=2)
+
+
+def in_json(value: Any, **options: Any) -> str:
+    """Return a value as JSON that every output can write: half of a pair of surrogates stays an escape."""
+    text = json.dumps(value, ensure_ascii=False, **options)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, **options)
+    return text
 
 
 def table(rows: Iterable[Sequence[object]]) -> Iterator[str]:

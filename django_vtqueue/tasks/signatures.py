@@ -49,6 +49,8 @@ def check_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], index
     names = tuple(kwargs) if deciding is None else tuple(deciding.intersection(kwargs))
     try:
         _bind(task.func, task.takes_context, len(args), names)
+        if task.takes_context and (context := _context_name(task.func)) in kwargs:
+            raise TypeError(f"{context!r} is what the worker passes")
     except TypeError as error:
         call = "The call" if index is None else f"calls[{index}]"
         known = signature_of(task, Mask(mask_words(task.queue_name)))
@@ -67,6 +69,13 @@ def arguments_of(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     return {
         name: normalize(list(value) if isinstance(value, tuple) else value) for name, value in bound.arguments.items()
     }
+
+
+@lru_cache(maxsize=1000)
+def _context_name(function: Callable[..., Any]) -> str:
+    """Return the name of the parameter that is given the context; "" if only its place decides."""
+    first = next(iter(signature(function).parameters.values()), None)
+    return first.name if first and first.kind is first.POSITIONAL_OR_KEYWORD else ""
 
 
 @lru_cache(maxsize=1000)  # of calls that fit: what raises is not kept

@@ -1,6 +1,9 @@
 """Due jobs, run in the caller's own thread and transaction: for tests, and where other threads do not see the rows."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from django.db import connections
 
 from ..backend import VTQueueBackend
 from ..core.ids import new_worker_id
@@ -9,6 +12,27 @@ from ..engines import engine_for
 from ..execution.execute import execute
 from ..execution.outcomes import Outcome, announce, burial
 from ..queue.claims import collect, settle, take
+
+
+@contextmanager
+def contained() -> Iterator[None]:
+    """Keep an error of the database inside the block: a transaction around it can be used afterwards."""
+    saved = [
+        (connection, connection.savepoint())
+        for connection in connections.all(initialized_only=True)
+        if connection.in_atomic_block and not connection.needs_rollback
+    ]
+    try:
+        yield
+    finally:
+        for connection, savepoint in saved:
+            if not connection.in_atomic_block or savepoint is None:
+                continue
+            if connection.needs_rollback:
+                connection.needs_rollback = False
+                connection.savepoint_rollback(savepoint)
+            else:
+                connection.savepoint_commit(savepoint)
 
 
 def run_due(
@@ -33,7 +57,8 @@ def run_due(
             announce(burial(settlement, backend), backend)
         for job in collect(engine, taken):
             try:
-                outcome = execute(job, backend, inline=True)
+                with contained():
+                    outcome = execute(job, backend, inline=True)
             except KeyboardInterrupt:
                 with engine.transaction():
                     settle(engine, [released(job)], letter_ttl)

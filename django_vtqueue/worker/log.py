@@ -156,7 +156,8 @@ def words(settlement: Settlement) -> str:
     failure = settlement.failure
     if failure is None:
         return ""
-    first = failure.message.partition("\n")[0][:200]
+    first = next((line for line in failure.message.splitlines() if line.strip()), "")[:200]
+    first = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in first)
     return f"{failure.exception_class.rpartition('.')[2]}: {first}" if first else failure.exception_class
 
 

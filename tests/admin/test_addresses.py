@@ -1,5 +1,6 @@
 """One address for an id, whatever has become of the job: its page, the letter's, or the news that it is gone."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -102,7 +103,7 @@ def test_only_for_those_who_may_see_it(staff: Callable[..., Client]) -> None:
     row = letter()
     client = staff("view_job")
     response = visit(client, address_of(row.pk, "job"))
-    assert (response.status_code, response.redirect_chain) == (404, [])
+    assert (response.status_code, response.redirect_chain) == (403, [])  # it is not said to be gone
     assert visit(client, address_of(UUID(new_id()), "deadletter")).status_code == 403
     assert visit(client, reverse("admin:vtqueue_deadletter_history", args=[UUID(new_id())])).status_code == 403
 
@@ -133,3 +134,10 @@ def test_the_overview_has_a_search(admin_client: Client, staff: Callable[..., Cl
     assert f'action="{reverse("admin:vtqueue_job_changelist")}"' in admin_client.get(address).content.decode()
     own = staff("view_deadletter").get(address).content.decode()
     assert f'action="{reverse("admin:vtqueue_deadletter_changelist")}"' in own
+
+
+@pytest.mark.parametrize("ended", [None, "x", 1e400])
+def test_a_damaged_history_is_no_reason_to_fail(admin_client: Client, ended: Any) -> None:
+    """Who asks for the letter that a job was is led to the job, whatever its history says of the requeue."""
+    row = job("done", history=json.dumps([{"outcome": "requeued", "ended": ended}]))
+    assert landed(visit(admin_client, address_of(row.pk, "deadletter"))) == address_of(row)

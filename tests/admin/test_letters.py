@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.core.exceptions import ValidationError
 from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
@@ -14,8 +15,10 @@ from django.urls import reverse
 
 from django_vtqueue import requeueing
 from django_vtqueue.admin import exports
+from django_vtqueue.admin.fields import restored
 from django_vtqueue.core import clock
 from django_vtqueue.core.history import Entry, read
+from django_vtqueue.core.masks import HIDDEN
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue import dead_letters
 
@@ -244,3 +247,25 @@ def test_everything_is_escaped(admin_client: Client) -> None:
     for html in pages:
         assert "<script>alert" not in html
         assert "&lt;script&gt;alert" in html
+
+
+def test_a_note_on_what_another_operator_has_not_seen(admin_client: Client) -> None:
+    """A note does not overwrite another one, nor stand on a death that its author has not seen."""
+    row = letter()
+    page = admin_client.get(reverse("admin:vtqueue_deadletter_acknowledge", args=[row.pk]))
+    before = page.context["form"].initial["seen"]
+    send(admin_client, "acknowledge", row.pk, note="the first one", seen=before)
+    answer = send(admin_client, "acknowledge", row.pk, note="the second one", seen=before)
+    assert "look at it once more" in answer.content.decode()
+    row.refresh_from_db()
+    assert row.note == "the first one"
+
+
+def test_hidden_values_of_a_list_in_another_order() -> None:
+    """Which dots are whose is not guessed: entries may be changed in their place, one at a time, and not be moved."""
+    stored = [{"user": "ann", "password": "A"}, {"user": "bob", "password": "B"}]
+    shown = [{**entry, "password": HIDDEN} for entry in stored]
+    changed = [{**shown[0], "user": "eve"}, shown[1]]
+    assert restored(changed, shown, stored) == [{"user": "eve", "password": "A"}, stored[1]]
+    with pytest.raises(ValidationError):
+        restored(shown[::-1], shown, stored)

@@ -302,3 +302,9 @@ def test_a_refresh_for_another_user(admin_client: Client, client: Client, django
     other = django_user_model.objects.create_superuser("other", password="x")
     client.force_login(other)
     assert refreshed(client, JOBS, refreshed(admin_client, JOBS)["ETag"]).status_code == 200
+
+
+def test_a_key_that_no_database_takes(admin_client: Client) -> None:
+    """An address with half of a pair of surrogates is one that no link has: the first page."""
+    job()
+    assert admin_client.get(JOBS, {"after": '["\\ud800"]'}).status_code == 200

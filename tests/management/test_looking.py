@@ -9,6 +9,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_vtqueue import Queue
+from django_vtqueue.core import clock
+from django_vtqueue.fields import StoredText
+from django_vtqueue.management.subcommands import list as list_
 from django_vtqueue.models import DeadLetter, Job
 from tests.admin.rows import job, worker
 from tests.pending import run_pending
@@ -39,7 +42,7 @@ def test_status() -> None:
     found = read("status")
     queues = {queue.pop("queue"): queue for queue in found["queues"]}
     assert queues["emails"] == {
-        **{"due": 2, "scheduled": 1, "retrying": 0, "running": 1, "expired": 0, "dead": 0},
+        **{"due": 2, "scheduled": 1, "retrying": 0, "running": 1, "expired": 0, "dead": 0, "later": 0},
         "paused": None,
     }
     assert (queues["reports"]["due"], "moving" in queues["reports"]["paused"]) == (1, True)
@@ -112,3 +115,39 @@ def test_show_a_result() -> None:
 def test_djangos_options_behind_a_subcommand() -> None:
     """They may stand before it or behind it."""
     assert vtqueue("status", "--verbosity", "1", "--traceback", "--no-color") == vtqueue("status")
+
+
+def test_more_that_wait_than_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not looked at counts neither as scheduled nor as retried; the numbers say that there are more."""
+    for limit in ("READ", "LEAST_READ"):
+        monkeypatch.setattr(f"django_vtqueue.engines.sqlite.overview.{limit}", 2)
+    for _ in range(5):
+        job("emails", due=3600, attempts=1, claims=1)
+    [queue] = read("status")["queues"]
+    assert (queue["scheduled"], queue["retrying"], queue["later"]) == (0, 2, 3)
+    assert vtqueue("status").splitlines()[1].split()[1:4] == ["0", "0+", "2+"]
+
+
+def test_a_list_that_looked_at_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows what it found, and fails with what to narrow down; a whole id is found, and half a surrogate shown."""
+    monkeypatch.setattr(list_, "LOOKED_AT", 3)
+    oldest = job("emails", task_path="", payload='["\\ud83d"]')
+    assert [entry["arguments"] for entry in read("list", "--text", str(oldest.pk))] == [["\ud83d"]]
+    for _ in range(5):
+        job("emails")
+    with pytest.raises(CommandError, match="Looked at 3 jobs only; say the state"):
+        vtqueue("list", "--text", str(oldest.pk))
+    assert "\\ud83d" in vtqueue("show", str(oldest.pk))
+
+
+def test_show_what_is_no_traceback_and_what_is_damaged() -> None:
+    """The error of a nack, a deed of people as such, and nothing of a damaged result that may be secret."""
+    queue = Queue("raw")
+    queue.publish(1)
+    claimed = queue.claim()
+    assert claimed
+    claimed.nack(error="disk is full")
+    assert "disk is full" in vtqueue("show", str(claimed.id))
+    row = job("emails", state="SUCCESSFUL", worker_id="w", finished_at=clock.now())
+    Job.objects.filter(pk=row.pk).update(result=StoredText('oops {"token": "hunter2"'))
+    assert "hunter2" not in vtqueue("show", str(row.pk))

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from django.contrib.contenttypes.models import ContentType
 from django.db import connection, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -350,3 +351,10 @@ async def note_later(job: ClaimedJob) -> None:
     """Make the file that the payload names, after a moment."""
     await asyncio.sleep(0.05)
     Path(job.payload).touch()
+
+
+@task(max_attempts=1)
+def save_twice() -> None:
+    """Store the same twice, which a constraint refuses."""
+    for _ in range(2):
+        ContentType.objects.create(app_label="twice", model="twice")

@@ -227,3 +227,15 @@ def test_a_payload_that_is_not_json() -> None:
     assert job
     with pytest.raises(TypeError, match=r"^Unsupported type: set\. result is not JSON: pass list\(\) of it\.$"):
         job.ack({1})
+
+
+@task(takes_context=True)
+def with_any_options(context: TaskContext, **options: Any) -> Any:
+    return options
+
+
+def test_the_context_is_not_passed_by_the_caller(db: None) -> None:
+    """Its name is refused in the caller, also where any other name is taken."""
+    with pytest.raises(TypeError, match="'context' is what the worker passes"):
+        with_any_options.enqueue(context=3)
+    with_any_options.enqueue(other=3)

@@ -19,11 +19,12 @@ from django.db.models import Q
 
 from ...backend import VTQueueBackend
 from ...checks import TAG
-from ...core.clock import SECOND, microseconds
+from ...core.clock import SECOND, microseconds, to_instant
 from ...core.forks import dump_threads_at
 from ...core.ids import shown_worker
 from ...engines import engine_for
 from ...models import WAITING, Job
+from ...queue.pauses import paused
 from ...queue.schema import mismatch
 from ...tasks.task import import_task_modules
 from ...worker import systemd
@@ -156,10 +157,11 @@ def left_for_later(worker: Worker) -> str:
         number = f"more than {COUNTED:,} jobs"
     if retries := sum(attempts > 0 for (attempts,) in found):
         number += f" ({retries} to be tried again)"
-    earliest = engine.earliest(worker.scopes)
-    if earliest is None:
+    now = engine.now()
+    first = waiting.exclude(queue_name__in=paused(engine.alias, now)).order_by("due_at").first()
+    if first is None:
         return f"{number} in paused queues"
-    return f"{number}; the first is due in {duration(max(earliest - engine.now(), 0) / SECOND)}"
+    return f"{number}; the first is due in {duration(max(to_instant(first.due_at) - now, 0) / SECOND)}"
 
 
 def plan_of(options: dict[str, Any], backend: VTQueueBackend, owns_process: bool) -> WorkerOptions:

@@ -12,6 +12,7 @@ from django.utils.dateparse import parse_datetime
 
 from ...backend import VTQueueBackend
 from ...core.clock import microseconds, to_instant
+from ...core.ids import parse_id
 from ...core.states import WORDS, word
 from ...engines import Engine, engine_for
 from ...engines.inspection import ListQuery, Row, in_json
@@ -45,17 +46,25 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
         queue_name=options["queue"],
         task_path=options["task"],
         since=since(options["since"], now),
-        text=options["text"],
+        text=sought(options["text"]),
     )
-    entries = found(engine, query, options["limit"], now, dead=options["state"] == "dead")
+    entries, all_seen = found(engine, query, options["limit"], now, dead=options["state"] == "dead")
     if options["json"]:
         yield as_json([described(entry, now) for entry in entries])
     elif entries:
         yield from table([line(entry, now) for entry in entries])
+    if not all_seen:
+        raise CommandError(f"Looked at {LOOKED_AT:,} jobs only; say the state, the queue, the task or the time too.")
 
 
-def found(engine: Engine, query: ListQuery, limit: int, now: int, *, dead: bool) -> list[Job | DeadLetter]:
-    """Return the jobs, or dead letters, of a query."""
+def sought(text: str) -> str:
+    """Return the text to look for; an id is stored without its dashes."""
+    row_id = parse_id(text)
+    return row_id.hex if row_id else text.strip("… ")
+
+
+def found(engine: Engine, query: ListQuery, limit: int, now: int, *, dead: bool) -> tuple[list[Job | DeadLetter], bool]:
+    """Return the jobs, or dead letters, of a query, and whether all were looked at, or as many found as allowed."""
 
     def matches(row: Row) -> bool:
         mask = mask_of(row.task_path or "", row.queue_name or "", engine.alias)
@@ -68,7 +77,7 @@ def found(engine: Engine, query: ListQuery, limit: int, now: int, *, dead: bool)
     ids = [UUID(row.id) for row in rows if row.id]
     model: Any = DeadLetter if dead else Job
     entries = model.objects.using(engine.alias).in_bulk(ids)
-    return [entries[pk] for pk in ids if pk in entries]
+    return [entries[pk] for pk in ids if pk in entries], len(ids) == len(rows)
 
 
 def since(given: str | None, now: int) -> int | None:

@@ -1,6 +1,5 @@
 """``vtqueue show``: all that is known of a job, and why it is not running."""
 
-import json
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import Any
@@ -12,13 +11,14 @@ from ...core import history
 from ...core.clock import from_instant
 from ...core.humanize import local, whole
 from ...core.ids import shown_worker
-from ...core.masks import Mask
+from ...core.masks import HIDDEN, Mask
 from ...engines import engine_for
+from ...fields import StoredText
 from ...models import Job
 from ...queue.lookup import SHORTEST
 from ...queue.why import why
 from ...tasks.signatures import mask_of
-from ..output import add_json, as_json, iso
+from ..output import add_json, as_json, in_json, iso
 from .list import described
 from .why import entry_of
 
@@ -40,18 +40,19 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     attempts = history.read(entry.history)
     known = described(entry, now) | {"why": why(entry, now)}
     if isinstance(entry, Job) and entry.state == "SUCCESSFUL":
-        known["result"] = Mask(mask.words).hide(entry.result)
+        damaged = isinstance(entry.result, StoredText) and mask.conceals(entry.result)
+        known["result"] = HIDDEN if damaged else Mask(mask.words).hide(entry.result)
     if options["json"]:
         yield as_json(known | {"history": [told(attempt) for attempt in attempts]})
         return
     width = max(map(len, known))
     for name, value in known.items():
         if value not in ("", None):
-            yield f"{name.ljust(width)}  {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+            yield f"{name.ljust(width)}  {value if isinstance(value, str) else in_json(value)}"
     for attempt in attempts:
         yield ""
         yield summary(attempt)
-        yield from str(attempt.get("traceback", "")).rstrip().splitlines()
+        yield from str(attempt.get("traceback") or attempt.get("message") or "").rstrip().splitlines()
 
 
 def told(attempt: history.Entry) -> dict[str, Any]:
@@ -67,4 +68,5 @@ def summary(attempt: history.Entry) -> str:
     ended = attempt.get("ended")
     when = f" at {whole(local(from_instant(ended)))}" if isinstance(ended, int) else ""
     by = f" by {shown_worker(str(attempt['worker']))}" if attempt.get("worker") else ""
-    return f"attempt {attempt.get('number')}: {attempt.get('outcome')}{by}{when}"
+    number = f"attempt {attempt['number']}: " if attempt.get("number") else ""
+    return f"{number}{attempt.get('outcome')}{by}{when}"

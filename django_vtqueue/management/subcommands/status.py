@@ -50,14 +50,15 @@ def queues(engine: Engine, now: int) -> list[dict[str, Any]]:
     letters, paused = engine.inspection.letters(NAMES, MOST + 1), pauses.paused(engine.alias, now)
     names = sorted({*engine.inspection.sizes(NAMES, 1), *letters, *paused, *named_queues(engine.alias)})
     rows: dict[str, dict[str, Any]] = {
-        name: {"queue": name, **dict.fromkeys(NUMBERS, 0), "dead": letters.get(name, 0), "paused": None}
+        name: {"queue": name, **dict.fromkeys((*NUMBERS, "later"), 0), "dead": letters.get(name, 0), "paused": None}
         for name in names
     }
     for backlog in engine.inspection.backlogs(names, now, MOST + 1):
         row = rows[backlog.queue_name]
         row["due"] += backlog.due
-        row["scheduled"] += backlog.later - backlog.retrying
+        row["scheduled"] += backlog.read - backlog.retrying
         row["retrying"] += backlog.retrying
+        row["later"] += backlog.later - backlog.read
     for held in engine.inspection.held(MOST, now):
         if row := rows.get(held.queue_name, {}):
             row["running"] += held.running
@@ -100,7 +101,9 @@ def running(engine: Engine, now: int) -> list[dict[str, Any]]:
 
 
 def queue_row(queue: dict[str, Any]) -> list[str]:
-    numbers = ["10,000+" if queue[name] > MOST else f"{queue[name]:,}" for name in NUMBERS]
+    """Return the columns of a queue; of many that wait for a later time it is not told which are retried."""
+    more = {name: "+" for name in ("scheduled", "retrying") if queue["later"]}
+    numbers = ["10,000+" if queue[name] > MOST else f"{queue[name]:,}{more.get(name, '')}" for name in NUMBERS]
     return [queue["queue"], *numbers, queue["paused"] or ""]
 
 

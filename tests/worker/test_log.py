@@ -1,0 +1,24 @@
+"""The words of the worker's log."""
+
+import pytest
+
+from django_vtqueue.core import history
+from django_vtqueue.core.failures import Failure
+from django_vtqueue.core.job import HeldJob, failed
+from django_vtqueue.worker.log import words
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("x\rok    shop.tasks.evil\x1b[2J", "ValueError: x"),
+        ("a bell: \x07", r"ValueError: a bell: \x07"),
+        ("\nthe second line says it", "ValueError: the second line says it"),
+        ("", "builtins.ValueError"),
+    ],
+)
+def test_a_failure_is_one_line(message: str, said: str) -> None:
+    """Its first line that has words, without anything that a terminal or a reader of logs takes for more."""
+    job = HeldJob("0" * 32, "q", "app.t", 0, 0, 1, 1, 3, "w", 1, 0, 0, "{}", "[]", 0)
+    settlement = failed(job, history.FAILED, Failure("builtins.ValueError", message, "", "f"), 0, 0, None)
+    assert words(settlement) == said
