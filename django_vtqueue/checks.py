@@ -42,7 +42,7 @@ ATOMIC_REQUESTS = (
 )
 
 DEFAULTS = (
-    "its OPTIONS are Django's defaults for SQLite: whoever reads keeps the workers from writing, a transaction that "
+    "its OPTIONS are Django's defaults for SQLite: a reader keeps the workers from writing, a transaction that "
     "reads first fails when another has written, and a writer gives up with 'database is locked' after 5 s."
 )
 
@@ -169,7 +169,7 @@ def name_of(connection: BaseDatabaseWrapper) -> str:
 def faults(pragmas: Pragmas, mode: str | None) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with a database's pragmas and its transaction mode."""
     if pragmas.journal != "wal":
-        yield "W001", f"its journal mode is {pragmas.journal!r}, not WAL: whoever reads keeps the workers from writing."
+        yield "W001", f"its journal mode is {pragmas.journal!r}, not WAL: a reader keeps the workers from writing."
     if mode not in ("IMMEDIATE", "EXCLUSIVE"):
         yield "W002", "its transactions do not begin IMMEDIATE: one that reads first fails when another has written."
     if pragmas.patience < SHORTEST_TIMEOUT:

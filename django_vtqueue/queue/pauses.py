@@ -107,7 +107,7 @@ def _end(until: datetime | timedelta | float, now: int) -> int:
     if end <= now:
         raise ValueError(
             f"until is {until!r}, which is over: it is {time_of(from_instant(now))}. Give a later moment, a duration "
-            "above 0, or none: until somebody resumes the queue."
+            "above 0, or none: until the queue is resumed."
         )
     return end
 

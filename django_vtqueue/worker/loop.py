@@ -5,13 +5,10 @@ All input reaches it through one mailbox. It takes a turn whenever there is some
 
 import logging
 import time
-from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from queue import Empty
 
 from ..backend import VTQueueBackend
-from ..core.clock import microseconds
 from ..core.ids import new_worker_id, shown_worker
-from ..core.job import Key
 from ..engines import new_engine
 from ..execution.outcomes import Outcome
 from ..queue.doorbell import Doorbell, folder_of
@@ -20,37 +17,11 @@ from . import systemd
 from .children.pool import executors
 from .heartbeat import PERIOD, Heartbeat
 from .log import WorkerLog
+from .mailbox import Mailbox, Message, Stop, Timed, Wake
 from .options import WorkerOptions, scopes_of, served
 from .pacing import LOOK
 from .shutdown import end_jobs
 from .turn import Turns
-
-# -- the mailbox -------------------------------------------------------------------------------------------------------
-#
-# Everything that reaches the control loop: from threads, doorbells and signals.
-
-
-@dataclass(frozen=True, slots=True)
-class Wake:
-    """The doorbell was rung; ``asked``: for something that this worker shall do."""
-
-    asked: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Claim nothing more and end when what runs has ended; a second one: give it back and leave."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """Whether the time of a transactional job runs: not before its transaction begins."""
-
-    key: Key
-    runs: bool
-
-
-Message = Outcome | Wake | Stop | Timed
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -71,7 +42,7 @@ class Worker:
         self.options, self.log = options, log
         self.id = new_worker_id()
         self.engine = new_engine(backend.database, traced=False)
-        self.mailbox: SimpleQueue[Message] = SimpleQueue()
+        self.mailbox = Mailbox()
         self.bell = Doorbell(backend.database, folder_of(backend.settings.doorbells), self.id.rpartition(":")[2])
         self.scopes = scopes_of(backend, options.queues)
         slots = options.processes * options.threads
@@ -82,8 +53,8 @@ class Worker:
             log,
             self.bell.fileno(),
             finished=self.mailbox.put,
-            timed=lambda key, runs: self.mailbox.put(Timed(key, runs)),
-            wake=lambda: self.mailbox.put(Wake()),
+            timed=self.mailbox.timed,
+            wake=self.mailbox.wake,
         )
         self.turns = Turns(self.heartbeat, self.pool, options, log, self.scopes)
         self.work = self.turns.work
@@ -118,11 +89,11 @@ class Worker:
 
     def stop(self) -> None:
         """Ask for a graceful stop; from any thread, and from a signal handler. Twice: at once."""
-        self.mailbox.put(Stop())
+        self.mailbox.stop()
 
     def rung(self, asked: bool) -> None:
         """Wake the loop, from the bell's own thread; rings that come before the next turn are one."""
-        self.mailbox.put(Wake(asked))
+        self.mailbox.wake(asked)
         self.turns.pacing.wait_for_more()
 
     def done(self) -> bool:
@@ -136,18 +107,7 @@ class Worker:
             return True
         if turns.quiet and self.options.drain:  # it has been told to leave the rest
             return True
-        return self.options.drain and self.drained()
-
-    def drained(self) -> bool:
-        """Return whether nothing is due, nor will be within ``drain_retries``."""
-        if self.turns.outage.waiting() or not self.heartbeat.moved_in:
-            return False
-        try:
-            instant = self.engine.now() + microseconds(self.options.drain_retries)
-            return self.turns.next_due.nothing_before(instant)
-        except Exception as error:
-            self.turns.recover(error)
-            return False
+        return self.options.drain and turns.drained(self.options.drain_retries)
 
     def obey(self) -> None:
         """Do what people have asked of this worker, if that has changed."""
@@ -200,28 +160,21 @@ class Worker:
         if now < self._look_at or self.turns.outage.waiting():
             return False
         first, self._look_at = not self._look_at, now + (LOOK if now < self._watchful_until else RARE_LOOK)
-        try:
-            exchanged = self.turns.check_replaced()
-            if changed := self.engine.changed():
-                self._watchful_until = 0.0 if first else now + WATCHFUL
-                self.turns.next_due.forget()
-                self.heartbeat.look_again()
-                self.turns.cancellation.look_again()
-            return exchanged or changed
-        except Exception as error:
-            self.turns.recover(error)
-            return True
+        changed = self.turns.look()
+        if changed:
+            self._watchful_until = 0.0 if first else now + WATCHFUL
+        return changed
 
     def read_mail(self, patience: float) -> bool:
         """Wait for a message for ``patience`` seconds, then read all there are; return whether there was one."""
         written = False
         try:
-            self.read(self.wait_for_mail(patience) if patience > 0 else self.mailbox.get_nowait())
+            self.read(self.wait_for_mail(patience))
             written = True
             self.work.prefetch.wait_for_more(self.pool.waiting, self.pool.reserve)
             self.turns.pacing.wait_for_more()
             while True:
-                self.read(self.mailbox.get_nowait())
+                self.read(self.mailbox.get(0))
         except Empty:
             return written
 
@@ -229,9 +182,9 @@ class Worker:
         """Return the next message; raise Empty if none comes. To sleep is no gap, but for longer than that is."""
         began = time.monotonic()
         try:
-            return self.mailbox.get(timeout=patience)
+            return self.mailbox.get(patience)
         finally:
-            self.turns.leases.takeover.worked(min(time.monotonic() - began, patience))
+            self.turns.leases.takeover.worked(min(time.monotonic() - began, max(patience, 0.0)))
 
     def read(self, message: Message) -> None:
         """Take note of one message."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from django.conf import settings
 
 from ..core import states
+from ..core.clock import microseconds
 from ..core.job import HeldJob, Key, Scope
 from ..engines import Trouble
 from ..execution.outcomes import Outcome
@@ -173,6 +174,29 @@ class Turns:
             except Exception as again:
                 error = again
         self.outage.failed(error, self.pacing.patience, left=self.leases.left())
+
+    def look(self) -> bool:
+        """Find out whether the database has changed, or was replaced: then what is known of it is read anew."""
+        try:
+            replaced = self.check_replaced()
+            if changed := self.engine.changed():
+                self.next_due.forget()
+                self.heartbeat.look_again()
+                self.cancellation.look_again()
+            return replaced or changed
+        except Exception as error:
+            self.recover(error)
+            return True
+
+    def drained(self, seconds: float) -> bool:
+        """Return whether nothing is due, nor will be within so many seconds."""
+        if self.outage.waiting() or not self.heartbeat.moved_in:
+            return False
+        try:
+            return self.next_due.nothing_before(self.engine.now() + microseconds(seconds))
+        except Exception as error:
+            self.recover(error)
+            return False
 
     def check_replaced(self) -> bool:
         """If another database has taken the place of ours, forget what is known; what runs is settled in that one.

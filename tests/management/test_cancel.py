@@ -75,6 +75,7 @@ def test_what_is_no_job() -> None:
     """All that is named is found, or nothing is cancelled; the error says what else it is."""
     waiting = str(Queue("q").publish("x"))
     letter = dead()
-    assert refusal("cancel", waiting, str(letter)) == f"{letter} is a dead letter in queue 'letters': nobody runs it."
+    told = f"{letter} is a dead letter in queue 'letters': no worker runs it."
+    assert refusal("cancel", waiting, str(letter)) == told
     assert refusal("cancel", waiting, ID) == f"There is no job {ID}; one that is done is kept for result_ttl."
     assert Job.objects.count() == 1

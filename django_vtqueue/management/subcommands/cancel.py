@@ -47,7 +47,7 @@ def job_of(given: str, database: str) -> Job:
     if job := only(some(Job.objects.using(database), digits), given):
         return job
     if letter := ending(DeadLetter.objects.using(database), digits).first():
-        raise CommandError(f"{given} is a dead letter in queue {letter.queue_name!r}: nobody runs it.")
+        raise CommandError(f"{given} is a dead letter in queue {letter.queue_name!r}: no worker runs it.")
     raise CommandError(f"There is no job {given}; one that is done is kept for result_ttl.")
 
 

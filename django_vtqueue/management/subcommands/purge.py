@@ -66,7 +66,7 @@ def confirm(question: str) -> None:
         answer = input(f"{question} [y/N] ")
     except EOFError:
         raise CommandError(
-            "Nobody is there to confirm it, so nothing was deleted; --yes deletes without asking."
+            "No terminal is there to confirm it, so nothing was deleted; --yes deletes without asking."
         ) from None
     if answer.strip().lower() not in ("y", "yes"):
         raise CommandError("Nothing was deleted.")

@@ -1,0 +1,51 @@
+"""The mailbox of the control loop: everything that reaches it, from threads, doorbells and signals."""
+
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from ..core.job import Key
+from ..execution.outcomes import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """The doorbell was rung; ``asked``: for something that this worker shall do."""
+
+    asked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Claim nothing more and end when what runs has ended; a second one: give it back and leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Whether the time of a transactional job runs: not before its transaction begins."""
+
+    key: Key
+    runs: bool
+
+
+Message = Outcome | Wake | Stop | Timed
+
+
+class Mailbox:
+    """Takes messages from any thread, and from signal handlers."""
+
+    def __init__(self) -> None:
+        self._messages: SimpleQueue[Message] = SimpleQueue()
+        self.put = self._messages.put
+
+    def timed(self, key: Key, runs: bool) -> None:
+        self.put(Timed(key, runs))
+
+    def wake(self, asked: bool = False) -> None:
+        self.put(Wake(asked))
+
+    def stop(self) -> None:
+        self.put(Stop())
+
+    def get(self, patience: float) -> Message:
+        """Return the next message; raise queue.Empty if none comes within so many seconds."""
+        return self._messages.get(timeout=patience) if patience > 0 else self._messages.get_nowait()
