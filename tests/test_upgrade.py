@@ -255,7 +255,7 @@ def test_export_when_the_clocks_change(
 
 @pytest.mark.django_db
 def test_export_of_finished_work() -> None:
-    """What was exported is readable by itself: state words, the task's path, payload and result as JSON."""
+    """What was exported is readable by itself: state words, the task's path, payload and result as their JSON text."""
     result = succeed.enqueue("finished")
     run_pending()
     out = io.StringIO()
@@ -263,5 +263,5 @@ def test_export_of_finished_work() -> None:
     [item] = json.loads(out.getvalue())
     assert item["pk"] == result.id
     assert (item["fields"]["state"], item["fields"]["task_path"]) == ("SUCCESSFUL", "tests.project.long_lived.succeed")
-    assert item["fields"]["result"] == "finished"
+    assert json.loads(item["fields"]["result"]) == "finished"
     assert task_backends["default"].get_result(item["pk"]).return_value == "finished"

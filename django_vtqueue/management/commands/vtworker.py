@@ -158,10 +158,11 @@ def left_for_later(worker: Worker) -> str:
     if retries := sum(attempts > 0 for (attempts,) in found):
         number += f" ({retries} to be tried again)"
     now = engine.now()
-    first = waiting.exclude(queue_name__in=paused(engine.alias, now)).order_by("due_at").first()
+    claimable = waiting.exclude(queue_name__in=paused(engine.alias, now))
+    first = claimable.order_by("due_at").values_list("due_at", flat=True).first()  # no other column: it may be damaged
     if first is None:
         return f"{number} in paused queues"
-    return f"{number}; the first is due in {duration(max(to_instant(first.due_at) - now, 0) / SECOND)}"
+    return f"{number}; the first is due in {duration(max(to_instant(first) - now, 0) / SECOND)}"
 
 
 def plan_of(options: dict[str, Any], backend: VTQueueBackend, owns_process: bool) -> WorkerOptions:
