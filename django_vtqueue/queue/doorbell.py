@@ -40,13 +40,18 @@ def name_of(alias: str) -> str:
     return blake2b(f"{name}|{given['HOST']}|{given['PORT']}".encode(), digest_size=6).hexdigest()
 
 
+def path_of(alias: str, folder: Path, worker_id: str) -> Path:
+    """Return the path of a worker's bell: its name ends in the random end of the worker's id."""
+    return folder / f"{name_of(alias)}-{worker_id.rpartition(':')[2]}"
+
+
 class Doorbell:
     """A worker's own bell: a socket to listen at, and the ``path`` that others ring ("" if there can be none)."""
 
-    def __init__(self, alias: str, folder: Path, token: str) -> None:
+    def __init__(self, alias: str, folder: Path, worker_id: str) -> None:
         self.path = ""
         self._socket: socket.socket | None = None
-        path = folder / f"{name_of(alias)}-{token}"
+        path = path_of(alias, folder, worker_id)
         try:
             if len(os.fsencode(path)) > LONGEST_PATH:
                 raise OSError(f"its path is longer than {LONGEST_PATH} bytes: {path}")
@@ -60,10 +65,6 @@ class Doorbell:
             logger.warning("no doorbell, publishers are noticed within 0.25 s instead: %s", error)
             return
         self._socket, self.path = bell, str(path)
-
-    def fileno(self) -> int | None:
-        """Return the file descriptor of the socket; None if there is none."""
-        return self._socket.fileno() if self._socket else None
 
     def listen(self, rung: Callable[[bool], None]) -> None:
         """Call ``rung`` each time it is rung, from a small thread, until the bell is closed.
@@ -140,6 +141,14 @@ def ask(path: str) -> None:
     """Ring one worker's bell so that it reads what was asked of it; never waits, never raises."""
     with suppress(OSError, AttributeError, ValueError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ringer:
         ringer.sendto(ASKED, socket.MSG_DONTWAIT, path)
+
+
+def declare_dead(path: Path) -> None:
+    """Have a bell prove that its owner has ended, although a process that the owner has forked may hold the bell."""
+    if path.is_socket():
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
+            path.unlink()
+            bell.bind(str(path))
 
 
 def remove(path: str) -> None:

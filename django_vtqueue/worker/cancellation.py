@@ -3,9 +3,7 @@
 import time
 
 from ..engines import Engine
-from .children.pool import Processes
 from .in_flight import InFlight
-from .thread_pool import Pool
 
 PAUSE = 0.9  # seconds; a turn comes at least once a second
 
@@ -13,8 +11,8 @@ PAUSE = 0.9  # seconds; a turn comes at least once a second
 class Cancellation:
     """What a worker does about its running jobs once a second, apart from their leases."""
 
-    def __init__(self, engine: Engine, in_flight: InFlight, pool: Pool | Processes) -> None:
-        self.engine, self.in_flight, self.pool = engine, in_flight, pool
+    def __init__(self, engine: Engine, in_flight: InFlight) -> None:
+        self.engine, self.in_flight = engine, in_flight
         self._at = 0.0  # monotonic
         self._look = True
 
@@ -31,13 +29,12 @@ class Cancellation:
         self._note_progress()
 
     def _ask(self) -> None:
-        """Let jobs know that they shall stop, and fetch how far all are."""
+        """Let jobs know that they shall stop."""
         asked = self.engine.asked(list(self.in_flight)) if self._look else {}
         self._look = False
-        news = [job for job in self.in_flight if job.key in asked and job.asked_by is None]
-        for job in news:
-            job.asked_by = asked[job.key]
-        self.pool.contact(news)
+        for job in self.in_flight:
+            if job.key in asked and job.asked_by is None:
+                job.asked_by = asked[job.key]
 
     def _note_progress(self) -> None:
         """Write how far jobs are, in one statement for all of them."""

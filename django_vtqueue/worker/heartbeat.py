@@ -2,9 +2,11 @@
 
 import logging
 import os
+import resource
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from uuid import UUID
 
 from ..backend import VTQueueBackend
@@ -27,6 +29,14 @@ MOST_LEFT = 100  # ids of jobs that the row of a dead worker has
 
 
 PERIOD = 1.0  # seconds
+
+
+def resident() -> int:
+    """Return the bytes of memory that this process takes; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 class Heartbeat:
@@ -69,24 +79,21 @@ class Heartbeat:
         """Read the others' rows anew, when they are needed: another connection has written."""
         self._known = None
 
-    def keep(self, memory: Callable[[], int]) -> list[Settlement]:
-        """Once a second, say that this worker is alive, and end the leases of the dead; return their settlements.
-
-        ``memory``: asked for the bytes that this worker takes.
-        """
+    def keep(self) -> list[Settlement]:
+        """Once a second, say that this worker is alive, and end the leases of the dead; return their settlements."""
         if time.monotonic() < self.due_at:
             return []
         # If a lock prevents it, the next turn begins with it: a worker holds no job before the others know it.
-        self.beat(memory)
+        self.beat()
         self.due_at = time.monotonic() + PERIOD
         return self.end_leases_of_the_dead()
 
-    def beat(self, memory: Callable[[], int]) -> None:
-        """Write that this worker is alive, and what ``memory`` it takes (bytes, 0: unknown), once a heartbeat."""
+    def beat(self) -> None:
+        """Write that this worker is alive, and how much memory it takes, once a heartbeat."""
         now = self.engine.now()
         if time.monotonic() < self._beat_at and abs(now - self._beaten) < microseconds(SILENCE):
             return
-        self.worker.heartbeat_at, self.worker.memory = from_instant(now), memory() or None
+        self.worker.heartbeat_at, self.worker.memory = from_instant(now), resident() or None
         with self.engine.transaction():
             known = self._rows.filter(pk=self.worker.pk)
             if not known.update(heartbeat_at=now, memory=self.worker.memory, died_at=None):
@@ -150,7 +157,7 @@ class Heartbeat:
         with self.engine.transaction():
             held = self.engine.held_by(dead.pk)
             ours = [job for job in held if self.backend.settings.serves(job.queue_name)]
-            endings = [after_death(self.backend, job, f"Its worker, {job.worker_id},", now) for job in ours]
+            endings = after_death(self.backend, ours, now)
             if endings:
                 settle(self.engine, endings, self.backend.settings.letter_ttl)
             self._remember(dead.pk, endings, now if len(ours) == len(held) else None)

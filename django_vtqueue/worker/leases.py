@@ -14,6 +14,7 @@ from ..core.failures import Failure, recorded
 from ..core.job import HeldJob, Key, Settlement, broken_off, exhausted, failed, interrupted, released
 from ..engines import Engine
 from ..exceptions import TaskTimeout, WorkerDied
+from ..execution.execute import longest_runs
 from ..queue.claims import settle
 from .in_flight import NEVER, InFlight
 
@@ -26,6 +27,7 @@ class Leases:
     def __init__(self, engine: Engine, worker_id: str, backend: VTQueueBackend, in_flight: InFlight) -> None:
         self.engine, self.worker_id, self.backend, self.in_flight = engine, worker_id, backend, in_flight
         self.renew_at = NEVER  # monotonic: a wall clock that steps must not delay it
+        self.renew_by = NEVER  # monotonic: when another process is to renew them, if this one cannot
         self.takeover = Takeover()
         self._ends_at = NEVER  # monotonic: when the first of the leases ends
 
@@ -35,6 +37,7 @@ class Leases:
         for job in jobs:
             lease, left = job.lease_us / SECOND, (job.visible_at - instant) / SECOND  # its commit may have taken long
             self.renew_at = min(self.renew_at, now + min(left - 2 * lease / 3, lease / 3))
+            self.renew_by = min(self.renew_by, now + left - lease / 2)
             self._ends_at = min(self._ends_at, now + left)
 
     def shortest_lease(self, otherwise: float) -> float:
@@ -68,8 +71,8 @@ class Leases:
                 lost = self.engine.renew(jobs, self.engine.now(), afresh=self.takeover.stepped_back)
             self.takeover.stepped_back = False
         kept = [job for job in jobs if job.key not in lost]
-        self.renew_at = began + min(map(third, kept)) if kept else NEVER
-        self._ends_at = began + 3 * min(map(third, kept)) if kept else NEVER
+        shortest = min(map(third, kept), default=NEVER)
+        self.renew_at, self.renew_by, self._ends_at = (began + thirds * shortest for thirds in (1, 1.5, 3))
 
     def release_unknown(self) -> None:
         """Give back rows that are held in our name without our knowing: a claim whose commit had an unknown end."""
@@ -78,19 +81,19 @@ class Leases:
             with self.engine.transaction():
                 settle(self.engine, [released(job) for job in unknown], self.backend.settings.letter_ttl)
 
-    def given_back(self, finished: Sequence[HeldJob], *, running: bool) -> list[Settlement]:
+    def given_back(self, finished: Sequence[HeldJob]) -> list[Settlement]:
         """Return the settlements that give back what has not finished; the attempt is not counted.
 
-        ``running``: its code may still be, so it is hidden for a second, before whose end the process must have ended.
+        Its code may still run, so it is hidden for a second, before whose end the process must have ended.
         What was told to end and did not has timed out.
         """
         done = {job.key for job in finished}
         now = self.engine.now()
-        left = [job for job in self.in_flight if job.key not in done]
-        hidden_until = now + GIVEN_BACK_AFTER if running else None
+        until = now + GIVEN_BACK_AFTER
         return [
-            timed_out(self.backend, job, now) if self.in_flight.told(job.key) else give_back(job, now, hidden_until)
-            for job in left
+            timed_out(self.backend, job, now) if self.in_flight.told(job.key) else give_back(job, now, until)
+            for job in self.in_flight
+            if job.key not in done
         ]
 
 
@@ -109,17 +112,38 @@ def give_back(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
 # Their holder died, or their time was up.
 
 
-def after_death(backend: VTQueueBackend, job: HeldJob, what: str, now: int) -> Settlement:
-    """Return the settlement of a job that was running when ``what`` died.
+def after_death(backend: VTQueueBackend, held: Sequence[HeldJob], now: int) -> list[Settlement]:
+    """Return the settlements of the jobs that a worker held when it died.
+
+    Where one of them was over its time limit, that was why the worker was killed: that one has timed out, and the
+    others are given back without an attempt, but for those that may begin only once.
+    """
+    limits = longest_runs(held, backend)
+    over = {job.key for job, seconds in zip(held, limits, strict=True) if job.begun and _ran(job, now) >= seconds}
+
+    def ending(job: HeldJob) -> Settlement:
+        if job.key in over:
+            return timed_out(backend, job, now)
+        if not job.begun or (over and job.max_attempts != 1):
+            return released(job)
+        return _died(backend, job, now)
+
+    return [ending(job) for job in held]
+
+
+def _ran(job: HeldJob, now: int) -> float:
+    """Return for how many seconds a job has run, but not beyond the end of its lease: its worker may have died then."""
+    return (min(now, job.visible_at) - (job.started_at or now)) / SECOND
+
+
+def _died(backend: VTQueueBackend, job: HeldJob, now: int) -> Settlement:
+    """Return the settlement of a job that ran when its worker died.
 
     The first crash may have another cause than this job: it goes on at once. From the second on it waits for its
-    backoff. One that had not begun is given back.
+    backoff.
     """
-    if not job.begun:
-        return released(job)
-    return _ended(
-        backend, job, history.WORKER_DIED, recorded(WorkerDied, f"{what} died."), history.crashes(job.history), now
-    )
+    failure = recorded(WorkerDied, f"Its worker, {job.worker_id}, died.")
+    return _ended(backend, job, history.WORKER_DIED, failure, history.crashes(job.history), now)
 
 
 def timed_out(backend: VTQueueBackend, job: HeldJob, now: int) -> Settlement:

@@ -1,11 +1,15 @@
 """The worker's log: a line for each job while they are few, a summary a second when they are many."""
 
 import logging
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, NoReturn
 
+from django.core.management.base import OutputWrapper
 from django.utils.log import RequireDebugTrue
 
 from ..core import clock, states
@@ -21,15 +25,15 @@ SLOW = 1.0  # seconds of run time from which a job is always worth its line
 
 
 class WorkerLog:
-    """Writes what became of jobs; ``everything``: a line for each, however many they are.
+    """Writes what became of jobs; ``verbosity``: from 2 on a line for each, however many they are.
 
     ``option``: what names the backend on a command line.
     """
 
-    def __init__(self, *, everything: bool = False, option: str = "") -> None:
-        self.everything, self.option = everything, option
+    def __init__(self, *, verbosity: int = 1, option: str = "") -> None:
+        self.verbosity, self.option = verbosity, option
         self.quiet = False  # successes are shown otherwise
-        self.listeners: list[Callable[[Outcome], None]] = []
+        self.listeners: list[Callable[[int], None]] = []  # told how many jobs have ended since the last time
         self.ended = 0
         self._lock = threading.Lock()
         self._second = 0
@@ -39,10 +43,7 @@ class WorkerLog:
     def outcome(self, outcome: Outcome) -> None:
         """Write what came of an execution, once it is stored."""
         job, settlement = outcome.job, outcome.settlement
-        with self._lock:
-            self.ended += 1
-        for listener in self.listeners:
-            listener(outcome)
+        self.count(1)
         if settlement.state == states.FAILED:
             self.dead(settlement)
         elif settlement.failure is not None:
@@ -65,6 +66,13 @@ class WorkerLog:
                 duration(max((job.started_at or 0) - job.due_at, 0) / clock.SECOND),
                 duration(outcome.seconds),
             )
+
+    def count(self, jobs: int) -> None:
+        """Count jobs that have ended."""
+        with self._lock:
+            self.ended += jobs
+        for listener in self.listeners:
+            listener(jobs)
 
     def dead(self, settlement: Settlement) -> None:
         """Write that a job has become a dead letter."""
@@ -118,7 +126,7 @@ class WorkerLog:
     def _worth_a_line(self, seconds: float) -> bool:
         if self.quiet:
             return False
-        if self.everything or seconds >= SLOW:
+        if self.verbosity > 1 or seconds >= SLOW:
             return True
         with self._lock:
             self._turn_over(int(time.monotonic()))
@@ -137,13 +145,6 @@ class WorkerLog:
             logger.info("ok    %s %sjobs in the last second", f"{self._unsaid:,}", more)
         self._many = self._count > MANY and second == self._second + 1
         self._second, self._count, self._unsaid = second, 0, 0
-
-
-class Silence(WorkerLog):
-    """For a child process: its parent writes the log."""
-
-    def outcome(self, outcome: Outcome) -> None:
-        """Write nothing."""
 
 
 def name(job: HeldJob) -> str:
@@ -166,6 +167,35 @@ def duration(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds * 1000:.0f}ms"
     return f"{seconds:.1f}s" if seconds < 10 else f"{seconds:.0f}s"
+
+
+@contextmanager
+def log_lines(stream: Any, verbosity: int) -> Iterator[None]:
+    """Write the log lines to the command's stderr during the block, unless the project's LOGGING handles them."""
+    if logger.hasHandlers():
+        yield
+        return
+    handler = logging.StreamHandler(stream)
+    if isinstance(stream, OutputWrapper):
+        handler.terminator = ""  # it ends lines itself
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if verbosity else logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+def leave_running() -> NoReturn:
+    """End this process, in which code of jobs still runs that were given back, once what was logged is written."""
+    try:
+        logging.shutdown()
+        sys.stdout.flush()
+    finally:
+        os._exit(0)
 
 
 # -- log records without a reader --------------------------------------------------------------------------------------

@@ -14,13 +14,14 @@ from ..execution.outcomes import Outcome
 from ..queue.doorbell import Doorbell, folder_of
 from ..queue.workers import QUIET, STOP, WORK
 from . import systemd
-from .children.pool import executors
-from .heartbeat import PERIOD, Heartbeat
+from .heartbeat import PERIOD, Heartbeat, resident
 from .log import WorkerLog
 from .mailbox import Mailbox, Message, Stop, Timed, Wake
 from .options import WorkerOptions, scopes_of, served
 from .pacing import LOOK
+from .report import GOES, REPLACE, STAYS, Report
 from .shutdown import end_jobs
+from .thread_pool import Pool
 from .turn import Turns
 
 logger = logging.getLogger("django_vtqueue")
@@ -36,38 +37,37 @@ RARE_LOOK = 0.25  # seconds between two looks at a database that was not written
 
 
 class Worker:
-    """Runs the jobs of one backend until it is told to stop, or, with ``drain``, until nothing is due."""
+    """Runs the jobs of one backend until it is told to stop, or, with ``drain``, until nothing is due.
 
-    def __init__(self, backend: VTQueueBackend, options: WorkerOptions, log: WorkerLog) -> None:
+    ``report``: what its supervisor reads, if it has one.
+    """
+
+    def __init__(
+        self, backend: VTQueueBackend, options: WorkerOptions, log: WorkerLog, report: Report | None = None
+    ) -> None:
         self.options, self.log = options, log
         self.id = new_worker_id()
         self.engine = new_engine(backend.database, traced=False)
         self.mailbox = Mailbox()
-        self.bell = Doorbell(backend.database, folder_of(backend.settings.doorbells), self.id.rpartition(":")[2])
+        self.bell = Doorbell(backend.database, folder_of(backend.settings.doorbells), self.id)
         self.scopes = scopes_of(backend, options.queues)
-        slots = options.processes * options.threads
-        self.heartbeat = Heartbeat(self.engine, backend, self.id, served(self.scopes), slots, self.bell.path)
-        self.pool = executors(
-            options,
-            backend,
-            log,
-            self.bell.fileno(),
-            finished=self.mailbox.put,
-            timed=self.mailbox.timed,
-            wake=self.mailbox.wake,
-        )
-        self.turns = Turns(self.heartbeat, self.pool, options, log, self.scopes)
+        self.heartbeat = Heartbeat(self.engine, backend, self.id, served(self.scopes), options.threads, self.bell.path)
+        self.pool = Pool(options.threads, backend, log, self.mailbox.put, self.mailbox.timed)
+        self.report = report or Report()
+        self.turns = Turns(self.heartbeat, self.pool, options, log, self.scopes, self.report)
         self.work = self.turns.work
         self.left_running = False  # afterwards: whether code of jobs that were given back may still run
         self._obeyed = WORK  # what it was asked to do last
         self._stops = 0  # how often it was told to
+        self._outgrown = False  # it takes more memory than it may
         self._stop_by = NEVER  # monotonic
-        self._look_at = self._watchful_until = self._watchdog_at = 0.0
+        self._look_at = self._watchful_until = self._second_at = 0.0
 
     def run(self) -> None:
         """Work until told to stop, or until there is nothing left to do."""
         self.pool.start()
         self.bell.listen(self.rung)
+        self.report.worker_id = self.id.encode()
         with self.engine.without_lock_waits():
             try:
                 while not self.done():
@@ -86,6 +86,7 @@ class Worker:
         if not self.left_running:
             self.bell.close()
             self.heartbeat.sign_off()
+        self.work.tell_supervisor()
 
     def stop(self) -> None:
         """Ask for a graceful stop; from any thread, and from a signal handler. Twice: at once."""
@@ -103,11 +104,15 @@ class Worker:
             return True
         if len(self.work.in_flight) > len(self.work.in_flight.hung()) or self.work.outcomes:
             return False
-        if turns.stopping or (self.options.max_jobs and self.work.started >= self.options.max_jobs):
+        if self.leaves():
             return True
-        if turns.quiet and self.options.drain:  # it has been told to leave the rest
-            return True
-        return self.options.drain and turns.drained(self.options.drain_retries)
+        return self.options.drain and not self.options.supervised and turns.drained(self.options.drain_retries)
+
+    def leaves(self) -> int:
+        """Return whether this worker claims nothing more, and whether its supervisor is to replace it."""
+        if self._outgrown or (self.options.max_jobs and self.work.started >= self.options.max_jobs):
+            return REPLACE
+        return GOES if self.turns.stopping or (self.turns.quiet and self.options.drain) else STAYS
 
     def obey(self) -> None:
         """Do what people have asked of this worker, if that has changed."""
@@ -123,6 +128,8 @@ class Worker:
 
     def rest(self) -> None:
         """Sleep until there is something to do; now and then look whether the database has changed."""
+        self.work.tell_supervisor()
+        self.report.leaves = self.leaves()
         until = time.monotonic() + self.patience()
         while True:
             written = self.read_mail(min(until, self.next_look()) - time.monotonic())
@@ -154,9 +161,12 @@ class Worker:
         """If it is time to, find out whether there is something new; return whether a turn is to be taken."""
         now = time.monotonic()
         self.log.tick()
-        if self.options.owns_process and now >= self._watchdog_at:
-            self._watchdog_at = now + PERIOD
+        if self.options.owns_process and now >= self._second_at:
+            self._second_at = now + PERIOD
             systemd.notify(systemd.WATCHDOG)
+            limit = self.options.max_memory if self.options.supervised else None
+            if limit and resident() >= limit * 2**20:
+                self._outgrown = self.turns.stopping = True
         if now < self._look_at or self.turns.outage.waiting():
             return False
         first, self._look_at = not self._look_at, now + (LOOK if now < self._watchful_until else RARE_LOOK)
@@ -171,7 +181,7 @@ class Worker:
         try:
             self.read(self.wait_for_mail(patience))
             written = True
-            self.work.prefetch.wait_for_more(self.pool.waiting, self.pool.reserve)
+            self.work.prefetch.wait_for_more(self.pool.waiting)
             self.turns.pacing.wait_for_more()
             while True:
                 self.read(self.mailbox.get(0))

@@ -11,11 +11,11 @@ from ..core.job import Scope
 class WorkerOptions:
     """What the command line says. ``queues``: None for all of the backend; durations in seconds.
 
-    ``max_jobs_per_process`` and ``max_memory`` (MiB): a child that has reached one of them is replaced.
+    ``max_jobs_per_process`` and ``max_memory`` (MiB): a child process that has reached one of them is replaced.
 
-    ``processes``: 1 for this process itself, more for children that run ``threads`` each. ``owns_process``: nothing
-    else lives in this process, so that it may be left while a job's code still runs. ``adopt``: run the jobs of a
-    copied database also with DEBUG.
+    ``processes``: 1 for this process itself, more for child processes, each a worker with ``threads``. ``supervised``:
+    this is one of these. ``owns_process``: nothing else lives in this process, so that it may be left while a job's
+    code still runs. ``adopt``: run the jobs of a copied database also with DEBUG.
     """
 
     queues: tuple[str, ...] | None = None
@@ -29,6 +29,7 @@ class WorkerOptions:
     max_memory: int | None = None
     shutdown_timeout: float | None = None
     owns_process: bool = False
+    supervised: bool = False
 
 
 def scopes_of(backend: VTQueueBackend, queues: tuple[str, ...] | None) -> list[Scope]:

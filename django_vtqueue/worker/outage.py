@@ -92,13 +92,11 @@ logger = logging.getLogger("django_vtqueue")
 NOT_STORED = Failure("django_vtqueue.exceptions.OutcomeNotStored", "The outcome could not be stored.", "", "not stored")
 
 
-def settle_alone(
-    engine: Engine, outcomes: Sequence[Outcome], letter_ttl: LetterTTL, forget: Callable[[Outcome], None]
-) -> set[Key]:
+def settle_alone(engine: Engine, outcomes: Sequence[Outcome], letter_ttl: LetterTTL) -> set[Key]:
     """Settle each outcome in a transaction of its own; return the keys of the lost ones.
 
     One that fails alone is replaced by a failed attempt described by our own text only. Errors that pass are raised;
-    what was done before is then found as done by the next try. ``forget``: called with one that is to be replaced.
+    what was done before is then found as done by the next try.
     """
     lost: set[Key] = set()
     for outcome in outcomes:
@@ -109,7 +107,6 @@ def settle_alone(
             if engine.trouble(error):
                 raise
             logger.warning("the outcome of %s could not be stored: %r", outcome.job.id, error)
-            forget(outcome)
             job = outcome.job
             wait = job.lease_us
             outcome.settlement = failed(job, history.FAILED, NOT_STORED, engine.now(), wait, letter_ttl(job.queue_name))

@@ -17,16 +17,15 @@ MOST = 1200  # jobs
 PATIENCE = 0.02  # seconds without an end of any job after which what has not begun is given back
 LONGEST = 3  # times the horizon, after which it is given back in any case
 LARGEST = 2_000_000  # characters of payloads
+HORIZON = 0.06  # seconds of work that are claimed ahead, judged by the pace of the last turns
+RESERVE = 2 / 3  # of these, that is left when the next ones are claimed, so that they run beside that turn
 
 
 class Prefetch:
-    """How many jobs to claim ahead, and when to give back those that have not begun.
+    """How many jobs to claim ahead, and when to give back those that have not begun."""
 
-    ``horizon``: the seconds of work that are claimed ahead, judged by the pace of the last turns.
-    """
-
-    def __init__(self, horizon: float, in_flight: InFlight) -> None:
-        self.horizon, self.in_flight = horizon, in_flight
+    def __init__(self, in_flight: InFlight) -> None:
+        self.in_flight = in_flight
         self._give_back_at = NEVER  # monotonic
         self._pace = 0.0  # jobs a second
         self._finished, self._took = 0, 0.0  # jobs since the last measurement, and the seconds of all of them
@@ -37,15 +36,15 @@ class Prefetch:
         """Return how many jobs may wait for a thread; none at a pace at which they hardly wait for turns."""
         if self._pace < SLOW:
             return 0
-        return min(int(self._pace * self.horizon), MOST, LARGEST // self._size)
+        return min(int(self._pace * HORIZON), MOST, LARGEST // self._size)
 
-    def wait_for_more(self, waiting: Callable[[], int], reserve: float) -> None:
-        """Put the next turn off while more than a ``reserve`` (0 to 1) of what may be claimed ahead waits for a thread.
+    def wait_for_more(self, waiting: Callable[[], int]) -> None:
+        """Put the next turn off while more than a reserve of what may be claimed ahead waits for a thread.
 
         One turn for many costs little more than one for each, but no thread shall run out of jobs before its end.
         """
-        until = time.monotonic() + self.horizon / 2
-        while waiting() > self.depth() * reserve and time.monotonic() < until:
+        until = time.monotonic() + HORIZON / 2
+        while waiting() > self.depth() * RESERVE and time.monotonic() < until:
             time.sleep(STEP)
 
     def finished(self, seconds: float) -> None:
@@ -61,7 +60,7 @@ class Prefetch:
             self._pace, self._measured_at = max(pace, self._pace * FADING), now
             self._finished, self._took = 0, 0.0
             if self.in_flight.ahead:
-                self._give_back_at = min(now + PATIENCE, self._claimed_at + self.horizon * LONGEST)
+                self._give_back_at = min(now + PATIENCE, self._claimed_at + HORIZON * LONGEST)
 
     def add(self, jobs: Sequence[HeldJob]) -> None:
         """Note jobs that were claimed, some of them ahead."""
@@ -72,7 +71,7 @@ class Prefetch:
             self._give_back_at = self._claimed_at + PATIENCE
 
     def recalled(self) -> None:
-        """Note that what has not begun was called back; the answer may take a moment."""
+        """Note that what has not begun was called back."""
         self._give_back_at = time.monotonic() + PATIENCE
 
     @property

@@ -10,7 +10,6 @@ from django.db.models import Q
 from ..core.clock import from_instant
 from ..core.job import Scope
 from ..engines import Engine
-from ..execution.outcomes import Outcome
 from ..models import Job
 from ..queue.pauses import paused
 from .log import WorkerLog
@@ -35,7 +34,7 @@ def progress(engine: Engine, scopes: Sequence[Scope], log: WorkerLog, *, show: b
             tqdm(total=backlog(engine, scopes, engine.now()), unit="job", dynamic_ncols=True)
         )
         log.quiet = True
-        log.listeners.append(lambda outcome: grow(bar, outcome))
+        log.listeners.append(lambda jobs: grow(bar, jobs))
         yield
 
 
@@ -52,8 +51,7 @@ def backlog(engine: Engine, scopes: Sequence[Scope], now: int) -> int:
     )
 
 
-def grow(bar: Any, outcome: Outcome) -> None:
-    """Move the bar on by one job; jobs that were published meanwhile make it longer."""
-    if bar.n >= bar.total:
-        bar.total = bar.n + 1
-    bar.update()
+def grow(bar: Any, jobs: int) -> None:
+    """Move the bar on by so many jobs; what was published meanwhile makes it longer."""
+    bar.total = max(bar.total, bar.n + jobs)
+    bar.update(jobs)

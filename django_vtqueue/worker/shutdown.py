@@ -17,7 +17,7 @@ LAST_COUNTS = 1.0  # seconds for the statistics, should the database be locked
 
 
 def end_jobs(turns: Turns, recalled: Collection[Key], *, owns_process: bool) -> bool:
-    """Give back what still runs and end the threads or children; return whether code of such jobs may still run.
+    """Give back what still runs and end the threads; return whether code of such jobs may still run.
 
     ``recalled``: what had not begun. Code may still run where it cannot be ended and the worker has the process for
     itself: the process must end before those jobs are visible again; its doorbell, left behind, proves that it has.
@@ -26,8 +26,6 @@ def end_jobs(turns: Turns, recalled: Collection[Key], *, owns_process: bool) -> 
     running = False
     if not held:
         pool.stop(LAST_ANNOUNCEMENTS)
-    elif pool.kill():
-        give_back(turns, running=False)
     elif owns_process:
         running = True
         end_within(turns.leases.shortest_lease(0) / 2)  # they were renewed a third of a lease ago at the most
@@ -35,15 +33,15 @@ def end_jobs(turns: Turns, recalled: Collection[Key], *, owns_process: bool) -> 
             if not job.begun and job.key not in recalled:
                 job.attempts, job.started_at = 1, clock.now()  # a thread has just taken it
         turns.work.recorder.flush()  # not later: once they are given back nothing may keep this process
-        give_back(turns, running=True)
+        give_back(turns)
     turns.work.log.close()
     if not running:
         turns.work.recorder.flush(LAST_COUNTS)
     return running
 
 
-def give_back(turns: Turns, *, running: bool) -> None:
-    """Settle what has finished and release the rest; ``running``: code of it may still run.
+def give_back(turns: Turns) -> None:
+    """Settle what has finished and release the rest, whose code may still run: this process ends before it is visible.
 
     A database that is locked is waited for, but not for longer than the leases last: then they end by themselves.
     """
@@ -54,10 +52,9 @@ def give_back(turns: Turns, *, running: bool) -> None:
 
     def step() -> None:
         # As of now: it may have taken long to get the lock.
-        unfinished[:] = turns.leases.given_back(finished, running=running)
+        unfinished[:] = turns.leases.given_back(finished)
         settle(turns.engine, settlements + unfinished, turns.backend.settings.letter_ttl)
-        if running:
-            end_within(GONE_WITHIN)  # before the commit: nothing may keep this process after it
+        end_within(GONE_WITHIN)  # before the commit: nothing may keep this process after it
 
     if settle_before(deadline, turns.engine, step, turns.outage):
         turns.work.log.given_back(unfinished)

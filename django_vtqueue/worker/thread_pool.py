@@ -22,7 +22,6 @@ from ..execution.connections import close_leftovers
 from ..execution.execute import Execution, build_backends, execute
 from ..execution.outcomes import Outcome, announce, burial
 from .log import WorkerLog
-from .memory import resident
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -35,10 +34,6 @@ class Pool:
 
     ``finished`` is called with each outcome, ``timed`` with the key of a transactional job and whether its time runs.
     """
-
-    may_wait = True  # jobs that are given to it ahead of a free thread can be recalled
-    horizon = 0.06  # seconds of work that are given to it ahead
-    reserve = 2 / 3  # of these, that is left when the next ones are claimed, so that they run beside that turn
 
     def __init__(
         self,
@@ -74,10 +69,6 @@ class Pool:
                 self._told.add(job.key)
                 end_code(thread)
 
-    def memory(self) -> int:
-        """Return the resident bytes of this process; 0 where the system does not tell."""
-        return resident("self")
-
     def waiting(self) -> int:
         """Return how many jobs no thread has taken yet."""
         return len(self._waiting)
@@ -85,19 +76,6 @@ class Pool:
     def recall(self) -> list[HeldJob]:
         """Take back the jobs that no thread has taken yet."""
         return self._waiting.recall()
-
-    def forget(self, outcome: Outcome) -> None:
-        """Drop an outcome that is not announced: nothing is left of it here."""
-
-    def contact(self, asked: Sequence[HeldJob]) -> None:
-        """Threads share the jobs with who asks."""
-
-    def maintain(self) -> None:
-        """Threads need no care."""
-
-    def kill(self) -> bool:
-        """Return whether no code of jobs runs any more: threads cannot be ended."""
-        return False
 
     def announce(self, outcomes: Sequence[Outcome]) -> None:
         """Have outcomes told that are stored: the log line, the signal."""

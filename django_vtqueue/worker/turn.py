@@ -18,13 +18,13 @@ from ..queue.clock_steps import ClockSteps
 from ..queue.origin import left_behind
 from ..queue.workers import QUIET, STOP
 from .cancellation import Cancellation
-from .children.pool import Processes
 from .heartbeat import Heartbeat
 from .log import WorkerLog, name
 from .maintenance import Maintenance
 from .options import WorkerOptions
 from .outage import Outage, settle_alone
 from .pacing import NextDue, Pacing
+from .report import Report
 from .thread_pool import Pool
 from .work import AT_ONCE, Work
 
@@ -37,20 +37,21 @@ class Turns:
     def __init__(
         self,
         heartbeat: Heartbeat,
-        pool: Pool | Processes,
+        pool: Pool,
         options: WorkerOptions,
         log: WorkerLog,
         scopes: Sequence[Scope],
+        report: Report,
     ) -> None:
         self.heartbeat, self.pool, self.scopes = heartbeat, pool, scopes
         self.id, self.engine, self.backend = heartbeat.worker.worker_id, heartbeat.engine, heartbeat.backend
         self.next_due = NextDue(self.engine, scopes)
-        self.work = Work(self.engine, self.backend, self.id, pool, options, log, self.next_due)
+        self.work = Work(self.engine, self.backend, self.id, pool, options, log, self.next_due, report)
         self.leases = self.work.leases
         self.pacing = Pacing()
         self.clock_steps = ClockSteps(self.engine)
         self.maintenance = Maintenance(self.engine)
-        self.cancellation = Cancellation(self.engine, self.work.in_flight, pool)
+        self.cancellation = Cancellation(self.engine, self.work.in_flight)
         self.outage = Outage(self.engine)
         self.stopping = False  # nothing more is claimed
         self._unsure = False  # the last turn may or may not have been committed
@@ -123,11 +124,10 @@ class Turns:
         if hung and not self.stopping:
             logger.warning("%s does not end; this worker finishes its other jobs and leaves", name(hung))
             self.stopping = True
-        self.pool.maintain()
         self.leases.renew()
         if self.clock_steps.go_on():  # before the heartbeat, which sets right what says that a clock was ahead
             self.next_due.forget()
-        if endings := self.heartbeat.keep(self.pool.memory):
+        if endings := self.heartbeat.keep():
             self.next_due.forget()
             self.work.recorder.count_endings(endings)
             for settlement in endings:
@@ -169,7 +169,7 @@ class Turns:
             try:
                 outcomes = list(self.work.outcomes)
                 letter_ttl = self.backend.settings.letter_ttl
-                self.work.settled(outcomes, settle_alone(self.engine, outcomes, letter_ttl, self.pool.forget))
+                self.work.settled(outcomes, settle_alone(self.engine, outcomes, letter_ttl))
                 return
             except Exception as again:
                 error = again

@@ -11,7 +11,6 @@ from ..execution.execute import longest_runs
 from ..execution.outcomes import Outcome, given_back
 from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring
-from .children.pool import Processes
 from .in_flight import InFlight
 from .leases import Leases
 from .log import WorkerLog, name
@@ -19,6 +18,7 @@ from .options import WorkerOptions
 from .pacing import NextDue
 from .prefetch import Prefetch
 from .recorder import Recorder
+from .report import Report
 from .thread_pool import Pool
 from .transactional import NEVER, TransactionalJobs
 
@@ -35,16 +35,17 @@ class Work:
         engine: Engine,
         backend: VTQueueBackend,
         worker_id: str,
-        pool: Pool | Processes,
+        pool: Pool,
         options: WorkerOptions,
         log: WorkerLog,
         next_due: NextDue,
+        report: Report,
     ) -> None:
         self.engine, self.backend, self.pool, self.options, self.log = engine, backend, pool, options, log
-        self.next_due = next_due
+        self.next_due, self.report = next_due, report
         self.in_flight = InFlight()
         self.leases = Leases(engine, worker_id, backend, self.in_flight)
-        self.prefetch = Prefetch(pool.horizon, self.in_flight)
+        self.prefetch = Prefetch(self.in_flight)
         self.transactional = TransactionalJobs(backend)
         self.recorder = Recorder(engine, worker_id)
         self.outcomes: list[Outcome] = []  # finished, not yet settled
@@ -57,8 +58,7 @@ class Work:
     def room(self) -> tuple[int, int]:
         """Return how many jobs may be claimed now to be run at once, and how many ahead of that.
 
-        Those that have finished make room in the same turn. Fewer than none: a child that has just died or retired
-        takes its slots with it.
+        Those that have finished make room in the same turn.
         """
         if self.transactional.full:
             return 0, 0
@@ -66,7 +66,7 @@ class Work:
         if self.options.max_jobs:
             claimed = self.started + len(self.transactional) + bool(self.starting)
             return max(min(free, self.options.max_jobs - claimed), 0), 0
-        depth = self.prefetch.depth() if self.pool.may_wait and not self._none_ahead else 0
+        depth = 0 if self._none_ahead else self.prefetch.depth()
         ahead = min(depth + min(free, 0), AT_ONCE)
         return max(free, 0), ahead if ahead > depth // 4 else 0
 
@@ -103,6 +103,7 @@ class Work:
         running = [job for job in new if job.key not in waiting] if waiting else new
         self.started += len(running)
         self.prefetch.add(running)
+        self.tell_supervisor()  # before a task may keep the interpreter to itself
         self.pool.run(running)
         self.next_due.took(taken.everything)
 
@@ -118,7 +119,14 @@ class Work:
         job.attempts, job.started_at = job.attempts + 1, self.engine.now()
         self.in_flight.limit(job.key, longest_runs([job], self.backend)[0])
         self.started += 1
+        self.tell_supervisor()
         self.pool.run([job])
+
+    def tell_supervisor(self) -> None:
+        """Write into the report until when this worker is to be left alone, and how much it has done."""
+        report = self.report
+        report.ends_at, report.renew_by = self.in_flight.next_end(), self.leases.renew_by
+        report.started, report.ended, report.longest_hold = self.started, self.log.ended, self.engine.longest_hold
 
     def timed(self, key: Key, runs: bool) -> None:
         """Note that a job waits for its transaction, or that this has begun: its time runs from now on."""
@@ -173,22 +181,24 @@ class Work:
             self.in_flight.remove(outcome.job.key)
             if settlement.state == states.READY:
                 self.next_due.expect(settlement.visible_at or 0)
-            if not (outcome.went_back or settlement.stopped):
-                ended.append(outcome)
-                continue
-            self.pool.forget(outcome)
             if settlement.stopped:
                 self.pool.announce_burial(settlement)
+            elif not outcome.went_back:
+                ended.append(outcome)
         self.pool.announce(ended)
 
     def lost(self, outcome: Outcome) -> None:
         """Forget a job that another worker holds now; its outcome is dropped."""
         self.in_flight.remove(outcome.job.key)
         self.log.lost(outcome.job)
-        self.pool.forget(outcome)
 
     def end_overdue(self) -> HeldJob | None:
-        """End what has run for too long; return a job that did not end though it was told to."""
+        """End what has run for too long; return a job that did not end though it was told to.
+
+        A supervisor does it otherwise: it kills this process.
+        """
+        if self.options.supervised:
+            return None
         for job in self.in_flight.overdue():
             logger.warning("%s runs for too long; it is told to end", name(job))
             self.pool.end(job)

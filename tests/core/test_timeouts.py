@@ -18,7 +18,7 @@ from django_vtqueue.core.job import HeldJob
 from django_vtqueue.core.timeouts import Timekeeper
 from django_vtqueue.exceptions import TaskTimeout
 from django_vtqueue.execution.outcomes import Outcome
-from django_vtqueue.worker.log import Silence
+from django_vtqueue.worker.log import WorkerLog
 from django_vtqueue.worker.thread_pool import Pool
 
 from ..conftest import ALIAS
@@ -98,7 +98,7 @@ def test_a_time_limit_that_comes_too_late(sqlite_file: str, caplog: pytest.LogCa
         policy=lambda name: next(policies), task_modules=(), letter_ttl=lambda name: None, database=ALIAS
     )
     outcomes: SimpleQueue[Outcome] = SimpleQueue()
-    pool = Pool(1, backend, Silence(), outcomes.put)
+    pool = Pool(1, backend, WorkerLog(), outcomes.put)
     pool.start()
     for job in (first, second):
         pool.run([job])

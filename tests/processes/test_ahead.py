@@ -50,12 +50,9 @@ def test_what_waits_is_given_back(database: Database, start_worker: Start, tmp_p
     assert "ended with code" not in worker.log
 
 
-@TWO_SLOTS
-def test_a_killed_worker_charges_only_what_it_ran(
-    database: Database, start_worker: Start, tmp_path: Path, slots: list[str]
-) -> None:
+def test_a_killed_worker_charges_only_what_it_ran(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """The jobs that ran when their worker was killed have lost an attempt; those that waited behind them have not."""
-    worker, long, behind = blocked(database, start_worker, tmp_path, slots)
+    worker, long, behind = blocked(database, start_worker, tmp_path, ["--threads=2"])
     wait_until(lambda: [database.job(job_id)["attempts"] for job_id in long] == [1, 1], PATIENCE)
     worker.kill()
     start_worker()

@@ -23,6 +23,12 @@ def ask(database: Database, worker: Running, to: str) -> None:
     assert control.ask([worker_id], to, using=ALIAS) == [worker_id]
 
 
+def ask_all(database: Database, to: str) -> None:
+    """Ask all workers that are present."""
+    ids = {row["worker_id"] for row in database.workers()}
+    assert set(control.ask(sorted(ids), to, using=ALIAS)) == ids
+
+
 @pytest.fixture
 def held(database: Database, start_worker: Start, tmp_path: Path) -> tuple[Running, str]:
     """Return a worker with one thread, and the id of the job that it runs."""
@@ -81,12 +87,17 @@ def test_stop_after_a_signal_changes_nothing(database: Database, held: tuple[Run
     assert (database.result(running), database.job(running)["claims"]) == ("go", 1)
 
 
-def test_an_idle_worker_with_children_stops(database: Database, start_worker: Start) -> None:
-    """With children too, and also where it is quiet already."""
+def test_a_supervisor_ends_with_the_workers_that_were_asked_to_stop(database: Database, start_worker: Start) -> None:
+    """A child that is asked to stop, quiet or not, is not replaced; with the last one the supervisor ends."""
     worker = start_worker("--processes", "2")
-    ask(database, worker, "quiet")
-    worker.wait_for(QUIET)
-    ask(database, worker, "stop")
+    wait_until(lambda: len(database.workers()) == 2, PATIENCE)
+    ask_all(database, "quiet")
+    wait_until(lambda: worker.log.count(QUIET) == 2, PATIENCE)
+    first, second = (row["worker_id"] for row in database.workers())
+    control.ask([first], "stop", using=ALIAS)
+    wait_until(lambda: len(database.workers()) == 1, PATIENCE)
+    assert not worker.ended()
+    control.ask([second], "stop", using=ALIAS)
     assert worker.wait() == 0
     assert "works again" not in worker.log
 
@@ -105,17 +116,19 @@ def test_what_was_claimed_ahead_is_given_back(database: Database, start_worker: 
     assert len(lines) == len(set(lines)) == len(ids) - left
 
 
-def test_a_quiet_drain_ends(database: Database, start_worker: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", [["--threads", "2"], ["--processes", "2", "--threads", "1"]], ids=" ".join)
+def test_a_quiet_drain_ends(database: Database, start_worker: Start, tmp_path: Path, arguments: list[str]) -> None:
     """With --drain a quiet worker finishes what runs, and ends: there is nothing that it would wait for."""
-    running = database.enqueue(tasks.hold, str(tmp_path))
-    worker = start_worker("--drain", "--threads", "1")
+    running = database.enqueue_many(tasks.hold, [(str(tmp_path),)] * 2)
+    worker = start_worker("--drain", *arguments)
     wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    wait_until(lambda: len((tmp_path / "started").read_text().split()) == 2, PATIENCE)
     left = database.enqueue(tasks.add, 1, 2)
-    ask(database, worker, "quiet")
-    worker.wait_for(QUIET)
+    ask_all(database, "quiet")
+    wait_until(lambda: worker.log.count(QUIET) == len(database.workers()), PATIENCE)
     (tmp_path / "go").touch()
     assert worker.wait() == 0
-    assert database.succeeded(running)
+    assert database.succeeded(*running)
     assert database.job(left)["claims"] == 0
 
 
@@ -151,15 +164,14 @@ def resident(pid: int) -> int:
 def test_memory_is_told_with_the_heartbeat(
     database: Database, start_worker: Start, tmp_path: Path, arguments: list[str]
 ) -> None:
-    """A worker's row says how much memory it takes, its children among it."""
-    worker = start_worker(*arguments)
+    """A worker's row says how much memory its process takes."""
+    start_worker(*arguments)
     names = ("a", "b") if arguments else ("a",)
     for name in names:  # all children are ready when each has a job
         database.enqueue(tasks.hold, str(tmp_path), name)
     wait_until(lambda: all((tmp_path / f"{name}started").exists() for name in names), PATIENCE)
-    wait_until(database.workers, PATIENCE)
     database.write("DELETE FROM vtqueue_workerprocess")  # it beats again at once
-    [row] = wait_until(database.workers, PATIENCE)
-    pids = {worker.pid, *(int((tmp_path / f"{name}started").read_text()) for name in names)}
-    assert len(pids) == (3 if arguments else 1)
-    assert row["memory"] == pytest.approx(sum(map(resident, pids)), rel=0.2)
+    rows = wait_until(lambda: len(database.workers()) == len(names) and database.workers(), PATIENCE)
+    assert {row["pid"] for row in rows} == {int((tmp_path / f"{name}started").read_text()) for name in names}
+    for row in rows:
+        assert row["memory"] == pytest.approx(resident(row["pid"]), rel=0.2)

@@ -77,9 +77,9 @@ def test_a_forked_process_that_leaves_other_code_of_a_job_ends(
 def test_a_started_program_does_not_hide_the_death_of_its_worker(
     database: Database, start_worker: Start, tmp_path: Path
 ) -> None:
-    """A program that a task has started in a child keeps neither the bell nor the pipe open."""
+    """A program that a task has started does not keep the bell open."""
     started = database.enqueue(forks.start_program, str(tmp_path / "program"))
-    worker = start_worker("--processes", "2", "--threads", "1")
+    worker = start_worker()
     wait_until(lambda: database.succeeded(started), PATIENCE)
     program = int((tmp_path / "program").read_text())
     try:

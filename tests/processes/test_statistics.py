@@ -71,15 +71,6 @@ def test_times_are_those_of_the_jobs(database: Database, drain: Callable[..., Ru
     assert 0 < (flow.run.p99 or 0) < 60e6
 
 
-def test_what_a_child_takes_with_it_is_counted(database: Database, start_worker: Start, tmp_path: Path) -> None:
-    """A job that kills its child has failed, then is dead; how long it ran is known to the parent."""
-    worker = start_worker("--processes", "2", "--threads", "1")
-    job_id = database.enqueue(tasks.kill_worker, str(tmp_path / "killed"))
-    wait_until(lambda: database.letter(job_id), PATIENCE)
-    assert worker.terminate() == 0
-    assert (sums(database), timed(database, "run_times")) == ((0, 1, 1), 2)
-
-
 @pytest.mark.parametrize(
     ("max_attempts", "proven"), [(1, True), (2, True), (1, False)], ids=["dead", "failed", "dead by its lease"]
 )

@@ -74,11 +74,12 @@ def test_after_a_long_transaction_the_next_ones_are_shorter(watch: Watch) -> Non
 
 
 @pytest.fixture
-def depth(watch: Watch) -> Callable[..., int]:
+def depth(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Return how many are claimed ahead, after turns in which so many jobs ended that took so many seconds each."""
 
     def depth(count: int, seconds: float, every: float, horizon: float = 0.02) -> int:
-        claimed = Prefetch(horizon, InFlight())
+        monkeypatch.setattr(prefetch, "HORIZON", horizon)
+        claimed = Prefetch(InFlight())
         for _ in range(10):
             watch.now += every
             for _ in range(count):

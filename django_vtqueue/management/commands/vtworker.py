@@ -2,18 +2,16 @@
 
 import gc
 import logging
-import os
 import signal
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
 from django.core.checks import Tags, run_checks
-from django.core.management.base import BaseCommand, CommandError, OutputWrapper
+from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 from django.db.models import Q
 
@@ -22,20 +20,22 @@ from ...checks import TAG
 from ...core.clock import SECOND, microseconds, to_instant
 from ...core.forks import dump_threads_at
 from ...core.ids import shown_worker
-from ...engines import engine_for
+from ...core.job import Scope
+from ...engines import Engine, engine_for
 from ...models import WAITING, Job
 from ...queue.pauses import paused
 from ...queue.schema import mismatch
 from ...tasks.task import import_task_modules
 from ...worker import systemd
 from ...worker.inline import run_due
-from ...worker.log import WorkerLog, duration, without_unread_records
+from ...worker.log import WorkerLog, duration, leave_running, log_lines, without_unread_records
 from ...worker.loop import Worker
 from ...worker.options import WorkerOptions, scopes_of, served
 from ...worker.outage import Outage
 from ...worker.progress import progress
 from ...worker.reload import run_with_reload, stop_with_parent
 from ...worker.signals import Stopping
+from ...worker.supervisor import Supervisor
 from ..arguments import add_backend, backend_of, option_of, refuse_copy, refuse_errors
 
 logger = logging.getLogger("django_vtqueue")
@@ -79,7 +79,7 @@ class Command(BaseCommand):
         owns_process = bool(getattr(self, "_called_from_command_line", False))
         backend = backend_of(options["backend"])
         plan = plan_of(options, backend, owns_process)
-        log = WorkerLog(everything=options["verbosity"] > 1, option=option_of(backend))
+        log = WorkerLog(verbosity=options["verbosity"], option=option_of(backend))
         reload = settings.DEBUG and not plan.drain if options["reload"] is None else options["reload"]
         with log_lines(sys.stderr if owns_process else self.stderr, options["verbosity"]):
             import_task_modules(backend.settings.task_modules)
@@ -103,7 +103,7 @@ class Command(BaseCommand):
                 logger.warning("%s (%s)", message.msg, message.id)
         if not plan.adopt:
             refuse_copy(backend)  # its tables may have come, or the file itself, while this one waited
-        worker = Worker(backend, plan, log)
+        worker = Supervisor(backend, plan, log) if plan.processes > 1 else Worker(backend, plan, log)
         stopping.then(worker.stop)
         stop_with_parent(worker.stop)
         logger.info("vtworker %s ready: %s", shown_worker(worker.id), description(backend, plan))
@@ -120,14 +120,10 @@ class Command(BaseCommand):
             log.ended,
             worker.engine.longest_hold * 1000,
         )
-        if plan.drain and (left := left_for_later(worker)):
+        if plan.drain and (left := left_for_later(worker.engine, worker.scopes)):
             logger.info("left for later: %s", left)
         if worker.left_running:
-            try:
-                logging.shutdown()
-                sys.stdout.flush()
-            finally:
-                os._exit(0)
+            leave_running()
 
     def run_inline(self, backend: VTQueueBackend, plan: WorkerOptions, log: WorkerLog) -> None:
         if not plan.drain:
@@ -142,10 +138,10 @@ class Command(BaseCommand):
             log.outcome(outcome)
 
 
-def left_for_later(worker: Worker) -> str:
+def left_for_later(engine: Engine, scopes: Sequence[Scope]) -> str:
     """Return how many jobs a drain leaves, and when the first of them is due; "" if it leaves none."""
-    engine, of_scopes = worker.engine, Q()
-    for scope in worker.scopes:
+    of_scopes = Q()
+    for scope in scopes:
         of_kind = Q(task_path="") if scope.raw else ~Q(task_path="")
         of_scopes |= of_kind if scope.queues is None else of_kind & Q(queue_name__in=scope.queues)
     waiting = Job.objects.using(engine.alias).filter(of_scopes, WAITING)
@@ -215,26 +211,6 @@ def wait_for_tables(database: str, stopping: Stopping) -> None:
                 logger.warning("%s. Waiting for it.", problem)
                 said = problem
         time.sleep(LOOK_FOR_TABLES)
-
-
-@contextmanager
-def log_lines(stream: Any, verbosity: int) -> Iterator[None]:
-    """Write the log lines to the command's stderr during the block, unless the project's LOGGING handles them."""
-    if logger.hasHandlers():
-        yield
-        return
-    handler = logging.StreamHandler(stream)
-    if isinstance(stream, OutputWrapper):
-        handler.terminator = ""  # it ends lines itself
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO if verbosity else logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
 
 
 def positive(text: str) -> int:

@@ -1,1 +1,0 @@
-"""Child processes of a worker (``--processes``): they run jobs; their parent claims, renews and settles."""

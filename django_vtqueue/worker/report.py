@@ -1,0 +1,49 @@
+"""What a worker reports to its supervisor: numbers in memory that both share.
+
+The supervisor can read them while a task keeps the interpreter to itself, and after the worker's end. A worker that has
+no supervisor writes them as well.
+"""
+
+import ctypes
+import mmap
+import os
+from typing import Self
+
+NEVER = float("inf")
+STAYS, REPLACE, GOES = 0, 1, 2  # whether a worker leaves: not, to be replaced, or for good
+
+
+class Report(ctypes.Structure):
+    """The state of one worker. ``ends_at``: when the first of its jobs exceeds its time limit; ``renew_by``: when half
+    of the shortest lease that it holds is over (both monotonic). ``worker_id``: empty as long as it is not ready.
+    """
+
+    ends_at: float
+    renew_by: float
+    longest_hold: float
+    started: int
+    ended: int
+    leaves: int
+    worker_id: bytes
+
+    _fields_ = (
+        ("ends_at", ctypes.c_double),
+        ("renew_by", ctypes.c_double),
+        ("longest_hold", ctypes.c_double),
+        ("started", ctypes.c_int64),
+        ("ended", ctypes.c_int64),
+        ("leaves", ctypes.c_int64),
+        ("worker_id", ctypes.c_char * 256),
+    )
+
+    @classmethod
+    def shared(cls, descriptor: int) -> Self:
+        """Return the report in the memory behind a file descriptor."""
+        return cls.from_buffer(mmap.mmap(descriptor, ctypes.sizeof(cls)))
+
+
+def new_memory() -> int:
+    """Return a file descriptor of new memory for one report; a child process may inherit it."""
+    descriptor = os.memfd_create("vtqueue-report")
+    os.ftruncate(descriptor, ctypes.sizeof(Report))
+    return descriptor

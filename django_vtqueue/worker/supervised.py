@@ -1,0 +1,70 @@
+"""The process of a supervised worker: it is started by executing Python anew, never by forking an open database."""
+
+import gc
+import os
+import signal
+import sys
+import threading
+from select import select
+from typing import Any, cast
+
+from .. import __version__
+from ..core.forks import dump_threads_at, handle_signal
+from .report import Report
+from .signals import stop_signals
+
+
+def main(given: dict[str, Any]) -> None:
+    """Set Django up as the supervisor did, and run a worker until the supervisor stops it, or is gone.
+
+    The supervisor may have begun before an upgrade of this package; what it gives may have changed with that.
+    """
+    version = given["version"]
+    if version != __version__:
+        sys.exit(f"vtworker runs django_vtqueue {version}, but {__version__} is installed now: start the worker anew.")
+    pipe, memory = given["descriptors"]
+    for descriptor in pipe, memory:
+        os.set_inheritable(descriptor, False)  # programs that tasks start have no use for them
+    for number in stop_signals():
+        handle_signal(number, lambda *_: None)  # sent to all by a terminal or a service manager: the supervisor decides
+    dump_threads_at(signal.SIGUSR1)
+    os.environ.pop("NOTIFY_SOCKET", None)  # the service manager watches the supervisor
+    import django
+
+    django.setup()
+    run(given, pipe, Report.shared(memory))
+
+
+def run(given: dict[str, Any], pipe: int, report: Report) -> None:
+    """Run the worker, once Django is set up."""
+    from ..backend import VTQueueBackend
+    from ..tasks.compat import task_backends
+    from ..tasks.task import import_task_modules
+    from .log import WorkerLog, leave_running, log_lines, without_unread_records
+    from .loop import Worker
+    from .options import WorkerOptions
+
+    backend = cast(VTQueueBackend, task_backends[given["alias"]])
+    verbosity, option, quiet = given["log"]
+    log = WorkerLog(verbosity=verbosity, option=option)
+    log.quiet = quiet
+    options = given["options"]
+    options["queues"] = options["queues"] and tuple(options["queues"])
+    with log_lines(sys.stderr, verbosity), without_unread_records():
+        import_task_modules(backend.settings.task_modules)
+        if select([pipe], [], [], 0)[0]:  # it was told to stop before it began
+            return
+        worker = Worker(backend, WorkerOptions(**options), log, report)
+        threading.Thread(target=obey, args=(pipe, worker), name="supervisor", daemon=True).start()
+        gc.freeze()  # what is there now stays: no need to look through it again and again
+        worker.run()
+        if worker.left_running:
+            leave_running()
+
+
+def obey(pipe: int, worker: Any) -> None:
+    """Stop a worker as often as its supervisor says; at once when that is gone: nothing renews its leases then."""
+    while os.read(pipe, 1):
+        worker.stop()
+    worker.stop()
+    worker.stop()

@@ -1,0 +1,297 @@
+"""The supervisor of ``--processes N``: it starts N workers as child processes, replaces them, and ends them.
+
+Each child is a whole worker, with its own claims, leases, doorbell and log lines. The supervisor runs no task. It does
+what a worker cannot do for itself while a task keeps the interpreter: it renews its leases, and kills it when a job is
+over its time limit. What a dead child held goes on as after the death of any worker: another one settles it.
+"""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from .. import __version__
+from ..backend import VTQueueBackend
+from ..core import states
+from ..core.backoff import trouble_pause
+from ..core.clock import microseconds
+from ..core.ids import new_worker_id
+from ..engines import new_engine
+from ..models import Job, WorkerProcess
+from ..queue.claims import settle
+from ..queue.doorbell import ask, declare_dead, folder_of, path_of, remove
+from . import systemd
+from .leases import give_back, third
+from .log import WorkerLog
+from .options import WorkerOptions, scopes_of
+from .outage import Outage, settle_before
+from .report import GOES, NEVER, REPLACE, Report, new_memory
+
+logger = logging.getLogger("django_vtqueue")
+
+T = TypeVar("T")
+
+LOOK = 0.1  # seconds between two looks at the children
+OVERTIME = 0.2  # seconds beyond a job's time limit after which its worker is killed: it may just be settling the job
+LIVED = 5.0  # seconds: a child that ends sooner has probably not been able to start
+SLOW_START = 10.0  # seconds
+SLOW = "process %d is not ready after %d s and runs no job: it still imports the project (kill -USR1 %d shows where)"
+LEAVING = 2.0  # seconds for a child to give its jobs back and end, once it is to leave at once
+GIVING_BACK = 5.0  # seconds for what killed children held, should the database be locked
+
+START = """\
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from django_vtqueue.worker.supervised import main
+main(json.loads(sys.argv[2]))"""
+
+
+class Child:
+    """One worker in a process of its own, as its supervisor sees it; ``share``: the jobs that it may begin."""
+
+    def __init__(self, alias: str, options: WorkerOptions, log: WorkerLog) -> None:
+        self.share = options.max_jobs or 0
+        self.began = time.monotonic()
+        self.renew_at = 0.0  # monotonic: when the supervisor is to renew its leases again
+        self.dismissed = False  # killed because it did not stop in time
+        self._said_slow = False
+        memory, (theirs, self._pipe) = new_memory(), os.pipe()
+        try:
+            self.report = Report.shared(memory)
+            self.report.ends_at = self.report.renew_by = NEVER
+            given = {
+                "version": __version__,
+                "alias": alias,
+                "options": asdict(options),
+                "log": [log.verbosity, log.option, log.quiet],
+                "descriptors": [theirs, memory],
+            }
+            filters = [f"-W{option}" for option in sys.warnoptions]
+            command = [sys.executable, *filters, "-c", START, json.dumps(sys.path), json.dumps(given)]
+            self.process = subprocess.Popen(command, pass_fds=(theirs, memory))
+        except BaseException:
+            os.close(self._pipe)
+            raise
+        finally:
+            os.close(memory)
+            os.close(theirs)
+
+    @property
+    def worker_id(self) -> str:
+        """Its name as a holder of leases; "" as long as it is not ready."""
+        return self.report.worker_id.decode()
+
+    def stop(self) -> None:
+        """Have it stop gracefully; the second time, have it give back what runs, and leave."""
+        with suppress(OSError):  # it has just ended
+            os.write(self._pipe, b"s")
+
+    def kill(self) -> None:
+        """End it at once; when this returns none of its code runs."""
+        self.process.kill()
+        self.process.wait()
+
+    def ended(self) -> bool:
+        """Return whether it has ended; say once that it has not started for long."""
+        if self.process.poll() is not None:
+            os.close(self._pipe)
+            return True
+        if not (self.worker_id or self._said_slow) and time.monotonic() - self.began > SLOW_START:
+            self._said_slow = True
+            logger.warning(SLOW, self.process.pid, SLOW_START, self.process.pid)
+        return False
+
+
+class Supervisor:
+    """Runs ``options.processes`` workers until it is told to stop, or until they have nothing left to do."""
+
+    def __init__(self, backend: VTQueueBackend, options: WorkerOptions, log: WorkerLog) -> None:
+        self.backend, self.options, self.log = backend, options, log
+        self.id = new_worker_id()
+        self.engine = new_engine(backend.database, traced=False)
+        self.scopes = scopes_of(backend, options.queues)
+        self.left_running = False  # see Worker: the code of children has ended with them
+        self._outage = Outage(self.engine)
+        self._told: SimpleQueue[None] = SimpleQueue()
+        self._stops = 0  # how often it was told to
+        self._children: list[Child] = []
+        self._wanted = options.processes
+        self._unshared = options.max_jobs  # jobs that may be begun, and that no child has as its share
+        self._start_at = 0.0  # monotonic: not before
+        self._failures = 0
+        self._kill_at = NEVER  # monotonic: when children that do not leave are killed
+        self._ended_jobs = 0  # of children that have ended
+        self._dead: list[str] = []  # workers that may have left jobs
+        self._killed: list[str] = []  # workers whose jobs are to be given back, and their rows removed
+        self._watchdog_at = 0.0  # monotonic
+
+    def stop(self) -> None:
+        """Ask for a graceful stop; from any thread, and from a signal handler. Twice: at once."""
+        self._told.put(None)
+
+    def run(self) -> None:
+        """Keep the children running until all of them are to end, and have ended."""
+        with self.engine.without_lock_waits():
+            while True:
+                for child in list(self._children):
+                    self.look_after(child)
+                self.start_missing()
+                self.log.count(self._ended_jobs + sum(child.report.ended for child in self._children) - self.log.ended)
+                if not self._children and (self._stops or not self._wanted or self._unshared == 0):
+                    break
+                if self.options.drain and not self._stops and self.drained():
+                    self.pass_stop_on()
+                self.wait()
+            self.clean_up()
+
+    def wait(self) -> None:
+        """Wait a moment, or until it is told to stop."""
+        if time.monotonic() >= self._watchdog_at:
+            self._watchdog_at = time.monotonic() + 1
+            systemd.notify(systemd.WATCHDOG)
+        with suppress(Empty):
+            self._told.get(timeout=LOOK)
+            self.pass_stop_on()
+
+    def pass_stop_on(self) -> None:
+        """Have all children stop; those that do not leave in the time that they have are killed."""
+        self._stops += 1
+        for child in self._children:
+            child.stop()
+            if not child.worker_id:  # it does not listen yet
+                child.dismissed = True
+                child.kill()
+        systemd.notify(systemd.STOPPING)
+        seconds = 0 if self._stops > 1 else self.options.shutdown_timeout
+        if seconds is not None:
+            self._kill_at = min(self._kill_at, time.monotonic() + seconds + LEAVING)
+
+    # The life of a child
+
+    def start_missing(self) -> None:
+        """Start the children that are missing; after a growing pause, if they end as soon as they are started."""
+        there = sum(child.report.leaves != REPLACE for child in self._children)
+        for missing in range(self._wanted - there, 0, -1):
+            if self._stops or self._unshared == 0 or time.monotonic() < self._start_at:
+                return
+            share = None if self._unshared is None else -(-self._unshared // missing)
+            limits = [limit for limit in (share, self.options.max_jobs_per_process) if limit]
+            options = replace(self.options, processes=1, supervised=True, max_jobs=min(limits, default=None))
+            try:
+                child = Child(self.backend.alias, options, self.log)
+            except OSError as error:  # no memory for another process, just now
+                logger.warning("a process could not be started: %s", error)
+                self.put_off()
+                return
+            self._children.append(child)
+            if self._unshared is not None:
+                self._unshared -= child.share
+
+    def put_off(self) -> None:
+        """Put the next start off."""
+        self._failures += 1
+        self._start_at = time.monotonic() + trouble_pause(self._failures)
+
+    def look_after(self, child: Child) -> None:
+        """Notice the end of a child; kill it, or renew its leases, if that is due and the child does not do it."""
+        now, report = time.monotonic(), child.report
+        if child.ended():
+            self.forget(child)
+        elif now >= min(report.ends_at + OVERTIME, self._kill_at):
+            child.dismissed = now >= self._kill_at
+            child.kill()
+        elif now >= max(report.renew_by, child.renew_at):
+            child.renew_at = now + (self.in_database(lambda: self.renew(child.worker_id)) or 0.0)
+
+    def renew(self, worker_id: str) -> float:
+        """Renew the leases of a worker that does not do so; return the seconds until the next time."""
+        policy = self.backend.settings.policy
+        jobs = [job for job in self.engine.held_by(worker_id) if policy(job.queue_name).heartbeat]
+        if jobs:
+            with self.engine.transaction():
+                self.engine.renew(jobs, self.engine.now())
+        return min(map(third, jobs), default=1.0)
+
+    def forget(self, child: Child) -> None:
+        """Forget a child that has ended; if it did not do so by itself, have the others settle what it held."""
+        self._children.remove(child)
+        report, code = child.report, child.process.returncode
+        self._ended_jobs += report.ended
+        self.engine.longest_hold = max(self.engine.longest_hold, report.longest_hold)
+        if self._unshared is not None:
+            self._unshared += child.share - report.started
+        if not code:
+            self._wanted -= report.leaves == GOES
+            self._failures = 0
+            if self.bell_of(child.worker_id).exists():  # it has left while code of jobs ran that it gave back
+                self._killed.append(child.worker_id)
+        elif child.dismissed:
+            self._killed.append(child.worker_id)
+        else:
+            logger.warning("process %d ended with code %s", child.process.pid, code)
+            if time.monotonic() - child.began < LIVED:
+                self.put_off()
+            self._dead.append(child.worker_id)
+            declare_dead(self.bell_of(child.worker_id))
+            for other in self._children:
+                ask(str(self.bell_of(other.worker_id)))
+
+    def bell_of(self, worker_id: str) -> Path:
+        """Return where the doorbell of a worker lies."""
+        folder = folder_of(self.backend.settings.doorbells)
+        return path_of(self.engine.alias, folder, worker_id)
+
+    # The database
+
+    def in_database(self, step: Callable[[], T]) -> T | None:
+        """Return what a step in the database returns; None if it fails, or has failed a moment ago."""
+        if self._outage.waiting():
+            return None
+        try:
+            self.engine.replaced()  # the step is to find the file that is there now
+            result = step()
+        except Exception as error:
+            self._outage.failed(error)
+            return None
+        self._outage.over()
+        return result
+
+    def drained(self) -> bool:
+        """Return whether all children are there, and neither they nor the dead hold a job, and nothing is due."""
+        if not all(child.worker_id for child in self._children):
+            return False
+        workers = [*self._dead, *(child.worker_id for child in self._children)]
+        jobs = Job.objects.using(self.engine.alias).filter(state=states.RUNNING, worker_id__in=workers)
+
+        def nothing_left() -> bool:
+            until = self.engine.now() + microseconds(self.options.drain_retries)
+            earliest = self.engine.earliest(self.scopes)
+            return (earliest is None or earliest > until) and not jobs.exists()
+
+        def certainly() -> bool:
+            with self.engine.transaction():  # between two reads a job may end that has published another one
+                return nothing_left()
+
+        return bool(self.in_database(nothing_left) and self.in_database(certainly))
+
+    def clean_up(self) -> None:
+        """Give back what the killed children held, and remove the rows of those that could not do it."""
+
+        def step() -> None:
+            now = self.engine.now()
+            held = [job for worker_id in self._killed for job in self.engine.held_by(worker_id)]
+            settle(self.engine, [give_back(job, now, None) for job in held], self.backend.settings.letter_ttl)
+            rows = WorkerProcess.objects.using(self.engine.alias).filter(pk__in=self._killed)
+            rows._raw_delete(self.engine.alias)
+
+        if self._killed and settle_before(time.monotonic() + GIVING_BACK, self.engine, step, self._outage):
+            for worker_id in self._killed:
+                remove(str(self.bell_of(worker_id)))
