@@ -14,13 +14,16 @@ STAYS, REPLACE, GOES = 0, 1, 2  # whether a worker leaves: not, to be replaced, 
 
 
 class Report(ctypes.Structure):
-    """The state of one worker. ``ends_at``: when the first of its jobs exceeds its time limit; ``renew_by``: when half
-    of the shortest lease that it holds is over (both monotonic). ``worker_id``: empty as long as it is not ready.
+    """The state of one worker. ``held``, ``started``, ``ended``: numbers of jobs. ``worker_id``: "" until it is ready.
+
+    ``ends_at``: when the first of its jobs exceeds its time limit; ``renew_by``: when half of its shortest lease is
+    over (both monotonic). ``leaves``: one of the three above.
     """
 
     ends_at: float
     renew_by: float
     longest_hold: float
+    held: int
     started: int
     ended: int
     leaves: int
@@ -30,6 +33,7 @@ class Report(ctypes.Structure):
         ("ends_at", ctypes.c_double),
         ("renew_by", ctypes.c_double),
         ("longest_hold", ctypes.c_double),
+        ("held", ctypes.c_int64),
         ("started", ctypes.c_int64),
         ("ended", ctypes.c_int64),
         ("leaves", ctypes.c_int64),

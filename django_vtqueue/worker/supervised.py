@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import threading
-from select import select
 from typing import Any, cast
 
 from .. import __version__
@@ -29,14 +28,16 @@ def main(given: dict[str, Any]) -> None:
         handle_signal(number, lambda *_: None)  # sent to all by a terminal or a service manager: the supervisor decides
     dump_threads_at(signal.SIGUSR1)
     os.environ.pop("NOTIFY_SOCKET", None)  # the service manager watches the supervisor
+    workers: list[Any] = []
+    threading.Thread(target=obey, args=(pipe, workers), name="supervisor", daemon=True).start()
     import django
 
     django.setup()
-    run(given, pipe, Report.shared(memory))
+    run(given, workers, Report.shared(memory))
 
 
-def run(given: dict[str, Any], pipe: int, report: Report) -> None:
-    """Run the worker, once Django is set up."""
+def run(given: dict[str, Any], workers: list[Any], report: Report) -> None:
+    """Run the worker, once Django is set up; add it to ``workers``."""
     from ..backend import VTQueueBackend
     from ..tasks.compat import task_backends
     from ..tasks.task import import_task_modules
@@ -52,19 +53,20 @@ def run(given: dict[str, Any], pipe: int, report: Report) -> None:
     options["queues"] = options["queues"] and tuple(options["queues"])
     with log_lines(sys.stderr, verbosity), without_unread_records():
         import_task_modules(backend.settings.task_modules)
-        if select([pipe], [], [], 0)[0]:  # it was told to stop before it began
-            return
         worker = Worker(backend, WorkerOptions(**options), log, report)
-        threading.Thread(target=obey, args=(pipe, worker), name="supervisor", daemon=True).start()
+        workers.append(worker)
         gc.freeze()  # what is there now stays: no need to look through it again and again
         worker.run()
         if worker.left_running:
             leave_running()
 
 
-def obey(pipe: int, worker: Any) -> None:
-    """Stop a worker as often as its supervisor says; at once when that is gone: nothing renews its leases then."""
-    while os.read(pipe, 1):
-        worker.stop()
-    worker.stop()
-    worker.stop()
+def obey(pipe: int, workers: list[Any]) -> None:
+    """Stop the worker as often as its supervisor says; at once when that is gone: nothing renews its leases then."""
+    told = b"s"
+    while told:
+        told = os.read(pipe, 1)
+        if not workers:  # it still imports the project, and holds nothing
+            os._exit(0)
+        workers[0].stop()
+    workers[0].stop()

@@ -45,6 +45,7 @@ LIVED = 5.0  # seconds: a child that ends sooner has probably not been able to s
 SLOW_START = 10.0  # seconds
 SLOW = "process %d is not ready after %d s and runs no job: it still imports the project (kill -USR1 %d shows where)"
 LEAVING = 2.0  # seconds for a child to give its jobs back and end, once it is to leave at once
+IDLE_LEAVING = 8.0  # seconds for a child that holds no job to end: the receivers of its signals have 5 of them
 GIVING_BACK = 5.0  # seconds for what killed children held, should the database be locked
 
 START = """\
@@ -119,7 +120,7 @@ class Supervisor:
         self.engine = new_engine(backend.database, traced=False)
         self.scopes = scopes_of(backend, options.queues)
         self.left_running = False  # see Worker: the code of children has ended with them
-        self._outage = Outage(self.engine)
+        self._said = False  # that it met an error
         self._told: SimpleQueue[None] = SimpleQueue()
         self._stops = 0  # how often it was told to
         self._children: list[Child] = []
@@ -127,7 +128,7 @@ class Supervisor:
         self._unshared = options.max_jobs  # jobs that may be begun, and that no child has as its share
         self._start_at = 0.0  # monotonic: not before
         self._failures = 0
-        self._kill_at = NEVER  # monotonic: when children that do not leave are killed
+        self._kill_at = self._kill_idle_at = NEVER  # monotonic: when children that do not leave are killed
         self._ended_jobs = 0  # of children that have ended
         self._dead: list[str] = []  # workers that may have left jobs
         self._killed: list[str] = []  # workers whose jobs are to be given back, and their rows removed
@@ -170,9 +171,10 @@ class Supervisor:
                 child.dismissed = True
                 child.kill()
         systemd.notify(systemd.STOPPING)
-        seconds = 0 if self._stops > 1 else self.options.shutdown_timeout
+        now, seconds = time.monotonic(), 0 if self._stops > 1 else self.options.shutdown_timeout
+        self._kill_idle_at = min(self._kill_idle_at, now + IDLE_LEAVING)
         if seconds is not None:
-            self._kill_at = min(self._kill_at, time.monotonic() + seconds + LEAVING)
+            self._kill_at = min(self._kill_at, now + seconds + LEAVING)
 
     # The life of a child
 
@@ -205,8 +207,11 @@ class Supervisor:
         now, report = time.monotonic(), child.report
         if child.ended():
             self.forget(child)
-        elif now >= min(report.ends_at + OVERTIME, self._kill_at):
-            child.dismissed = now >= self._kill_at
+        elif now >= (self._kill_at if report.held else min(self._kill_at, self._kill_idle_at)):
+            child.dismissed = True
+            child.kill()
+        elif now >= report.ends_at + OVERTIME:
+            logger.warning("a job of process %d runs for too long; the process is killed", child.process.pid)
             child.kill()
         elif now >= max(report.renew_by, child.renew_at):
             child.renew_at = now + (self.in_database(lambda: self.renew(child.worker_id)) or 0.0)
@@ -228,17 +233,19 @@ class Supervisor:
         self.engine.longest_hold = max(self.engine.longest_hold, report.longest_hold)
         if self._unshared is not None:
             self._unshared += child.share - report.started
-        if not code:
-            self._wanted -= report.leaves == GOES
+        if report.leaves == GOES:
+            self._wanted -= 1
+        elif report.leaves != REPLACE and time.monotonic() - child.began < LIVED:
+            self.put_off()
+        else:
             self._failures = 0
+        if not code:
             if self.bell_of(child.worker_id).exists():  # it has left while code of jobs ran that it gave back
                 self._killed.append(child.worker_id)
         elif child.dismissed:
             self._killed.append(child.worker_id)
         else:
             logger.warning("process %d ended with code %s", child.process.pid, code)
-            if time.monotonic() - child.began < LIVED:
-                self.put_off()
             self._dead.append(child.worker_id)
             declare_dead(self.bell_of(child.worker_id))
             for other in self._children:
@@ -252,17 +259,16 @@ class Supervisor:
     # The database
 
     def in_database(self, step: Callable[[], T]) -> T | None:
-        """Return what a step in the database returns; None if it fails, or has failed a moment ago."""
-        if self._outage.waiting():
-            return None
+        """Return what a step in the database returns; None if it fails: the children say what is wrong with that."""
         try:
             self.engine.replaced()  # the step is to find the file that is there now
-            result = step()
+            return step()
         except Exception as error:
-            self._outage.failed(error)
+            if self.engine.trouble(error) is None and not self._said:
+                self._said = True
+                logger.warning("the supervisor met an error and goes on", exc_info=error)
+            self.engine.disconnect()
             return None
-        self._outage.over()
-        return result
 
     def drained(self) -> bool:
         """Return whether all children are there, and neither they nor the dead hold a job, and nothing is due."""
@@ -292,6 +298,6 @@ class Supervisor:
             rows = WorkerProcess.objects.using(self.engine.alias).filter(pk__in=self._killed)
             rows._raw_delete(self.engine.alias)
 
-        if self._killed and settle_before(time.monotonic() + GIVING_BACK, self.engine, step, self._outage):
+        if self._killed and settle_before(time.monotonic() + GIVING_BACK, self.engine, step, Outage(self.engine)):
             for worker_id in self._killed:
                 remove(str(self.bell_of(worker_id)))

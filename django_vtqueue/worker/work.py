@@ -123,10 +123,11 @@ class Work:
         self.pool.run([job])
 
     def tell_supervisor(self) -> None:
-        """Write into the report until when this worker is to be left alone, and how much it has done."""
+        """Write into the report what this worker holds and has done, and until when it needs no help."""
         report = self.report
         report.ends_at, report.renew_by = self.in_flight.next_end(), self.leases.renew_by
-        report.started, report.ended, report.longest_hold = self.started, self.log.ended, self.engine.longest_hold
+        report.held, report.started, report.ended = len(self.in_flight), self.started, self.log.ended
+        report.longest_hold = self.engine.longest_hold
 
     def timed(self, key: Key, runs: bool) -> None:
         """Note that a job waits for its transaction, or that this has begun: its time runs from now on."""

@@ -22,11 +22,6 @@ from .seconds import HELD
 
 FULL = "the database cannot be written"
 Disk = LimitedDisk | SmallDisk
-EACH = pytest.mark.parametrize(
-    ("disk", "executors"),
-    [("limited", "--processes=2"), ("small", "--threads=4")],
-    indirect=["disk"],
-)
 
 
 @pytest.fixture(params=["limited", "small"])
@@ -71,12 +66,11 @@ def assert_said_once(worker: Running) -> None:
     assert len(worker.log.splitlines()) < 20
 
 
-@EACH
 def test_a_full_disk_is_waited_out_with_results_in_hand(
-    database: Database, start_worker: Start, disk: Disk, tmp_path: Path, executors: str
+    database: Database, start_worker: Start, disk: Disk, tmp_path: Path
 ) -> None:
     """What finishes while nothing can be written is stored when there is room again: claimed once, executed once."""
-    worker = start_worker(executors)
+    worker = start_worker()
     jobs = [begin_to_run(database, tmp_path, name) for name in "abc"]
     lengthen_the_log(database)
     with reading(database.path):
@@ -134,13 +128,12 @@ def test_an_idle_worker_leaves_a_full_disk_when_told(database: Database, start_w
     assert "Traceback" not in worker.log
 
 
-@EACH
 def test_a_worker_with_results_in_hand_leaves_a_full_disk_and_the_jobs_run_again(
-    database: Database, start_worker: Start, disk: Disk, tmp_path: Path, executors: str
+    database: Database, start_worker: Start, disk: Disk, tmp_path: Path
 ) -> None:
     """A first signal waits for room, a second does not; what could not be stored is done again when its lease ends."""
     database.options["visibility_timeout"] = 2
-    worker = start_worker(executors)
+    worker = start_worker()
     job_id = begin_to_run(database, tmp_path)
     lengthen_the_log(database)
     with reading(database.path):

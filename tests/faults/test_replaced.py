@@ -53,17 +53,16 @@ def assert_works(database: Database, worker: Running, exchanges: int = 1) -> Non
     assert worker.log.count(DAMAGED) <= 1
 
 
-@pytest.mark.parametrize(("executors", "exchange"), [("--threads=2", move_over), ("--processes=2", delete_and_copy)])
+@pytest.mark.parametrize("exchange", [move_over, delete_and_copy])
 def test_another_file_is_noticed_and_worked_off(
     database: Database,
     start_worker: Start,
     tmp_path: Path,
     other: Path,
     exchange: Callable[[Path, Path], None],
-    executors: str,
 ) -> None:
     """A worker goes on with the file in the place of its own; what that does not know is lost, and said."""
-    worker = start_worker(executors)
+    worker = start_worker()
     begin_to_run(database, tmp_path)
     exchange(other, database.path)
     worker.wait_for(REPLACED)
@@ -95,18 +94,17 @@ def test_a_backup_from_the_run_of_a_job_takes_its_result(
     assert database.rows("SELECT * FROM vtqueue_job WHERE id = ?", later) == []
 
 
-@pytest.mark.parametrize(("executors", "restore"), [("--threads=2", restore_in_place), ("--processes=2", move_over)])
+@pytest.mark.parametrize("restore", [restore_in_place, move_over])
 def test_a_backup_from_before_a_claim_starts_no_second_run_of_it(
     database: Database,
     start_worker: Start,
     tmp_path: Path,
     restore: Callable[[Path, Path], None],
-    executors: str,
 ) -> None:
     """A job that waits in the backup and runs here is claimed again by who runs it, and settled by that run."""
     job_id = database.enqueue(tasks.hold, str(tmp_path))
     copy = back_up(database.path, tmp_path / "copy")
-    worker = start_worker(executors)
+    worker = start_worker()
     wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
     restore(copy, database.path)
     wait_until(lambda: database.job(job_id)["state"] == "RUNNING", PATIENCE)

@@ -204,7 +204,7 @@ def test_a_child_that_outlives_its_supervisor_keeps_its_job(
     """A killed supervisor's child that was stopped still holds its bell: until it has ended no worker takes its job."""
     job_id = database.enqueue(tasks.hold, str(tmp_path))
     worker = start_worker("--processes", "2", "--threads", "1")
-    wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
+    wait_until(lambda: lines(tmp_path / "started") and len(database.workers()) == 2, PATIENCE)
     [child] = map(int, lines(tmp_path / "started"))
     [row] = [row for row in database.workers() if row["pid"] == child]
     os.kill(child, signal.SIGSTOP)  # it cannot notice that its worker is gone
@@ -241,3 +241,52 @@ def test_what_is_said_of_a_killed_task(database: Database, start_worker: Start, 
     assert "WorkerDied" not in worker.log
     (tmp_path / "go").touch()
     assert worker.terminate() == 0
+
+
+def test_a_drain_keeps_all_its_children_while_one_has_a_job(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """A child with nothing to do stays as long as another one runs a job: it may publish work for both."""
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    database.enqueue(tasks.hold, str(tmp_path / "a"))
+    worker = start_worker("--drain", "--processes", "2", "--threads", "1")
+    wait_until(lambda: lines(tmp_path / "a" / "started") and len(database.workers()) == 2, PATIENCE)
+    b = database.enqueue(tasks.hold, str(tmp_path / "b"))
+    wait_until(lambda: lines(tmp_path / "b" / "started"), PATIENCE)
+    c = database.enqueue(tasks.hold, str(tmp_path / "c"))
+    (tmp_path / "a" / "go").touch()
+    (tmp_path / "b" / "go").touch()
+    wait_until(lambda: lines(tmp_path / "c" / "started"), PATIENCE)
+    assert not worker.ended()
+    (tmp_path / "c" / "go").touch()
+    assert worker.wait() == 0
+    assert database.succeeded(b, c)
+    assert "done: 3 jobs;" in worker.log
+
+
+def test_children_share_the_number_of_jobs(database: Database, start_worker: Start) -> None:
+    """--max-jobs: all children together begin so many jobs, also where one is replaced meanwhile."""
+    job_ids = database.enqueue_many(tasks.add, [(1, 2)] * 20)
+    worker = start_worker("--max-jobs", "7", "--max-jobs-per-process", "2", "--processes", "2", "--threads", "1")
+    assert worker.wait() == 0
+    assert sum(database.succeeded(job_id) for job_id in job_ids) == 7
+    assert "done: 7 jobs;" in worker.log
+
+
+def test_an_idle_child_that_stands_still_does_not_hold_up_the_end(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """A child that cannot react to a stop and holds no job is killed."""
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    worker = start_worker("--processes", "2", "--threads", "1")
+    wait_until(lambda: lines(tmp_path / "started") and len(database.workers()) == 2, PATIENCE)
+    [busy] = map(int, lines(tmp_path / "started"))
+    [idle] = [row["pid"] for row in database.workers() if row["pid"] != busy]
+    os.kill(idle, signal.SIGSTOP)
+    worker.signal(signal.SIGTERM)
+    wait_until(lambda: not alive(idle), PATIENCE)
+    (tmp_path / "go").touch()
+    assert worker.wait() == 0
+    assert database.succeeded(job_id)
+    assert database.workers() == []

@@ -20,7 +20,7 @@ from .kinds import ASIDE, KINDS, PAYLOADS, Kind
 
 TOLERANCE = SECOND // 50  # between two readings of the clock in two processes
 LATEST = 30 * SECOND  # after its time, that no fault takes from it, a job is begun at the latest
-ORPHANED = 2 * SECOND  # for which the children of a killed worker may go on
+ORPHANED = 2 * SECOND  # for which the children of a killed supervisor may go on
 UNTIL_NEXT = 5 * SECOND  # for which it may not be seen that a worker was killed
 ATTEMPTS = (history.FAILED, history.RETRY, history.GAVE_UP, history.TIMED_OUT)  # that ended with a word of their own
 ENDED_FOR_IT = (history.LEASE_EXPIRED, history.WORKER_DIED)  # that others ended

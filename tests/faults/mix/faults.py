@@ -189,45 +189,45 @@ class Faults:
 
     def _kill(self, process: Running) -> None:
         """Kill a process, and write it down before its next job can begin elsewhere."""
-        fault = self._note(KILL, {process.pid})
+        fault = self._note(KILL, family(process))
         process.kill()
         fault.end = clock.now()
 
     def _kill_child(self, step: Step) -> None:
-        family = [(worker.pid, child) for worker in ready(self.lasting + self.others) for child in children(worker.pid)]
-        if chosen := pick(family, step.choice):
-            self._note(KILL_CHILD, {chosen[0]})
-            send(chosen[1], signal.SIGKILL)
+        candidates = [child for worker in ready(self.lasting + self.others) for child in children(worker.pid)]
+        if chosen := pick(candidates, step.choice):
+            self._note(KILL_CHILD, {chosen})
+            send(chosen, signal.SIGKILL)
 
     def _term(self, step: Step) -> None:
         """Stop a worker in good order; one that was told before would take it for "at once"."""
         if chosen := pick([worker for worker in ready(self.others) if worker.pid not in self._told], step.choice):
             self._told.add(chosen.pid)
-            self._note(TERM, {chosen.pid})
+            self._note(TERM, family(chosen))
             chosen.signal(signal.SIGTERM)
 
     def _term_twice(self, step: Step) -> None:
         if chosen := pick(ready(self.others), step.choice):
             self._told.add(chosen.pid)
-            self._note(TERM_TWICE, {chosen.pid})
+            self._note(TERM_TWICE, family(chosen))
             chosen.signal(signal.SIGTERM)
             time.sleep(0.05)
             chosen.signal(signal.SIGTERM)
 
     def _stop_one(self, step: Step) -> None:
         if chosen := pick(ready(self.others) + self.consumers, step.choice):
-            self._freeze(STOP, [chosen], [chosen.pid], step.size * 1.5 * SHORT_LEASE)
+            pid = pick(sorted(family(chosen)), step.choice) or chosen.pid
+            self._freeze(STOP, [pid], step.size * 1.5 * SHORT_LEASE)
 
     def _stop_all(self, step: Step) -> None:
         """Stop all who hold jobs or claim them, for longer than the short leases and not for half of the long ones."""
         everybody = self.lasting + self.others + self.consumers + [visitor for _, visitor in self._visitors]
-        stopped = [process for process in everybody if not process.ended()]
-        pids = [pid for process in stopped for pid in (process.pid, *children(process.pid))]
+        pids = [pid for process in everybody if not process.ended() for pid in sorted(family(process))]
         random.Random(step.choice).shuffle(pids)  # in which they go on
-        self._freeze(STANDSTILL, stopped, pids, SHORT_LEASE * 1.1 + step.size * (LONG_LEASE / 2 - SHORT_LEASE * 1.2))
+        self._freeze(STANDSTILL, pids, SHORT_LEASE * 1.1 + step.size * (LONG_LEASE / 2 - SHORT_LEASE * 1.2))
 
-    def _freeze(self, name: str, whom: list[Running], pids: list[int], seconds: float) -> None:
-        fault = self._note(name, {process.pid for process in whom})
+    def _freeze(self, name: str, pids: list[int], seconds: float) -> None:
+        fault = self._note(name, set(pids))
         fault.end = 1 << 62
         for pid in pids:
             send(pid, signal.SIGSTOP)
@@ -311,6 +311,11 @@ def short_leases(connection: sqlite3.Connection) -> dict[str, int]:
 
 def ready(workers: list[Running]) -> list[Running]:
     return [worker for worker in workers if not worker.ended() and READY.search(worker.log)]
+
+
+def family(process: Running) -> set[int]:
+    """Return the ids of a process and of its children, each of which may hold jobs."""
+    return {process.pid, *children(process.pid)}
 
 
 def pick(among: list[T], choice: float) -> T | None:
