@@ -202,7 +202,7 @@ class WorkerProcess(models.Model):
     started_at = InstantField(_("started"))
     heartbeat_at = InstantField(_("last heartbeat"))
     doorbell = models.TextField(_("doorbell"), blank=True, help_text=_("Path of the socket that wakes it."))
-    memory = models.BigIntegerField(_("memory"), null=True, blank=True, help_text=_("Bytes, with its children."))
+    memory = models.BigIntegerField(_("memory"), null=True, blank=True, help_text=_("Bytes."))
     asked_to = models.CharField(
         _("asked to"), max_length=10, blank=True, default="", help_text=_("quiet: claim nothing; stop: end gracefully.")
     )

@@ -141,7 +141,7 @@ class Migration(migrations.Migration):
                 (
                     "memory",
                     models.BigIntegerField(
-                        blank=True, help_text="Bytes, with its children.", null=True, verbose_name="memory"
+                        blank=True, help_text="Bytes.", null=True, verbose_name="memory"
                     ),
                 ),
                 (
