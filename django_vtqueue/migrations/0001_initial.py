@@ -140,9 +140,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "memory",
-                    models.BigIntegerField(
-                        blank=True, help_text="Bytes.", null=True, verbose_name="memory"
-                    ),
+                    models.BigIntegerField(blank=True, help_text="Bytes.", null=True, verbose_name="memory"),
                 ),
                 (
                     "asked_to",

@@ -22,7 +22,7 @@ def end_jobs(turns: Turns, recalled: Collection[Key], *, owns_process: bool) -> 
     ``recalled``: what had not begun. Code may still run where it cannot be ended and the worker has the process for
     itself: the process must end before those jobs are visible again; its doorbell, left behind, proves that it has.
     """
-    held, pool = turns.work.in_flight, turns.pool
+    held, pool = turns.work.in_flight, turns.work.pool
     running = False
     if not held:
         pool.stop(LAST_ANNOUNCEMENTS)

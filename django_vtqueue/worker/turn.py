@@ -4,28 +4,21 @@ Renewals go before it, in a transaction of their own. After the commit jobs are 
 """
 
 import logging
+import time
 from collections.abc import Sequence
 
-from django.conf import settings
-
-from ..core import states
 from ..core.clock import microseconds
 from ..core.job import HeldJob, Key, Scope
 from ..engines import Trouble
 from ..execution.outcomes import Outcome
 from ..queue.claims import Taken, settle, take
-from ..queue.clock_steps import ClockSteps
-from ..queue.origin import left_behind
 from ..queue.workers import QUIET, STOP
-from .cancellation import Cancellation
 from .heartbeat import Heartbeat
-from .log import WorkerLog, name
-from .maintenance import Maintenance
-from .options import WorkerOptions
-from .outage import Outage, settle_alone
-from .pacing import NextDue, Pacing
-from .report import Report
-from .thread_pool import Pool
+from .housekeeping import Housekeeping
+from .in_flight import NEVER
+from .log import name
+from .outage import Outage
+from .pacing import Pacing
 from .work import AT_ONCE, Work
 
 logger = logging.getLogger("django_vtqueue")
@@ -34,27 +27,24 @@ logger = logging.getLogger("django_vtqueue")
 class Turns:
     """The turns of one worker, and what comes round between them."""
 
-    def __init__(
-        self,
-        heartbeat: Heartbeat,
-        pool: Pool,
-        options: WorkerOptions,
-        log: WorkerLog,
-        scopes: Sequence[Scope],
-        report: Report,
-    ) -> None:
-        self.heartbeat, self.pool, self.scopes = heartbeat, pool, scopes
-        self.id, self.engine, self.backend = heartbeat.worker.worker_id, heartbeat.engine, heartbeat.backend
-        self.next_due = NextDue(self.engine, scopes)
-        self.work = Work(self.engine, self.backend, self.id, pool, options, log, self.next_due, report)
-        self.leases = self.work.leases
+    def __init__(self, work: Work, heartbeat: Heartbeat, scopes: Sequence[Scope]) -> None:
+        self.work, self.heartbeat, self.scopes = work, heartbeat, scopes
+        self.engine, self.backend = work.engine, work.backend
+        self.leases, self.next_due = work.leases, work.next_due
         self.pacing = Pacing()
-        self.clock_steps = ClockSteps(self.engine)
-        self.maintenance = Maintenance(self.engine)
-        self.cancellation = Cancellation(self.engine, self.work.in_flight)
+        self.housekeeping = Housekeeping(self.engine, heartbeat, work)
         self.outage = Outage(self.engine)
-        self.stopping = False  # nothing more is claimed
+        self._stopping = False
         self._unsure = False  # the last turn may or may not have been committed
+
+    def stop(self) -> None:
+        """Claim nothing more, for good."""
+        self._stopping = True
+
+    @property
+    def stopping(self) -> bool:
+        """Whether nothing more is claimed, for good."""
+        return self._stopping or self.housekeeping.foreign
 
     @property
     def quiet(self) -> bool:
@@ -65,7 +55,7 @@ class Turns:
         """Take a turn, and keep the database in order; one that fails is not the end."""
         try:
             self.turn()
-            self.maintenance.do(contended=self.pacing.contended)
+            self.housekeeping.maintenance.do(contended=self.pacing.contended)
             self.leases.takeover.waited(self.outage.lasts())  # it got the lock at last
             self.outage.over()
         except Exception as error:
@@ -75,7 +65,7 @@ class Turns:
         """Keep up what is held; settle and claim, in one transaction; then start and announce."""
         self.keep_up()
         work = self.work
-        work.prefetch.measure(self.pool.slots)
+        work.prefetch.measure(work.pool.slots)
         if (leaving := self.stopping or self.quiet) or work.prefetch.overdue():
             work.give_back_waiting(everything=leaving)
         begun, outcomes = work.in_flight.begun(), work.outcomes[:AT_ONCE]
@@ -118,26 +108,17 @@ class Turns:
     def keep_up(self) -> None:
         """Renew what is held, end what has run for too long, and do what comes round once a second."""
         if self.outage.lasts():
-            self.check_replaced()
+            self.housekeeping.check_replaced()
         self.leases.look(self.engine.now())
         hung = self.work.end_overdue()
         if hung and not self.stopping:
             logger.warning("%s does not end; this worker finishes its other jobs and leaves", name(hung))
-            self.stopping = True
+            self.stop()
         self.leases.renew()
-        if self.clock_steps.go_on():  # before the heartbeat, which sets right what says that a clock was ahead
-            self.next_due.forget()
-        if endings := self.heartbeat.keep():
-            self.next_due.forget()
-            self.work.recorder.count_endings(endings)
-            for settlement in endings:
-                if settlement.state == states.FAILED:
-                    self.pool.announce_burial(settlement)
-        self.work.recorder.write()
+        self.housekeeping.do()
         if self._unsure:
             self.leases.release_unknown()
             self._unsure = False
-        self.cancellation.keep()
 
     def room(self) -> tuple[int, int]:
         """Return how many jobs may be claimed now to be run at once, and how many ahead of that; see Work.room."""
@@ -151,7 +132,7 @@ class Turns:
             self.engine,
             self.scopes,
             free,
-            self.id,
+            self.heartbeat.worker.worker_id,
             now,
             letter_ttl,
             patience=self.leases.takeover.patience(),
@@ -167,26 +148,41 @@ class Turns:
         if trouble is None and self.work.outcomes:
             logger.warning("a turn failed (%r): its settlements are made one by one", error)
             try:
-                outcomes = list(self.work.outcomes)
-                letter_ttl = self.backend.settings.letter_ttl
-                self.work.settled(outcomes, settle_alone(self.engine, outcomes, letter_ttl))
+                self.work.settle_alone()
                 return
             except Exception as again:
                 error = again
         self.outage.failed(error, self.pacing.patience, left=self.leases.left())
 
+    # Between turns
+
+    def due_at(self) -> float:
+        """Return when the next turn is due (monotonic), if nothing comes up before that."""
+        if self.outage.waiting():
+            return self.outage.retry_at
+        if self.work.outcomes:
+            return 0.0
+        at = min(self.housekeeping.due_at(), self.leases.renew_at, self.work.due_at())
+        return min(at, time.monotonic() + self.next_due.seconds_to_sleep()) if any(self.room()) else at
+
+    def look_at(self) -> float:
+        """Return when to look at the database next (monotonic): not in trouble, nor as long as no slot is free."""
+        return NEVER if self.outage.waiting() or not any(self.room()) else self.housekeeping.look_at
+
     def look(self) -> bool:
-        """Find out whether the database has changed, or was replaced: then what is known of it is read anew."""
+        """If it is time to, look whether the database has changed; return whether a turn is to be taken."""
+        if self.outage.waiting() or time.monotonic() < self.housekeeping.look_at:
+            return False
         try:
-            replaced = self.check_replaced()
-            if changed := self.engine.changed():
-                self.next_due.forget()
-                self.heartbeat.look_again()
-                self.cancellation.look_again()
-            return replaced or changed
+            return self.housekeeping.look()
         except Exception as error:
             self.recover(error)
             return True
+
+    def wait_for_more(self) -> None:
+        """Wait for a moment, where one turn for several outcomes is better than one for each."""
+        self.work.prefetch.wait_for_more(self.work.pool.waiting)
+        self.pacing.wait_for_more()
 
     def drained(self, seconds: float) -> bool:
         """Return whether nothing is due, nor will be within so many seconds."""
@@ -197,21 +193,3 @@ class Turns:
         except Exception as error:
             self.recover(error)
             return False
-
-    def check_replaced(self) -> bool:
-        """If another database has taken the place of ours, forget what is known; what runs is settled in that one.
-
-        With DEBUG it may be a copy from elsewhere, whose jobs are not to run here. Return whether it was one.
-        """
-        self.leases.look(self.engine.now())
-        if not self.engine.replaced():
-            return False
-        if settings.DEBUG and (home := left_behind(self.engine)):
-            logger.warning("the database was replaced by one from %s; this worker leaves. Start it anew", home)
-            self.stopping = True
-            return True
-        logger.warning("the database was replaced; this worker goes on with the new one")
-        self.leases.renew_at = 0.0
-        self.next_due.forget()
-        self.heartbeat.forget()
-        return True

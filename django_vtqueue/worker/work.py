@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from ..backend import VTQueueBackend
 from ..core import states
-from ..core.job import HeldJob, Key
+from ..core.job import HeldJob, Key, Scope, Settlement
 from ..engines import Engine
 from ..execution.execute import longest_runs
 from ..execution.outcomes import Outcome, given_back
@@ -15,6 +15,7 @@ from .in_flight import InFlight
 from .leases import Leases
 from .log import WorkerLog, name
 from .options import WorkerOptions
+from .outage import settle_alone
 from .pacing import NextDue
 from .prefetch import Prefetch
 from .recorder import Recorder
@@ -38,11 +39,12 @@ class Work:
         pool: Pool,
         options: WorkerOptions,
         log: WorkerLog,
-        next_due: NextDue,
+        scopes: Sequence[Scope],
         report: Report,
     ) -> None:
         self.engine, self.backend, self.pool, self.options, self.log = engine, backend, pool, options, log
-        self.next_due, self.report = next_due, report
+        self.report = report
+        self.next_due = NextDue(engine, scopes)
         self.in_flight = InFlight()
         self.leases = Leases(engine, worker_id, backend, self.in_flight)
         self.prefetch = Prefetch(self.in_flight)
@@ -81,9 +83,14 @@ class Work:
             return True
         return False
 
-    def next_writer_at(self) -> float:
-        """Return when the next transactional job may have its turn (monotonic), if there is a slot for it."""
-        return self.transactional.free_at() if self.free_slots() > 0 else NEVER
+    def unfinished(self) -> bool:
+        """Return whether a job runs that may still end, or an outcome is to be settled."""
+        return len(self.in_flight) > len(self.in_flight.hung()) or bool(self.outcomes)
+
+    def due_at(self) -> float:
+        """Return when one of the jobs, or the statistics, needs a turn (monotonic)."""
+        next_writer_at = self.transactional.free_at() if self.free_slots() > 0 else NEVER
+        return min(self.in_flight.next_end(), self.prefetch.give_back_at, next_writer_at, self.recorder.at)
 
     # In
 
@@ -173,6 +180,11 @@ class Work:
         if any(outcome.went_back for outcome in outcomes):
             ring(self.backend.database, self.backend.settings.doorbells)
 
+    def settle_alone(self) -> None:
+        """Settle what has finished one by one."""
+        outcomes = list(self.outcomes)
+        self.settled(outcomes, settle_alone(self.engine, outcomes, self.backend.settings.letter_ttl))
+
     def concluded(self, outcomes: Sequence[Outcome]) -> None:
         """Count and forget jobs whose settlement was made."""
         self.recorder.count(outcomes)
@@ -187,6 +199,13 @@ class Work:
             elif not outcome.went_back:
                 ended.append(outcome)
         self.pool.announce(ended)
+
+    def ended_elsewhere(self, endings: Sequence[Settlement]) -> None:
+        """Count the ends of jobs that a dead worker held, and tell of those that died with it."""
+        self.recorder.count_endings(endings)
+        for settlement in endings:
+            if settlement.state == states.FAILED:
+                self.pool.announce_burial(settlement)
 
     def lost(self, outcome: Outcome) -> None:
         """Forget a job that another worker holds now; its outcome is dropped."""

@@ -1,0 +1,87 @@
+"""What a worker does beside its jobs: it says that it is alive, and notices what other processes do to the database."""
+
+import logging
+import time
+
+from django.conf import settings
+
+from ..engines import Engine
+from ..queue.clock_steps import ClockSteps
+from ..queue.origin import left_behind
+from .cancellation import Cancellation
+from .heartbeat import Heartbeat
+from .maintenance import Maintenance
+from .pacing import LOOK
+from .work import Work
+
+logger = logging.getLogger("django_vtqueue")
+
+WATCHFUL = 60.0  # seconds after a commit of another connection
+RARE_LOOK = 0.25  # seconds between two looks at a database that was not written to lately
+
+
+class Housekeeping:
+    """The parts of a worker that come round now and then; each knows when it is due.
+
+    ``foreign``: the database was replaced by a copy from elsewhere, whose jobs are not to run here. ``look_at``
+    (monotonic): when to look at the database next.
+    """
+
+    def __init__(self, engine: Engine, heartbeat: Heartbeat, work: Work) -> None:
+        self.engine, self.heartbeat, self.work, self.next_due = engine, heartbeat, work, work.next_due
+        self.clock_steps = ClockSteps(engine)
+        self.maintenance = Maintenance(engine)
+        self.cancellation = Cancellation(engine, work.in_flight)
+        self.foreign = False
+        self.look_at = self._watchful_until = 0.0
+
+    def due_at(self) -> float:
+        """Return when a part is due (monotonic)."""
+        return min(self.heartbeat.due_at, self.clock_steps.due_at, self.maintenance.due_at)
+
+    def do(self) -> None:
+        """Do what is due, before a turn."""
+        if self.clock_steps.go_on():  # before the heartbeat, which sets right what says that a clock was ahead
+            self.next_due.forget()
+        if endings := self.heartbeat.keep():
+            self.next_due.forget()
+            self.work.ended_elsewhere(endings)
+        self.work.recorder.write()
+        self.cancellation.keep()
+
+    def rung(self, asked: bool) -> None:
+        """Look for jobs: the doorbell was rung; ``asked``: and for what people ask of this worker."""
+        self.next_due.forget()
+        if asked:
+            self.heartbeat.look_again()
+            self.heartbeat.due_at = 0.0
+
+    def look(self) -> bool:
+        """Return whether the database was replaced, or another connection has committed since the last look."""
+        now = time.monotonic()
+        first, self.look_at = not self.look_at, now + (LOOK if now < self._watchful_until else RARE_LOOK)
+        replaced = self.check_replaced()
+        if changed := self.engine.changed():
+            self.next_due.forget()
+            self.heartbeat.look_again()
+            self.cancellation.look_again()
+            self._watchful_until = 0.0 if first else now + WATCHFUL
+        return replaced or changed
+
+    def check_replaced(self) -> bool:
+        """If another database has taken the place of ours, forget what is known; what runs is settled in that one.
+
+        With DEBUG it may be a copy from elsewhere. Return whether it was replaced.
+        """
+        self.work.leases.look(self.engine.now())
+        if not self.engine.replaced():
+            return False
+        if settings.DEBUG and (home := left_behind(self.engine)):
+            logger.warning("the database was replaced by one from %s; this worker leaves. Start it anew", home)
+            self.foreign = True
+            return True
+        logger.warning("the database was replaced; this worker goes on with the new one")
+        self.work.leases.renew_at = 0.0
+        self.next_due.forget()
+        self.heartbeat.forget()
+        return True
