@@ -222,22 +222,20 @@ class WorkerProcess(models.Model):
         return self.worker_id
 
 
-class Home(models.Model):
-    """Where the jobs of this database were worked last, in one row: a copy of the file brings it along."""
+class Origin(models.Model):
+    """Where the jobs of this database were run last, in one row: a copy of the file brings it along."""
 
-    id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
-    machine = models.CharField(_("machine"), max_length=255, help_text=_("Its name, and a hash of its machine-id."))
-    path = models.TextField(_("path"), help_text=_("Of the database file."))
-    file = models.CharField(_("file"), max_length=255, help_text=_("File system and inode: a copy has others."))
-    worked_at = InstantField(_("worker started"))
+    id = models.PositiveSmallIntegerField(primary_key=True)
+    machine = models.CharField(max_length=255)  # its name, and a hash of its machine-id
+    path = models.TextField()  # of the database file
+    file = models.CharField(max_length=255)  # file system and inode: a copy has others
+    worked_at = InstantField()  # when a worker started here last
 
     objects = MomentManager()
 
     class Meta:
-        verbose_name = _("home")
-        verbose_name_plural = _("homes")
         default_permissions = ()
-        constraints = [models.CheckConstraint(name="vtqueue_home_one", condition=Q(id=1))]
+        constraints = [models.CheckConstraint(name="vtqueue_origin_one", condition=Q(id=1))]
 
     def __str__(self) -> str:
         return f"{self.machine.partition(':')[0]}, {self.path}"

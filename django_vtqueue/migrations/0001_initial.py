@@ -255,29 +255,17 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Home",
+            name="Origin",
             fields=[
-                ("id", models.PositiveSmallIntegerField(default=1, editable=False, primary_key=True, serialize=False)),
-                (
-                    "machine",
-                    models.CharField(
-                        help_text="Its name, and a hash of its machine-id.", max_length=255, verbose_name="machine"
-                    ),
-                ),
-                ("path", models.TextField(help_text="Of the database file.", verbose_name="path")),
-                (
-                    "file",
-                    models.CharField(
-                        help_text="File system and inode: a copy has others.", max_length=255, verbose_name="file"
-                    ),
-                ),
-                ("worked_at", django_vtqueue.fields.InstantField(verbose_name="worker started")),
+                ("id", models.PositiveSmallIntegerField(primary_key=True, serialize=False)),
+                ("machine", models.CharField(max_length=255)),
+                ("path", models.TextField()),
+                ("file", models.CharField(max_length=255)),
+                ("worked_at", django_vtqueue.fields.InstantField()),
             ],
             options={
-                "verbose_name": "home",
-                "verbose_name_plural": "homes",
                 "default_permissions": (),
-                "constraints": [models.CheckConstraint(condition=models.Q(("id", 1)), name="vtqueue_home_one")],
+                "constraints": [models.CheckConstraint(condition=models.Q(("id", 1)), name="vtqueue_origin_one")],
             },
         ),
         migrations.CreateModel(

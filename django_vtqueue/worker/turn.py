@@ -15,7 +15,7 @@ from ..engines import Trouble
 from ..execution.outcomes import Outcome
 from ..queue.claims import Taken, settle, take
 from ..queue.clock_steps import ClockSteps
-from ..queue.origin import left_behind
+from ..queue.origin import foreign_origin
 from ..queue.workers import QUIET, STOP
 from .cancellation import Cancellation
 from .children.pool import Processes
@@ -206,8 +206,8 @@ class Turns:
         self.leases.look(self.engine.now())
         if not self.engine.replaced():
             return False
-        if settings.DEBUG and (home := left_behind(self.engine)):
-            logger.warning("the database was replaced by one from %s; this worker leaves. Start it anew", home)
+        if settings.DEBUG and (origin := foreign_origin(self.engine)):
+            logger.warning("the database was replaced by one from %s; this worker leaves. Start it anew", origin)
             self.stopping = True
             return True
         logger.warning("the database was replaced; this worker goes on with the new one")
