@@ -19,7 +19,7 @@ from .core.encoding import dumps
 from .core.failures import storable
 from .core.ids import new_id
 from .core.job import NewJobs
-from .engines import Engine, backend_options, database_of, engine_for, options_for
+from .engines import Engine, database_for, engine_for, options_for
 from .engines.inspection import STEPS
 from .models import DeadLetter, Job, Requeue
 from .queue.dead_letters import Criteria as Criteria  # for its callers
@@ -70,7 +70,7 @@ def start(
     """
     if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int) or not 1 <= rate <= FASTEST):
         raise ValueError(f"rate is {rate!r}, but must be a whole number a minute, 1 to {FASTEST:,}, or None.")
-    database = using or database_of(backend_options())
+    database = database_for(using)
     now = engine_for(database).now()
     criteria = replace(criteria, died_to=now if criteria.died_to is None else min(criteria.died_to, now))
     first = criteria.letters(database).first()
@@ -136,7 +136,7 @@ def fate_of(run: Requeue) -> Fate:
 
 def stop(run_id: UUID, using: str | None = None, *, by: str = "") -> bool:
     """End a run after what it has done so far; return False if it has ended already."""
-    database = using or database_of(backend_options())
+    database = database_for(using)
     ended = {"state": STOPPED, "ended_at": engine_for(database).now(), "remark": by}
     with engine_for(database).atomic():
         return bool(Requeue.objects.using(database).filter(pk=run_id, ended_at=None).update(**ended))
@@ -149,7 +149,7 @@ def step_of(run: Requeue) -> Job | None:
 
 def resume(run_id: UUID, using: str | None = None) -> bool:
     """Go on with a run whose next step was deleted, purged, or has died; return False if it needs none."""
-    database = using or database_of(backend_options())
+    database = database_for(using)
     with engine_for(database).atomic():
         runs = Requeue.objects.using(database).filter(pk=run_id, ended_at=None)
         runs.update(step=F("step"))  # the write lock, before anything is read

@@ -20,6 +20,8 @@ from pathlib import Path
 
 from django.db import connections, transaction
 
+from ..engines import options_of
+
 logger = logging.getLogger("django_vtqueue")
 
 CACHED_FOR = 1.0  # seconds for which a publisher believes in the bells it found
@@ -205,6 +207,12 @@ def ring(alias: str, folder: str | None) -> None:
                 atexit.register(_ringers[key].close)
     if ringer := _ringers.get(key):
         ringer.ring()
+
+
+def wake_workers(database: str) -> None:
+    """Wake the workers of a database, those of each of its backends, after the caller's transaction."""
+    for folder in {options.doorbells for options in options_of(database)} or {None}:
+        ring_after_commit(database, folder)
 
 
 def ring_after_commit(alias: str, folder: str | None) -> None:

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from ..core.clock import from_instant
 from ..core.humanize import time_of
 from ..engines import database_of, engine_for, options_for
-from .doorbell import ring_after_commit
+from .doorbell import wake_workers
 from .publishing import checked_queue_name, instant_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def pause(
     from ..models import QueueState  # this module is imported before the apps are ready
 
     name = checked_queue_name(queue_name)
-    database = using or database_of(options_for(name, using))
+    database = using or database_of(options_for(name))
     now = engine_for(database).now()
     state = QueueState(
         queue_name=name,
@@ -58,13 +58,13 @@ def resume(queue_name: str, using: str | None = None) -> bool:
     """End the pause of a queue and, after the commit, wake the workers; return whether it was paused."""
     from ..models import QueueState
 
-    options = options_for(checked_queue_name(queue_name), using)
-    database = using or database_of(options)
+    name = checked_queue_name(queue_name)
+    database = using or database_of(options_for(name))
     ended = Q(paused_until__lte=engine_for(database).now())
     with engine_for(database).atomic():
         # Not delete(): where a project listens to that, it reads first, and is refused the lock (see pause).
-        resumed = QueueState.objects.using(database).exclude(ended).filter(pk=queue_name)._raw_delete(database)
-        ring_after_commit(database, options.doorbells)
+        resumed = QueueState.objects.using(database).exclude(ended).filter(pk=name)._raw_delete(database)
+        wake_workers(database)
     return bool(resumed)
 
 

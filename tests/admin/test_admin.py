@@ -138,7 +138,7 @@ def rung(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the aliases of the databases whose workers were woken."""
     aliases: list[str] = []
     for module in ("control", "queue.dead_letters"):
-        monkeypatch.setattr(f"django_vtqueue.{module}.ring_after_commit", lambda alias, folder: aliases.append(alias))
+        monkeypatch.setattr(f"django_vtqueue.{module}.wake_workers", aliases.append)
     return aliases
 
 
