@@ -13,7 +13,6 @@ from .core.job import cancelled
 from .engines import database_for, engine_for, options_for
 from .models import UNFINISHED, Job
 from .queue import doorbell
-from .queue.doorbell import wake_workers
 from .queue.lookup import Named, change
 from .queue.publishing import checked_priority, checked_queue_name
 from .queue.workers import QUIET, STOP, WORK, undead
@@ -38,9 +37,7 @@ def run_now(job_ids: Named, using: str | None = None) -> list[UUID]:
         jobs.filter(due_at__gt=now).update(due_at=now)
         return jobs.filter(due_at=now).values_list("pk", flat=True)
 
-    changed = change(job_ids, Job, database, make_due)
-    wake_workers(database)
-    return changed
+    return change(job_ids, Job, database, make_due)
 
 
 def change_priority(job_ids: Named, priority: int, using: str | None = None) -> list[UUID]:
@@ -55,9 +52,7 @@ def change_priority(job_ids: Named, priority: int, using: str | None = None) -> 
         jobs.update(priority=priority)
         return jobs.values_list("pk", flat=True)
 
-    changed = change(job_ids, Job, database, give)
-    wake_workers(database)
-    return changed
+    return change(job_ids, Job, database, give)
 
 
 def move(job_ids: Named, queue_name: str, using: str | None = None) -> list[UUID]:
@@ -75,9 +70,7 @@ def move(job_ids: Named, queue_name: str, using: str | None = None) -> list[UUID
         return job.update(queue_name=queue_name)
 
     # One by one: two of them may have the same key.
-    moved = change(job_ids, Job, database, lambda ids: [job_id for job_id in ids if moved_one(job_id)])
-    wake_workers(database)
-    return moved
+    return change(job_ids, Job, database, lambda ids: [job_id for job_id in ids if moved_one(job_id)])
 
 
 def unheld(job_ids: Iterable[UUID], database: str) -> QuerySet[Job]:
@@ -117,9 +110,7 @@ def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]
         engine.bury_waiting([cancelled(job, by, now, ttls[job.queue_name]) for job in waiting])
         return map(UUID, asked)
 
-    done = change(job_ids, Job, database, cancel_some)
-    wake_workers(database)
-    return done
+    return change(job_ids, Job, database, cancel_some)
 
 
 def ask(worker_ids: Iterable[str], to: str, using: str | None = None) -> list[str]:

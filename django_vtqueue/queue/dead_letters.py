@@ -141,9 +141,7 @@ def requeue(
         given = [job_id.hex for job_id in ids]
         return map(UUID, engine.requeue(given, engine.now(), by, queue_name=queue_name, priority=priority))
 
-    moved = change(letters, DeadLetter, database, requeue_some)
-    wake_workers(database)
-    return moved
+    return change(letters, DeadLetter, database, requeue_some)
 
 
 def requeue_changed(letter: "DeadLetter", *, payload: str, queue_name: str, priority: int, by: str = "") -> None:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from ..core.ids import parse_id, slices
 from ..engines import engine_for
+from .doorbell import wake_workers
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -29,7 +30,7 @@ def change(
     database: str,
     change_some: Callable[[Sequence[UUID]], Iterable[UUID]],
 ) -> list[UUID]:
-    """Change jobs or dead letters a few at a time, each few in a transaction if there is none around all.
+    """Change jobs or dead letters a few at a time, each few in a transaction if there is none around all; wake workers.
 
     Return the ids that ``change_some`` returned, in the order in which they were given. Raise UnclearId.
     """
@@ -38,6 +39,7 @@ def change(
     for some in slices(ids):
         with engine_for(database).atomic():
             changed.update(change_some(some))
+    wake_workers(database)
     return [job_id for job_id in ids if job_id in changed]
 
 
