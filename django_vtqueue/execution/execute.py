@@ -127,7 +127,7 @@ class Execution:
     def together(self, call: Callable[[], Any]) -> Outcome:
         """Call a transactional task, and commit its writes and its acknowledgement as one."""
         writes_to, queue_in = self.options["transactional"], self.backend.database
-        if writes_to != queue_in:
+        if writes_to not in (True, queue_in):  # True: a task of this package, in any database
             raise ImproperlyConfigured(cannot_commit_as_one(self.job.task_path, writes_to, queue_in))
         seconds = transaction_seconds(self.job, self.backend)
         self.timed(False)
