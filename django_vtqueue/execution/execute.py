@@ -4,8 +4,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
-from dataclasses import replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
 from inspect import iscoroutinefunction
 from typing import Any, cast
 
@@ -55,7 +54,7 @@ def execute(
     Whatever the task raises is its outcome, SystemExit and KeyboardInterrupt too; only with ``inline`` (the caller's
     own thread and transaction, where Ctrl-C raises it) KeyboardInterrupt goes through.
     """
-    execution = Execution(job, backend, inline=inline, timed=timed)
+    execution = Execution(job, backend, inline, timed)
     refresh_connections(inline=inline)
     try:
         return execution.run()
@@ -67,26 +66,25 @@ def execute(
         close_leftovers(inline=inline)
 
 
+@dataclass(slots=True)
 class Execution:
-    """An attempt at a job: the call, and what either end of it means for the job."""
+    """An attempt at a job: the call, and what either end of it means for the job; see ``execute``."""
 
-    def __init__(
-        self,
-        job: HeldJob,
-        backend: VTQueueBackend,
-        *,
-        inline: bool = False,
-        timed: Callable[[bool], None] = lambda runs: None,
-    ) -> None:
-        self.job, self.backend, self.inline, self.timed = job, backend, inline, timed
-        self.policy = backend.settings.policy(job.queue_name)
-        self.options: Mapping[str, Any] = {}  # those of the task, once it is found
-        self.returned: Any = None
-        self.final = False  # however many attempts are left
-        self._call: tuple[Task, list[Any], dict[str, Any]] | None = None  # of a task that was found, as it is stored
-        self._result: TaskResult | None = None
-        self._secrets: list[str] | None = None
-        self._began = time.perf_counter()
+    job: HeldJob
+    backend: VTQueueBackend
+    inline: bool = False
+    timed: Callable[[bool], None] = lambda runs: None
+    policy: Policy = field(init=False)
+    options: Mapping[str, Any] = field(default_factory=dict)  # those of the task, once it is found
+    returned: Any = None
+    final: bool = False  # however many attempts are left
+    _call: tuple[Task, list[Any], dict[str, Any]] | None = None  # of a task that was found, as it is stored
+    _result: TaskResult | None = None
+    _secrets: list[str] | None = None
+    _began: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        self.policy = self.backend.settings.policy(self.job.queue_name)
 
     @property
     def result(self) -> TaskResult | None:
@@ -151,7 +149,7 @@ class Execution:
         """Call a task; what it activates (a language …) ends with it, and so does its time."""
         seconds = self.options.get("timeout", self.policy.timeout)
         context, function = copy_context(), task.func
-        if is_async(function):
+        if iscoroutinefunction(function):
             function = forks_end(function)
             function = awaited(function if seconds is None else limited(function, seconds))
         elif seconds is not None:
@@ -238,12 +236,6 @@ def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Return what the code of a job returns; a process that it forks ends here."""
     with ForksEnd():
         return function(*args, **kwargs)
-
-
-@lru_cache(maxsize=1000)
-def is_async(function: Callable[..., Any]) -> bool:
-    """Return whether a task's function is to be awaited; Django's ``Task.call`` finds it out anew each time."""
-    return iscoroutinefunction(function)
 
 
 def longest_runs(jobs: Sequence[HeldJob], backend: VTQueueBackend) -> list[float]:

@@ -45,12 +45,8 @@ def mask_of(task_path: str, queue_name: str, database: str | None) -> Mask:
 
 def check_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], index: int | None = None) -> None:
     """Raise TypeError if a task cannot be called so. ``index``: that of the call among many."""
-    deciding = _deciding_names(task.func, task.takes_context)
-    names = tuple(kwargs) if deciding is None else tuple(deciding.intersection(kwargs))
     try:
-        _bind(task.func, task.takes_context, len(args), names)
-        if task.takes_context and (context := _context_name(task.func)) in kwargs:
-            raise TypeError(f"{context!r} is what the worker passes")
+        _bind(task.func, task.takes_context, len(args), tuple(kwargs))
     except TypeError as error:
         call = "The call" if index is None else f"calls[{index}]"
         known = signature_of(task, Mask(mask_words(task.queue_name)))
@@ -71,25 +67,13 @@ def arguments_of(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     }
 
 
-@lru_cache(maxsize=1000)
-def _context_name(function: Callable[..., Any]) -> str:
-    """Return the name of the parameter that is given the context; "" if only its place decides."""
-    first = next(iter(signature(function).parameters.values()), None)
-    return first.name if first and first.kind is first.POSITIONAL_OR_KEYWORD else ""
-
-
 @lru_cache(maxsize=1000)  # of calls that fit: what raises is not kept
 def _bind(function: Callable[..., Any], takes_context: bool, count: int, names: tuple[str, ...]) -> None:
     """Raise TypeError if so many arguments and these names do not fit a function."""
     _signature(function, takes_context).bind(*[None] * count, **dict.fromkeys(names))
-
-
-@lru_cache(maxsize=1000)
-def _deciding_names(function: Callable[..., Any], takes_context: bool) -> frozenset[str] | None:
-    """Return the names on which it depends whether a call fits: None for all, its own for a function that takes any."""
-    parameters = _signature(function, takes_context).parameters
-    any_name = Parameter.VAR_KEYWORD in {parameter.kind for parameter in parameters.values()}
-    return frozenset(parameters) if any_name else None
+    first = next(iter(signature(function).parameters.values()), None)
+    if takes_context and first and first.kind is first.POSITIONAL_OR_KEYWORD and first.name in names:
+        raise TypeError(f"{first.name!r} is what the worker passes")
 
 
 @lru_cache(maxsize=1000)
