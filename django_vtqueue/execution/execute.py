@@ -1,5 +1,6 @@
 """One job to its outcome: calls the task, never raises, encodes what will be stored."""
 
+import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from inspect import iscoroutinefunction
 from typing import Any, cast
 
 from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
 from django.utils.module_loading import import_string
 
 from ..backend import VTQueueBackend
@@ -20,7 +22,7 @@ from ..core.failures import describe, summary
 from ..core.forks import ForksEnd, forks_end
 from ..core.job import HeldJob, Settlement, cancellation, exhausted, failed, released, succeeded
 from ..core.timeouts import awaited, finished, limited, timekeeper
-from ..engines import Trouble, engine_for
+from ..engines import Engine, Trouble, engine_for
 from ..exceptions import Cancelled, DamagedPayload, GiveUp, Indescribable, Retry, TaskTimeout, UnknownTask
 from ..queue.claimed_job import ClaimedJob
 from ..tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, task_backends, task_finished, task_started
@@ -32,7 +34,8 @@ from ..tasks.signatures import mask_of
 from ..tasks.task import find_task, options_of
 from .connections import close_leftovers, refresh_connections
 from .outcomes import Outcome, given_back
-from .transactional import LIMIT, Lost, NotBegun, settle_with
+
+logger = logging.getLogger("django_vtqueue")
 
 WORDS = {
     Retry: history.RETRY,
@@ -41,6 +44,7 @@ WORDS = {
     Cancelled: history.CANCELLED,
 }
 LAST_WORDS = (GiveUp, Cancelled, DamagedPayload)  # exceptions after which there is no further attempt
+LIMIT = 5.0  # seconds for which all others who write may have to wait; a task's own ``timeout`` replaces it
 UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
 
 
@@ -268,3 +272,49 @@ def handler_of(job: HeldJob, policy: Policy) -> Any:
 
 def _seconds(duration: Any) -> float:
     return max(clock.microseconds(duration), 0) / clock.SECOND
+
+
+# -- transactional tasks -----------------------------------------------------------------------------------------------
+#
+# A task's own writes and its acknowledgement are one transaction: both are committed, or neither.
+
+
+class Lost(Exception):
+    """Another worker holds the job: its task was not called, or what it wrote was rolled back."""
+
+
+class NotBegun(Exception):
+    """The database could not be written for longer than its timeout: the task was not called."""
+
+
+def settle_with(
+    engine: Engine,
+    job: HeldJob,
+    seconds: float,
+    call: Callable[[], Settlement],
+    began: Callable[[], None] = lambda: None,
+) -> Settlement:
+    """Call a task and make the settlement that ``call`` returns, in one transaction of ``seconds`` at the most.
+
+    ``began``: called when the transaction has begun. Return the settlement once it is committed. Raise Lost, NotBegun,
+    TaskTimeout, or what ``call`` raised; then nothing was written.
+    """
+    begun, committed = False, []
+    try:
+        with engine.effects(seconds):
+            begun = True
+            began()
+            transaction.on_commit(lambda: committed.append(settlement), using=engine.alias)
+            if engine.renew([job], engine.now()):
+                raise Lost
+            settlement = call()
+            if engine.settle([settlement]):
+                raise Lost
+    except BaseException as error:
+        if committed:
+            logger.exception("%s is done, but what was to follow its commit failed", job.task_path)
+        elif not begun and engine.trouble(error):
+            raise NotBegun from error
+        else:
+            raise
+    return settlement
