@@ -264,18 +264,16 @@ class QueueState(models.Model):
 class Tallied(models.Model):
     """What one worker did for one task of one queue in some time, as it wrote it last: a kill takes a bit along."""
 
-    minute = InstantField(_("minute"), help_text=_("The first of that time."))
-    queue_name = models.CharField(_("queue"), max_length=255)
-    task_path = models.TextField(_("task"), blank=True, db_default="")
-    worker_id = models.CharField(_("worker"), max_length=255)
-    succeeded = models.PositiveIntegerField(_("succeeded"), default=0)
-    failed = models.PositiveIntegerField(_("failed"), default=0, help_text=_("Attempts after which there is another."))
-    dead = models.PositiveIntegerField(_("dead"), default=0)
-    run_times = models.TextField(_("run times"), default="{}", help_text=_("How many attempts took how long."))
-    wait_times = models.TextField(_("wait times"), default="{}", help_text=_("How many attempts began how late."))
-    depth = models.PositiveIntegerField(
-        _("depth"), null=True, blank=True, help_text=_("Jobs that were due in the queue, at the most.")
-    )
+    minute = InstantField()  # the first of that time
+    queue_name = models.CharField(max_length=255)
+    task_path = models.TextField(blank=True, db_default="")
+    worker_id = models.CharField(max_length=255)
+    succeeded = models.PositiveIntegerField(default=0)
+    failed = models.PositiveIntegerField(default=0)  # attempts after which there is another
+    dead = models.PositiveIntegerField(default=0)
+    run_times = models.TextField(default="{}")  # how many attempts took how long
+    wait_times = models.TextField(default="{}")  # how many attempts began how late
+    depth = models.PositiveIntegerField(null=True, blank=True)  # jobs that were due in the queue, at the most
 
     objects = MomentManager()
 
@@ -295,17 +293,9 @@ class Tallied(models.Model):
 class Throughput(Tallied):
     """The counts of a minute."""
 
-    class Meta(Tallied.Meta):
-        verbose_name = _("throughput")
-        verbose_name_plural = _("throughput")
-
 
 class HourlyThroughput(Tallied):
     """The counts of an hour, which are kept for longer."""
-
-    class Meta(Tallied.Meta):
-        verbose_name = _("hourly throughput")
-        verbose_name_plural = _("hourly throughput")
 
 
 class Requeue(models.Model):

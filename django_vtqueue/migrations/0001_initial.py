@@ -20,11 +20,8 @@ class Migration(migrations.Migration):
                     "queue_name",
                     models.CharField(max_length=255, primary_key=True, serialize=False, verbose_name="queue"),
                 ),
-                ("paused_at", django_vtqueue.fields.InstantField(verbose_name="paused")),
-                (
-                    "paused_until",
-                    django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="paused until"),
-                ),
+                ("paused_at", django_vtqueue.fields.InstantField()),
+                ("paused_until", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("paused_by", models.CharField(blank=True, default="", max_length=150, verbose_name="paused by")),
                 ("reason", models.CharField(blank=True, default="", max_length=255, verbose_name="reason")),
             ],
@@ -49,6 +46,20 @@ class Migration(migrations.Migration):
                 ),
                 ("criteria", models.TextField(help_text="Which dead letters, as JSON.", verbose_name="criteria")),
                 (
+                    "task_path",
+                    models.TextField(blank=True, help_text="Empty: of several tasks.", null=True, verbose_name="task"),
+                ),
+                (
+                    "exception_class",
+                    models.CharField(
+                        blank=True,
+                        help_text="Empty: several of them.",
+                        max_length=255,
+                        null=True,
+                        verbose_name="exception",
+                    ),
+                ),
+                (
                     "queue_name",
                     models.CharField(help_text="In which its own jobs wait.", max_length=255, verbose_name="queue"),
                 ),
@@ -69,16 +80,17 @@ class Migration(migrations.Migration):
                 ("matched", models.PositiveIntegerField(default=0, verbose_name="matched")),
                 ("requeued", models.PositiveIntegerField(default=0, verbose_name="requeued")),
                 ("skipped", models.PositiveIntegerField(default=0, verbose_name="skipped")),
-                ("state", models.CharField(max_length=10, verbose_name="state")),
-                ("remark", models.CharField(blank=True, default="", max_length=255, verbose_name="remark")),
-                ("created_at", django_vtqueue.fields.InstantField(verbose_name="created")),
-                ("created_by", models.CharField(blank=True, default="", max_length=150, verbose_name="created by")),
                 (
-                    "last_died_at",
-                    django_vtqueue.fields.InstantField(
-                        blank=True, help_text="How far it has come.", null=True, verbose_name="up to"
+                    "followed",
+                    models.TextField(
+                        db_default="", help_text="The ids of the jobs that went last.", verbose_name="followed"
                     ),
                 ),
+                ("state", models.CharField(max_length=10, verbose_name="state")),
+                ("remark", models.CharField(blank=True, default="", max_length=255, verbose_name="remark")),
+                ("created_at", django_vtqueue.fields.InstantField()),
+                ("created_by", models.CharField(blank=True, default="", max_length=150, verbose_name="created by")),
+                ("last_died_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("last_id", models.UUIDField(blank=True, editable=False, null=True)),
                 (
                     "step",
@@ -86,27 +98,7 @@ class Migration(migrations.Migration):
                         blank=True, help_text="The job that goes on with it.", null=True, verbose_name="step"
                     ),
                 ),
-                (
-                    "exception_class",
-                    models.CharField(
-                        blank=True,
-                        help_text="Empty: several of them.",
-                        max_length=255,
-                        null=True,
-                        verbose_name="exception",
-                    ),
-                ),
-                (
-                    "followed",
-                    models.TextField(
-                        db_default="", help_text="The ids of the jobs that went last.", verbose_name="followed"
-                    ),
-                ),
-                (
-                    "task_path",
-                    models.TextField(blank=True, help_text="Empty: of several tasks.", null=True, verbose_name="task"),
-                ),
-                ("ended_at", django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="ended")),
+                ("ended_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
             ],
             options={
                 "verbose_name": "requeue",
@@ -130,8 +122,8 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("slots", models.PositiveIntegerField(verbose_name="slots")),
-                ("started_at", django_vtqueue.fields.InstantField(verbose_name="started")),
-                ("heartbeat_at", django_vtqueue.fields.InstantField(verbose_name="last heartbeat")),
+                ("started_at", django_vtqueue.fields.InstantField()),
+                ("heartbeat_at", django_vtqueue.fields.InstantField()),
                 (
                     "doorbell",
                     models.TextField(
@@ -154,12 +146,7 @@ class Migration(migrations.Migration):
                         verbose_name="asked to",
                     ),
                 ),
-                (
-                    "died_at",
-                    django_vtqueue.fields.InstantField(
-                        blank=True, help_text="When another worker found it dead.", null=True, verbose_name="died"
-                    ),
-                ),
+                ("died_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("went_on", models.PositiveIntegerField(db_default=0, verbose_name="jobs that went on")),
                 ("buried", models.PositiveIntegerField(db_default=0, verbose_name="jobs that died with it")),
                 (
@@ -206,24 +193,21 @@ class Migration(migrations.Migration):
                 ("worker_id", models.CharField(blank=True, default="", max_length=255, verbose_name="worker")),
                 ("lease_us", models.BigIntegerField(verbose_name="visibility timeout (µs)")),
                 ("unique_key", models.CharField(blank=True, max_length=255, null=True, verbose_name="unique key")),
-                ("enqueued_at", django_vtqueue.fields.InstantField(verbose_name="enqueued")),
-                ("started_at", django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="last started")),
-                ("expires_at", django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="kept until")),
-                ("died_at", django_vtqueue.fields.InstantField(verbose_name="died")),
+                ("enqueued_at", django_vtqueue.fields.InstantField()),
+                ("started_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
+                ("expires_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
+                ("died_at", django_vtqueue.fields.InstantField()),
                 ("exception_class", models.CharField(max_length=255, verbose_name="exception")),
                 ("message", models.CharField(blank=True, max_length=255, verbose_name="message")),
                 ("fingerprint", models.CharField(max_length=32, verbose_name="fingerprint")),
-                (
-                    "acknowledged_at",
-                    django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="acknowledged"),
-                ),
+                ("acknowledged_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 (
                     "acknowledged_by",
                     models.CharField(blank=True, db_default="", max_length=150, verbose_name="acknowledged by"),
                 ),
                 ("note", models.TextField(blank=True, db_default="", verbose_name="note")),
-                ("payload", models.TextField(verbose_name="payload")),
-                ("history", models.TextField(default="[]", verbose_name="history")),
+                ("payload", models.TextField()),
+                ("history", models.TextField(default="[]")),
             ],
             options={
                 "verbose_name": "dead letter",
@@ -299,46 +283,24 @@ class Migration(migrations.Migration):
                 ("worker_id", models.CharField(blank=True, default="", max_length=255, verbose_name="worker")),
                 ("lease_us", models.BigIntegerField(verbose_name="visibility timeout (µs)")),
                 ("unique_key", models.CharField(blank=True, max_length=255, null=True, verbose_name="unique key")),
-                ("enqueued_at", django_vtqueue.fields.InstantField(verbose_name="enqueued")),
-                ("started_at", django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="last started")),
-                ("expires_at", django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="kept until")),
+                ("enqueued_at", django_vtqueue.fields.InstantField()),
+                ("started_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
+                ("expires_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("state", models.CharField(default="READY", max_length=10, verbose_name="state")),
-                (
-                    "due_at",
-                    django_vtqueue.fields.InstantField(
-                        help_text="Its place in the line: no claim, renewal or release changes it, a retry does.",
-                        verbose_name="due at",
-                    ),
-                ),
-                (
-                    "lease_until",
-                    django_vtqueue.fields.InstantField(
-                        blank=True,
-                        help_text="While it is held, or was given back a moment ago.",
-                        null=True,
-                        verbose_name="hidden until",
-                    ),
-                ),
+                ("due_at", django_vtqueue.fields.InstantField()),
+                ("lease_until", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 (
                     "visible_at",
                     models.GeneratedField(
                         db_persist=False,
                         expression=django.db.models.functions.comparison.Coalesce("lease_until", "due_at"),
                         help_text="From this moment on it may be claimed.",
-                        output_field=django_vtqueue.fields.InstantField(verbose_name="visible at"),
+                        output_field=django_vtqueue.fields.InstantField(),
                         verbose_name="visible at",
                     ),
                 ),
-                ("finished_at", django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="finished")),
-                (
-                    "cancelled_at",
-                    django_vtqueue.fields.InstantField(
-                        blank=True,
-                        help_text="From then on it is not started again.",
-                        null=True,
-                        verbose_name="asked to stop",
-                    ),
-                ),
+                ("finished_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
+                ("cancelled_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("cancelled_by", models.CharField(blank=True, max_length=150, null=True, verbose_name="cancelled by")),
                 (
                     "progress",
@@ -347,9 +309,9 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("progress_text", models.CharField(blank=True, max_length=255, null=True, verbose_name="progress")),
-                ("payload", models.TextField(verbose_name="payload")),
-                ("history", models.TextField(default="[]", verbose_name="history")),
-                ("result", models.TextField(blank=True, null=True, verbose_name="result")),
+                ("payload", models.TextField()),
+                ("history", models.TextField(default="[]")),
+                ("result", models.TextField(blank=True, null=True)),
             ],
             options={
                 "verbose_name": "job",
@@ -434,48 +396,20 @@ class Migration(migrations.Migration):
             name="Throughput",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                (
-                    "minute",
-                    django_vtqueue.fields.InstantField(help_text="The first of that time.", verbose_name="minute"),
-                ),
-                ("queue_name", models.CharField(max_length=255, verbose_name="queue")),
-                ("task_path", models.TextField(blank=True, db_default="", verbose_name="task")),
-                ("worker_id", models.CharField(max_length=255, verbose_name="worker")),
-                ("succeeded", models.PositiveIntegerField(default=0, verbose_name="succeeded")),
-                (
-                    "failed",
-                    models.PositiveIntegerField(
-                        default=0, help_text="Attempts after which there is another.", verbose_name="failed"
-                    ),
-                ),
-                ("dead", models.PositiveIntegerField(default=0, verbose_name="dead")),
-                (
-                    "run_times",
-                    models.TextField(
-                        default="{}", help_text="How many attempts took how long.", verbose_name="run times"
-                    ),
-                ),
-                (
-                    "wait_times",
-                    models.TextField(
-                        default="{}", help_text="How many attempts began how late.", verbose_name="wait times"
-                    ),
-                ),
-                (
-                    "depth",
-                    models.PositiveIntegerField(
-                        blank=True,
-                        help_text="Jobs that were due in the queue, at the most.",
-                        null=True,
-                        verbose_name="depth",
-                    ),
-                ),
+                ("minute", django_vtqueue.fields.InstantField()),
+                ("queue_name", models.CharField(max_length=255)),
+                ("task_path", models.TextField(blank=True, db_default="")),
+                ("worker_id", models.CharField(max_length=255)),
+                ("succeeded", models.PositiveIntegerField(default=0)),
+                ("failed", models.PositiveIntegerField(default=0)),
+                ("dead", models.PositiveIntegerField(default=0)),
+                ("run_times", models.TextField(default="{}")),
+                ("wait_times", models.TextField(default="{}")),
+                ("depth", models.PositiveIntegerField(blank=True, null=True)),
             ],
             options={
-                "verbose_name": "throughput",
-                "verbose_name_plural": "throughput",
-                "default_permissions": (),
                 "abstract": False,
+                "default_permissions": (),
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("minute", "queue_name", "task_path", "worker_id"), name="vtqueue_throughput_unique"
@@ -487,48 +421,20 @@ class Migration(migrations.Migration):
             name="HourlyThroughput",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                (
-                    "minute",
-                    django_vtqueue.fields.InstantField(help_text="The first of that time.", verbose_name="minute"),
-                ),
-                ("queue_name", models.CharField(max_length=255, verbose_name="queue")),
-                ("task_path", models.TextField(blank=True, db_default="", verbose_name="task")),
-                ("worker_id", models.CharField(max_length=255, verbose_name="worker")),
-                ("succeeded", models.PositiveIntegerField(default=0, verbose_name="succeeded")),
-                (
-                    "failed",
-                    models.PositiveIntegerField(
-                        default=0, help_text="Attempts after which there is another.", verbose_name="failed"
-                    ),
-                ),
-                ("dead", models.PositiveIntegerField(default=0, verbose_name="dead")),
-                (
-                    "run_times",
-                    models.TextField(
-                        default="{}", help_text="How many attempts took how long.", verbose_name="run times"
-                    ),
-                ),
-                (
-                    "wait_times",
-                    models.TextField(
-                        default="{}", help_text="How many attempts began how late.", verbose_name="wait times"
-                    ),
-                ),
-                (
-                    "depth",
-                    models.PositiveIntegerField(
-                        blank=True,
-                        help_text="Jobs that were due in the queue, at the most.",
-                        null=True,
-                        verbose_name="depth",
-                    ),
-                ),
+                ("minute", django_vtqueue.fields.InstantField()),
+                ("queue_name", models.CharField(max_length=255)),
+                ("task_path", models.TextField(blank=True, db_default="")),
+                ("worker_id", models.CharField(max_length=255)),
+                ("succeeded", models.PositiveIntegerField(default=0)),
+                ("failed", models.PositiveIntegerField(default=0)),
+                ("dead", models.PositiveIntegerField(default=0)),
+                ("run_times", models.TextField(default="{}")),
+                ("wait_times", models.TextField(default="{}")),
+                ("depth", models.PositiveIntegerField(blank=True, null=True)),
             ],
             options={
-                "verbose_name": "hourly throughput",
-                "verbose_name_plural": "hourly throughput",
-                "default_permissions": (),
                 "abstract": False,
+                "default_permissions": (),
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("minute", "queue_name", "task_path", "worker_id"),
