@@ -44,60 +44,28 @@ class Migration(migrations.Migration):
                         verbose_name="id",
                     ),
                 ),
-                ("criteria", models.TextField(help_text="Which dead letters, as JSON.", verbose_name="criteria")),
-                (
-                    "task_path",
-                    models.TextField(blank=True, help_text="Empty: of several tasks.", null=True, verbose_name="task"),
-                ),
-                (
-                    "exception_class",
-                    models.CharField(
-                        blank=True,
-                        help_text="Empty: several of them.",
-                        max_length=255,
-                        null=True,
-                        verbose_name="exception",
-                    ),
-                ),
+                ("criteria", models.TextField(verbose_name="criteria")),
+                ("task_path", models.TextField(blank=True, null=True, verbose_name="task")),
+                ("exception_class", models.CharField(blank=True, max_length=255, null=True, verbose_name="exception")),
                 (
                     "queue_name",
                     models.CharField(help_text="In which its own jobs wait.", max_length=255, verbose_name="queue"),
                 ),
-                (
-                    "rate",
-                    models.PositiveIntegerField(
-                        blank=True, help_text="Empty: at once.", null=True, verbose_name="a minute"
-                    ),
-                ),
-                (
-                    "canary",
-                    models.UUIDField(
-                        blank=True, help_text="The one that went first.", null=True, verbose_name="canary"
-                    ),
-                ),
+                ("rate", models.PositiveIntegerField(blank=True, null=True, verbose_name="a minute")),
+                ("canary", models.UUIDField(blank=True, null=True, verbose_name="canary")),
                 ("to_queue", models.CharField(blank=True, max_length=255, null=True, verbose_name="into the queue")),
                 ("to_priority", models.SmallIntegerField(blank=True, null=True, verbose_name="with the priority")),
                 ("matched", models.PositiveIntegerField(default=0, verbose_name="matched")),
                 ("requeued", models.PositiveIntegerField(default=0, verbose_name="requeued")),
                 ("skipped", models.PositiveIntegerField(default=0, verbose_name="skipped")),
-                (
-                    "followed",
-                    models.TextField(
-                        db_default="", help_text="The ids of the jobs that went last.", verbose_name="followed"
-                    ),
-                ),
+                ("followed", models.TextField(db_default="", verbose_name="followed")),
                 ("state", models.CharField(max_length=10, verbose_name="state")),
                 ("remark", models.CharField(blank=True, default="", max_length=255, verbose_name="remark")),
                 ("created_at", django_vtqueue.fields.InstantField()),
                 ("created_by", models.CharField(blank=True, default="", max_length=150, verbose_name="created by")),
                 ("last_died_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("last_id", models.UUIDField(blank=True, editable=False, null=True)),
-                (
-                    "step",
-                    models.UUIDField(
-                        blank=True, help_text="The job that goes on with it.", null=True, verbose_name="step"
-                    ),
-                ),
+                ("step", models.UUIDField(blank=True, null=True, verbose_name="step")),
                 ("ended_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
             ],
             options={
@@ -115,12 +83,7 @@ class Migration(migrations.Migration):
                 ),
                 ("host", models.CharField(max_length=255, verbose_name="host")),
                 ("pid", models.PositiveIntegerField(verbose_name="pid")),
-                (
-                    "queues",
-                    models.TextField(
-                        blank=True, help_text="Names, separated by commas; empty: all.", verbose_name="queues"
-                    ),
-                ),
+                ("queues", models.TextField(blank=True, verbose_name="queues")),
                 ("slots", models.PositiveIntegerField(verbose_name="slots")),
                 ("started_at", django_vtqueue.fields.InstantField()),
                 ("heartbeat_at", django_vtqueue.fields.InstantField()),
@@ -130,31 +93,12 @@ class Migration(migrations.Migration):
                         blank=True, help_text="Path of the socket that wakes it.", verbose_name="doorbell"
                     ),
                 ),
-                (
-                    "memory",
-                    models.BigIntegerField(
-                        blank=True, help_text="Bytes, with its children.", null=True, verbose_name="memory"
-                    ),
-                ),
-                (
-                    "asked_to",
-                    models.CharField(
-                        blank=True,
-                        default="",
-                        help_text="quiet: claim nothing; stop: end gracefully.",
-                        max_length=10,
-                        verbose_name="asked to",
-                    ),
-                ),
+                ("memory", models.BigIntegerField(blank=True, null=True, verbose_name="memory")),
+                ("asked_to", models.CharField(blank=True, default="", max_length=10, verbose_name="asked to")),
                 ("died_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("went_on", models.PositiveIntegerField(db_default=0, verbose_name="jobs that went on")),
                 ("buried", models.PositiveIntegerField(db_default=0, verbose_name="jobs that died with it")),
-                (
-                    "left",
-                    models.TextField(
-                        blank=True, db_default="", help_text="Some ids, by spaces.", verbose_name="jobs that it left"
-                    ),
-                ),
+                ("left", models.TextField(blank=True, db_default="", verbose_name="jobs that it left")),
             ],
             options={
                 "verbose_name": "worker",
@@ -172,10 +116,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("queue_name", models.CharField(max_length=255, verbose_name="queue")),
-                (
-                    "task_path",
-                    models.TextField(blank=True, default="", help_text="Empty for a raw payload.", verbose_name="task"),
-                ),
+                ("task_path", models.TextField(blank=True, default="", verbose_name="task")),
                 ("priority", models.SmallIntegerField(default=0, verbose_name="priority")),
                 (
                     "claims",
@@ -183,13 +124,8 @@ class Migration(migrations.Migration):
                         default=0, help_text="The claim number: a fencing token.", verbose_name="claims"
                     ),
                 ),
-                (
-                    "attempts",
-                    models.PositiveIntegerField(
-                        default=0, help_text="Attempts used of max_attempts.", verbose_name="attempts"
-                    ),
-                ),
-                ("max_attempts", models.PositiveIntegerField(help_text="0: unlimited", verbose_name="max. attempts")),
+                ("attempts", models.PositiveIntegerField(default=0, verbose_name="attempts")),
+                ("max_attempts", models.PositiveIntegerField(verbose_name="max. attempts")),
                 ("worker_id", models.CharField(blank=True, default="", max_length=255, verbose_name="worker")),
                 ("lease_us", models.BigIntegerField(verbose_name="visibility timeout (µs)")),
                 ("unique_key", models.CharField(blank=True, max_length=255, null=True, verbose_name="unique key")),
@@ -262,10 +198,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("queue_name", models.CharField(max_length=255, verbose_name="queue")),
-                (
-                    "task_path",
-                    models.TextField(blank=True, default="", help_text="Empty for a raw payload.", verbose_name="task"),
-                ),
+                ("task_path", models.TextField(blank=True, default="", verbose_name="task")),
                 ("priority", models.SmallIntegerField(default=0, verbose_name="priority")),
                 (
                     "claims",
@@ -273,13 +206,8 @@ class Migration(migrations.Migration):
                         default=0, help_text="The claim number: a fencing token.", verbose_name="claims"
                     ),
                 ),
-                (
-                    "attempts",
-                    models.PositiveIntegerField(
-                        default=0, help_text="Attempts used of max_attempts.", verbose_name="attempts"
-                    ),
-                ),
-                ("max_attempts", models.PositiveIntegerField(help_text="0: unlimited", verbose_name="max. attempts")),
+                ("attempts", models.PositiveIntegerField(default=0, verbose_name="attempts")),
+                ("max_attempts", models.PositiveIntegerField(verbose_name="max. attempts")),
                 ("worker_id", models.CharField(blank=True, default="", max_length=255, verbose_name="worker")),
                 ("lease_us", models.BigIntegerField(verbose_name="visibility timeout (µs)")),
                 ("unique_key", models.CharField(blank=True, max_length=255, null=True, verbose_name="unique key")),
@@ -294,7 +222,6 @@ class Migration(migrations.Migration):
                     models.GeneratedField(
                         db_persist=False,
                         expression=django.db.models.functions.comparison.Coalesce("lease_until", "due_at"),
-                        help_text="From this moment on it may be claimed.",
                         output_field=django_vtqueue.fields.InstantField(),
                         verbose_name="visible at",
                     ),
@@ -302,12 +229,7 @@ class Migration(migrations.Migration):
                 ("finished_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("cancelled_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("cancelled_by", models.CharField(blank=True, max_length=150, null=True, verbose_name="cancelled by")),
-                (
-                    "progress",
-                    models.FloatField(
-                        blank=True, help_text="0 to 1, as its task says.", null=True, verbose_name="progress"
-                    ),
-                ),
+                ("progress", models.FloatField(blank=True, null=True, verbose_name="progress")),
                 ("progress_text", models.CharField(blank=True, max_length=255, null=True, verbose_name="progress")),
                 ("payload", models.TextField()),
                 ("history", models.TextField(default="[]")),
