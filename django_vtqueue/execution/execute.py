@@ -4,6 +4,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from inspect import iscoroutinefunction
@@ -19,9 +20,9 @@ from ..core import clock, history, states
 from ..core.backoff import backoff_delay
 from ..core.encoding import decode, encode
 from ..core.failures import describe, summary
-from ..core.forks import ForksEnd, forks_end
+from ..core.forks import ForksEnd
 from ..core.job import HeldJob, Settlement, cancellation, exhausted, failed, released, succeeded
-from ..core.timeouts import awaited, finished, limited, timekeeper
+from ..core.timeouts import awaited, finished, timekeeper
 from ..engines import Engine, Trouble, engine_for
 from ..exceptions import Cancelled, DamagedPayload, GiveUp, Indescribable, Retry, TaskTimeout, UnknownTask
 from ..queue.claimed_job import ClaimedJob
@@ -154,12 +155,9 @@ class Execution:
         seconds = self.options.get("timeout", self.policy.timeout)
         context, function = copy_context(), task.func
         if iscoroutinefunction(function):
-            function = forks_end(function)
-            function = awaited(function if seconds is None else limited(function, seconds))
-        elif seconds is not None:
-            with timekeeper.limit(seconds):
-                return context.run(called, function, *args, **kwargs)
-        return context.run(called, function, *args, **kwargs)
+            return context.run(called, awaited(function, seconds), *args, **kwargs)
+        with nullcontext() if seconds is None else timekeeper.limit(seconds):
+            return context.run(called, function, *args, **kwargs)
 
     def succeeded(self, value: Any) -> Settlement:
         """Return the settlement of a call that returned ``value``; raise TypeError, once for all, if it is not JSON."""
