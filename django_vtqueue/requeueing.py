@@ -5,9 +5,10 @@ nothing. It goes through the letters in the order in which they died, up to the 
 what dies again is not picked up again.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from django.db.models import F, QuerySet
@@ -40,7 +41,8 @@ FOLLOWED = 2000  # jobs of a run whose ids it keeps: a step writes them again
 ID_LENGTH = 32
 PATH = STEPS
 
-CANARY, RUNNING, DONE, STOPPED, FAILED = "canary", "running", "done", "stopped", "failed"
+CANARY, RUNNING, DONE, STOPPED, FAILED = "canary", "running", "done", "stopped", "failed"  # states of a run
+GONE = "GONE"  # beside the states of a job
 
 
 def pace(rate: int | None) -> tuple[int, float]:
@@ -104,32 +106,15 @@ def name_of(criteria: Criteria, database: str) -> dict[str, str | None]:
     }
 
 
-class Fate(NamedTuple):
-    """What has become of the jobs that a run requeued last, ``FOLLOWED`` of them at the most.
+def fate_of(run: Requeue) -> Counter[str]:
+    """Return how many of the jobs that a run requeued last, ``FOLLOWED`` at the most, are in which state.
 
-    ``gone``: in no table any more: their time after a success was over, or they were discarded.
+    GONE: in no table any more: their time after a success was over, or they were discarded.
     """
-
-    followed: int
-    succeeded: int
-    dead: int
-    running: int
-    waiting: int
-    gone: int
-
-
-def fate_of(run: Requeue) -> Fate:
-    """Return what has become of the jobs of a run."""
     ids = [run.followed[place : place + ID_LENGTH] for place in range(0, len(run.followed), ID_LENGTH)]
-    found = engine_for(str(run._state.db)).inspection.states_of(ids)
-    return Fate(
-        followed=len(ids),
-        succeeded=found.get(states.SUCCESSFUL, 0),
-        dead=found.get(states.FAILED, 0),
-        running=found.get(states.RUNNING, 0),
-        waiting=found.get(states.READY, 0),
-        gone=len(ids) - sum(found.values()),
-    )
+    found = Counter(engine_for(str(run._state.db)).inspection.states_of(ids))
+    found[GONE] = len(ids) - found.total()
+    return found
 
 
 def stop(run_id: UUID, using: str | None = None, *, by: str = "") -> bool:
