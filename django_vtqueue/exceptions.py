@@ -5,7 +5,7 @@
     ├── UnknownTask        a row names a task that this process does not have
     ├── DamagedPayload     a row's payload is no JSON any more, or not that of a task
     ├── DamagedJob         a row's values are none that a job can have          (recorded, never raised)
-    ├── StaleTransaction   the caller's transaction may write no more: another one has written (engines/sqlite_lock.py)
+    ├── StaleTransaction   the caller's transaction may write no more: another one has written (engines/sqlite/lock.py)
     ├── PayloadTooLarge    refused at publish; nothing was stored
     ├── Indescribable      how an attempt ended: its exception could not be handled as one  (recorded, never raised)
     ├── LeaseExpired       how an attempt ended: its lease was not renewed  (recorded, never raised)
