@@ -23,7 +23,7 @@ RAW = ExpressionWrapper(Q(task_path=""), output_field=BooleanField())
 class Entry(models.Model):
     """What a job and a dead letter have in common; all of it survives a requeue."""
 
-    id = models.UUIDField(primary_key=True, default=new_uuid, editable=False)
+    id = models.UUIDField(primary_key=True, default=new_uuid)
     queue_name = models.CharField(_("queue"), max_length=255)
     task_path = models.TextField(_("task"), blank=True, default="")  # empty for a raw payload
     priority = models.SmallIntegerField(_("priority"), default=0)
@@ -292,7 +292,7 @@ class HourlyThroughput(Tallied):
 class Requeue(models.Model):
     """Many dead letters on their way back into their queues, a few at a time; a job of its own carries it out."""
 
-    id = models.UUIDField(_("id"), primary_key=True, default=new_uuid, editable=False)
+    id = models.UUIDField(_("id"), primary_key=True, default=new_uuid)
     criteria = models.TextField(_("criteria"))  # which dead letters, as JSON
     task_path = models.TextField(_("task"), null=True, blank=True)  # empty: of several tasks
     exception_class = models.CharField(_("exception"), max_length=255, null=True, blank=True)  # empty: several of them
@@ -310,7 +310,7 @@ class Requeue(models.Model):
     created_at = InstantField(_("created"))
     created_by = models.CharField(_("created by"), max_length=150, blank=True, default="")
     last_died_at = InstantField(_("up to"), null=True, blank=True)  # how far it has come
-    last_id = models.UUIDField(null=True, blank=True, editable=False)
+    last_id = models.UUIDField(null=True, blank=True)
     step = models.UUIDField(_("step"), null=True, blank=True)  # the job that goes on with it
     ended_at = InstantField(_("ended"), null=True, blank=True)
 

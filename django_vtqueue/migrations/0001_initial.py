@@ -37,11 +37,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=django_vtqueue.core.ids.new_uuid,
-                        editable=False,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="id",
+                        default=django_vtqueue.core.ids.new_uuid, primary_key=True, serialize=False, verbose_name="id"
                     ),
                 ),
                 ("criteria", models.TextField(verbose_name="criteria")),
@@ -64,7 +60,7 @@ class Migration(migrations.Migration):
                 ("created_at", django_vtqueue.fields.InstantField()),
                 ("created_by", models.CharField(blank=True, default="", max_length=150, verbose_name="created by")),
                 ("last_died_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
-                ("last_id", models.UUIDField(blank=True, editable=False, null=True)),
+                ("last_id", models.UUIDField(blank=True, null=True)),
                 ("step", models.UUIDField(blank=True, null=True, verbose_name="step")),
                 ("ended_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
             ],
@@ -109,12 +105,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="DeadLetter",
             fields=[
-                (
-                    "id",
-                    models.UUIDField(
-                        default=django_vtqueue.core.ids.new_uuid, editable=False, primary_key=True, serialize=False
-                    ),
-                ),
+                ("id", models.UUIDField(default=django_vtqueue.core.ids.new_uuid, primary_key=True, serialize=False)),
                 ("queue_name", models.CharField(max_length=255, verbose_name="queue")),
                 ("task_path", models.TextField(blank=True, default="", verbose_name="task")),
                 ("priority", models.SmallIntegerField(default=0, verbose_name="priority")),
@@ -191,12 +182,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="Job",
             fields=[
-                (
-                    "id",
-                    models.UUIDField(
-                        default=django_vtqueue.core.ids.new_uuid, editable=False, primary_key=True, serialize=False
-                    ),
-                ),
+                ("id", models.UUIDField(default=django_vtqueue.core.ids.new_uuid, primary_key=True, serialize=False)),
                 ("queue_name", models.CharField(max_length=255, verbose_name="queue")),
                 ("task_path", models.TextField(blank=True, default="", verbose_name="task")),
                 ("priority", models.SmallIntegerField(default=0, verbose_name="priority")),
