@@ -11,7 +11,7 @@ from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
-from .conf import Options, parse, setting_in_microseconds
+from .conf import Options, parse
 from .core import clock
 from .core.encoding import dumps, normalize
 from .core.ids import dashed, new_ids, parse_id
@@ -128,7 +128,7 @@ class VTQueueBackend(BaseTaskBackend):
             task_path=task.module_path,
             priority=int(task.priority),
             max_attempts=options.get("max_attempts", policy.max_attempts),
-            lease_us=setting_in_microseconds(options.get("visibility_timeout", policy.visibility_timeout)),
+            lease_us=clock.microseconds(options.get("visibility_timeout", policy.visibility_timeout)),
             enqueued_at=now,
             due_at=visible_from(now, task.run_after),
             jobs=jobs,

@@ -1,4 +1,4 @@
-"""System checks that look into the database. Those of the settings are each backend's own: see ``configuration``.
+"""System checks that read the database. Those of the settings are each backend's own: see ``tasks/configuration.py``.
 
 They read what holds on a live connection, not what the settings say: a setting in the wrong place is believed for
 years. They are warnings at the most, so that none of them ever stands in the way of ``migrate``.
@@ -63,15 +63,25 @@ def check_defaults(**kwargs: Any) -> list[CheckMessage]:
     for alias in sorted(databases_of_queues()):
         with suppress(ConnectionDoesNotExist):  # an error of the settings: E003
             if has_defaults(connection := connections[alias]):
-                text = f"{name_of(connection)}: {DEFAULTS}"
-                found.append(Warning(text, hint=hint_for(connection), id="vtqueue.W007"))
+                found.append(warning("W007", connection, DEFAULTS, hint_for(connection)))
     return found
 
 
 @register(Tags.database)
 def check_databases(*, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """Return warnings about those of ``databases`` that hold queues."""
-    return [message for connection in ours(databases) for message in look_at(connection)]
+    """Return warnings about those of ``databases`` that hold queues; what ``check_defaults`` says is not repeated."""
+    found: list[CheckMessage] = []
+    for connection in ours(databases):
+        if pragmas := effective(connection):
+            if sys.argv[1:2] != ["migrate"] and (problem := mismatch(connection.alias)):
+                found.append(warning("W008", connection, problem))
+            mode = connection.transaction_mode  # type: ignore[attr-defined]  # set anew by each connect
+            found += [
+                warning(number, connection, text, hint_for(connection))
+                for number, text in faults(pragmas, mode)
+                if number == "W005" or not has_defaults(connection)
+            ]
+    return found
 
 
 @register(Tags.database, deploy=True)
@@ -80,12 +90,16 @@ def check_durability(*, databases: Sequence[str] | None = None, **kwargs: Any) -
 
     That is a decision to be made once, for production, and NORMAL is the right one for most; so only ``--deploy`` asks.
     """
-    found = ((connection, effective(connection)) for connection in ours(databases))
     return [
-        Warning(f"{name_of(connection)}: {POWER_LOSS}", hint=POWER_LOSS_HINT, id="vtqueue.W006")
-        for connection, pragmas in found
-        if pragmas and pragmas.synchronous == NORMAL
+        warning("W006", connection, POWER_LOSS, POWER_LOSS_HINT)
+        for connection in ours(databases)
+        if (pragmas := effective(connection)) and pragmas.synchronous == NORMAL
     ]
+
+
+def warning(number: str, connection: BaseDatabaseWrapper, text: str, hint: str | None = None) -> CheckMessage:
+    """Return a warning about one database."""
+    return Warning(f"DATABASES[{connection.alias!r}]: {text}", hint=hint, id=f"vtqueue.{number}")
 
 
 def ours(databases: Sequence[str] | None) -> list[BaseDatabaseWrapper]:
@@ -134,36 +148,10 @@ def has_defaults(connection: BaseDatabaseWrapper) -> bool:
     return not {"transaction_mode", "init_command"} & set(connection.settings_dict["OPTIONS"])
 
 
-def look_at(connection: BaseDatabaseWrapper) -> list[CheckMessage]:
-    """Return warnings about one database; those that follow from Django's defaults are said by ``check_defaults``."""
-    pragmas = effective(connection)
-    if pragmas is None:
-        return []
-    mode = connection.transaction_mode  # type: ignore[attr-defined]  # set anew by each connect
-    return [
-        *missing_tables(connection),
-        *(
-            Warning(f"{name_of(connection)}: {text}", hint=hint_for(connection), id=f"vtqueue.{number}")
-            for number, text in faults(pragmas, mode)
-            if number == "W005" or not has_defaults(connection)
-        ),
-    ]
-
-
-def missing_tables(connection: BaseDatabaseWrapper) -> list[CheckMessage]:
-    """Return a warning if the tables are not those of this code; ``migrate`` is about to make them so."""
-    problem = "" if sys.argv[1:2] == ["migrate"] else mismatch(connection.alias)
-    return [Warning(f"{name_of(connection)}: {problem}", id="vtqueue.W008")] if problem else []
-
-
 def hint_for(connection: BaseDatabaseWrapper) -> str:
     """Return the settings that a SQLite file needs."""
-    hint = f"In {name_of(connection)}, beside what else its OPTIONS have:\n{BLOCK}"
+    hint = f"In DATABASES[{connection.alias!r}], beside what else its OPTIONS have:\n{BLOCK}"
     return hint + (f"\n{ATOMIC_REQUESTS}" if connection.settings_dict["ATOMIC_REQUESTS"] else "")
-
-
-def name_of(connection: BaseDatabaseWrapper) -> str:
-    return f"DATABASES[{connection.alias!r}]"
 
 
 def faults(pragmas: Pragmas, mode: str | None) -> Iterator[tuple[str, str]]:

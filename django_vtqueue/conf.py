@@ -4,7 +4,7 @@ A setting is looked up in this order: the call, ``@task``, ``queue_options``, ``
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import lru_cache
@@ -18,49 +18,113 @@ from django.utils.module_loading import import_string
 from .core.clock import LONGEST, microseconds
 
 
-@lru_cache(maxsize=1000)
-def setting_in_microseconds(seconds: float) -> int:
-    """Return a duration of the settings in microseconds; there are few of them, and each job needs some."""
-    return microseconds(seconds)
-
-
 def microseconds_or_none(seconds: float | None) -> int | None:
     """Return a duration of the settings in microseconds, None for ever."""
-    return None if seconds is None else setting_in_microseconds(seconds)
+    return None if seconds is None else microseconds(seconds)
 
 
 Backoff = float | Sequence[float] | Callable[..., float | None]
 DEFAULT_BACKOFF = 2.0
+
+Check = Callable[[Any], Any]  # returns the value of an option in its final form, or raises Invalid
+
+
+class Invalid(Exception):
+    """A value is not allowed; its text says what is."""
+
+
+def or_none(check: Check) -> Check:
+    """Return a check that allows None too."""
+    return lambda value: None if value is None else check(value)
+
+
+def duration(value: Any) -> float:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < LONGEST:
+        raise Invalid("a number of seconds (0 or more) or a timedelta")
+    return float(value)
+
+
+def positive_duration(value: Any) -> float:
+    if (seconds := duration(value)) < 0.001:
+        raise Invalid("a number of seconds above 0, or a timedelta")
+    return seconds
+
+
+def flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise Invalid("True or False")
+    return value
+
+
+def attempts(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+        raise Invalid("a whole number, 0 for unlimited")
+    return value
+
+
+def count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise Invalid("a whole number, 1 or more")
+    return value
+
+
+def backoff_of(value: Any) -> Backoff:
+    if callable(value):
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, str):
+        raise Invalid("seconds, a sequence of seconds, or f(exception, task_result) -> seconds or None")
+    if isinstance(value, Sequence):
+        return tuple(duration(item) for item in value)
+    return duration(value)
+
+
+def text_or_none(value: Any) -> str | None:
+    if value is not None and not (isinstance(value, str) and value):
+        raise Invalid("a text or None")
+    return value
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(item, str) for item in value):
+        raise Invalid("a list of texts")
+    return tuple(value)
+
+
+def option(default: Any, check: Check) -> Any:
+    """Return a field of Policy or Options that may be set."""
+    return field(default=default, metadata={"check": check})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """What the jobs of one queue share; durations in seconds, None for "for ever"."""
 
-    visibility_timeout: float = 60
-    heartbeat: bool = True
-    max_attempts: int = 10
-    backoff: Backoff = DEFAULT_BACKOFF
-    backoff_max: float = 3600
-    timeout: float | None = None
-    hard_timeout: float | None = None
-    max_runtime: float = 86400
-    result_ttl: float | None = 86400
-    dead_letter_ttl: float | None = None
-    max_payload_bytes: int = 1_000_000
-    handler: str | None = None
+    visibility_timeout: float = option(60, positive_duration)
+    heartbeat: bool = option(True, flag)
+    max_attempts: int = option(10, attempts)
+    backoff: Backoff = option(DEFAULT_BACKOFF, backoff_of)  # noqa: RUF009
+    backoff_max: float = option(3600, duration)
+    timeout: float | None = option(None, or_none(positive_duration))
+    hard_timeout: float | None = option(None, or_none(positive_duration))
+    max_runtime: float = option(86400, positive_duration)
+    result_ttl: float | None = option(86400, or_none(duration))
+    dead_letter_ttl: float | None = option(None, or_none(duration))
+    max_payload_bytes: int = option(1_000_000, count)
+    handler: str | None = option(None, text_or_none)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(Policy):
     """The ``OPTIONS`` of one backend, and its ``QUEUES``."""
 
-    database: str | None = None
-    threads: int = 4
-    processes: int = 1
-    task_modules: Sequence[str] = ()
-    mask: Sequence[str] = ("password", "token", "secret")
-    doorbells: str | None = None
+    database: str | None = option(None, text_or_none)
+    threads: int = option(4, count)
+    processes: int = option(1, count)
+    task_modules: Sequence[str] = option((), texts)
+    mask: Sequence[str] = option(("password", "token", "secret"), texts)
+    doorbells: str | None = option(None, text_or_none)
     queue_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     queues: frozenset[str] = frozenset()
 
@@ -84,95 +148,14 @@ class Options(Policy):
         return id(self)
 
 
-class Invalid(Exception):
-    """A value is not allowed; its text says what is."""
+def checks_of(kind: type[Policy]) -> dict[str, Check]:
+    """Return the options that may be set, and what checks each."""
+    return {item.name: item.metadata["check"] for item in fields(kind) if item.metadata}
 
 
-def _duration(value: Any) -> float:
-    if isinstance(value, timedelta):
-        value = value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < LONGEST:
-        raise Invalid("a number of seconds (0 or more) or a timedelta")
-    return float(value)
-
-
-def _positive_duration(value: Any) -> float:
-    if (seconds := _duration(value)) < 0.001:
-        raise Invalid("a number of seconds above 0, or a timedelta")
-    return seconds
-
-
-def _duration_or_none(value: Any) -> float | None:
-    return None if value is None else _duration(value)
-
-
-def _positive_duration_or_none(value: Any) -> float | None:
-    return None if value is None else _positive_duration(value)
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise Invalid("True or False")
-    return value
-
-
-def _attempts(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
-        raise Invalid("a whole number, 0 for unlimited")
-    return value
-
-
-def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise Invalid("a whole number, 1 or more")
-    return value
-
-
-def _backoff(value: Any) -> Backoff:
-    if callable(value):
-        return value  # type: ignore[no-any-return]
-    if isinstance(value, str):
-        raise Invalid("seconds, a sequence of seconds, or f(exception, task_result) -> seconds or None")
-    if isinstance(value, Sequence):
-        return tuple(_duration(item) for item in value)
-    return _duration(value)
-
-
-def _text_or_none(value: Any) -> str | None:
-    if value is not None and not (isinstance(value, str) and value):
-        raise Invalid("a text or None")
-    return value
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(item, str) for item in value):
-        raise Invalid("a list of texts")
-    return tuple(value)
-
-
-POLICY: dict[str, Callable[[Any], Any]] = {
-    "visibility_timeout": _positive_duration,
-    "heartbeat": _flag,
-    "max_attempts": _attempts,
-    "backoff": _backoff,
-    "backoff_max": _duration,
-    "timeout": _positive_duration_or_none,
-    "hard_timeout": _positive_duration_or_none,
-    "max_runtime": _positive_duration,
-    "result_ttl": _duration_or_none,
-    "dead_letter_ttl": _duration_or_none,
-    "max_payload_bytes": _count,
-}
-QUEUE = {**POLICY, "handler": _text_or_none}
-BACKEND: dict[str, Callable[[Any], Any]] = {
-    **POLICY,
-    "database": _text_or_none,
-    "threads": _count,
-    "processes": _count,
-    "task_modules": _texts,
-    "mask": _texts,
-    "doorbells": _text_or_none,
-}
+QUEUE = checks_of(Policy)  # in ``queue_options``
+BACKEND = {name: check for name, check in checks_of(Options).items() if name != "handler"}  # in ``OPTIONS``
+POLICY = {name: check for name, check in QUEUE.items() if name != "handler"}  # in both
 ENTRY = ("BACKEND", "QUEUES", "OPTIONS")  # of ``TASKS``
 
 
@@ -182,9 +165,18 @@ def nearest(word: str, words: Sequence[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(words))}."
 
 
-def checked(given: Mapping[str, Any], known: Mapping[str, Callable[[Any], Any]], where: str) -> dict[str, Any]:
+def checked(given: Mapping[str, Any], known: Mapping[str, Check], where: str) -> dict[str, Any]:
     """Return ``given`` with each value in its final form; raise ValueError that lists all that is wrong with it."""
-    values, wrong = {}, []
+    wrong: list[str] = []
+    values = _checked(given, known, where, wrong)
+    if wrong:
+        raise ValueError("\n".join(wrong))
+    return values
+
+
+def _checked(given: Mapping[str, Any], known: Mapping[str, Check], where: str, wrong: list[str]) -> dict[str, Any]:
+    """Return what is right of ``given``; add what is wrong with it to ``wrong``."""
+    values = {}
     for key, value in given.items():
         if key not in known:
             wrong.append(f"{where} has no option {key!r}: {nearest(str(key), list(known))}")
@@ -193,8 +185,6 @@ def checked(given: Mapping[str, Any], known: Mapping[str, Callable[[Any], Any]],
             values[key] = known[key](value)
         except Invalid as allowed:
             wrong.append(f"{where}: {key} is {value!r}, but must be {allowed}.")
-    if wrong:
-        raise ValueError("\n".join(wrong))
     return values
 
 
@@ -205,28 +195,21 @@ def parse(params: Mapping[str, Any], alias: str = "default") -> Options:
     where = f"TASKS[{alias!r}]['OPTIONS']"
     wrong = misplaced(params, alias)
     try:
-        queues = frozenset(_texts(params.get("QUEUES", ["default"])))
+        queues = texts(params.get("QUEUES", ["default"]))
     except Invalid as allowed:
-        queues = frozenset()
+        queues = ()
         wrong.append(f"TASKS[{alias!r}]: QUEUES is {params['QUEUES']!r}, but must be {allowed}; [] allows any queue.")
-
-    def part(options: Mapping[str, Any], known: Mapping[str, Callable[[Any], Any]], place: str) -> dict[str, Any]:
-        try:
-            return checked(options, known, place)
-        except ValueError as error:
-            wrong.append(str(error))
-            return {}
-
-    values = part(given, BACKEND, where)
+    values = _checked(given, BACKEND, where, wrong)
     if not isinstance(per_queue, Mapping) or not all(isinstance(options, Mapping) for options in per_queue.values()):
         wrong.append(f"{where}: queue_options is {per_queue!r}, but must be {{queue name: {{option: value}}}}.")
         per_queue = {}
     queue_options = {
-        name: part(options, QUEUE, f"{where}['queue_options'][{name!r}]") for name, options in per_queue.items()
+        name: _checked(options, QUEUE, f"{where}['queue_options'][{name!r}]", wrong)
+        for name, options in per_queue.items()
     }
     if wrong:
         raise ValueError("\n".join(wrong))
-    return Options(**values, queue_options=queue_options, queues=queues)
+    return Options(**values, queue_options=queue_options, queues=frozenset(queues))
 
 
 def misplaced(params: Mapping[str, Any], alias: str) -> list[str]:
@@ -242,8 +225,8 @@ def misplaced(params: Mapping[str, Any], alias: str) -> list[str]:
 
 @lru_cache(maxsize=1000)
 def _policy(options: Options, queue_name: str) -> Policy:
-    shared = Policy(**{item.name: getattr(options, item.name) for item in fields(Policy)})
-    return replace(shared, **options.queue_options.get(queue_name, {}))
+    shared = {name: getattr(options, name) for name in QUEUE}
+    return Policy(**{**shared, **options.queue_options.get(queue_name, {})})
 
 
 @lru_cache(maxsize=1)

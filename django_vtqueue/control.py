@@ -1,6 +1,6 @@
 """Operations on jobs (run now, change, move, delete, cancel) and on workers (quiet, stop)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -9,13 +9,11 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from .core import states
 from .core.failures import storable
-from .core.ids import slices
 from .core.job import cancelled
-from .engines import backend_options, database_of, engine_for, options_for
+from .engines import database_for, engine_for, options_for
 from .models import UNFINISHED, Job
 from .queue import doorbell
-from .queue.doorbell import ring_after_commit
-from .queue.lookup import Named, ids_of
+from .queue.lookup import Named, change
 from .queue.publishing import checked_priority, checked_queue_name
 from .queue.workers import QUIET, STOP, WORK, undead
 
@@ -30,18 +28,16 @@ def run_now(job_ids: Named, using: str | None = None) -> list[UUID]:
     around all. Returns the ids of those that were changed; one that is due already, held by a worker, done or unknown
     is left out. Raises ValueError for what is no id, or the end of several.
     """
-    options = backend_options(using)
-    database = using or database_of(options)
+    database = database_for(using)
     now = engine_for(database).now()
-    changed: list[UUID] = []
-    for some in slices(ids_of(job_ids, Job, database)):
-        jobs = Job.objects.using(database).filter(pk__in=some)
-        with engine_for(database).atomic():
-            # The write comes first: to a transaction that has read SQLite refuses the lock instead of waiting for it.
-            jobs.filter(state=states.READY, due_at__gt=now).update(due_at=now)
-            changed += jobs.filter(state=states.READY, due_at=now).values_list("pk", flat=True)
-    ring_after_commit(database, options.doorbells)
-    return changed
+
+    def make_due(ids: Sequence[UUID]) -> Iterable[UUID]:
+        # The write comes first: to a transaction that has read SQLite refuses the lock instead of waiting for it.
+        jobs = Job.objects.using(database).filter(pk__in=ids, state=states.READY)
+        jobs.filter(due_at__gt=now).update(due_at=now)
+        return jobs.filter(due_at=now).values_list("pk", flat=True)
+
+    return change(job_ids, Job, database, make_due)
 
 
 def change_priority(job_ids: Named, priority: int, using: str | None = None) -> list[UUID]:
@@ -49,16 +45,14 @@ def change_priority(job_ids: Named, priority: int, using: str | None = None) -> 
 
     Returns the ids of those that have it now. Raises ValueError for another priority.
     """
-    priority, options = checked_priority(priority), backend_options(using)
-    database = using or database_of(options)
-    changed: list[UUID] = []
-    for some in slices(ids_of(job_ids, Job, database)):
-        jobs = unheld(some, database)
-        with engine_for(database).atomic():
-            jobs.update(priority=priority)
-            changed += jobs.values_list("pk", flat=True)
-    ring_after_commit(database, options.doorbells)
-    return changed
+    priority, database = checked_priority(priority), database_for(using)
+
+    def give(ids: Sequence[UUID]) -> Iterable[UUID]:
+        jobs = unheld(ids, database)
+        jobs.update(priority=priority)
+        return jobs.values_list("pk", flat=True)
+
+    return change(job_ids, Job, database, give)
 
 
 def move(job_ids: Named, queue_name: str, using: str | None = None) -> list[UUID]:
@@ -68,24 +62,15 @@ def move(job_ids: Named, queue_name: str, using: str | None = None) -> list[UUID
     were moved; one that is there already, or whose unique key an unfinished job of that queue has, is left out. Raises
     ValueError for what is no name of a queue.
     """
-    queue_name, options = checked_queue_name(queue_name), backend_options(using)
-    database = using or database_of(options)
+    queue_name, database = checked_queue_name(queue_name), database_for(using)
     taken = Job.objects.using(database).filter(UNFINISHED, queue_name=queue_name, unique_key=OuterRef("unique_key"))
 
     def moved_one(job_id: UUID) -> int:
         job = unheld([job_id], database).exclude(queue_name=queue_name).filter(~Exists(taken))
         return job.update(queue_name=queue_name)
 
-    moved: list[UUID] = []
-    for ids in slices(ids_of(job_ids, Job, database)):
-        first, *others = ids
-        with engine_for(database).atomic():
-            moved += [first] if moved_one(first) else []  # the write comes first, as in run_now
-            there = set(unheld(others, database).values_list("pk", flat=True))
-            # One by one: two of them may have the same key.
-            moved += [job_id for job_id in others if job_id in there and moved_one(job_id)]
-    ring_after_commit(database, options.doorbells)
-    return moved
+    # One by one: two of them may have the same key.
+    return change(job_ids, Job, database, lambda ids: [job_id for job_id in ids if moved_one(job_id)])
 
 
 def unheld(job_ids: Iterable[UUID], database: str) -> QuerySet[Job]:
@@ -96,16 +81,15 @@ def unheld(job_ids: Iterable[UUID], database: str) -> QuerySet[Job]:
 
 def delete(job_ids: Named, using: str | None = None) -> list[UUID]:
     """Delete jobs, waiting or done, unless a worker holds them; see run_now. Returns the ids of those that are gone."""
-    database = using or database_of(backend_options())
+    database = database_for(using)
     held = Q(lease_until__gt=engine_for(database).now())
-    gone: list[UUID] = []
-    for some in slices(ids_of(job_ids, Job, database)):
-        jobs = Job.objects.using(database).filter(pk__in=some)
-        with engine_for(database).atomic():
-            jobs.exclude(held)._raw_delete(database)  # not delete(): where a project listens to that, it reads first
-            left = set(jobs.values_list("pk", flat=True))
-        gone += [job_id for job_id in some if job_id not in left]
-    return gone
+
+    def delete_some(ids: Sequence[UUID]) -> Iterable[UUID]:
+        jobs = Job.objects.using(database).filter(pk__in=ids)
+        jobs.exclude(held)._raw_delete(database)  # not delete(): where a project listens to that, it reads first
+        return set(ids).difference(jobs.values_list("pk", flat=True))
+
+    return change(job_ids, Job, database, delete_some)
 
 
 def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]:
@@ -116,20 +100,17 @@ def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]
     ``by``: who wants it, for those who read the history; the rest: see run_now. Returns the ids of those that were
     cancelled or asked; one that is done, or was asked before, is left out.
     """
-    options = backend_options(using)
-    database = using or database_of(options)
+    database = database_for(using)
     engine, by = engine_for(database), storable(by)[:LONGEST_NAME]
-    ids = ids_of(job_ids, Job, database)
-    done: set[str] = set()
-    for some in slices(ids):
-        with engine.transaction():
-            now = engine.now()
-            asked, waiting = engine.ask([job_id.hex for job_id in some], now, by)
-            ttls = {name: options_for(name, database).letter_ttl(name) for name in {job.queue_name for job in waiting}}
-            engine.bury_waiting([cancelled(job, by, now, ttls[job.queue_name]) for job in waiting])
-        done |= asked
-    ring_after_commit(database, options.doorbells)
-    return [job_id for job_id in ids if job_id.hex in done]
+
+    def cancel_some(ids: Sequence[UUID]) -> Iterable[UUID]:
+        now = engine.now()
+        asked, waiting = engine.ask([job_id.hex for job_id in ids], now, by)
+        ttls = {name: options_for(name, database).letter_ttl(name) for name in {job.queue_name for job in waiting}}
+        engine.bury_waiting([cancelled(job, by, now, ttls[job.queue_name]) for job in waiting])
+        return map(UUID, asked)
+
+    return change(job_ids, Job, database, cancel_some)
 
 
 def ask(worker_ids: Iterable[str], to: str, using: str | None = None) -> list[str]:
@@ -141,7 +122,7 @@ def ask(worker_ids: Iterable[str], to: str, using: str | None = None) -> list[st
     """
     if to not in (QUIET, STOP, WORK):
         raise ValueError(f'A worker can be asked to be "quiet", to "stop", or ("") to work again; not {to!r}.')
-    database = using or database_of(backend_options())
+    database = database_for(using)
     ids = list(worker_ids)
     workers = undead(database).filter(pk__in=ids)
     with engine_for(database).atomic():

@@ -1,19 +1,8 @@
-"""The errors of this package, on one screen.
+"""The errors of this package, on one screen; one more is that of an engine (StaleTransaction).
 
-    VTQueueError
-    ├── LeaseLost          the job is no longer ours: another worker may be running it
-    ├── UnknownTask        a row names a task that this process does not have
-    ├── DamagedPayload     a row's payload is no JSON any more, or not that of a task
-    ├── DamagedJob         a row's values are none that a job can have          (recorded, never raised)
-    ├── StaleTransaction   the caller's transaction may write no more: another one has written (engines/sqlite_lock.py)
-    ├── PayloadTooLarge    refused at publish; nothing was stored
-    ├── Indescribable      how an attempt ended: its exception could not be handled as one  (recorded, never raised)
-    ├── LeaseExpired       how an attempt ended: its lease was not renewed  (recorded, never raised)
-    ├── WorkerDied         how an attempt ended: its worker was found dead  (recorded, never raised)
-    └── OutcomeNotStored   how an attempt ended: what came of it was refused by the database   (recorded, never raised)
-
-TaskTimeout is raised *in* a task, when its time is up. Retry, GiveUp and Cancelled are raised *by* a task, to say how
-its attempt ended; they are not errors of the queue. Cancelled is also recorded for a job that was cancelled.
+DamagedJob, Indescribable, LeaseExpired, WorkerDied and OutcomeNotStored are recorded as the end of an attempt, never
+raised. TaskTimeout is raised *in* a task, when its time is up. Retry, GiveUp and Cancelled are raised *by* a task, to
+say how its attempt ended; they are not errors of the queue. Cancelled is also recorded for a job that was cancelled.
 """
 
 from datetime import timedelta

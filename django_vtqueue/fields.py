@@ -111,6 +111,11 @@ class InstantLookup(Lookup):
         return super().process_rhs(compiler, connection)
 
 
+def without_texts(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a field without what people are shown of it."""
+    return {name: value for name, value in kwargs.items() if name not in ("verbose_name", "help_text")}
+
+
 M = TypeVar("M", bound=models.Model)
 FAR = 1 << 62  # microseconds: further than any datetime
 
@@ -125,6 +130,11 @@ class InstantField(models.Field):
 
     def get_internal_type(self) -> str:
         return "BigIntegerField"
+
+    def deconstruct(self) -> Any:
+        """Return what makes the column: no migration is needed where people are shown another text."""
+        name, path, args, kwargs = super().deconstruct()
+        return name, path, args, without_texts(kwargs)
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> datetime | None:
         if value is None:
@@ -224,7 +234,7 @@ class JSONTextField(models.JSONField):
         name, _, args, kwargs = super().deconstruct()
         if callable(default := kwargs.get("default")):
             kwargs["default"] = encode(default())
-        return name, "django.db.models.TextField", args, kwargs
+        return name, "django.db.models.TextField", args, without_texts(kwargs)
 
     def db_type(self, connection: Any) -> Any:
         return models.TextField().db_type(connection)

@@ -23,13 +23,13 @@ RAW = ExpressionWrapper(Q(task_path=""), output_field=BooleanField())
 class Entry(models.Model):
     """What a job and a dead letter have in common; all of it survives a requeue."""
 
-    id = models.UUIDField(primary_key=True, default=new_uuid, editable=False)
+    id = models.UUIDField(primary_key=True, default=new_uuid)
     queue_name = models.CharField(_("queue"), max_length=255)
-    task_path = models.TextField(_("task"), blank=True, default="", help_text=_("Empty for a raw payload."))
+    task_path = models.TextField(_("task"), blank=True, default="")  # empty for a raw payload
     priority = models.SmallIntegerField(_("priority"), default=0)
     claims = models.PositiveIntegerField(_("claims"), default=0, help_text=_("The claim number: a fencing token."))
-    attempts = models.PositiveIntegerField(_("attempts"), default=0, help_text=_("Attempts used of max_attempts."))
-    max_attempts = models.PositiveIntegerField(_("max. attempts"), help_text=_("0: unlimited"))
+    attempts = models.PositiveIntegerField(_("attempts"), default=0)  # attempts used of max_attempts
+    max_attempts = models.PositiveIntegerField(_("max. attempts"))  # 0: unlimited
     worker_id = models.CharField(_("worker"), max_length=255, blank=True, default="")
     lease_us = models.BigIntegerField(_("visibility timeout (µs)"))
     unique_key = models.CharField(_("unique key"), max_length=255, null=True, blank=True)
@@ -71,25 +71,18 @@ class Job(Entry):
     """A job that waits, runs, or has succeeded."""
 
     state = models.CharField(_("state"), max_length=10, default=states.READY)
-    due_at = InstantField(
-        _("due at"), help_text=_("Its place in the line: no claim, renewal or release changes it, a retry does.")
-    )
-    lease_until = InstantField(
-        _("hidden until"), null=True, blank=True, help_text=_("While it is held, or was given back a moment ago.")
-    )
+    due_at = InstantField(_("due at"))  # its place in the line: no claim, renewal or release changes it, a retry does
+    lease_until = InstantField(_("hidden until"), null=True, blank=True)  # of what is held, or was given back just now
     visible_at = models.GeneratedField(
         expression=Coalesce("lease_until", "due_at"),
         output_field=InstantField(_("visible at")),
         db_persist=False,
         verbose_name=_("visible at"),
-        help_text=_("From this moment on it may be claimed."),
     )
     finished_at = InstantField(_("finished"), null=True, blank=True)
-    cancelled_at = InstantField(
-        _("asked to stop"), null=True, blank=True, help_text=_("From then on it is not started again.")
-    )
+    cancelled_at = InstantField(_("asked to stop"), null=True, blank=True)  # from then on it is not started again
     cancelled_by = models.CharField(_("cancelled by"), max_length=150, null=True, blank=True)
-    progress = models.FloatField(_("progress"), null=True, blank=True, help_text=_("0 to 1, as its task says."))
+    progress = models.FloatField(_("progress"), null=True, blank=True)  # 0 to 1, as its task says
     progress_text = models.CharField(_("progress"), max_length=255, null=True, blank=True)
     # Large columns last, so that the short ones are read without them.
     payload = JSONTextField(_("payload"))
@@ -197,19 +190,17 @@ class WorkerProcess(models.Model):
     worker_id = models.CharField(_("worker"), max_length=255, primary_key=True)
     host = models.CharField(_("host"), max_length=255)
     pid = models.PositiveIntegerField(_("pid"))
-    queues = models.TextField(_("queues"), help_text=_("Names, separated by commas; empty: all."), blank=True)
+    queues = models.TextField(_("queues"), blank=True)  # names, separated by commas; empty: all
     slots = models.PositiveIntegerField(_("slots"))
     started_at = InstantField(_("started"))
     heartbeat_at = InstantField(_("last heartbeat"))
     doorbell = models.TextField(_("doorbell"), blank=True, help_text=_("Path of the socket that wakes it."))
-    memory = models.BigIntegerField(_("memory"), null=True, blank=True, help_text=_("Bytes."))
-    asked_to = models.CharField(
-        _("asked to"), max_length=10, blank=True, default="", help_text=_("quiet: claim nothing; stop: end gracefully.")
-    )
-    died_at = InstantField(_("died"), null=True, blank=True, help_text=_("When another worker found it dead."))
+    memory = models.BigIntegerField(_("memory"), null=True, blank=True)  # bytes
+    asked_to = models.CharField(_("asked to"), max_length=10, blank=True, default="")  # see workers.QUIET, workers.STOP
+    died_at = InstantField(_("died"), null=True, blank=True)  # when another worker found it dead
     went_on = models.PositiveIntegerField(_("jobs that went on"), db_default=0)
     buried = models.PositiveIntegerField(_("jobs that died with it"), db_default=0)
-    left = models.TextField(_("jobs that it left"), blank=True, db_default="", help_text=_("Some ids, by spaces."))
+    left = models.TextField(_("jobs that it left"), blank=True, db_default="")  # some ids, by spaces
 
     objects = MomentManager()
 
@@ -222,22 +213,20 @@ class WorkerProcess(models.Model):
         return self.worker_id
 
 
-class Home(models.Model):
-    """Where the jobs of this database were worked last, in one row: a copy of the file brings it along."""
+class Origin(models.Model):
+    """Where the jobs of this database were run last, in one row: a copy of the file brings it along."""
 
-    id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
-    machine = models.CharField(_("machine"), max_length=255, help_text=_("Its name, and a hash of its machine-id."))
-    path = models.TextField(_("path"), help_text=_("Of the database file."))
-    file = models.CharField(_("file"), max_length=255, help_text=_("File system and inode: a copy has others."))
-    worked_at = InstantField(_("worker started"))
+    id = models.PositiveSmallIntegerField(primary_key=True)
+    machine = models.CharField(max_length=255)  # its name, and a hash of its machine-id
+    path = models.TextField()  # of the database file
+    file = models.CharField(max_length=255)  # file system and inode: a copy has others
+    worked_at = InstantField()  # when a worker started here last
 
     objects = MomentManager()
 
     class Meta:
-        verbose_name = _("home")
-        verbose_name_plural = _("homes")
         default_permissions = ()
-        constraints = [models.CheckConstraint(name="vtqueue_home_one", condition=Q(id=1))]
+        constraints = [models.CheckConstraint(name="vtqueue_origin_one", condition=Q(id=1))]
 
     def __str__(self) -> str:
         return f"{self.machine.partition(':')[0]}, {self.path}"
@@ -266,18 +255,16 @@ class QueueState(models.Model):
 class Tallied(models.Model):
     """What one worker did for one task of one queue in some time, as it wrote it last: a kill takes a bit along."""
 
-    minute = InstantField(_("minute"), help_text=_("The first of that time."))
-    queue_name = models.CharField(_("queue"), max_length=255)
-    task_path = models.TextField(_("task"), blank=True, db_default="")
-    worker_id = models.CharField(_("worker"), max_length=255)
-    succeeded = models.PositiveIntegerField(_("succeeded"), default=0)
-    failed = models.PositiveIntegerField(_("failed"), default=0, help_text=_("Attempts after which there is another."))
-    dead = models.PositiveIntegerField(_("dead"), default=0)
-    run_times = models.TextField(_("run times"), default="{}", help_text=_("How many attempts took how long."))
-    wait_times = models.TextField(_("wait times"), default="{}", help_text=_("How many attempts began how late."))
-    depth = models.PositiveIntegerField(
-        _("depth"), null=True, blank=True, help_text=_("Jobs that were due in the queue, at the most.")
-    )
+    minute = InstantField()  # the first of that time
+    queue_name = models.CharField(max_length=255)
+    task_path = models.TextField(blank=True, db_default="")
+    worker_id = models.CharField(max_length=255)
+    succeeded = models.PositiveIntegerField(default=0)
+    failed = models.PositiveIntegerField(default=0)  # attempts after which there is another
+    dead = models.PositiveIntegerField(default=0)
+    run_times = models.TextField(default="{}")  # how many attempts took how long
+    wait_times = models.TextField(default="{}")  # how many attempts began how late
+    depth = models.PositiveIntegerField(null=True, blank=True)  # jobs that were due in the queue, at the most
 
     objects = MomentManager()
 
@@ -297,44 +284,34 @@ class Tallied(models.Model):
 class Throughput(Tallied):
     """The counts of a minute."""
 
-    class Meta(Tallied.Meta):
-        verbose_name = _("throughput")
-        verbose_name_plural = _("throughput")
-
 
 class HourlyThroughput(Tallied):
     """The counts of an hour, which are kept for longer."""
-
-    class Meta(Tallied.Meta):
-        verbose_name = _("hourly throughput")
-        verbose_name_plural = _("hourly throughput")
 
 
 class Requeue(models.Model):
     """Many dead letters on their way back into their queues, a few at a time; a job of its own carries it out."""
 
-    id = models.UUIDField(_("id"), primary_key=True, default=new_uuid, editable=False)
-    criteria = models.TextField(_("criteria"), help_text=_("Which dead letters, as JSON."))
-    task_path = models.TextField(_("task"), null=True, blank=True, help_text=_("Empty: of several tasks."))
-    exception_class = models.CharField(
-        _("exception"), max_length=255, null=True, blank=True, help_text=_("Empty: several of them.")
-    )
+    id = models.UUIDField(_("id"), primary_key=True, default=new_uuid)
+    criteria = models.TextField(_("criteria"))  # which dead letters, as JSON
+    task_path = models.TextField(_("task"), null=True, blank=True)  # empty: of several tasks
+    exception_class = models.CharField(_("exception"), max_length=255, null=True, blank=True)  # empty: several of them
     queue_name = models.CharField(_("queue"), max_length=255, help_text=_("In which its own jobs wait."))
-    rate = models.PositiveIntegerField(_("a minute"), null=True, blank=True, help_text=_("Empty: at once."))
-    canary = models.UUIDField(_("canary"), null=True, blank=True, help_text=_("The one that went first."))
+    rate = models.PositiveIntegerField(_("a minute"), null=True, blank=True)  # empty: at once
+    canary = models.UUIDField(_("canary"), null=True, blank=True)  # the one that went first
     to_queue = models.CharField(_("into the queue"), max_length=255, null=True, blank=True)
     to_priority = models.SmallIntegerField(_("with the priority"), null=True, blank=True)
     matched = models.PositiveIntegerField(_("matched"), default=0)
     requeued = models.PositiveIntegerField(_("requeued"), default=0)
     skipped = models.PositiveIntegerField(_("skipped"), default=0)
-    followed = models.TextField(_("followed"), db_default="", help_text=_("The ids of the jobs that went last."))
+    followed = models.TextField(_("followed"), db_default="")  # the ids of the jobs that went last
     state = models.CharField(_("state"), max_length=10)
     remark = models.CharField(_("remark"), max_length=255, blank=True, default="")
     created_at = InstantField(_("created"))
     created_by = models.CharField(_("created by"), max_length=150, blank=True, default="")
-    last_died_at = InstantField(_("up to"), null=True, blank=True, help_text=_("How far it has come."))
-    last_id = models.UUIDField(null=True, blank=True, editable=False)
-    step = models.UUIDField(_("step"), null=True, blank=True, help_text=_("The job that goes on with it."))
+    last_died_at = InstantField(_("up to"), null=True, blank=True)  # how far it has come
+    last_id = models.UUIDField(null=True, blank=True)
+    step = models.UUIDField(_("step"), null=True, blank=True)  # the job that goes on with it
     ended_at = InstantField(_("ended"), null=True, blank=True)
 
     objects = MomentManager()

@@ -1,13 +1,14 @@
 """Requeues of many dead letters: a chain of short jobs, each of which requeues the next few and publishes the next.
 
-What a step does, and that it was done, is one transaction: a step that is repeated after a crash finds that another
-one has its place. While a run waits it holds nothing. It goes through the letters in the order in which they died, up
-to the moment at which it was started, so that what dies again is not picked up again.
+Each is a transactional task: what a step does and its acknowledgement are one transaction. While a run waits it holds
+nothing. It goes through the letters in the order in which they died, up to the moment at which it was started, so that
+what dies again is not picked up again.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from django.db.models import F, QuerySet
@@ -19,7 +20,7 @@ from .core.encoding import dumps
 from .core.failures import storable
 from .core.ids import new_id
 from .core.job import NewJobs
-from .engines import Engine, backend_options, database_of, engine_for, options_for
+from .engines import Engine, database_for, engine_for, options_for
 from .engines.inspection import STEPS
 from .models import DeadLetter, Job, Requeue
 from .queue.dead_letters import Criteria as Criteria  # for its callers
@@ -27,21 +28,21 @@ from .queue.publishing import MAX_PRIORITY, checked_priority, store
 from .queue.queue import Queue
 from .tasks.compat import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskContext, task_backends
 from .tasks.results import unvalidated
-from .tasks.task import set_options
+from .tasks.task import ATTRIBUTE
 
 BATCH = 100  # letters of a step: the write lock is held for some milliseconds
 FASTEST = 1_000_000  # letters a minute that one may ask for
 BEAT = 6  # seconds between two steps of a slow run
 ATTEMPTS = 10
-LIMIT = 5.0  # seconds of a step's transaction
 SOONEST, LATEST = 1.0, 30.0  # seconds between two looks at a canary
 LONGEST = 255  # characters of a remark
-NAMED_FROM = 10_000  # letters that are looked at for the name of a run
+NAMED_FROM = 10_000  # letters that are read to find the name of a run
 FOLLOWED = 2000  # jobs of a run whose ids it keeps: a step writes them again
 ID_LENGTH = 32
 PATH = STEPS
 
-CANARY, RUNNING, DONE, STOPPED, FAILED = "canary", "running", "done", "stopped", "failed"
+CANARY, RUNNING, DONE, STOPPED, FAILED = "canary", "running", "done", "stopped", "failed"  # states of a run
+GONE = "GONE"  # beside the states of a job
 
 
 def pace(rate: int | None) -> tuple[int, float]:
@@ -70,7 +71,7 @@ def start(
     """
     if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int) or not 1 <= rate <= FASTEST):
         raise ValueError(f"rate is {rate!r}, but must be a whole number a minute, 1 to {FASTEST:,}, or None.")
-    database = using or database_of(backend_options())
+    database = database_for(using)
     now = engine_for(database).now()
     criteria = replace(criteria, died_to=now if criteria.died_to is None else min(criteria.died_to, now))
     first = criteria.letters(database).first()
@@ -86,12 +87,11 @@ def start(
         created_at=clock.from_instant(now),
         created_by=storable(by)[: control.LONGEST_NAME],
     )
+    if first is None:
+        _end(run, DONE, now)
     with engine_for(database).atomic():
-        run.save(using=database, force_insert=True)
         if first:
-            _go_on(run, now)
-        else:
-            _end(run, DONE, now)
+            _go_on(run, database, now)
         run.save(using=database)
     return run
 
@@ -106,37 +106,20 @@ def name_of(criteria: Criteria, database: str) -> dict[str, str | None]:
     }
 
 
-class Fate(NamedTuple):
-    """What has become of the jobs that a run requeued last, ``FOLLOWED`` of them at the most.
+def fate_of(run: Requeue) -> Counter[str]:
+    """Return how many of the jobs that a run requeued last, ``FOLLOWED`` at the most, are in which state.
 
-    ``gone``: in no table any more: their time after a success was over, or they were discarded.
+    GONE: in no table any more: their time after a success was over, or they were discarded.
     """
-
-    followed: int
-    succeeded: int
-    dead: int
-    running: int
-    waiting: int
-    gone: int
-
-
-def fate_of(run: Requeue) -> Fate:
-    """Return what has become of the jobs of a run."""
     ids = [run.followed[place : place + ID_LENGTH] for place in range(0, len(run.followed), ID_LENGTH)]
-    found = engine_for(str(run._state.db)).inspection.states_of(ids)
-    return Fate(
-        followed=len(ids),
-        succeeded=found.get(states.SUCCESSFUL, 0),
-        dead=found.get(states.FAILED, 0),
-        running=found.get(states.RUNNING, 0),
-        waiting=found.get(states.READY, 0),
-        gone=len(ids) - sum(found.values()),
-    )
+    found = Counter(engine_for(str(run._state.db)).inspection.states_of(ids))
+    found[GONE] = len(ids) - found.total()
+    return found
 
 
 def stop(run_id: UUID, using: str | None = None, *, by: str = "") -> bool:
     """End a run after what it has done so far; return False if it has ended already."""
-    database = using or database_of(backend_options())
+    database = database_for(using)
     ended = {"state": STOPPED, "ended_at": engine_for(database).now(), "remark": by}
     with engine_for(database).atomic():
         return bool(Requeue.objects.using(database).filter(pk=run_id, ended_at=None).update(**ended))
@@ -149,7 +132,7 @@ def step_of(run: Requeue) -> Job | None:
 
 def resume(run_id: UUID, using: str | None = None) -> bool:
     """Go on with a run whose next step was deleted, purged, or has died; return False if it needs none."""
-    database = using or database_of(backend_options())
+    database = database_for(using)
     with engine_for(database).atomic():
         runs = Requeue.objects.using(database).filter(pk=run_id, ended_at=None)
         runs.update(step=F("step"))  # the write lock, before anything is read
@@ -157,31 +140,29 @@ def resume(run_id: UUID, using: str | None = None) -> bool:
         if run is None or step_of(run):
             return False
         DeadLetter.objects.using(database).filter(pk__in=[run.step], task_path=PATH).delete()
-        _go_on(run, engine_for(database).now())
+        _go_on(run, database, engine_for(database).now())
         run.save(using=database)
     return True
 
 
 def own_task(function: Callable[..., None]) -> Any:
-    """Make a function a task that no backend of the project has to allow: its queue is that of the letters."""
-    set_options(function, {"timeout": None, "hard_timeout": None})
+    """Make a function a task that no backend of the project has to allow, transactional in any database."""
+    setattr(function, ATTRIBUTE, {"timeout": None, "hard_timeout": None, "transactional": True})
     backend = DEFAULT_TASK_BACKEND_ALIAS
     return unvalidated(Task, func=function, backend=backend, queue_name="default", priority=0, takes_context=True)
 
 
 @own_task
 def step(context: TaskContext, run_id: str, before: str = "", waited: float = 0) -> None:
-    """Go one step further with a run, if this job is the one to do so. ``before``: the job of the step before."""
+    """Go one step further with a run. ``before``: the job of the step before."""
     backend = task_backends[context.task_result.backend]
     assert isinstance(backend, VTQueueBackend)
     engine = engine_for(backend.database)
-    with engine.effects(LIMIT):
-        runs = Requeue.objects.using(engine.alias)
-        if run := runs.filter(pk=run_id, step=context.task_result.id, ended_at=None).first():
-            advance(run, engine, waited)
-            run.save(using=engine.alias)
+    if run := Requeue.objects.using(engine.alias).filter(pk=run_id, ended_at=None).first():
+        advance(run, engine, waited)
+        run.save(using=engine.alias)
     if before:
-        control.delete([before], engine.alias)  # a run of many steps does not fill the list of jobs
+        control.delete([before], engine.alias)  # a run of many steps leaves one job behind
 
 
 def advance(run: Requeue, engine: Engine, waited: float) -> None:
@@ -205,9 +186,9 @@ def advance(run: Requeue, engine: Engine, waited: float) -> None:
         _end(run, DONE, now)
     elif run.state == CANARY and moved:
         run.canary = letters[0][0]
-        _go_on(run, now, SOONEST)
+        _go_on(run, engine.alias, now, SOONEST)
     else:
-        _go_on(run, now, seconds)
+        _go_on(run, engine.alias, now, seconds)
 
 
 def _look_at_canary(run: Requeue, engine: Engine, now: int, waited: float) -> None:
@@ -215,13 +196,13 @@ def _look_at_canary(run: Requeue, engine: Engine, now: int, waited: float) -> No
     assert run.canary
     found = engine.find(run.canary.hex)
     if found and found.state in (states.READY, states.RUNNING):
-        _go_on(run, now, min(max(waited * 1.5, SOONEST), LATEST))
+        _go_on(run, engine.alias, now, min(max(waited * 1.5, SOONEST), LATEST))
     elif found and found.state == states.FAILED:
         letter = DeadLetter.objects.using(engine.alias).get(pk=run.canary)
         _end(run, FAILED, now, f"{letter.exception_class}: {letter.message}")
     elif found or _kept_briefly(run.to_queue or run.queue_name, engine):
         run.state = RUNNING
-        _go_on(run, now)
+        _go_on(run, engine.alias, now)
     else:
         _end(run, FAILED, now)
 
@@ -237,9 +218,9 @@ def _ahead(run: Requeue) -> QuerySet[DeadLetter]:
     return Criteria.from_json(run.criteria).letters(str(run._state.db), after)
 
 
-def _go_on(run: Requeue, now: int, seconds: float = 0) -> None:
+def _go_on(run: Requeue, database: str, now: int, seconds: float = 0) -> None:
     """Publish the next step of a run, above all else in the queue of its letters: what pauses them pauses it."""
-    options = options_for(run.queue_name, run._state.db)
+    options = options_for(run.queue_name, database)
     job_id = new_id()
     call = {"args": [str(run.pk)], "kwargs": {"before": str(run.step or ""), "waited": seconds}}
     new = NewJobs(
@@ -252,7 +233,7 @@ def _go_on(run: Requeue, now: int, seconds: float = 0) -> None:
         due_at=now + clock.microseconds(seconds),
         jobs=[(job_id, dumps(call))],
     )
-    store(new, str(run._state.db), options)
+    store(new, database, options)
     run.step = UUID(job_id)
 
 

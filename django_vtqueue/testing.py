@@ -46,17 +46,16 @@ def run_pending(
     for its next attempt, or is a dead letter. With ``raise_errors=False`` tasks do not raise here: an execution that
     failed and will be retried is READY and has its error in ``errors``. Retry and Cancelled are never raised here.
     """
-    refuse_event_loop()
+    if in_event_loop():
+        raise SynchronousOnlyOperation("run_pending() may not be called in an async test. Write: await arun_pending()")
     results = []
     for backend in _backends():
-        if queue_name is not None and options_for(queue_name, backend.database) != backend.settings:
-            continue  # another one serves it, by another policy
+        queues = tuple(sorted(backend.settings.queues)) or None
         if queue_name is not None:
-            queues: tuple[str, ...] | None = (queue_name,)
-        else:
-            queues = tuple(sorted(backend.settings.queues)) or None
-        now = engine_for(backend.database).now()
-        limit = None if until is None else visible_from(now, until)
+            if options_for(queue_name, backend.database) != backend.settings:
+                continue  # another one serves it, by another policy
+            queues = (queue_name,)
+        limit = None if until is None else visible_from(engine_for(backend.database).now(), until)
         for outcome in run_due(backend, [Scope(queues, raw=False)], until=limit):
             error = outcome.exception
             if raise_errors and error is not None and not issubclass(type(error), NO_ERRORS):
@@ -92,23 +91,23 @@ def assert_enqueued(
     wanted = None
     if args or kwargs:
         check_call(task, args, kwargs)
-        wanted = arguments_of(task, args, kwargs)
+        wanted = _as_json(arguments_of(task, args, kwargs))
     backend = cast(VTQueueBackend, task.get_backend())
     rows = [row for model in (Job, DeadLetter) for row in model.objects.using(backend.database).exclude(task_path="")]
     rows.sort(key=lambda row: row.pk, reverse=True)
     of_task = [row for row in rows if row.task_path == task.module_path]
     for row in of_task:
         if (
-            (wanted is None or _same(wanted, _stored_arguments(task, row)))
+            wanted in (None, _stored_arguments(task, row))
             and queue_name in (None, row.queue_name)
             and (run_after is None or _is_due(row, run_after))
         ):
             return backend.get_result(str(row.pk))
-    terms = [f"{name}={value!r}" for name, value in (wanted or {}).items()]
-    terms += [f"{name}={value!r}" for name, value in (("queue_name", queue_name), ("run_after", run_after)) if value]
-    told = "\n".join(f"    {_shown(row)}" for row in (of_task or rows)[:SHOWN]) or "    nothing"
+    call = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+    call += [f"{name}={value!r}" for name, value in (("queue_name", queue_name), ("run_after", run_after)) if value]
+    enqueued = "\n".join(f"    {_shown(row)}" for row in (of_task or rows)[:SHOWN]) or "    nothing"
     raise AssertionError(
-        f"{task.module_path}({', '.join(terms) or '...'}) was not enqueued. This was, the latest first:\n{told}"
+        f"{task.module_path}({', '.join(call) or '...'}) was not enqueued. This was, the latest first:\n{enqueued}"
     )
 
 
@@ -120,24 +119,24 @@ class QueueAssertions:
         return assert_enqueued(task, *args, **kwargs)
 
 
-def refuse_event_loop() -> None:
-    """Raise SynchronousOnlyOperation where an event loop runs."""
+def in_event_loop() -> bool:
+    """Return whether an event loop runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return
-    raise SynchronousOnlyOperation("run_pending() may not be called in an async test. Write: await arun_pending()")
+        return False
+    return True
 
 
-def _same(wanted: Any, stored: Any) -> bool:
-    """Return whether two values are the same JSON: True is not 1."""
-    return json.dumps(wanted, sort_keys=True) == json.dumps(stored, sort_keys=True)
+def _as_json(arguments: dict[str, Any]) -> str:
+    """Return arguments as a text that is the same for the same JSON only: True is not 1."""
+    return json.dumps(arguments, sort_keys=True)
 
 
-def _stored_arguments(task: Task, row: Job | DeadLetter) -> dict[str, Any] | None:
-    """Return the arguments of a stored call by name; None if they do not fit the task any more."""
+def _stored_arguments(task: Task, row: Job | DeadLetter) -> str | None:
+    """Return the arguments of a stored call by name, as JSON; None if they do not fit the task any more."""
     try:
-        return arguments_of(task, row.args, row.kwargs)
+        return _as_json(arguments_of(task, row.args, row.kwargs))
     except TypeError:
         return None
 

@@ -227,7 +227,7 @@ def test_leaving(project: Project) -> None:
     for command in (drain, dump, zero):
         project.manage(*command)
     project.manage("migrate", "vtqueue")
-    loaded = project.manage("loaddata", dump[-1])  # a job, a letter, the home; what was counted, by minute and hour
+    loaded = project.manage("loaddata", dump[-1])  # a job, a letter, the origin; what was counted, by minute and hour
     assert re.search(r"Installed ([5-9]|1[0-9]) object\(s\)", loaded), loaded
     project.manage(*zero)
     settings = project.folder / "mysite/settings.py"

@@ -14,7 +14,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.text import capfirst
 
-from ..engines import Trouble, backend_options, database_of, engine_for
+from ..engines import Trouble, database_for, engine_for
 from .links import address
 
 CRUMBS = "vtqueue/crumbs_as_list.html" if django.VERSION >= (6, 1) else "vtqueue/crumbs.html"
@@ -44,7 +44,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         css = {"all": ["django_vtqueue/admin.css"]}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return super().get_queryset(request).using(database_of(backend_options()))
+        return super().get_queryset(request).using(database_for())
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return LeanChangeList
@@ -59,7 +59,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
                 request, {"title": capfirst(self.opts.verbose_name_plural)} | (extra_context or {})
             )
         except DatabaseError as error:
-            if engine_for(database_of(backend_options())).trouble(error) is not Trouble.SCHEMA:
+            if engine_for(database_for()).trouble(error) is not Trouble.SCHEMA:
                 raise
             return HttpResponseRedirect(self.overview(request))  # which says what is wrong with the tables
 

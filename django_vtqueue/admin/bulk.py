@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
 
 from .. import requeueing
 from ..core import history
-from ..engines import backend_options, database_of, engine_for
+from ..engines import database_for, engine_for
 from ..models import DeadLetter
 from ..queue import dead_letters
 from ..queue.dead_letters import Criteria
@@ -63,7 +63,7 @@ def requeue(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     if criteria is None:
         return refused(model_admin, request)
     form = RequeueForm(request.POST or None, initial={"canary": criteria.fingerprint is not None})
-    count = criteria.count(database_of(backend_options()))
+    count = criteria.count(database_for())
     if request.method == "POST" and form.is_valid():
         return carry_out(model_admin, request, criteria, count, **form.cleaned_data)
     text = ngettext("%s dead letter will be requeued.", "%s dead letters will be requeued.", count)
@@ -84,7 +84,7 @@ def carry_out(
     priority: int | None,
 ) -> HttpResponse:
     """Requeue what was confirmed, and go to where one sees what becomes of it."""
-    database, by = database_of(backend_options()), request.user.get_username()
+    database, by = database_for(), request.user.get_username()
     if count <= FEW and rate is None and not canary:
         model_admin.carry_out(
             request,
@@ -119,7 +119,7 @@ def discard(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     criteria = criteria_of(request)
     if criteria is None:
         return refused(model_admin, request)
-    database = database_of(backend_options())
+    database = database_for()
     count = criteria.count(database)
     if request.method == "POST":
         gone = discarded(criteria, database)
@@ -150,7 +150,7 @@ def discarded(criteria: Criteria, database: str) -> int:
 
 def criteria_of(request: HttpRequest) -> Criteria | None:
     """Return which letters are meant: those that were confirmed, or those that the address asks for."""
-    now = engine_for(database_of(backend_options())).now()
+    now = engine_for(database_for()).now()
     if request.method != "POST":
         found = selection.criteria_of(request.GET.dict(), now)
         return found and selection.until(found, now)
@@ -190,7 +190,7 @@ def confirmation(
 
 def sample_of(criteria: Criteria) -> dict[str, Any] | None:
     """Return how the latest of the letters failed, for the page that asks."""
-    database = database_of(backend_options())
+    database = database_for()
     letter = criteria.letters(database).defer("payload").reverse().first()
     if letter is None:  # another operator was faster
         return None

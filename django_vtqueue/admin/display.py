@@ -17,7 +17,7 @@ from ..core.failures import shorten, storable
 from ..core.humanize import duration, local, time_of, whole
 from ..core.ids import shown_worker
 from ..core.masks import HIDDEN, Mask
-from ..engines import backend_options, database_of
+from ..engines import database_for
 from ..fields import text_of
 from ..models import DeadLetter, Job
 from ..tasks.signatures import in_names, mask_of, shown_call
@@ -46,7 +46,7 @@ def number(value: int, *, more: bool = False) -> str:
 
 def database() -> str:
     """Return the alias of which the pages show what is in it."""
-    return database_of(backend_options())
+    return database_for()
 
 
 def task_name(path: str) -> SafeString | str:

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy
 
 from ..core.ids import parse_id
 from ..core.masks import HIDDEN
-from ..engines import backend_options, database_of
+from ..engines import backend_options, database_for
 from ..exceptions import PayloadTooLarge, UnknownTask
 from ..models import Job
 from ..tasks.compat import InvalidTask, Task
@@ -143,7 +143,7 @@ def enqueue_view(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     """Show the form; enqueue what was sent, and lead to the page of the new job."""
     if not request.user.has_perm("vtqueue.enqueue_job"):
         raise PermissionDenied
-    database = database_of(backend_options())
+    database = database_for()
     form = EnqueueForm(database, request.POST or None, initial=beginning(model_admin, request))
     if form.is_valid() and (job_id := enqueued(model_admin, request, form)):
         model_admin.message_user(request, _("The job was enqueued."))

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.utils.translation import gettext as _
 
 from ..core import clock, history
-from ..engines import backend_options, database_of, engine_for
+from ..engines import database_for, engine_for
 from ..fields import text_of
 from ..models import DeadLetter
 from ..queue.dead_letters import Criteria
@@ -29,7 +29,7 @@ def page(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponseBase:
     """Return all that the address asks for as a file."""
     if not model_admin.has_view_permission(request):
         raise PermissionDenied
-    database = database_of(backend_options())
+    database = database_for()
     now = engine_for(database).now()
     criteria = selection.criteria_of(request.GET.dict(), now)
     if criteria is None:

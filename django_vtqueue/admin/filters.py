@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..core import clock, states
 from ..core.ids import shown_worker
-from ..engines import backend_options, database_of, engine_for, named_queues
+from ..engines import database_for, engine_for, named_queues
 from ..models import WorkerProcess
 from ..tasks.task import loaded_tasks
 from . import display
@@ -40,7 +40,7 @@ class Filter(admin.SimpleListFilter):
     """A filter whose value is looked for in the column of its parameter's name."""
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        names = self.names(database_of(backend_options()), model_admin.opts.model_name)
+        names = self.names(database_for(), model_admin.opts.model_name)
         chosen = self.value()
         return [
             (name, self.label(name)) for name in sorted({*names} - {""} | ({chosen} if chosen is not None else set()))

@@ -13,7 +13,7 @@ from .. import throughput
 from ..core import clock, counts
 from ..core.humanize import duration, local, whole
 from ..core.job import LetterGroup
-from ..engines import Engine, backend_options, database_of, engine_for
+from ..engines import Engine, database_for, engine_for
 from ..models import DeadLetter
 from . import display
 from .job_base import EntryAdmin
@@ -35,7 +35,7 @@ def page(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     """Return the page of the groups that the query of the address asks for."""
     if not model_admin.has_view_permission(request):
         raise PermissionDenied
-    engine = engine_for(database_of(backend_options()))
+    engine = engine_for(database_for())
     now = engine.now()
     chosen = {name: request.GET[name] for name in FILTERS if request.GET.get(name)}
     died = request.GET.get("died", "") if request.GET.get("died") in TIMES else ""

@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from .. import throughput
 from ..core import clock
 from ..core.counts import MINUTE, minute_of
-from ..engines import Engine, Trouble, backend_options, database_of, engine_for, named_queues
+from ..engines import Engine, Trouble, database_for, engine_for, named_queues
 from ..engines.inspection import HeldCount
 from ..models import Job, QueueState, WorkerProcess
 from ..queue import pauses
@@ -35,7 +35,7 @@ REFRESH = 5  # seconds
 
 def overview(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what the template of the overview shows; ``app_list``: as Django's admin gives it to its templates."""
-    pages, engine = pages_for(request, app_list), engine_for(database_of(backend_options()))
+    pages, engine = pages_for(request, app_list), engine_for(database_for())
     now = engine.now()
     page = {
         "pages": pages,

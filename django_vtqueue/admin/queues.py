@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..core import clock
 from ..core.humanize import time_of
-from ..engines import backend_options, database_of, engine_for
+from ..engines import database_for, engine_for
 from ..models import QueueState
 from ..queue import pauses
 from . import charts
@@ -69,7 +69,7 @@ class QueueStateAdmin(ReadOnlyAdmin):
         """Show what was done over time."""
         if not request.user.has_perm("vtqueue.view_job"):
             raise PermissionDenied
-        engine = engine_for(database_of(backend_options()))
+        engine = engine_for(database_for())
         return self.page(request, "vtqueue/charts.html", **charts.context(request, engine, engine.now()))
 
     def check_permission(self, request: HttpRequest) -> None:
@@ -95,11 +95,11 @@ class QueueStateAdmin(ReadOnlyAdmin):
     def present(self, request: HttpRequest) -> dict[str, Any]:
         """Return what the form begins with: the pause of the queue in question, if there is one."""
         name = request.GET.get("queue_name", "")
-        state = pauses.paused(database_of(backend_options()), clock.now()).get(name)
+        state = pauses.paused(database_for(), clock.now()).get(name)
         return {"queue_name": name} | ({"reason": state.reason, "until": state.paused_until} if state else {})
 
     def begin(self, request: HttpRequest, queue_name: str, reason: str, until: Any) -> HttpResponse:
-        database = database_of(backend_options())
+        database = database_for()
         with transaction.atomic(using=database):
             pauses.pause(queue_name, reason=reason, until=until, by=request.user.get_username(), using=database)
             self.log_change(request, QueueState(queue_name=queue_name), pause_note(reason, until))
@@ -111,7 +111,7 @@ class QueueStateAdmin(ReadOnlyAdmin):
         self.check_permission(request)
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        queue_name, database = request.POST.get("queue_name", ""), database_of(backend_options())
+        queue_name, database = request.POST.get("queue_name", ""), database_for()
         with transaction.atomic(using=database):
             resumed = self.resumed(queue_name, database)
             if resumed:

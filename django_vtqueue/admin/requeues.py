@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from .. import requeueing
-from ..core import clock
+from ..core import clock, states
 from ..models import DeadLetter, Job, Requeue
 from ..queue.dead_letters import MOST_COUNTED, Criteria
 from ..queue.why import why
@@ -98,17 +98,17 @@ class RequeueAdmin(ReadOnlyAdmin):
         """Say what the requeued jobs have become; of many, the last ones."""
         fate = requeueing.fate_of(run)
         words = (
-            (fate.succeeded, ngettext("%s succeeded", "%s succeeded", fate.succeeded)),
-            (fate.dead, ngettext("%s died again", "%s died again", fate.dead)),
-            (fate.running, ngettext("%s runs", "%s run", fate.running)),
-            (fate.waiting, ngettext("%s waits", "%s wait", fate.waiting)),
-            (fate.gone, ngettext("%s is not kept any more", "%s are not kept any more", fate.gone)),
+            (succeeded := fate[states.SUCCESSFUL], ngettext("%s succeeded", "%s succeeded", succeeded)),
+            (dead := fate[states.FAILED], ngettext("%s died again", "%s died again", dead)),
+            (running := fate[states.RUNNING], ngettext("%s runs", "%s run", running)),
+            (waiting := fate[states.READY], ngettext("%s waits", "%s wait", waiting)),
+            (gone := fate[requeueing.GONE], ngettext("%s is not kept any more", "%s are not kept any more", gone)),
         )
         counted = ", ".join(text % display.number(count) for count, text in words if count)
-        if not fate.followed:
+        if not fate.total():
             return "-"
-        if run.requeued > fate.followed:
-            values = {"all": display.number(run.requeued), "last": display.number(fate.followed), "counted": counted}
+        if run.requeued > fate.total():
+            values = {"all": display.number(run.requeued), "last": display.number(fate.total()), "counted": counted}
             return _("%(all)s requeued; of the last %(last)s: %(counted)s") % values
         return _("%(all)s requeued: %(counted)s") % {"all": display.number(run.requeued), "counted": counted}
 
@@ -188,7 +188,7 @@ class RequeueAdmin(ReadOnlyAdmin):
         if run.ended_at is None:
             return True
         fate = requeueing.fate_of(run)
-        return bool(fate.running or fate.waiting)
+        return bool(fate[states.RUNNING] or fate[states.READY])
 
     def stop(self, request: HttpRequest, pk: UUID) -> HttpResponse:
         """End a run where it is."""

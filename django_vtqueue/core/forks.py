@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -51,16 +51,6 @@ class ForksEnd:
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
         if _forked != self._forked:
             _end(error)
-
-
-def forks_end(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return an async function in which forked processes end: they must not go on in a copy of its event loop."""
-
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        with ForksEnd():
-            return await function(*args, **kwargs)
-
-    return call
 
 
 def _end(error: BaseException | None) -> None:

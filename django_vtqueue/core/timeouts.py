@@ -16,7 +16,7 @@ from typing import Any
 from asgiref.sync import async_to_sync
 
 from ..exceptions import TaskTimeout
-from .forks import forks_end
+from .forks import ForksEnd
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -125,8 +125,12 @@ def end_code(thread: int) -> None:
         raise_in(thread, TaskTimeout)
 
 
-def awaited(function: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
-    """Return a function that calls an async one and waits for it; ``end_code`` and Ctrl-C end it at its next await."""
+def awaited(function: Callable[..., Awaitable[Any]], seconds: float | None = None) -> Callable[..., Any]:
+    """Return a function that calls an async one and waits for it; after ``seconds`` it raises TaskTimeout.
+
+    ``end_code`` and Ctrl-C end it at its next await. It runs in a thread of its own, where only its event loop can end
+    it; a process that it forks ends instead of going on in a copy of that loop.
+    """
 
     def wait(*args: Any, **kwargs: Any) -> Any:
         thread, ended = threading.get_ident(), threading.Event()
@@ -141,12 +145,15 @@ def awaited(function: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
         async def call() -> Any:
             loop, task = asyncio.get_running_loop(), asyncio.current_task()
             running.append(lambda: loop.call_soon_threadsafe(task.cancel))  # type: ignore[union-attr]
+            limit = asyncio.timeout(seconds)
             try:
                 if ended.is_set():  # before the loop could be told
                     raise asyncio.CancelledError
-                return await function(*args, **kwargs)
-            except asyncio.CancelledError as error:
-                if ended.is_set():
+                async with limit:
+                    with ForksEnd():
+                        return await function(*args, **kwargs)
+            except (asyncio.CancelledError, TimeoutError) as error:
+                if ended.is_set() or limit.expired():
                     raise TaskTimeout from error
                 raise
             finally:
@@ -199,22 +206,7 @@ def finished(value: Any) -> Any:
     async def finish() -> Any:
         return await value
 
-    return awaited(forks_end(finish))() if isawaitable(value) else value
-
-
-def limited(function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
-    """Return an async function with a limit: it runs in a thread of its own, where only its event loop can end it."""
-
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            async with asyncio.timeout(seconds) as timeout:
-                return await function(*args, **kwargs)
-        except TimeoutError as error:
-            if timeout.expired():
-                raise TaskTimeout from error
-            raise
-
-    return call
+    return awaited(finish)() if isawaitable(value) else value
 
 
 timekeeper = Timekeeper()

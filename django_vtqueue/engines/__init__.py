@@ -16,6 +16,7 @@ __all__ = [
     "Engine",
     "Trouble",
     "backend_options",
+    "database_for",
     "database_of",
     "engine_for",
     "mask_words",
@@ -97,6 +98,11 @@ def _serving(queue_name: str, database: str | None) -> list[Options]:
 def backend_options(database: str | None = None) -> Options:
     """Return the options of the backend that uses a database (None: of the first one), for what concerns any queue."""
     return next(iter(options_of(database)), Options())
+
+
+def database_for(using: str | None = None) -> str:
+    """Return the database alias that a caller gave, or else the one of the first backend."""
+    return using or database_of(backend_options())
 
 
 def options_of(database: str | None) -> list[Options]:

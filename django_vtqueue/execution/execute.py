@@ -1,15 +1,17 @@
 """One job to its outcome: calls the task, never raises, encodes what will be stored."""
 
+import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from contextvars import copy_context
-from dataclasses import replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
 from inspect import iscoroutinefunction
 from typing import Any, cast
 
 from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
 from django.utils.module_loading import import_string
 
 from ..backend import VTQueueBackend
@@ -18,10 +20,10 @@ from ..core import clock, history, states
 from ..core.backoff import backoff_delay
 from ..core.encoding import decode, encode
 from ..core.failures import describe, summary
-from ..core.forks import ForksEnd, forks_end
+from ..core.forks import ForksEnd
 from ..core.job import HeldJob, Settlement, cancellation, exhausted, failed, released, succeeded
-from ..core.timeouts import awaited, finished, limited, timekeeper
-from ..engines import Trouble, engine_for
+from ..core.timeouts import awaited, finished, timekeeper
+from ..engines import Engine, Trouble, engine_for
 from ..exceptions import Cancelled, DamagedPayload, GiveUp, Indescribable, Retry, TaskTimeout, UnknownTask
 from ..queue.claimed_job import ClaimedJob
 from ..tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, task_backends, task_finished, task_started
@@ -33,7 +35,8 @@ from ..tasks.signatures import mask_of
 from ..tasks.task import find_task, options_of
 from .connections import close_leftovers, refresh_connections
 from .outcomes import Outcome, given_back
-from .transactional import LIMIT, Lost, NotBegun, settle_with
+
+logger = logging.getLogger("django_vtqueue")
 
 WORDS = {
     Retry: history.RETRY,
@@ -42,6 +45,7 @@ WORDS = {
     Cancelled: history.CANCELLED,
 }
 LAST_WORDS = (GiveUp, Cancelled, DamagedPayload)  # exceptions after which there is no further attempt
+LIMIT = 5.0  # seconds for which all others who write may have to wait; a task's own ``timeout`` replaces it
 UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
 
 
@@ -55,7 +59,7 @@ def execute(
     Whatever the task raises is its outcome, SystemExit and KeyboardInterrupt too; only with ``inline`` (the caller's
     own thread and transaction, where Ctrl-C raises it) KeyboardInterrupt goes through.
     """
-    execution = Execution(job, backend, inline=inline, timed=timed)
+    execution = Execution(job, backend, inline, timed)
     refresh_connections(inline=inline)
     try:
         return execution.run()
@@ -67,26 +71,25 @@ def execute(
         close_leftovers(inline=inline)
 
 
+@dataclass(slots=True)
 class Execution:
-    """An attempt at a job: the call, and what either end of it means for the job."""
+    """An attempt at a job: the call, and what either end of it means for the job; see ``execute``."""
 
-    def __init__(
-        self,
-        job: HeldJob,
-        backend: VTQueueBackend,
-        *,
-        inline: bool = False,
-        timed: Callable[[bool], None] = lambda runs: None,
-    ) -> None:
-        self.job, self.backend, self.inline, self.timed = job, backend, inline, timed
-        self.policy = backend.settings.policy(job.queue_name)
-        self.options: Mapping[str, Any] = {}  # those of the task, once it is found
-        self.returned: Any = None
-        self.final = False  # however many attempts are left
-        self._call: tuple[Task, list[Any], dict[str, Any]] | None = None  # of a task that was found, as it is stored
-        self._result: TaskResult | None = None
-        self._secrets: list[str] | None = None
-        self._began = time.perf_counter()
+    job: HeldJob
+    backend: VTQueueBackend
+    inline: bool = False
+    timed: Callable[[bool], None] = lambda runs: None
+    policy: Policy = field(init=False)
+    options: Mapping[str, Any] = field(default_factory=dict)  # those of the task, once it is found
+    returned: Any = None
+    final: bool = False  # however many attempts are left
+    _call: tuple[Task, list[Any], dict[str, Any]] | None = None  # of a task that was found, as it is stored
+    _result: TaskResult | None = None
+    _secrets: list[str] | None = None
+    _began: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        self.policy = self.backend.settings.policy(self.job.queue_name)
 
     @property
     def result(self) -> TaskResult | None:
@@ -127,7 +130,7 @@ class Execution:
     def together(self, call: Callable[[], Any]) -> Outcome:
         """Call a transactional task, and commit its writes and its acknowledgement as one."""
         writes_to, queue_in = self.options["transactional"], self.backend.database
-        if writes_to != queue_in:
+        if writes_to not in (True, queue_in):  # True: a task of this package, in any database
             raise ImproperlyConfigured(cannot_commit_as_one(self.job.task_path, writes_to, queue_in))
         seconds = transaction_seconds(self.job, self.backend)
         self.timed(False)
@@ -151,13 +154,10 @@ class Execution:
         """Call a task; what it activates (a language …) ends with it, and so does its time."""
         seconds = self.options.get("timeout", self.policy.timeout)
         context, function = copy_context(), task.func
-        if is_async(function):
-            function = forks_end(function)
-            function = awaited(function if seconds is None else limited(function, seconds))
-        elif seconds is not None:
-            with timekeeper.limit(seconds):
-                return context.run(called, function, *args, **kwargs)
-        return context.run(called, function, *args, **kwargs)
+        if iscoroutinefunction(function):
+            return context.run(called, awaited(function, seconds), *args, **kwargs)
+        with nullcontext() if seconds is None else timekeeper.limit(seconds):
+            return context.run(called, function, *args, **kwargs)
 
     def succeeded(self, value: Any) -> Settlement:
         """Return the settlement of a call that returned ``value``; raise TypeError, once for all, if it is not JSON."""
@@ -240,12 +240,6 @@ def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
 
-@lru_cache(maxsize=1000)
-def is_async(function: Callable[..., Any]) -> bool:
-    """Return whether a task's function is to be awaited; Django's ``Task.call`` finds it out anew each time."""
-    return iscoroutinefunction(function)
-
-
 def longest_runs(jobs: Sequence[HeldJob], backend: VTQueueBackend) -> list[float]:
     """Return for each job the seconds after which it is ended: its ``hard_timeout``, else ``max_runtime``."""
     known: dict[tuple[str, str], float] = {}
@@ -276,3 +270,49 @@ def handler_of(job: HeldJob, policy: Policy) -> Any:
 
 def _seconds(duration: Any) -> float:
     return max(clock.microseconds(duration), 0) / clock.SECOND
+
+
+# -- transactional tasks -----------------------------------------------------------------------------------------------
+#
+# A task's own writes and its acknowledgement are one transaction: both are committed, or neither.
+
+
+class Lost(Exception):
+    """Another worker holds the job: its task was not called, or what it wrote was rolled back."""
+
+
+class NotBegun(Exception):
+    """The database could not be written for longer than its timeout: the task was not called."""
+
+
+def settle_with(
+    engine: Engine,
+    job: HeldJob,
+    seconds: float,
+    call: Callable[[], Settlement],
+    began: Callable[[], None] = lambda: None,
+) -> Settlement:
+    """Call a task and make the settlement that ``call`` returns, in one transaction of ``seconds`` at the most.
+
+    ``began``: called when the transaction has begun. Return the settlement once it is committed. Raise Lost, NotBegun,
+    TaskTimeout, or what ``call`` raised; then nothing was written.
+    """
+    begun, committed = False, []
+    try:
+        with engine.effects(seconds):
+            begun = True
+            began()
+            transaction.on_commit(lambda: committed.append(settlement), using=engine.alias)
+            if engine.renew([job], engine.now()):
+                raise Lost
+            settlement = call()
+            if engine.settle([settlement]):
+                raise Lost
+    except BaseException as error:
+        if committed:
+            logger.exception("%s is done, but what was to follow its commit failed", job.task_path)
+        elif not begun and engine.trouble(error):
+            raise NotBegun from error
+        else:
+            raise
+    return settlement

@@ -7,12 +7,12 @@ import logging
 from dataclasses import dataclass
 
 from ..backend import VTQueueBackend
-from ..core import clock, history, states
+from ..core import states
 from ..core.failures import class_path, describe, from_task
 from ..core.job import HeldJob, Settlement, released
-from ..exceptions import Cancelled, DamagedPayload, LeaseExpired, TaskTimeout, WorkerDied
-from ..tasks.compat import TaskResult, TaskResultStatus, task_finished
-from ..tasks.results import call_of, change, error_of, running, task_of
+from ..exceptions import Cancelled, LeaseExpired, TaskTimeout, WorkerDied
+from ..tasks.compat import TaskResult, task_finished
+from ..tasks.results import ended
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -77,22 +77,7 @@ def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:
     kinds = {class_path(kind): kind for kind in (Cancelled, LeaseExpired, TaskTimeout, WorkerDied)}
     kind = kinds.get(failure.exception_class, WorkerDied) if failure else WorkerDied
     error = kind(failure.message if failure else "")
-    if not job.task_path:
-        return Outcome(job, settlement, None, error, 0.0)
-    task = task_of(job, backend.alias, backend.settings.task_modules)
-    try:
-        args, kwargs = call_of(job)
-    except DamagedPayload:
-        args, kwargs = [], {}
-    result = running(job, task, args, kwargs)
-    entries = history.read(settlement.history or job.history)
-    errors = [error_of(entry) for entry in entries if entry.get("exception_class")]
-    change(
-        result,
-        errors=errors,
-        status=TaskResultStatus.FAILED,
-        finished_at=clock.from_instant(settlement.finished_at or 0),
-    )
+    result = ended(settlement, backend.alias, backend.settings.task_modules) if job.task_path else None
     return Outcome(job, settlement, result, error, 0.0)
 
 

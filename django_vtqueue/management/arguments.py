@@ -12,7 +12,7 @@ from ..control import ask
 from ..core.ids import shown_worker
 from ..engines import engine_for
 from ..models import Job
-from ..queue.origin import left_behind
+from ..queue.origin import foreign_origin
 from ..queue.pauses import paused
 from ..queue.workers import QUIET, STOP, WORK, undead
 from ..tasks.compat import DEFAULT_TASK_BACKEND_ALIAS, task_backends
@@ -57,7 +57,7 @@ def option_of(backend: VTQueueBackend) -> str:
 # Its unfinished jobs may write to real people.
 
 
-REFUSAL = """The jobs of this database were last worked off on {home} (worker started {moment}).
+REFUSAL = """The jobs of this database were last worked off on {origin} (worker started {moment}).
 {count} unfinished came with it. They might write to real people, so with DEBUG this worker refuses to run them.
 To delete them:    manage.py vtqueue purge{option} --all
 To run them here:  manage.py vtworker{option} --adopt"""
@@ -65,11 +65,11 @@ To run them here:  manage.py vtworker{option} --adopt"""
 
 def refuse_copy(backend: VTQueueBackend) -> None:
     """Raise CommandError with DEBUG, if the queue was last worked elsewhere and has unfinished jobs."""
-    if not settings.DEBUG or not (home := left_behind(engine_for(backend.database))):
+    if not settings.DEBUG or not (origin := foreign_origin(engine_for(backend.database))):
         return
     if count := Job.objects.using(backend.database).filter(finished_at__isnull=True).count():
-        moment = f"{home.worked_at:%Y-%m-%d %H:%M %Z}".strip()
-        raise CommandError(REFUSAL.format(home=home, moment=moment, count=count, option=option_of(backend)))
+        moment = f"{origin.worked_at:%Y-%m-%d %H:%M %Z}".strip()
+        raise CommandError(REFUSAL.format(origin=origin, moment=moment, count=count, option=option_of(backend)))
 
 
 # -- queues ------------------------------------------------------------------------------------------------------------

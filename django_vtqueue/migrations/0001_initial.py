@@ -20,11 +20,8 @@ class Migration(migrations.Migration):
                     "queue_name",
                     models.CharField(max_length=255, primary_key=True, serialize=False, verbose_name="queue"),
                 ),
-                ("paused_at", django_vtqueue.fields.InstantField(verbose_name="paused")),
-                (
-                    "paused_until",
-                    django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="paused until"),
-                ),
+                ("paused_at", django_vtqueue.fields.InstantField()),
+                ("paused_until", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("paused_by", models.CharField(blank=True, default="", max_length=150, verbose_name="paused by")),
                 ("reason", models.CharField(blank=True, default="", max_length=255, verbose_name="reason")),
             ],
@@ -40,73 +37,32 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=django_vtqueue.core.ids.new_uuid,
-                        editable=False,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="id",
+                        default=django_vtqueue.core.ids.new_uuid, primary_key=True, serialize=False, verbose_name="id"
                     ),
                 ),
-                ("criteria", models.TextField(help_text="Which dead letters, as JSON.", verbose_name="criteria")),
+                ("criteria", models.TextField(verbose_name="criteria")),
+                ("task_path", models.TextField(blank=True, null=True, verbose_name="task")),
+                ("exception_class", models.CharField(blank=True, max_length=255, null=True, verbose_name="exception")),
                 (
                     "queue_name",
                     models.CharField(help_text="In which its own jobs wait.", max_length=255, verbose_name="queue"),
                 ),
-                (
-                    "rate",
-                    models.PositiveIntegerField(
-                        blank=True, help_text="Empty: at once.", null=True, verbose_name="a minute"
-                    ),
-                ),
-                (
-                    "canary",
-                    models.UUIDField(
-                        blank=True, help_text="The one that went first.", null=True, verbose_name="canary"
-                    ),
-                ),
+                ("rate", models.PositiveIntegerField(blank=True, null=True, verbose_name="a minute")),
+                ("canary", models.UUIDField(blank=True, null=True, verbose_name="canary")),
                 ("to_queue", models.CharField(blank=True, max_length=255, null=True, verbose_name="into the queue")),
                 ("to_priority", models.SmallIntegerField(blank=True, null=True, verbose_name="with the priority")),
                 ("matched", models.PositiveIntegerField(default=0, verbose_name="matched")),
                 ("requeued", models.PositiveIntegerField(default=0, verbose_name="requeued")),
                 ("skipped", models.PositiveIntegerField(default=0, verbose_name="skipped")),
+                ("followed", models.TextField(db_default="", verbose_name="followed")),
                 ("state", models.CharField(max_length=10, verbose_name="state")),
                 ("remark", models.CharField(blank=True, default="", max_length=255, verbose_name="remark")),
-                ("created_at", django_vtqueue.fields.InstantField(verbose_name="created")),
+                ("created_at", django_vtqueue.fields.InstantField()),
                 ("created_by", models.CharField(blank=True, default="", max_length=150, verbose_name="created by")),
-                (
-                    "last_died_at",
-                    django_vtqueue.fields.InstantField(
-                        blank=True, help_text="How far it has come.", null=True, verbose_name="up to"
-                    ),
-                ),
-                ("last_id", models.UUIDField(blank=True, editable=False, null=True)),
-                (
-                    "step",
-                    models.UUIDField(
-                        blank=True, help_text="The job that goes on with it.", null=True, verbose_name="step"
-                    ),
-                ),
-                (
-                    "exception_class",
-                    models.CharField(
-                        blank=True,
-                        help_text="Empty: several of them.",
-                        max_length=255,
-                        null=True,
-                        verbose_name="exception",
-                    ),
-                ),
-                (
-                    "followed",
-                    models.TextField(
-                        db_default="", help_text="The ids of the jobs that went last.", verbose_name="followed"
-                    ),
-                ),
-                (
-                    "task_path",
-                    models.TextField(blank=True, help_text="Empty: of several tasks.", null=True, verbose_name="task"),
-                ),
-                ("ended_at", django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="ended")),
+                ("last_died_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
+                ("last_id", models.UUIDField(blank=True, null=True)),
+                ("step", models.UUIDField(blank=True, null=True, verbose_name="step")),
+                ("ended_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
             ],
             options={
                 "verbose_name": "requeue",
@@ -123,49 +79,22 @@ class Migration(migrations.Migration):
                 ),
                 ("host", models.CharField(max_length=255, verbose_name="host")),
                 ("pid", models.PositiveIntegerField(verbose_name="pid")),
-                (
-                    "queues",
-                    models.TextField(
-                        blank=True, help_text="Names, separated by commas; empty: all.", verbose_name="queues"
-                    ),
-                ),
+                ("queues", models.TextField(blank=True, verbose_name="queues")),
                 ("slots", models.PositiveIntegerField(verbose_name="slots")),
-                ("started_at", django_vtqueue.fields.InstantField(verbose_name="started")),
-                ("heartbeat_at", django_vtqueue.fields.InstantField(verbose_name="last heartbeat")),
+                ("started_at", django_vtqueue.fields.InstantField()),
+                ("heartbeat_at", django_vtqueue.fields.InstantField()),
                 (
                     "doorbell",
                     models.TextField(
                         blank=True, help_text="Path of the socket that wakes it.", verbose_name="doorbell"
                     ),
                 ),
-                (
-                    "memory",
-                    models.BigIntegerField(blank=True, help_text="Bytes.", null=True, verbose_name="memory"),
-                ),
-                (
-                    "asked_to",
-                    models.CharField(
-                        blank=True,
-                        default="",
-                        help_text="quiet: claim nothing; stop: end gracefully.",
-                        max_length=10,
-                        verbose_name="asked to",
-                    ),
-                ),
-                (
-                    "died_at",
-                    django_vtqueue.fields.InstantField(
-                        blank=True, help_text="When another worker found it dead.", null=True, verbose_name="died"
-                    ),
-                ),
+                ("memory", models.BigIntegerField(blank=True, null=True, verbose_name="memory")),
+                ("asked_to", models.CharField(blank=True, default="", max_length=10, verbose_name="asked to")),
+                ("died_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("went_on", models.PositiveIntegerField(db_default=0, verbose_name="jobs that went on")),
                 ("buried", models.PositiveIntegerField(db_default=0, verbose_name="jobs that died with it")),
-                (
-                    "left",
-                    models.TextField(
-                        blank=True, db_default="", help_text="Some ids, by spaces.", verbose_name="jobs that it left"
-                    ),
-                ),
+                ("left", models.TextField(blank=True, db_default="", verbose_name="jobs that it left")),
             ],
             options={
                 "verbose_name": "worker",
@@ -176,17 +105,9 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="DeadLetter",
             fields=[
-                (
-                    "id",
-                    models.UUIDField(
-                        default=django_vtqueue.core.ids.new_uuid, editable=False, primary_key=True, serialize=False
-                    ),
-                ),
+                ("id", models.UUIDField(default=django_vtqueue.core.ids.new_uuid, primary_key=True, serialize=False)),
                 ("queue_name", models.CharField(max_length=255, verbose_name="queue")),
-                (
-                    "task_path",
-                    models.TextField(blank=True, default="", help_text="Empty for a raw payload.", verbose_name="task"),
-                ),
+                ("task_path", models.TextField(blank=True, default="", verbose_name="task")),
                 ("priority", models.SmallIntegerField(default=0, verbose_name="priority")),
                 (
                     "claims",
@@ -194,34 +115,26 @@ class Migration(migrations.Migration):
                         default=0, help_text="The claim number: a fencing token.", verbose_name="claims"
                     ),
                 ),
-                (
-                    "attempts",
-                    models.PositiveIntegerField(
-                        default=0, help_text="Attempts used of max_attempts.", verbose_name="attempts"
-                    ),
-                ),
-                ("max_attempts", models.PositiveIntegerField(help_text="0: unlimited", verbose_name="max. attempts")),
+                ("attempts", models.PositiveIntegerField(default=0, verbose_name="attempts")),
+                ("max_attempts", models.PositiveIntegerField(verbose_name="max. attempts")),
                 ("worker_id", models.CharField(blank=True, default="", max_length=255, verbose_name="worker")),
                 ("lease_us", models.BigIntegerField(verbose_name="visibility timeout (µs)")),
                 ("unique_key", models.CharField(blank=True, max_length=255, null=True, verbose_name="unique key")),
-                ("enqueued_at", django_vtqueue.fields.InstantField(verbose_name="enqueued")),
-                ("started_at", django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="last started")),
-                ("expires_at", django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="kept until")),
-                ("died_at", django_vtqueue.fields.InstantField(verbose_name="died")),
+                ("enqueued_at", django_vtqueue.fields.InstantField()),
+                ("started_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
+                ("expires_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
+                ("died_at", django_vtqueue.fields.InstantField()),
                 ("exception_class", models.CharField(max_length=255, verbose_name="exception")),
                 ("message", models.CharField(blank=True, max_length=255, verbose_name="message")),
                 ("fingerprint", models.CharField(max_length=32, verbose_name="fingerprint")),
-                (
-                    "acknowledged_at",
-                    django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="acknowledged"),
-                ),
+                ("acknowledged_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 (
                     "acknowledged_by",
                     models.CharField(blank=True, db_default="", max_length=150, verbose_name="acknowledged by"),
                 ),
                 ("note", models.TextField(blank=True, db_default="", verbose_name="note")),
-                ("payload", models.TextField(verbose_name="payload")),
-                ("history", models.TextField(default="[]", verbose_name="history")),
+                ("payload", models.TextField()),
+                ("history", models.TextField(default="[]")),
             ],
             options={
                 "verbose_name": "dead letter",
@@ -253,45 +166,25 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Home",
+            name="Origin",
             fields=[
-                ("id", models.PositiveSmallIntegerField(default=1, editable=False, primary_key=True, serialize=False)),
-                (
-                    "machine",
-                    models.CharField(
-                        help_text="Its name, and a hash of its machine-id.", max_length=255, verbose_name="machine"
-                    ),
-                ),
-                ("path", models.TextField(help_text="Of the database file.", verbose_name="path")),
-                (
-                    "file",
-                    models.CharField(
-                        help_text="File system and inode: a copy has others.", max_length=255, verbose_name="file"
-                    ),
-                ),
-                ("worked_at", django_vtqueue.fields.InstantField(verbose_name="worker started")),
+                ("id", models.PositiveSmallIntegerField(primary_key=True, serialize=False)),
+                ("machine", models.CharField(max_length=255)),
+                ("path", models.TextField()),
+                ("file", models.CharField(max_length=255)),
+                ("worked_at", django_vtqueue.fields.InstantField()),
             ],
             options={
-                "verbose_name": "home",
-                "verbose_name_plural": "homes",
                 "default_permissions": (),
-                "constraints": [models.CheckConstraint(condition=models.Q(("id", 1)), name="vtqueue_home_one")],
+                "constraints": [models.CheckConstraint(condition=models.Q(("id", 1)), name="vtqueue_origin_one")],
             },
         ),
         migrations.CreateModel(
             name="Job",
             fields=[
-                (
-                    "id",
-                    models.UUIDField(
-                        default=django_vtqueue.core.ids.new_uuid, editable=False, primary_key=True, serialize=False
-                    ),
-                ),
+                ("id", models.UUIDField(default=django_vtqueue.core.ids.new_uuid, primary_key=True, serialize=False)),
                 ("queue_name", models.CharField(max_length=255, verbose_name="queue")),
-                (
-                    "task_path",
-                    models.TextField(blank=True, default="", help_text="Empty for a raw payload.", verbose_name="task"),
-                ),
+                ("task_path", models.TextField(blank=True, default="", verbose_name="task")),
                 ("priority", models.SmallIntegerField(default=0, verbose_name="priority")),
                 (
                     "claims",
@@ -299,67 +192,34 @@ class Migration(migrations.Migration):
                         default=0, help_text="The claim number: a fencing token.", verbose_name="claims"
                     ),
                 ),
-                (
-                    "attempts",
-                    models.PositiveIntegerField(
-                        default=0, help_text="Attempts used of max_attempts.", verbose_name="attempts"
-                    ),
-                ),
-                ("max_attempts", models.PositiveIntegerField(help_text="0: unlimited", verbose_name="max. attempts")),
+                ("attempts", models.PositiveIntegerField(default=0, verbose_name="attempts")),
+                ("max_attempts", models.PositiveIntegerField(verbose_name="max. attempts")),
                 ("worker_id", models.CharField(blank=True, default="", max_length=255, verbose_name="worker")),
                 ("lease_us", models.BigIntegerField(verbose_name="visibility timeout (µs)")),
                 ("unique_key", models.CharField(blank=True, max_length=255, null=True, verbose_name="unique key")),
-                ("enqueued_at", django_vtqueue.fields.InstantField(verbose_name="enqueued")),
-                ("started_at", django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="last started")),
-                ("expires_at", django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="kept until")),
+                ("enqueued_at", django_vtqueue.fields.InstantField()),
+                ("started_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
+                ("expires_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("state", models.CharField(default="READY", max_length=10, verbose_name="state")),
-                (
-                    "due_at",
-                    django_vtqueue.fields.InstantField(
-                        help_text="Its place in the line: no claim, renewal or release changes it, a retry does.",
-                        verbose_name="due at",
-                    ),
-                ),
-                (
-                    "lease_until",
-                    django_vtqueue.fields.InstantField(
-                        blank=True,
-                        help_text="While it is held, or was given back a moment ago.",
-                        null=True,
-                        verbose_name="hidden until",
-                    ),
-                ),
+                ("due_at", django_vtqueue.fields.InstantField()),
+                ("lease_until", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 (
                     "visible_at",
                     models.GeneratedField(
                         db_persist=False,
                         expression=django.db.models.functions.comparison.Coalesce("lease_until", "due_at"),
-                        help_text="From this moment on it may be claimed.",
-                        output_field=django_vtqueue.fields.InstantField(verbose_name="visible at"),
+                        output_field=django_vtqueue.fields.InstantField(),
                         verbose_name="visible at",
                     ),
                 ),
-                ("finished_at", django_vtqueue.fields.InstantField(blank=True, null=True, verbose_name="finished")),
-                (
-                    "cancelled_at",
-                    django_vtqueue.fields.InstantField(
-                        blank=True,
-                        help_text="From then on it is not started again.",
-                        null=True,
-                        verbose_name="asked to stop",
-                    ),
-                ),
+                ("finished_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
+                ("cancelled_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("cancelled_by", models.CharField(blank=True, max_length=150, null=True, verbose_name="cancelled by")),
-                (
-                    "progress",
-                    models.FloatField(
-                        blank=True, help_text="0 to 1, as its task says.", null=True, verbose_name="progress"
-                    ),
-                ),
+                ("progress", models.FloatField(blank=True, null=True, verbose_name="progress")),
                 ("progress_text", models.CharField(blank=True, max_length=255, null=True, verbose_name="progress")),
-                ("payload", models.TextField(verbose_name="payload")),
-                ("history", models.TextField(default="[]", verbose_name="history")),
-                ("result", models.TextField(blank=True, null=True, verbose_name="result")),
+                ("payload", models.TextField()),
+                ("history", models.TextField(default="[]")),
+                ("result", models.TextField(blank=True, null=True)),
             ],
             options={
                 "verbose_name": "job",
@@ -444,48 +304,20 @@ class Migration(migrations.Migration):
             name="Throughput",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                (
-                    "minute",
-                    django_vtqueue.fields.InstantField(help_text="The first of that time.", verbose_name="minute"),
-                ),
-                ("queue_name", models.CharField(max_length=255, verbose_name="queue")),
-                ("task_path", models.TextField(blank=True, db_default="", verbose_name="task")),
-                ("worker_id", models.CharField(max_length=255, verbose_name="worker")),
-                ("succeeded", models.PositiveIntegerField(default=0, verbose_name="succeeded")),
-                (
-                    "failed",
-                    models.PositiveIntegerField(
-                        default=0, help_text="Attempts after which there is another.", verbose_name="failed"
-                    ),
-                ),
-                ("dead", models.PositiveIntegerField(default=0, verbose_name="dead")),
-                (
-                    "run_times",
-                    models.TextField(
-                        default="{}", help_text="How many attempts took how long.", verbose_name="run times"
-                    ),
-                ),
-                (
-                    "wait_times",
-                    models.TextField(
-                        default="{}", help_text="How many attempts began how late.", verbose_name="wait times"
-                    ),
-                ),
-                (
-                    "depth",
-                    models.PositiveIntegerField(
-                        blank=True,
-                        help_text="Jobs that were due in the queue, at the most.",
-                        null=True,
-                        verbose_name="depth",
-                    ),
-                ),
+                ("minute", django_vtqueue.fields.InstantField()),
+                ("queue_name", models.CharField(max_length=255)),
+                ("task_path", models.TextField(blank=True, db_default="")),
+                ("worker_id", models.CharField(max_length=255)),
+                ("succeeded", models.PositiveIntegerField(default=0)),
+                ("failed", models.PositiveIntegerField(default=0)),
+                ("dead", models.PositiveIntegerField(default=0)),
+                ("run_times", models.TextField(default="{}")),
+                ("wait_times", models.TextField(default="{}")),
+                ("depth", models.PositiveIntegerField(blank=True, null=True)),
             ],
             options={
-                "verbose_name": "throughput",
-                "verbose_name_plural": "throughput",
-                "default_permissions": (),
                 "abstract": False,
+                "default_permissions": (),
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("minute", "queue_name", "task_path", "worker_id"), name="vtqueue_throughput_unique"
@@ -497,48 +329,20 @@ class Migration(migrations.Migration):
             name="HourlyThroughput",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                (
-                    "minute",
-                    django_vtqueue.fields.InstantField(help_text="The first of that time.", verbose_name="minute"),
-                ),
-                ("queue_name", models.CharField(max_length=255, verbose_name="queue")),
-                ("task_path", models.TextField(blank=True, db_default="", verbose_name="task")),
-                ("worker_id", models.CharField(max_length=255, verbose_name="worker")),
-                ("succeeded", models.PositiveIntegerField(default=0, verbose_name="succeeded")),
-                (
-                    "failed",
-                    models.PositiveIntegerField(
-                        default=0, help_text="Attempts after which there is another.", verbose_name="failed"
-                    ),
-                ),
-                ("dead", models.PositiveIntegerField(default=0, verbose_name="dead")),
-                (
-                    "run_times",
-                    models.TextField(
-                        default="{}", help_text="How many attempts took how long.", verbose_name="run times"
-                    ),
-                ),
-                (
-                    "wait_times",
-                    models.TextField(
-                        default="{}", help_text="How many attempts began how late.", verbose_name="wait times"
-                    ),
-                ),
-                (
-                    "depth",
-                    models.PositiveIntegerField(
-                        blank=True,
-                        help_text="Jobs that were due in the queue, at the most.",
-                        null=True,
-                        verbose_name="depth",
-                    ),
-                ),
+                ("minute", django_vtqueue.fields.InstantField()),
+                ("queue_name", models.CharField(max_length=255)),
+                ("task_path", models.TextField(blank=True, db_default="")),
+                ("worker_id", models.CharField(max_length=255)),
+                ("succeeded", models.PositiveIntegerField(default=0)),
+                ("failed", models.PositiveIntegerField(default=0)),
+                ("dead", models.PositiveIntegerField(default=0)),
+                ("run_times", models.TextField(default="{}")),
+                ("wait_times", models.TextField(default="{}")),
+                ("depth", models.PositiveIntegerField(blank=True, null=True)),
             ],
             options={
-                "verbose_name": "hourly throughput",
-                "verbose_name_plural": "hourly throughput",
-                "default_permissions": (),
                 "abstract": False,
+                "default_permissions": (),
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("minute", "queue_name", "task_path", "worker_id"),

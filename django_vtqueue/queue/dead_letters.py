@@ -1,6 +1,7 @@
 """Dead letters: back into their queue, as they are or changed, or away."""
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -9,11 +10,10 @@ from django.db.models import F
 from django.utils.translation import gettext as _
 
 from ..core.encoding import decode
-from ..core.ids import slices
-from ..engines import backend_options, database_of, engine_for
+from ..engines import database_for, engine_for
 from ..fields import StoredText, text_of
-from .doorbell import ring_after_commit
-from .lookup import Named, ids_of
+from .doorbell import wake_workers
+from .lookup import Named, change
 from .publishing import checked_priority, checked_queue_name
 
 # -- which dead letters ------------------------------------------------------------------------------------------------
@@ -134,15 +134,14 @@ def requeue(
 
     queue_name = None if queue_name is None else checked_queue_name(queue_name)
     priority = None if priority is None else checked_priority(priority)
-    options = backend_options(using)
-    database = using or database_of(options)
-    ids, engine = ids_of(letters, DeadLetter, database), engine_for(database)
-    moved: set[str] = set()
-    for some in slices(ids):
-        given = [job_id.hex for job_id in some]
-        moved |= engine.requeue(given, engine.now(), by, queue_name=queue_name, priority=priority)
-    ring_after_commit(database, options.doorbells)
-    return [job_id for job_id in ids if job_id.hex in moved]
+    database = database_for(using)
+    engine = engine_for(database)
+
+    def requeue_some(ids: Sequence[UUID]) -> Iterable[UUID]:
+        given = [job_id.hex for job_id in ids]
+        return map(UUID, engine.requeue(given, engine.now(), by, queue_name=queue_name, priority=priority))
+
+    return change(letters, DeadLetter, database, requeue_some)
 
 
 def requeue_changed(letter: "DeadLetter", *, payload: str, queue_name: str, priority: int, by: str = "") -> None:
@@ -162,34 +161,33 @@ def requeue_changed(letter: "DeadLetter", *, payload: str, queue_name: str, prio
             raise NotMoved(_("It is no dead letter any more, or has died again meanwhile."))
         if not engine.requeue([letter.pk.hex], engine.now(), by, queue_name=queue_name, priority=priority):
             raise NotMoved(_("A waiting job has its unique key."))
-        ring_after_commit(database, backend_options(database).doorbells)
+        wake_workers(database)
 
 
 def acknowledge(letters: Named, using: str | None = None, *, by: str, note: str) -> list[UUID]:
     """Note that dead letters were seen, with a remark; see requeue. Returns the ids of those seen."""
     from ..models import DeadLetter
 
-    database = using or database_of(backend_options())
-    ids = ids_of(letters, DeadLetter, database)
-    there: set[UUID] = set()
-    for some in slices(ids):
-        found = DeadLetter.objects.using(database).filter(pk__in=some)
-        with engine_for(database).atomic():
-            found.update(acknowledged_at=engine_for(database).now(), acknowledged_by=by, note=note)
-            there.update(found.values_list("pk", flat=True))
-    return [job_id for job_id in ids if job_id in there]
+    database = database_for(using)
+    seen = {"acknowledged_at": engine_for(database).now(), "acknowledged_by": by, "note": note}
+
+    def acknowledge_some(ids: Sequence[UUID]) -> Iterable[UUID]:
+        found = DeadLetter.objects.using(database).filter(pk__in=ids)
+        found.update(**seen)
+        return found.values_list("pk", flat=True)
+
+    return change(letters, DeadLetter, database, acknowledge_some)
 
 
 def discard(letters: Named, using: str | None = None) -> list[UUID]:
     """Delete dead letters for good; see requeue. Returns the ids of those that are gone."""
     from ..models import DeadLetter
 
-    database = using or database_of(backend_options())
-    ids = ids_of(letters, DeadLetter, database)
-    left: set[UUID] = set()
-    for some in slices(ids):
-        found = DeadLetter.objects.using(database).filter(pk__in=some)
-        with engine_for(database).atomic():
-            found._raw_delete(database)  # not delete(): where a project listens to that, it reads first
-            left.update(found.values_list("pk", flat=True))
-    return [job_id for job_id in ids if job_id not in left]
+    database = database_for(using)
+
+    def discard_some(ids: Sequence[UUID]) -> Iterable[UUID]:
+        found = DeadLetter.objects.using(database).filter(pk__in=ids)
+        found._raw_delete(database)  # not delete(): where a project listens to that, it reads first
+        return set(ids).difference(found.values_list("pk", flat=True))
+
+    return change(letters, DeadLetter, database, discard_some)

@@ -14,11 +14,14 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import blake2b
+from math import inf
 from pathlib import Path
 
 from django.db import connections, transaction
+
+from ..engines import options_of
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -104,10 +107,9 @@ class Doorbell:
         """Take the bell away; a thread that waits at it goes on."""
         if self._socket is None:
             return
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ringer:
-            ringer.sendto(b"close", socket.MSG_DONTWAIT, self.path)
         with suppress(OSError):
-            os.unlink(self.path)
+            _sender().sendto(b"close", socket.MSG_DONTWAIT, self.path)
+        remove(self.path)
         self._socket.close()
 
 
@@ -139,8 +141,8 @@ def proves_death(path: str, alias: str, folder: Path) -> bool:
 
 def ask(path: str) -> None:
     """Ring one worker's bell so that it reads what was asked of it; never waits, never raises."""
-    with suppress(OSError, AttributeError, ValueError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ringer:
-        ringer.sendto(ASKED, socket.MSG_DONTWAIT, path)
+    with suppress(OSError, AttributeError, ValueError):
+        _sender().sendto(ASKED, socket.MSG_DONTWAIT, path)
 
 
 def declare_dead(path: Path) -> None:
@@ -157,63 +159,49 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
-class Ringer:
-    """A process's way to the bells of one database."""
+@lru_cache
+def _sender() -> socket.socket:
+    """Return the socket by which this process rings; a forked child has its own."""
+    sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    atexit.register(sender.close)
+    return sender
 
-    def __init__(self, alias: str, folder: Path) -> None:
-        self.folder, self.prefix = folder, f"{name_of(alias)}-"
-        self._paths: list[str] = []
-        self._looked = 0.0
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) if hasattr(socket, "AF_UNIX") else None
 
-    def ring(self) -> None:
-        """Wake every worker of the database on this machine; never waits, never raises."""
-        if self._socket is None:
-            return
-        if time.monotonic() - self._looked > CACHED_FOR:
-            self._looked = time.monotonic()
-            with suppress(OSError):
-                self._paths = [str(path) for path in self.folder.iterdir() if path.name.startswith(self.prefix)]
-        for path in self._paths:
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_sender.cache_clear)
+
+
+_found: dict[tuple[str, str | None], tuple[float, list[str]]] = {}  # when (monotonic), and the paths of the bells
+
+
+def _bells(alias: str, folder: str | None) -> list[str]:
+    """Return the paths of the bells of a database, as they were found at most a second ago."""
+    looked, paths = _found.get((alias, folder), (-inf, []))
+    if time.monotonic() - looked > CACHED_FOR:
+        prefix = f"{name_of(alias)}-"
+        with suppress(OSError):  # there is no folder
+            paths = [str(path) for path in folder_of(folder).iterdir() if path.name.startswith(prefix)]
+        _found[alias, folder] = time.monotonic(), paths
+    return paths
+
+
+def ring(alias: str, folder: str | None) -> None:
+    """Wake the workers of a database on this machine; never waits, never raises: their jobs are stored already."""
+    with suppress(AttributeError):  # a system without Unix sockets
+        for path in _bells(alias, folder):
             try:
-                self._socket.sendto(b"ring", socket.MSG_DONTWAIT, path)
+                _sender().sendto(b"ring", socket.MSG_DONTWAIT, path)
             except ConnectionRefusedError:
                 if path.rpartition("-")[2].startswith(UNPROVEN):
                     remove(path)  # left by a dead consumer; a worker's is its proof of death, and stays
             except OSError:
                 pass
 
-    def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
 
-
-_ringers: dict[tuple[str, str | None], Ringer] = {}
-_ringers_lock = threading.Lock()
-
-
-def _forked() -> None:
-    """In a forked child: forget a lock that may have been held by a thread which it does not have, and the sockets."""
-    global _ringers_lock
-    _ringers_lock = threading.Lock()
-    _ringers.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
-
-
-def ring(alias: str, folder: str | None) -> None:
-    """Wake the workers of a database; never waits, never raises: what is told of is stored already."""
-    key = alias, folder
-    if key not in _ringers:
-        with suppress(OSError, AttributeError), _ringers_lock:  # no descriptor is left; there is no folder; Windows
-            if key not in _ringers:
-                _ringers[key] = Ringer(alias, folder_of(folder))
-                atexit.register(_ringers[key].close)
-    if ringer := _ringers.get(key):
-        ringer.ring()
+def wake_workers(database: str) -> None:
+    """Wake the workers of a database, those of each of its backends, after the caller's transaction."""
+    for folder in {options.doorbells for options in options_of(database)} or {None}:
+        ring_after_commit(database, folder)
 
 
 def ring_after_commit(alias: str, folder: str | None) -> None:

@@ -1,11 +1,13 @@
-"""Jobs and dead letters as people name them: by an id, or by the end of one that the log shows."""
+"""Jobs and dead letters that a caller names: by an id, or by the end of one that the log shows; many, or one."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from uuid import UUID
 
-from ..core.ids import parse_id
+from ..core.ids import parse_id, slices
+from ..engines import engine_for
+from .doorbell import wake_workers
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -20,6 +22,25 @@ SHOWN = 5  # ids of an error
 
 class UnclearId(ValueError):
     """What was given is no id, or the end of several."""
+
+
+def change(
+    given: Named,
+    model: "type[Entry]",
+    database: str,
+    change_some: Callable[[Sequence[UUID]], Iterable[UUID]],
+) -> list[UUID]:
+    """Change jobs or dead letters a few at a time, each few in a transaction if there is none around all; wake workers.
+
+    Return the ids that ``change_some`` returned, in the order in which they were given. Raise UnclearId.
+    """
+    ids = ids_of(given, model, database)
+    changed: set[UUID] = set()
+    for some in slices(ids):
+        with engine_for(database).atomic():
+            changed.update(change_some(some))
+    wake_workers(database)
+    return [job_id for job_id in ids if job_id in changed]
 
 
 def ids_of(given: Named, model: "type[Entry]", database: str) -> list[UUID]:

@@ -1,4 +1,4 @@
-"""The place where a queue is worked: a copied database brings its jobs along, and must not run them by mistake."""
+"""Where the jobs of a database were run last: a copy of its file brings them along, and must not run them."""
 
 import os
 import socket
@@ -9,60 +9,45 @@ from django.db import DatabaseError
 
 from ..core.clock import from_instant
 from ..engines import Engine, Trouble
-from ..models import Home
-
-LONGEST_NAME = 200  # characters of a host's name that are kept
+from ..models import Origin
 
 
-def left_behind(engine: Engine) -> Home | None:
-    """Return where the queue was worked last if that was elsewhere; None if it was here, or nowhere yet.
+def foreign_origin(engine: Engine) -> Origin | None:
+    """Return where the jobs were run last if that was elsewhere; None if it was here, or nowhere yet.
 
-    Here is this file, whatever the machine is called now (a container has a new name at each start, and the file in its
-    volume is the same), or another file in the same place (a backup that was restored).
+    Here is the same file, whatever the machine is called now (a container has a new name at each start, and the file in
+    its volume is the same), or another file at the same path of the same machine (a backup that was restored).
     """
-    here = present(engine)
     try:
-        last = Home.objects.using(engine.alias).first()
+        last = Origin.objects.using(engine.alias).first()
     except DatabaseError as error:
         if engine.trouble(error) is Trouble.SCHEMA:
             return None  # no tables yet, so no jobs either
         raise
-    if here is None or last is None or last.file == here.file:
+    here = origin_here(engine)
+    if not here or not last or last.file == here.file or (last.machine, last.path) == (here.machine, here.path):
         return None
-    return None if (last.machine, last.path) == (here.machine, here.path) else last
+    return last
 
 
-def move_in(engine: Engine, now: int) -> Home | None:
-    """Write down that the queue is worked here, inside the caller's transaction; return what ``left_behind`` did."""
-    left = left_behind(engine)
-    if here := present(engine):
+def move_in(engine: Engine, now: int) -> Origin | None:
+    """Store that the jobs are run here, inside the caller's transaction; return what ``foreign_origin`` did before."""
+    foreign = foreign_origin(engine)
+    if here := origin_here(engine):
         here.worked_at = from_instant(now)
-        values = {"machine": here.machine, "path": here.path, "file": here.file, "worked_at": here.worked_at}
-        if not Home.objects.using(engine.alias).update(**values):
-            here.save(using=engine.alias, force_insert=True)
-    return left
+        here.save(using=engine.alias)
+    return foreign
 
 
-def present(engine: Engine) -> Home | None:
-    """Return the place of this process and its database; None for a database that is no file."""
+def origin_here(engine: Engine) -> Origin | None:
+    """Return this machine and the database's file; None for a database that is no file."""
     path = engine.path()
-    try:
-        file = (
-            f"{os.statvfs(path).f_fsid:x}:{os.stat(path).st_ino}"  # neither opens it, which would drop SQLite's locks
-        )
+    try:  # neither call opens the file, which would drop SQLite's locks
+        file = f"{os.statvfs(path).f_fsid:x}:{os.stat(path).st_ino}"
     except OSError:
         return None
-    return Home(machine=machine(), path=path, file=file)
-
-
-def machine() -> str:
-    """Return what this machine is told from others by: its name, and what it was given when it was installed.
-
-    Either alone is not enough: names repeat ("localhost"), and containers share the machine-id of their image. That one
-    is not for others to see (machine-id(5)), so it is hashed.
-    """
-    try:
-        installed = Path("/etc/machine-id").read_bytes().strip()
-    except OSError:
-        installed = b""
-    return f"{socket.gethostname()[:LONGEST_NAME]}:{blake2b(installed, digest_size=8, person=b'vtqueue').hexdigest()}"
+    # The name alone repeats ("localhost"), and so does the machine-id alone (containers have that of their image). The
+    # machine-id is confidential, so its hash is stored: see machine-id(5).
+    known = Path("/etc/machine-id")
+    digest = blake2b(known.read_bytes().strip() if known.is_file() else b"", digest_size=8, person=b"vtqueue")
+    return Origin(id=1, machine=f"{socket.gethostname()[:200]}:{digest.hexdigest()}", path=path, file=file)

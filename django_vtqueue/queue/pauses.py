@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from ..core.clock import from_instant
 from ..core.humanize import time_of
 from ..engines import database_of, engine_for, options_for
-from .doorbell import ring_after_commit
+from .doorbell import wake_workers
 from .publishing import checked_queue_name, instant_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def pause(
     from ..models import QueueState  # this module is imported before the apps are ready
 
     name = checked_queue_name(queue_name)
-    database = using or database_of(options_for(name, using))
+    database = using or database_of(options_for(name))
     now = engine_for(database).now()
     state = QueueState(
         queue_name=name,
@@ -58,13 +58,13 @@ def resume(queue_name: str, using: str | None = None) -> bool:
     """End the pause of a queue and, after the commit, wake the workers; return whether it was paused."""
     from ..models import QueueState
 
-    options = options_for(checked_queue_name(queue_name), using)
-    database = using or database_of(options)
+    name = checked_queue_name(queue_name)
+    database = using or database_of(options_for(name))
     ended = Q(paused_until__lte=engine_for(database).now())
     with engine_for(database).atomic():
         # Not delete(): where a project listens to that, it reads first, and is refused the lock (see pause).
-        resumed = QueueState.objects.using(database).exclude(ended).filter(pk=queue_name)._raw_delete(database)
-        ring_after_commit(database, options.doorbells)
+        resumed = QueueState.objects.using(database).exclude(ended).filter(pk=name)._raw_delete(database)
+        wake_workers(database)
     return bool(resumed)
 
 
@@ -78,27 +78,13 @@ def paused(database: str, now: int) -> "dict[str, QueueState]":
 
 def sentence(state: "QueueState") -> str:
     """Return a pause as people are told of it: who made it, why, and until when, as far as that is known."""
-    values = {
-        "by": state.paused_by,
-        "reason": " ".join(state.reason.split()),
-        "time": time_of(state.paused_until) if state.paused_until else "",
-    }
-    match bool(state.paused_by), bool(state.reason), bool(state.paused_until):
-        case True, True, True:
-            return _("paused by %(by)s: %(reason)s, until %(time)s") % values
-        case True, True, False:
-            return _("paused by %(by)s: %(reason)s") % values
-        case True, False, True:
-            return _("paused by %(by)s until %(time)s") % values
-        case True, False, False:
-            return _("paused by %(by)s") % values
-        case False, True, True:
-            return _("paused: %(reason)s, until %(time)s") % values
-        case False, True, False:
-            return _("paused: %(reason)s") % values
-        case False, False, True:
-            return _("paused until %(time)s") % values
-    return _("paused")
+    text = _("paused by %(by)s") % {"by": state.paused_by} if state.paused_by else _("paused")
+    if state.reason:
+        text = _("%(pause)s: %(reason)s") % {"pause": text, "reason": " ".join(state.reason.split())}
+    if state.paused_until:
+        joined = _("%(pause)s, until %(time)s") if state.reason else _("%(pause)s until %(time)s")
+        text = joined % {"pause": text, "time": time_of(state.paused_until)}
+    return text
 
 
 def _end(until: datetime | timedelta | float, now: int) -> int:

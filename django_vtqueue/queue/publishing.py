@@ -20,7 +20,7 @@ LONGEST_NAME = 255
 
 
 def store(new: NewJobs, database: str, options: Options) -> None:
-    """Insert new jobs in the caller's transaction, or in one of their own, and ring the bells after the commit.
+    """Insert new jobs in the caller's transaction, or in one of their own, and ring the doorbells after the commit.
 
     Raise PayloadTooLarge if one of the payloads is larger than ``max_payload_bytes``; then none is stored. Where Django
     refuses because of the place of the call, or the tables are not there, its error says what to do.
@@ -36,7 +36,9 @@ def store(new: NewJobs, database: str, options: Options) -> None:
     try:
         alone = engine.insert(new)
     except SynchronousOnlyOperation as error:
-        raise SynchronousOnlyOperation(f"{error} In async code: {awaited(new)}") from None
+        name = new.task_path.rpartition(".")[2]
+        awaited = f"await {name}.aenqueue(...)" if name else "await queue.apublish(...)"
+        raise SynchronousOnlyOperation(f"{error} In async code: {awaited}.") from None
     except OperationalError as error:
         if engine.trouble(error) is Trouble.SCHEMA:
             raise OperationalError(f"{error}: {mismatch(database)}") from error
@@ -47,23 +49,14 @@ def store(new: NewJobs, database: str, options: Options) -> None:
         ring_after_commit(database, options.doorbells)
 
 
-def awaited(new: NewJobs) -> str:
-    """Return how these jobs are stored in async code."""
-    if not new.task_path:
-        return "await queue.apublish(...)."
-    return f"await {new.task_path.rpartition('.')[2]}.aenqueue(...)."
-
-
 def visible_from(now: int, publish_at: datetime | timedelta | None, delay: float | timedelta | None = None) -> int:
     """Return the instant from which a job may be claimed; raise ValueError for a naive datetime where USE_TZ is on."""
     checked_moment(publish_at, "publish_at")
-    if isinstance(publish_at, timedelta):
-        publish_at, delay = None, publish_at
+    if publish_at is not None and delay is not None:
+        raise ValueError("Give publish_at or delay, not both.")
     if publish_at is not None:
-        if delay is not None:
-            raise ValueError("Give publish_at or delay, not both.")
         return max(instant_of(publish_at, now, "publish_at"), now)
-    return now + max(clock.microseconds(delay), 0) if delay is not None else now
+    return now if delay is None else max(now + clock.microseconds(delay), now)
 
 
 def checked_moment(given: datetime | timedelta | None, name: str) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from math import inf
 from typing import TYPE_CHECKING
 
 from django.db import DatabaseError
@@ -18,11 +19,10 @@ logger = logging.getLogger("django_vtqueue")
 HEARTBEAT = 10.0  # seconds between two heartbeats of a worker
 SILENCE = 3 * HEARTBEAT  # a worker that was silent for longer counts as gone
 REMEMBERED = 3600.0  # seconds for which people are told of a worker that died, or fell silent
-LOOK_AGAIN = 10.0
+LOOK_AGAIN = 10.0  # seconds after which a queue that had a worker may have none
 QUIET, STOP, WORK = "quiet", "stop", ""  # what a worker may be asked to do (WorkerProcess.asked_to)
 
-_hinted: set[tuple[str, str]] = set()
-_seen: dict[tuple[str, str], float] = {}
+_look_at: dict[tuple[str, str], float] = {}  # when to look again (monotonic) whether a queue has a worker
 
 
 def undead(database: str) -> "QuerySet[WorkerProcess]":
@@ -50,13 +50,12 @@ def serves(worker: "WorkerProcess", queue_name: str) -> bool:
 def hint_missing_worker(database: str, queue_name: str) -> None:
     """Say once for each queue, in development, that no worker serves it, and how to start a worker."""
     key = (database, queue_name)
-    if key in _hinted or time.monotonic() - _seen.get(key, -LOOK_AGAIN) < LOOK_AGAIN:
+    if time.monotonic() < _look_at.get(key, 0.0):
         return
     try:
-        if any(serves(worker, queue_name) for worker in live_workers(database, clock.now())):
-            _seen[key] = time.monotonic()
-            return
+        served = any(serves(worker, queue_name) for worker in live_workers(database, clock.now()))
     except DatabaseError:
         return
-    _hinted.add(key)
-    logger.warning("no live worker serves queue %r; start one: python manage.py vtworker", queue_name)
+    _look_at[key] = time.monotonic() + LOOK_AGAIN if served else inf
+    if not served:
+        logger.warning("no live worker serves queue %r; start one: python manage.py vtworker", queue_name)

@@ -1,7 +1,8 @@
 """System checks of the settings; they read no database."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
 from django.apps import apps
@@ -18,7 +19,7 @@ from .task import loaded_tasks, options_of
 
 def problems(alias: str, params: Mapping[str, Any]) -> list[CheckMessage]:
     """Return the errors of one entry of ``TASKS``; what follows from an error is left out."""
-    found = missing_apps(alias)
+    found = list(missing_apps(alias))
     if not apps.is_installed("django_vtqueue"):
         return found
     try:
@@ -31,32 +32,26 @@ def problems(alias: str, params: Mapping[str, Any]) -> list[CheckMessage]:
         *found,
         *forbidden_queues(options, alias),
         *missing_handlers(options, alias),
-        *overlaps(alias),
+        *overlaps(options, alias),
         *split_transactions(options, alias),
         *unenforced_limits(options, alias),
     ]
 
 
-def missing_apps(alias: str) -> list[CheckMessage]:
-    """Return an error for each app that the queue needs and INSTALLED_APPS lacks."""
-    found: list[CheckMessage] = []
+def missing_apps(alias: str) -> Iterator[CheckMessage]:
+    """Yield an error for each app that the queue needs and INSTALLED_APPS lacks."""
     if FRAMEWORK_APP and not apps.is_installed(FRAMEWORK_APP):
-        found.append(
-            Error(
-                f"{FRAMEWORK_APP!r} is not in INSTALLED_APPS: without it nothing checks and logs tasks.",
-                hint=f'INSTALLED_APPS = [..., "{FRAMEWORK_APP}", "django_vtqueue"]',
-                id="vtqueue.E006",
-            )
+        yield Error(
+            f"{FRAMEWORK_APP!r} is not in INSTALLED_APPS: without it nothing checks and logs tasks.",
+            hint=f'INSTALLED_APPS = [..., "{FRAMEWORK_APP}", "django_vtqueue"]',
+            id="vtqueue.E006",
         )
     if not apps.is_installed("django_vtqueue"):
-        found.append(
-            Error(
-                f"TASKS[{alias!r}] uses django_vtqueue, but the app is not installed: its tables would be missing.",
-                hint='INSTALLED_APPS = [..., "django_vtqueue"]',
-                id="vtqueue.E001",
-            )
+        yield Error(
+            f"TASKS[{alias!r}] uses django_vtqueue, but the app is not installed: its tables would be missing.",
+            hint='INSTALLED_APPS = [..., "django_vtqueue"]',
+            id="vtqueue.E001",
         )
-    return found
 
 
 def wrong_database(options: Options, alias: str) -> CheckMessage | None:
@@ -79,27 +74,23 @@ def wrong_database(options: Options, alias: str) -> CheckMessage | None:
     )
 
 
-def unenforced_limits(options: Options, alias: str) -> list[CheckMessage]:
-    """Return a warning if a hard time limit is set that threads cannot keep."""
-    if options.processes > 1 or not any(options.policy(name).hard_timeout for name in ["", *options.queue_options]):
-        return []
-    return [
-        Warning(
+def unenforced_limits(options: Options, alias: str) -> Iterator[CheckMessage]:
+    """Yield a warning if a hard time limit is set that threads cannot keep."""
+    if options.processes == 1 and any(options.policy(name).hard_timeout for name in ["", *options.queue_options]):
+        yield Warning(
             f"TASKS[{alias!r}] sets a hard_timeout, but its workers run jobs in threads, which cannot be ended.",
             hint='"OPTIONS": {"processes": 2}, or start the worker with --processes 2.',
             id="vtqueue.W004",
         )
-    ]
 
 
-def split_transactions(options: Options, alias: str) -> list[CheckMessage]:
-    """Return an error for each loaded transactional task that writes to another database than its queue's."""
+def split_transactions(options: Options, alias: str) -> Iterator[CheckMessage]:
+    """Yield an error for each loaded transactional task that writes to another database than its queue's."""
     database = database_of(options)
-    return [
-        Error(cannot_commit_as_one(task.module_path, writes_to, database), id="vtqueue.E008")
-        for task in loaded_tasks(options.task_modules)
-        if task.backend == alias and (writes_to := options_of(task.func).get("transactional")) not in (None, database)
-    ]
+    for task in loaded_tasks(options.task_modules):
+        writes_to = options_of(task.func).get("transactional")
+        if task.backend == alias and writes_to not in (None, database):
+            yield Error(cannot_commit_as_one(task.module_path, writes_to, database), id="vtqueue.E008")
 
 
 def cannot_commit_as_one(path: str, writes_to: str, database: str) -> str:
@@ -110,57 +101,45 @@ def cannot_commit_as_one(path: str, writes_to: str, database: str) -> str:
     )
 
 
-def forbidden_queues(options: Options, alias: str) -> list[CheckMessage]:
-    """Return an error for each queue that has options and to which no task may go."""
-    return [
-        Error(
-            f"TASKS[{alias!r}]: queue_options has the queue {name!r}, but QUEUES has {sorted(options.queues)} only.",
-            hint=f'"QUEUES": {json.dumps([*sorted(options.queues), name])}; [] allows any queue.',
-            id="vtqueue.E009",
-        )
-        for name in options.queue_options
-        if options.queues and name not in options.queues
-    ]
+def forbidden_queues(options: Options, alias: str) -> Iterator[CheckMessage]:
+    """Yield an error for each queue that has options and to which no task may go."""
+    allowed = sorted(options.queues)
+    for name in options.queue_options:
+        if allowed and name not in allowed:
+            yield Error(
+                f"TASKS[{alias!r}]: queue_options has the queue {name!r}, but QUEUES has {allowed} only.",
+                hint=f'"QUEUES": {json.dumps([*allowed, name])}; [] allows any queue.',
+                id="vtqueue.E009",
+            )
 
 
-def missing_handlers(options: Options, alias: str) -> list[CheckMessage]:
-    """Return an error for each handler of raw jobs that cannot be imported."""
-    found: list[CheckMessage] = []
+def missing_handlers(options: Options, alias: str) -> Iterator[CheckMessage]:
+    """Yield an error for each handler of raw jobs that cannot be imported."""
     for queue_name in options.handler_queues():
         path = options.policy(queue_name).handler or ""
         try:
             import_string(path)
         except ImportError as error:
-            found.append(
-                Error(
-                    f"TASKS[{alias!r}]: the handler {path!r} of queue {queue_name!r} cannot be imported: {error}.",
-                    hint=f'"queue_options": {{"{queue_name}": {{"handler": "app.module.function"}}}}',
-                    id="vtqueue.E007",
-                )
+            yield Error(
+                f"TASKS[{alias!r}]: the handler {path!r} of queue {queue_name!r} cannot be imported: {error}.",
+                hint=f'"queue_options": {{"{queue_name}": {{"handler": "app.module.function"}}}}',
+                id="vtqueue.E007",
             )
-    return found
 
 
-def overlaps(alias: str) -> list[CheckMessage]:
-    """Return an error if an entry before ``alias`` shares queues with it: each one's workers would take both's jobs."""
+def overlaps(options: Options, alias: str) -> Iterator[CheckMessage]:
+    """Yield an error if an entry before ``alias`` shares queues with it: each one's workers would take both's jobs."""
     try:
         entries = configured()
     except ValueError:
-        return []  # said by the check of that entry
-    mine = entries[alias]
-    for other, options in entries.items():
-        if other == alias:
-            break
-        if database_of(options) != database_of(mine):
-            continue
-        shared = sorted(mine.queues & options.queues)
-        if shared or not mine.queues or not options.queues:
+        return  # said by the check of that entry
+    for other, earlier in takewhile(lambda entry: entry[0] != alias, entries.items()):
+        shared = sorted(options.queues & earlier.queues)
+        if database_of(earlier) == database_of(options) and (shared or not options.queues or not earlier.queues):
             what = f"both have {', '.join(shared)}" if shared else "one of them allows any queue"
-            return [
-                Error(
-                    f"TASKS[{other!r}] and TASKS[{alias!r}] use the same database, and {what}.",
-                    hint='Give each its own queues: "QUEUES": ["default", "emails"] and "QUEUES": ["reports"].',
-                    id="vtqueue.E005",
-                )
-            ]
-    return []
+            yield Error(
+                f"TASKS[{other!r}] and TASKS[{alias!r}] use the same database, and {what}.",
+                hint='Give each its own queues: "QUEUES": ["default", "emails"] and "QUEUES": ["reports"].',
+                id="vtqueue.E005",
+            )
+            return

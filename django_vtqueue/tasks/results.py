@@ -5,6 +5,7 @@ and TaskResult) is left out, and a task that is gone is shown by its path.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, fields
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ from ..core import history, states
 from ..core.clock import from_instant
 from ..core.encoding import decode
 from ..core.ids import dashed
-from ..core.job import HeldJob, StoredJob
+from ..core.job import HeldJob, Settlement, StoredJob
 from ..exceptions import DamagedPayload, UnknownTask
 from .compat import Task, TaskError, TaskResult, TaskResultStatus
 from .task import find_task
@@ -109,37 +110,49 @@ def call_of(job: HeldJob) -> tuple[list[Any], dict[str, Any]]:
 def running(job: HeldJob, task: Task, args: list[Any], kwargs: dict[str, Any]) -> TaskResult:
     """Return the result of a task that is about to be called."""
     entries = [] if job.history == history.EMPTY else history.read(job.history)
-    return _result(
-        job, task, args, kwargs, entries, TaskResultStatus.RUNNING, [*history.workers(entries), job.worker_id]
-    )
+    return _result(job, task, (args, kwargs), entries, status=TaskResultStatus.RUNNING, holders=[job.worker_id])
 
 
 def stored(job: StoredJob, alias: str, task_modules: Sequence[str]) -> TaskResult:
     """Return the result of a row as it was read."""
-    entries = history.read(job.history)
-    holders = [job.worker_id] if job.state in (states.RUNNING, states.SUCCESSFUL) else []
-    try:
-        args, kwargs = call_of(job)
-    except DamagedPayload:
-        args, kwargs = [], {}
-    task = task_of(job, alias, task_modules)
-    workers = [*history.workers(entries), *holders]
-    result = _result(job, task, args, kwargs, entries, _status(job.state), workers)
-    if job.finished_at is not None:
-        change(result, finished_at=from_instant(job.finished_at))
+    result = _readable(job, alias, task_modules, job.state, job.history, job.finished_at)
     if job.state == states.SUCCESSFUL and job.result is not None:
-        change(result, _return_value=_readable(job.result))
+        with suppress(ValueError):  # it is damaged
+            change(result, _return_value=decode(job.result))
+    return result
+
+
+def ended(settlement: Settlement, alias: str, task_modules: Sequence[str]) -> TaskResult:
+    """Return the result of a job that became a dead letter."""
+    job = settlement.job
+    kept = settlement.history or job.history
+    return _readable(job, alias, task_modules, states.FAILED, kept, settlement.finished_at)
+
+
+def _readable(
+    job: HeldJob, alias: str, task_modules: Sequence[str], state: str, kept: str, finished_at: int | None
+) -> TaskResult:
+    """Return the result of a job whose task may be gone, and whose payload may be damaged; ``kept``: its history."""
+    try:
+        call = call_of(job)
+    except DamagedPayload:
+        call = [], {}
+    holders = [job.worker_id] if state in (states.RUNNING, states.SUCCESSFUL) else []
+    task = task_of(job, alias, task_modules)
+    result = _result(job, task, call, history.read(kept), status=TaskResultStatus(state), holders=holders)
+    if finished_at is not None:
+        change(result, finished_at=from_instant(finished_at))
     return result
 
 
 def _result(
     job: HeldJob,
     task: Task,
-    args: list[Any],
-    kwargs: dict[str, Any],
+    call: tuple[list[Any], dict[str, Any]],
     entries: list[history.Entry],
+    *,
     status: TaskResultStatus,
-    workers: list[str],
+    holders: list[str],
 ) -> TaskResult:
     last = None if job.started_at is None else from_instant(job.started_at)
     first = next((entry.get("started") for entry in entries if isinstance(entry.get("started"), int)), None)
@@ -151,28 +164,14 @@ def _result(
         enqueued_at=from_instant(job.enqueued_at),
         started_at=last if first is None else from_instant(first),
         last_attempted_at=last,
-        args=args,
-        kwargs=kwargs,
+        args=call[0],
+        kwargs=call[1],
         backend=task.backend,
         errors=[error_of(entry) for entry in entries if entry.get("exception_class")],
-        worker_ids=workers,
+        worker_ids=[*history.workers(entries), *holders],
     )
 
 
 def error_of(entry: history.Entry) -> TaskError:
     """Return an entry of the history as Django's TaskError."""
     return TaskError(exception_class_path=str(entry["exception_class"]), traceback=str(entry.get("traceback", "")))
-
-
-def _status(state: str) -> TaskResultStatus:
-    try:
-        return TaskResultStatus(state)
-    except ValueError:
-        return TaskResultStatus.FAILED
-
-
-def _readable(text: str) -> Any:
-    try:
-        return decode(text)
-    except ValueError:
-        return None

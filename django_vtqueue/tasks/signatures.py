@@ -1,6 +1,7 @@
 """The signature of a task: whether a call fits it, the names of its arguments, which are secret."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any
@@ -24,19 +25,16 @@ def mask_of(task_path: str, queue_name: str, database: str | None) -> Mask:
     Of a task that is not known here it is not known what is passed by position; nor what is passed to a task beyond
     what it takes, which was meant for another version of it. All of that is hidden.
     """
-    words = mask_words(queue_name, database)
+    mask = Mask(mask_words(queue_name, database))
     if not task_path:
-        return Mask(words)
-    try:
-        task = find_task(task_path, tuple(options_for(queue_name, database).task_modules))
-        parameters = passed(task)
-    except Exception:  # it is gone, its module does not import, or its function has no signature
-        return Mask(words, behind=True, damaged=True)
-    mask = Mask(words)
+        return mask
+    parameters = _parameters(task_path, queue_name, database)
+    if parameters is None:
+        return replace(mask, behind=True, damaged=True)
     found = [parameter for parameter in parameters if parameter.kind in POSITIONAL]
     rest = found.pop() if found and found[-1].kind is Parameter.VAR_POSITIONAL else None
-    return Mask(
-        words,
+    return replace(
+        mask,
         positions=tuple(mask.names(parameter.name) for parameter in found),
         behind=rest is None or mask.names(rest.name),
         damaged=any(mask.names(parameter.name) for parameter in parameters),
@@ -45,12 +43,8 @@ def mask_of(task_path: str, queue_name: str, database: str | None) -> Mask:
 
 def check_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], index: int | None = None) -> None:
     """Raise TypeError if a task cannot be called so. ``index``: that of the call among many."""
-    deciding = _deciding_names(task.func, task.takes_context)
-    names = tuple(kwargs) if deciding is None else tuple(deciding.intersection(kwargs))
     try:
-        _bind(task.func, task.takes_context, len(args), names)
-        if task.takes_context and (context := _context_name(task.func)) in kwargs:
-            raise TypeError(f"{context!r} is what the worker passes")
+        _bind(task.func, task.takes_context, len(args), tuple(kwargs))
     except TypeError as error:
         call = "The call" if index is None else f"calls[{index}]"
         known = signature_of(task, Mask(mask_words(task.queue_name)))
@@ -71,25 +65,13 @@ def arguments_of(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     }
 
 
-@lru_cache(maxsize=1000)
-def _context_name(function: Callable[..., Any]) -> str:
-    """Return the name of the parameter that is given the context; "" if only its place decides."""
-    first = next(iter(signature(function).parameters.values()), None)
-    return first.name if first and first.kind is first.POSITIONAL_OR_KEYWORD else ""
-
-
 @lru_cache(maxsize=1000)  # of calls that fit: what raises is not kept
 def _bind(function: Callable[..., Any], takes_context: bool, count: int, names: tuple[str, ...]) -> None:
     """Raise TypeError if so many arguments and these names do not fit a function."""
     _signature(function, takes_context).bind(*[None] * count, **dict.fromkeys(names))
-
-
-@lru_cache(maxsize=1000)
-def _deciding_names(function: Callable[..., Any], takes_context: bool) -> frozenset[str] | None:
-    """Return the names on which it depends whether a call fits: None for all, its own for a function that takes any."""
-    parameters = _signature(function, takes_context).parameters
-    any_name = Parameter.VAR_KEYWORD in {parameter.kind for parameter in parameters.values()}
-    return frozenset(parameters) if any_name else None
+    first = next(iter(signature(function).parameters.values()), None)
+    if takes_context and first and first.kind is first.POSITIONAL_OR_KEYWORD and first.name in names:
+        raise TypeError(f"{first.name!r} is what the worker passes")
 
 
 @lru_cache(maxsize=1000)
@@ -99,38 +81,28 @@ def _signature(function: Callable[..., Any], takes_context: bool) -> Signature:
     return whole.replace(parameters=[*whole.parameters.values()][takes_context:])
 
 
-def passed(task: Task) -> list[Parameter]:
-    """Return the parameters of a task without its context; raise what ``inspect.signature`` raises."""
-    return [*_signature(task.func, task.takes_context).parameters.values()]
+def _parameters(task_path: str, queue_name: str, database: str | None) -> list[Parameter] | None:
+    """Return the parameters of a task without its context.
 
-
-def named(payload: Any, task_path: str, task_modules: Sequence[str]) -> Any:
-    """Return the payload of a call with its positional arguments by name.
-
-    Where that is impossible (the task is gone, they do not fit) it is returned as it was stored.
+    None if it is gone, if its module does not import, or if its function has no signature.
     """
-    match payload:
-        case {"args": list(args), "kwargs": dict(kwargs)}:
-            try:
-                found = passed(find_task(task_path, tuple(task_modules)))
-            except Exception:
-                return payload
-            names = [each.name for each in found if each.kind in POSITIONAL[:2]]
-            by_name = dict(zip(names, args, strict=False))
-            if len(by_name) == len(args) and not by_name.keys() & kwargs.keys():
-                return by_name | kwargs
-    return payload
+    try:
+        task = find_task(task_path, tuple(options_for(queue_name, database).task_modules))
+        return [*_signature(task.func, task.takes_context).parameters.values()]
+    except Exception:
+        return None
 
 
 def signature_of(task: Task, mask: Mask) -> Signature:
     """Return the signature of a task as those see it who call it: without its context, and without secret defaults."""
+    known = _signature(task.func, task.takes_context)
     parameters = [
         parameter.replace(default=HIDDEN)
         if parameter.default is not Parameter.empty and mask.names(parameter.name)
         else parameter
-        for parameter in passed(task)
+        for parameter in known.parameters.values()
     ]
-    return _signature(task.func, task.takes_context).replace(parameters=parameters)
+    return known.replace(parameters=parameters)
 
 
 def shown_call(entry: "Entry") -> Any:
@@ -143,8 +115,18 @@ def shown_call(entry: "Entry") -> Any:
 
 
 def in_names(payload: Any, task_path: str, queue_name: str, database: str | None) -> Any:
-    """Return a payload with the arguments of a task by their names."""
-    return named(payload, task_path, options_for(queue_name, database).task_modules) if task_path else payload
+    """Return the payload of a call with its positional arguments by name.
+
+    Where that is impossible (the task is gone, they do not fit) it is returned as it was stored.
+    """
+    match payload:
+        case {"args": list(args), "kwargs": dict(kwargs)} if task_path:
+            known = _parameters(task_path, queue_name, database) or []
+            names = [each.name for each in known if each.kind in POSITIONAL[:2]]
+            by_name = dict(zip(names, args, strict=False))
+            if len(by_name) == len(args) and not by_name.keys() & kwargs.keys():
+                return by_name | kwargs
+    return payload
 
 
 def searchable(payload: str, own: Mask) -> str:

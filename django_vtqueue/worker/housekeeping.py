@@ -7,7 +7,7 @@ from django.conf import settings
 
 from ..engines import Engine
 from ..queue.clock_steps import ClockSteps
-from ..queue.origin import left_behind
+from ..queue.origin import foreign_origin
 from .cancellation import Cancellation
 from .heartbeat import Heartbeat
 from .maintenance import Maintenance
@@ -76,8 +76,8 @@ class Housekeeping:
         self.work.leases.look(self.engine.now())
         if not self.engine.replaced():
             return False
-        if settings.DEBUG and (home := left_behind(self.engine)):
-            logger.warning("the database was replaced by one from %s; this worker leaves. Start it anew", home)
+        if settings.DEBUG and (origin := foreign_origin(self.engine)):
+            logger.warning("the database was replaced by one from %s; this worker leaves. Start it anew", origin)
             self.foreign = True
             return True
         logger.warning("the database was replaced; this worker goes on with the new one")

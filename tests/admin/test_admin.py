@@ -137,8 +137,8 @@ def client_with(client: Client) -> Callable[..., Client]:
 def rung(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the aliases of the databases whose workers were woken."""
     aliases: list[str] = []
-    for module in ("control", "queue.dead_letters"):
-        monkeypatch.setattr(f"django_vtqueue.{module}.ring_after_commit", lambda alias, folder: aliases.append(alias))
+    for module in ("queue.lookup", "queue.dead_letters"):
+        monkeypatch.setattr(f"django_vtqueue.{module}.wake_workers", aliases.append)
     return aliases
 
 

@@ -13,8 +13,8 @@ from django.db import connections, transaction
 from pytest_django import Settings
 
 from django_vtqueue.engines import engine_for
-from django_vtqueue.models import Home
-from django_vtqueue.queue.origin import present
+from django_vtqueue.models import Origin
+from django_vtqueue.queue.origin import origin_here
 from tests.project import tasks
 
 from ..conftest import ALIAS
@@ -24,7 +24,7 @@ from .conftest import MANAGE, Start
 from .database import Database
 from .running import PATIENCE, Running
 
-MOVE = "INSERT INTO vtqueue_home VALUES (1, ?, ?, ?, 1780000000000000)"
+MOVE = "INSERT INTO vtqueue_origin VALUES (1, ?, ?, ?, 1780000000000000)"
 ELSEWHERE = ("web1:0", "/srv/shop/db.sqlite3", "1:1")
 DEBUG = {"VTQUEUE_TEST_DEBUG": "1"}
 
@@ -36,20 +36,20 @@ def copied(database: Database) -> Database:
     return database
 
 
-def home(database: Database) -> tuple[str, str, str]:
-    [row] = database.rows("SELECT machine, path, file FROM vtqueue_home")
+def origin(database: Database) -> tuple[str, str, str]:
+    [row] = database.rows("SELECT machine, path, file FROM vtqueue_origin")
     return row["machine"], row["path"], row["file"]
 
 
-def here() -> Home:
+def here() -> Origin:
     """Return the place of this process, and of the worker that it starts."""
-    place = present(engine_for(ALIAS))
+    place = origin_here(engine_for(ALIAS))
     assert place
     return place
 
 
 def is_here(database: Database) -> bool:
-    return home(database) == (here().machine, str(database.path), here().file)
+    return origin(database) == (here().machine, str(database.path), here().file)
 
 
 def refused(worker: Running) -> bool:
@@ -58,7 +58,7 @@ def refused(worker: Running) -> bool:
 
 def test_a_worker_writes_where_it_works(database: Database, start_worker: Start) -> None:
     """The first worker of a database makes its place known: machine, path, and file; then it works as ever."""
-    assert database.rows("SELECT 1 FROM vtqueue_home") == []
+    assert database.rows("SELECT 1 FROM vtqueue_origin") == []
     job_id = database.enqueue(tasks.add, 1, 2)
     worker = start_worker(**DEBUG)
     wait_until(lambda: database.succeeded(job_id), PATIENCE)
@@ -71,17 +71,17 @@ def test_with_debug_a_worker_leaves_when_a_copy_takes_the_place_of_its_database(
 ) -> None:
     """A copy that is put over the file under a running worker is not worked off; a new worker says the two ways on."""
     worker = start_worker(**DEBUG)
-    wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_home"), PATIENCE)
+    wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_origin"), PATIENCE)
     copy = back_up(database.path, tmp_path / "copy.sqlite3")
     with closing(sqlite3.connect(copy)) as connection, connection:
-        connection.execute("DELETE FROM vtqueue_home")
+        connection.execute("DELETE FROM vtqueue_origin")
         connection.execute(MOVE, ELSEWHERE)
     move_over(copy, database.path)
     job_id = database.enqueue(tasks.add, 1, 2)
     assert worker.wait() == 0
     assert "the database was replaced by one from web1" in worker.log
     assert database.job(job_id)["claims"] == 0
-    assert home(database) == ELSEWHERE
+    assert origin(database) == ELSEWHERE
     assert refused(start_worker(ready=False, **DEBUG))
 
 
@@ -99,11 +99,11 @@ def test_with_debug_a_worker_refuses(copied: Database, start: Start, arguments: 
         "To run them here:  manage.py vtworker --adopt\n"
     )
     assert copied.job(job_id)["claims"] == 0
-    assert home(copied) == ELSEWHERE
+    assert origin(copied) == ELSEWHERE
 
 
 def test_adopt(copied: Database, drain: Start, start_worker: Start) -> None:
-    """--adopt runs the jobs; from then on the database is at home here, and nobody asks again."""
+    """--adopt runs the jobs; from then on this is its origin, and no worker refuses it."""
     first = copied.enqueue(tasks.add, 1, 2)
     assert "worked off on web1, /srv/shop/db.sqlite3 before" in drain("--adopt", **DEBUG).log
     assert copied.succeeded(first)
@@ -192,10 +192,10 @@ def test_a_worker_in_your_own_process(copied: Database, settings: Settings) -> N
 def test_the_row_is_written_once_a_start(database: Database, start_worker: Start) -> None:
     """Its moment is that of the last start of a worker; heartbeats do not touch it."""
     worker = start_worker()
-    [[first]] = wait_until(lambda: database.rows("SELECT worked_at FROM vtqueue_home"), PATIENCE)
+    [[first]] = wait_until(lambda: database.rows("SELECT worked_at FROM vtqueue_origin"), PATIENCE)
     [row] = database.workers()
     assert first == row["started_at"]
     worker.signal(signal.SIGTERM)
     worker.wait()
     start_worker()
-    wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_home WHERE worked_at > ?", first), PATIENCE)
+    wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_origin WHERE worked_at > ?", first), PATIENCE)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 
 import pytest
 
@@ -170,37 +169,11 @@ def test_a_publisher_that_cannot_ring_is_noticed(database: Database, start_worke
     wait_until(lambda: database.succeeded(job_id), PATIENCE)
 
 
-def test_who_cannot_ring_has_published(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_cannot_ring_has_published(database: Database) -> None:
     """An error after the commit would have the caller publish once more."""
     database.enqueue(tasks.add, 1, 2)
-    monkeypatch.setattr(doorbell, "_ringers", {})  # as if it were the first to ring
+    doorbell._sender.cache_clear()  # as if it were the first to ring
     with no_descriptors():
         job_id = database.enqueue(tasks.add, 3, 4)
     assert database.job(job_id)["state"] == "READY"
-    assert doorbell._ringers == {}
-
-
-def test_threads_share_a_way_to_the_bells(database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """However many of them are the first to ring, and find that there is none yet."""
-    looks: SimpleQueue[object] = SimpleQueue()
-    made: list[doorbell.Ringer] = []
-    usual = doorbell.Ringer
-
-    class Ringers(dict[tuple[str, str | None], doorbell.Ringer]):
-        def __contains__(self, key: object) -> bool:
-            looks.put(key)
-            return super().__contains__(key)
-
-    def new(alias: str, folder: Path) -> doorbell.Ringer:
-        wait_until(lambda: looks.qsize() == 6)  # all five have looked, and the one that makes it once more
-        made.append(usual(alias, folder))
-        return made[-1]
-
-    monkeypatch.setattr(doorbell, "_ringers", Ringers())
-    monkeypatch.setattr(doorbell, "Ringer", new)
-    threads = [threading.Thread(target=ring, args=(ALIAS, str(tmp_path))) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert len(made) == 1
+    assert doorbell._sender.cache_info().currsize == 0

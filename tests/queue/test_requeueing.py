@@ -11,6 +11,7 @@ from django_vtqueue.core import clock
 from django_vtqueue.models import DeadLetter, Job, Requeue
 from django_vtqueue.queue import dead_letters
 from django_vtqueue.queue.dead_letters import Criteria
+from django_vtqueue.tasks.task import options_of
 from tests.pending import run_pending
 
 from ..admin.test_admin import job, letter
@@ -214,17 +215,9 @@ def test_going_on_after_a_step_is_lost(end: str) -> None:
     assert (now_again(run).state, run.requeued, DeadLetter.objects.count()) == ("done", 1, 0)
 
 
-def test_a_step_that_is_repeated_does_nothing() -> None:
-    """A worker that is killed between a step and its acknowledgement repeats it: another step has its place by then."""
-    for _ in range(9):
-        letter()
-    run = requeueing.start(ALL, rate=10)
-    first = steps().get()
-    run_pending()
-    Job.objects.filter(pk=first.pk).update(state="READY", worker_id="", finished_at=None, due_at=clock.now())
-    run_pending()
-    assert now_again(run).requeued == 1
-    assert steps().count() == 1
+def test_a_step_and_its_acknowledgement_are_one() -> None:
+    """A step is a transactional task: none is done and repeated."""
+    assert options_of(requeueing.step.func)["transactional"]
 
 
 def test_nothing_matches() -> None:

@@ -1186,8 +1186,7 @@ def test_bells_of_two_backends(
 @pytest.fixture
 def hints(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """Return a function that gives the log lines so far, in a process that has given no hints yet."""
-    monkeypatch.setattr(workers, "_hinted", set())
-    monkeypatch.setattr(workers, "_seen", {})
+    monkeypatch.setattr(workers, "_look_at", {})
     return lambda: [record.getMessage() for record in caplog.records if record.name == "django_vtqueue"]
 
 

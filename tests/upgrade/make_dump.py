@@ -50,7 +50,7 @@ def fill() -> None:
     from django_vtqueue.core.ids import new_worker_id
     from django_vtqueue.core.job import Scope
     from django_vtqueue.engines import engine_for
-    from django_vtqueue.models import Home
+    from django_vtqueue.models import Origin
     from django_vtqueue.queue.claims import take
     from tests.project.long_lived import fail, fail_once, succeed
 
@@ -68,7 +68,7 @@ def fill() -> None:
     succeed.using(queue_name="emails", priority=7).enqueue(name="ready")
     succeed.using(run_after=datetime(2100, 1, 1, 12, tzinfo=UTC)).enqueue("scheduled")
     Queue("raw").publish({"name": "raw", "deep": [{"ü": None}]})
-    Home.objects.update(machine="web1:0", path="/srv/shop/db.sqlite3", file="1:1")
+    Origin.objects.update(machine="web1:0", path="/srv/shop/db.sqlite3", file="1:1")
     connections.close_all()
 
 
