@@ -7,7 +7,7 @@ A row is named by its handle, which only its engine understands; of two rows the
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from enum import Enum
 from typing import TypeVar
@@ -130,24 +130,56 @@ class Engine(ABC):
         """Store new jobs, in the order given; return False if that waits for the end of the caller's atomic block."""
 
     @abstractmethod
-    def earliest(self, scopes: Iterable[Scope]) -> int | None:
+    def pauses(self) -> dict[str, int | None]:
+        """Return the paused queues, each with the end of its pause (None: it has none); also pauses that have ended."""
+
+    def paused(self, now: int) -> set[str]:
+        """Return the queues that are paused at ``now``; a claim asks in its own transaction, so a pause holds from its
+        commit on.
+        """
+        return {name for name, until in self.pauses().items() if until is None or until > now}
+
+    def unpaused(self, scopes: Sequence[Scope], now: int) -> list[Scope]:
+        """Return scopes without the queues that are ``paused``."""
+        paused = self.paused(now)
+        return [self._without(scope, paused) for scope in scopes]
+
+    def _without(self, scope: Scope, names: Collection[str]) -> Scope:
+        if not names:
+            return scope
+        there = self.inspection.queue_names() if scope.queues is None else scope.queues
+        return scope._replace(queues=tuple(name for name in there if name not in names))
+
+    def earliest(self, scopes: Sequence[Scope]) -> int | None:
         """Return from when on, past or future, the earliest of the unfinished jobs in scope may be claimed.
 
-        That is its ``due_at``, or, of one that is held, a moment after the end of its lease (see ``expired``); or the
-        end of its queue's pause if that is later. None if there is no such job.
+        That is its ``first_due``, or the end of its queue's pause if that is later. None if there is no such job.
+        """
+        pauses = self.pauses()
+        found = [self.first_due(self._without(scope, pauses)) for scope in scopes]
+        for name, until in pauses.items():
+            of_name = [Scope((name,), scope.raw) for scope in scopes if scope.queues is None or name in scope.queues]
+            if until is not None:
+                found += [max(first, until) for scope in of_name if (first := self.first_due(scope)) is not None]
+        return min((instant for instant in found if instant is not None), default=None)
+
+    @abstractmethod
+    def first_due(self, scope: Scope) -> int | None:
+        """Return the earliest moment at which an unfinished job of a scope is due, whatever pauses there are.
+
+        That is its ``due_at``, or, of one that is held, a moment after the end of its lease (see ``expired``). None if
+        there is no such job.
         """
 
     @abstractmethod
     def due(self, scope: Scope, limit: int, now: int) -> list[Due]:
         """Return the first ``limit`` waiting rows of a scope that are due, by priority, then by ``due_at``, then in the
         order of insertion.
-
-        None of a queue that is paused at ``now``, as this transaction sees it, and none of its rows is looked at.
         """
 
     @abstractmethod
     def expired(self, scope: Scope, limit: int, now: int, patience: Patience) -> list[Expired]:
-        """Return up to ``limit`` hidden rows of a scope that may be shown again, but of no paused queue.
+        """Return up to ``limit`` hidden rows of a scope that may be shown again.
 
         Of those that are held this is said by the end of the row's lease, its length, and the patience of who claims;
         see core/expiry.py.
@@ -167,10 +199,10 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def begin(self, jobs: Sequence[HeldJob], now: int, *, waited: bool = False) -> int:
+    def begin(self, jobs: Sequence[HeldJob], now: int) -> int:
         """Count an attempt of held rows that had not begun when they were claimed, each only for its holder.
 
-        ``waited``: none that was asked to stop meanwhile, nor of a queue that was paused. Return how many have begun.
+        Return how many have begun.
         """
 
     def mend(self, handles: Sequence[Handle], worker_id: str) -> None:

@@ -91,6 +91,7 @@ def take(
     many fresh ones directly behind them are leased too, without an attempt yet; so are those of tasks of which
     ``waits`` says that they do not begin at once.
     """
+    scopes = engine.unpaused(scopes, now)
     expired = [row for scope in scopes for row in engine.expired(scope, EXPIRED_AT_ONCE, now, patience)]
     endings = end_leases(engine, expired, worker_id, now, letter_ttl)
     due = [row for scope in scopes for row in engine.due(scope, limit + ahead, now)]
@@ -126,6 +127,14 @@ def take_rows(
         engine.lease([*waiting, *handles(further)], worker_id, now, lease_us, attempts=0)
         taken.rows += further
     return taken
+
+
+def begin_waiting(engine: Engine, job: HeldJob, now: int) -> bool:
+    """Count the attempt of a job that has waited for its turn since its claim; return whether it begins.
+
+    Not if it was asked to stop meanwhile, or its queue was paused; to be called inside ``engine.transaction()``.
+    """
+    return job.queue_name not in engine.paused(now) and not engine.asked([job]) and engine.begin([job], now) == 1
 
 
 def end_leases(

@@ -156,6 +156,8 @@ class Queue:
             takeover.look(now)
             if waited:
                 takeover.locked(waited)
+            if self.name in engine.paused(now):
+                return None
             expired = self._expired(scope, now, takeover.patience(process_worker_id())._replace(free=0))
             due = engine.due(scope, limit, now)
             return (expired, due) if expired or due else None

@@ -6,7 +6,6 @@ from typing import Any
 from django_vtqueue.core.expiry import Patience
 from django_vtqueue.engines.sqlite import dead_letters as letters
 from django_vtqueue.engines.sqlite import due as due
-from django_vtqueue.engines.sqlite import due as pauses
 from django_vtqueue.engines.sqlite import overview as situation
 from django_vtqueue.engines.sqlite import settling as settling
 from django_vtqueue.engines.sqlite import statements as sql
@@ -50,18 +49,17 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "claim, all queues": (due.DUE_ALL, CLAIM, [DUE]),
     "claim, one named queue": (due.DUE_OF_ONE, {**CLAIM, "name": "q0"}, [QUEUE]),
     "claim, named queues": (due.DUE_NAMED, {**CLAIM, "names": NAMES}, [QUEUE, ROWID]),
-    "claim, all but the paused": (due.DUE_UNPAUSED, CLAIM, [QUEUE, ROWID]),
     "earliest, all queues": (due.EARLIEST_ALL, {"raw": True}, [DUE]),
     "earliest, named queues": (due.EARLIEST_NAMED, {"raw": True, "names": NAMES}, [QUEUE]),
-    "earliest, all but the paused": (due.EARLIEST_UNPAUSED, {"raw": True}, [QUEUE]),
-    "names of queues": (pauses.QUEUE_NAMES, {}, [QUEUE, HIDDEN_ROWS]),
+    "pauses": (due.PAUSES, {}, []),
+    "names of queues": (due.QUEUE_NAMES, {}, [QUEUE, HIDDEN_ROWS]),
     "lease": (
         sql.LEASE,
         {"rowids": f"[{MANY + 1}, {MANY + 2}]", "worker_id": "w", "now": at(0), "lease_us": None, "attempts": 1},
         [ROWID],
     ),
     "read": (sql.READ, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
-    "begin": (sql.BEGIN, {"held": HELD, "now": at(0), "waited": True}, [KEY]),
+    "begin": (sql.BEGIN, {"held": HELD, "now": at(0)}, [KEY]),
     "renew": (sql.RENEW, {"held": HELD, "now": at(0), "afresh": False}, [KEY]),
     "not held": (sql.NOT_HELD, {"held": HELD}, [KEY]),
     "extend": (sql.EXTEND, {"id": "a" + "0" * 31, "claims": 1, "worker_id": "w", "now": 1, **UNTIL}, [KEY]),

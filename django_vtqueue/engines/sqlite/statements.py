@@ -6,7 +6,6 @@ those indexes, and is held where ``lease_until`` is not: a CHECK ties both to it
 """
 
 from ...core.job import HeldJob
-from .due import PAUSED
 from .values import READABLE, SOUND
 
 COLUMNS = """id, queue_name, task_path, priority, CAST(visible_at AS INTEGER), claims, attempts, max_attempts,
@@ -72,11 +71,10 @@ SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extrac
 FROM json_each(:held) AS mine
 WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD})"""
 
-# OR IGNORE: as in RENEW. ``:waited``: they wait in line still, so not what was asked to stop meanwhile or is paused.
+# OR IGNORE: as in RENEW.
 BEGIN = f"""
 UPDATE OR IGNORE vtqueue_job SET attempts = attempts + 1, started_at = :now
-FROM json_each(:held) AS mine WHERE {GUARD} AND vtqueue_job.started_at IS NULL
-  AND (NOT :waited OR cancelled_at IS NULL AND queue_name NOT IN {PAUSED})"""
+FROM json_each(:held) AS mine WHERE {GUARD} AND vtqueue_job.started_at IS NULL"""
 
 # The visibility timeout of the job stays what it is.
 EXTEND = """
