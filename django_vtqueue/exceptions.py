@@ -4,7 +4,7 @@
     ├── LeaseLost          the job is no longer ours: another worker may be running it
     ├── UnknownTask        a row names a task that this process does not have
     ├── DamagedPayload     a row's payload is no JSON any more, or not that of a task
-    ├── DamagedJob         a row's values are none that a job can have          (recorded, never raised)
+    ├── DamagedJob         a row cannot be read as it is stored                 (recorded, never raised)
     ├── StaleTransaction   the caller's transaction may write no more: another one has written (engines/sqlite_lock.py)
     ├── PayloadTooLarge    refused at publish; nothing was stored
     ├── Indescribable      how an attempt ended: its exception could not be handled as one  (recorded, never raised)
@@ -36,7 +36,7 @@ class DamagedPayload(VTQueueError, ValueError):
 
 
 class DamagedJob(VTQueueError):
-    """A row's values are none that a job can have: it was changed after it was stored."""
+    """A row cannot be read as it is stored: it was changed after that."""
 
 
 class PayloadTooLarge(VTQueueError, ValueError):

@@ -10,6 +10,8 @@ from .failures import MAX_MESSAGE, Failure, recorded, shorten
 Key = tuple[str, int]  # id and claim number: the same job may be lost and claimed again by the same worker
 Progress = tuple[float, str]  # 0 to 1, and a text
 SHORT = 255  # characters of an indexed text column
+MOST_CLAIMS = 1 << 53  # of a row, and attempts: they are counted up to that
+LONGEST_LEASE = 10**17  # microseconds: 3000 years
 
 
 @dataclass(slots=True)
@@ -86,28 +88,25 @@ Handle = int  # names a row; only its engine understands it
 class Due(NamedTuple):
     """A row that a claim may take.
 
-    ``sound``: its values are of the right kinds; a row that was edited by hand may have others. ``fresh``: never
-    claimed before, and it may be claimed again; only such a row is claimed ahead, so that the death of the worker
-    costs no job an attempt.
+    ``fresh``: never claimed before, and it may be claimed again; only such a row is claimed ahead, so that the death of
+    the worker costs no job an attempt.
     """
 
     handle: Handle
     priority: int
     due_at: int
     claims: int
-    sound: int
     fresh: int
     task_path: str
 
 
 class Expired(NamedTuple):
-    """A hidden row that may be shown again; ``sound``: as in Due.
+    """A hidden row that may be shown again.
 
     ``held``: by one whose lease has ended, and who had the time to renew it. Else it was given back a moment ago.
     """
 
     handle: Handle
-    sound: int
     held: int
 
 

@@ -205,10 +205,6 @@ class Engine(ABC):
         Return how many have begun.
         """
 
-    def mend(self, handles: Sequence[Handle], worker_id: str) -> None:
-        """Give rows that are not sound values of the right kinds, and a holder, so that they can be settled."""
-        return None
-
     @abstractmethod
     def read(self, handles: Sequence[Handle]) -> dict[Handle, HeldJob]:
         """Return rows by handle, as they are now."""

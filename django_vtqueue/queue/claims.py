@@ -59,7 +59,7 @@ def handles(rows: Sequence[Due]) -> list[Handle]:
 
 @dataclass(slots=True)
 class Taken:
-    """What a claim took. ``endings``: of expired leases and damaged rows; ``everything``: nothing more was due."""
+    """What a claim took. ``endings``: of expired leases; ``everything``: nothing more was due."""
 
     worker_id: str
     rows: list[Due] = field(default_factory=list)
@@ -116,17 +116,13 @@ def take_rows(
     waits: Waits = none_waits,
 ) -> Taken:
     """Lease due rows that were found in this transaction; see take."""
-    rows, further = due[:limit], list(takewhile(lambda row: row.fresh and row.sound, due[limit:]))
-    taken = Taken(worker_id, everything=len(rows) + len(further) == len(due) < limit + ahead)
-    taken.rows = [row for row in rows if row.sound]
-    taken.endings = bury_damaged(engine, [row.handle for row in rows if not row.sound], worker_id, now, letter_ttl)
-    waiting = [row.handle for row in taken.rows if waits(row.task_path)]
-    if beginning := [row.handle for row in taken.rows if row.handle not in waiting] if waiting else handles(taken.rows):
+    rows, further = due[:limit], list(takewhile(lambda row: row.fresh, due[limit:]))
+    waiting = [row.handle for row in rows if waits(row.task_path)]
+    if beginning := [row.handle for row in rows if row.handle not in waiting] if waiting else handles(rows):
         engine.lease(beginning, worker_id, now, lease_us)
     if waiting or further:
         engine.lease([*waiting, *handles(further)], worker_id, now, lease_us, attempts=0)
-        taken.rows += further
-    return taken
+    return Taken(worker_id, [*rows, *further], everything=len(rows) + len(further) == len(due) < limit + ahead)
 
 
 def begin_waiting(engine: Engine, job: HeldJob, now: int) -> bool:
@@ -140,21 +136,15 @@ def begin_waiting(engine: Engine, job: HeldJob, now: int) -> bool:
 def end_leases(
     engine: Engine, expired: Sequence[Expired], worker_id: str, now: int, letter_ttl: LetterTTL
 ) -> list[Settlement]:
-    """Settle expired rows for their holders, and return what became of them: due again, or dead letters.
-
-    One that is not as it was read, inside one transaction, has a value that no comparison finds.
-    """
-    if not expired:
-        return []
-    damaged = [row.handle for row in expired if not row.sound]
-    if given_back := [row.handle for row in expired if row.sound and not row.held]:
+    """Settle expired rows for their holders, and return what became of them: due again, or dead letters."""
+    if given_back := [row.handle for row in expired if not row.held]:
         engine.show(given_back)
-    held = engine.read([row.handle for row in expired if row.sound and row.held])
+    held = engine.read([row.handle for row in expired if row.held])
     endings = {handle: end_lease(job, now, letter_ttl) for handle, job in held.items()}
     lost = settle(engine, list(endings.values()), letter_ttl) if endings else set()
-    damaged += [handle for handle, ending in endings.items() if ending.job.key in lost]
+    unreadable = [handle for handle, ending in endings.items() if ending.job.key in lost]
     ended = [ending for ending in endings.values() if ending.job.key not in lost]
-    return ended + bury_damaged(engine, damaged, worker_id, now, letter_ttl)
+    return ended + bury_unreadable(engine, unreadable, worker_id, now, letter_ttl) if unreadable else ended
 
 
 def end_lease(job: HeldJob, now: int, letter_ttl: LetterTTL) -> Settlement:
@@ -165,22 +155,19 @@ def end_lease(job: HeldJob, now: int, letter_ttl: LetterTTL) -> Settlement:
     return interrupted(job, history.LEASE_EXPIRED, failure, now, letter_ttl(job.queue_name))
 
 
-def bury_damaged(
+def bury_unreadable(
     engine: Engine, handles: Sequence[Handle], worker_id: str, now: int, letter_ttl: LetterTTL
 ) -> list[Settlement]:
-    """Make damaged rows dead letters, and return what became of them."""
-    if not handles:
-        return []
-    engine.mend(handles, worker_id)
-    endings = [end_damaged(job, now, letter_ttl) for job in engine.read(handles).values()]
-    engine.settle(endings)
-    return endings
+    """Make dead letters of rows that are not, inside one transaction, as they were read: a text is not UTF-8, say.
 
-
-def end_damaged(job: HeldJob, now: int, letter_ttl: LetterTTL) -> Settlement:
-    """Return the end of a job with a damaged row: what it was is not known, so it is not run."""
-    failure = recorded(DamagedJob, "The row had values that no job can have; they were replaced by the nearest ones.")
-    return failed(job, history.FAILED, failure, now, None, letter_ttl(job.queue_name))
+    To be settled such a row needs a holder whose name can be read.
+    """
+    engine.lease(handles, worker_id, now, None, attempts=0)
+    failure = recorded(DamagedJob, "The row cannot be read as it is stored.")
+    jobs = engine.read(handles).values()
+    endings = [failed(job, history.FAILED, failure, now, None, letter_ttl(job.queue_name)) for job in jobs]
+    lost = engine.settle(endings)
+    return [ending for ending in endings if ending.job.key not in lost]
 
 
 def collect(engine: Engine, taken: Taken) -> list[HeldJob]:

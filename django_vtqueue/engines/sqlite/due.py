@@ -6,8 +6,6 @@ of ``due_at``. The order comes from the loops (CROSS JOIN keeps them as written)
 sort everything that is due before the LIMIT.
 """
 
-from .values import SOUND
-
 PAUSES = "SELECT queue_name, paused_until FROM vtqueue_queuestate"
 PRUNE_PAUSES = "DELETE FROM vtqueue_queuestate WHERE paused_until <= :now"
 
@@ -30,7 +28,7 @@ def found(index: str, rows: str, limit: str = "") -> str:
 WITH_WAITING = "vtqueue_job_queue", "job.finished_at IS NULL AND job.lease_until IS NULL"
 WITH_HIDDEN = "vtqueue_job_hidden", "job.lease_until IS NOT NULL"
 FOUND, HIDING = found(*WITH_WAITING), found(*WITH_HIDDEN)
-QUEUE_NAMES = f"SELECT CAST(value AS TEXT) FROM {FOUND} UNION SELECT CAST(value AS TEXT) FROM {HIDING} ORDER BY 1"
+QUEUE_NAMES = f"SELECT value FROM {FOUND} UNION SELECT value FROM {HIDING} ORDER BY 1"
 
 WAITING = "job.finished_at IS NULL AND job.lease_until IS NULL AND (job.task_path = '') = :raw"
 OF_NAME = f"job.queue_name = name.value AND {WAITING}"
@@ -59,10 +57,9 @@ LEVELS_OF_BEST = levels("vtqueue_job_queue", OF_BEST, first="best.priority")
 LEVEL = "likelihood(level.priority IS NOT NULL, 1e-9) AND likelihood(level.priority IS NOT NULL, 1e-9)"
 
 DUE = "job.due_at <= :now"
-DUE_VALUES = f"""job.rowid, CAST(job.priority AS INTEGER) AS priority, CAST(job.due_at AS INTEGER) AS due_at,
-    CAST(job.claims AS INTEGER) AS claims, {SOUND} AS sound, job.claims = 0 AND job.max_attempts <> 1 AS fresh,
-    CAST(job.task_path AS TEXT) AS task_path"""
-DUE_ROW = "json_array(due.rowid, due.priority, due.due_at, due.claims, due.sound, due.fresh, due.task_path)"
+DUE_VALUES = """job.rowid, job.priority, job.due_at, job.claims, job.claims = 0 AND job.max_attempts <> 1 AS fresh,
+    job.task_path"""
+DUE_ROW = "json_array(due.rowid, due.priority, due.due_at, due.claims, due.fresh, due.task_path)"
 
 
 def due(index: str, rows: str) -> str:
@@ -115,8 +112,7 @@ SELECT json_group_array({DUE_ROW}) FROM (
     SELECT {DUE_VALUES} FROM best CROSS JOIN vtqueue_job AS job WHERE job.rowid = best.rowid
 ) AS due"""
 
-# Every number is below every text: a row with a damaged time waits until it is given another one.
-TIMES = f"{WAITING} AND job.priority = level.priority AND job.due_at < ''"
+TIMES = f"{WAITING} AND job.priority = level.priority"
 EARLIEST_ALL = f"""{LEVELS}
 SELECT min((
     SELECT job.due_at FROM vtqueue_job AS job INDEXED BY vtqueue_job_due
@@ -134,17 +130,17 @@ SELECT min((
 
 # What is hidden no longer, of the queues that have any such row: what was given back, and leases that have ended.
 # Whether a holder that is not proven dead has had the time to renew is said by the row's own lease (see
-# core/expiry.py); a damaged row needs none.
+# core/expiry.py).
 NAME = LEVEL.replace("level.priority", "name.value")
 GRACE = "min(job.lease_us / 10, :grace)"
 OF_HIDING = "job.queue_name = name.value AND (job.task_path = '') = :raw AND job.finished_at IS NULL"
 IN_SCOPE = "(:names IS NULL OR name.value IN (SELECT value FROM json_each(:names)))"
 EXPIRED = f"""
-SELECT json_group_array(json_array(expired.rowid, expired.sound, expired.held)) FROM (
-    SELECT job.rowid, {SOUND} AS sound, job.state = 'RUNNING' AS held
+SELECT json_group_array(json_array(expired.rowid, expired.held)) FROM (
+    SELECT job.rowid, job.state = 'RUNNING' AS held
     FROM {HIDING} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
     WHERE {NAME} AND {IN_SCOPE} AND {OF_HIDING} AND job.lease_until <= :now
-      AND (NOT {SOUND} OR job.worker_id IN ('', :own) OR job.lease_until + {GRACE} <= :now
+      AND (job.worker_id IN ('', :own) OR job.lease_until + {GRACE} <= :now
           AND job.lease_until <= :now - :free AND NOT EXISTS (
           SELECT 1 FROM json_each(:gaps) AS gap
           WHERE json_extract(gap.value, '$[0]') < min(job.lease_us / 3, :rest)
@@ -157,5 +153,5 @@ SELECT json_group_array(json_array(expired.rowid, expired.sound, expired.held)) 
 FIRST_EXPIRY = f"""
 SELECT min((
     SELECT job.lease_until + {GRACE} FROM vtqueue_job AS job INDEXED BY vtqueue_job_hidden
-    WHERE {OF_HIDING} AND job.lease_until < '' ORDER BY job.lease_until LIMIT 1
+    WHERE {OF_HIDING} AND job.lease_until IS NOT NULL ORDER BY job.lease_until LIMIT 1
 )) FROM {HIDING} AS name WHERE {IN_SCOPE}"""

@@ -66,7 +66,6 @@ from .statistics import (
     PRUNE_COUNTS,
     PRUNE_HOURS,
 )
-from .values import MEND
 
 SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
 FIRST = 4  # rows that are read as one value, before it is known how large they are
@@ -138,9 +137,6 @@ class SQLiteEngine(SQLiteSettling, Engine):
 
     def begin(self, jobs: Sequence[HeldJob], now: int) -> int:
         return self._run(BEGIN, {"held": json.dumps([guard(job) for job in jobs]), "now": now})
-
-    def mend(self, handles: Sequence[Handle], worker_id: str) -> None:
-        self._run(MEND, {"rowids": json.dumps(handles), "worker_id": worker_id})
 
     def read(self, handles: Sequence[Handle]) -> dict[Handle, HeldJob]:
         jobs: dict[Handle, HeldJob] = {}

@@ -5,11 +5,11 @@ kind is walked over for the other. A row waits where ``finished_at`` and ``lease
 those indexes, and is held where ``lease_until`` is not: a CHECK ties both to its state.
 """
 
-from ...core.job import HeldJob
-from .values import READABLE, SOUND
+from ...core.job import MOST_CLAIMS, HeldJob
 
-COLUMNS = """id, queue_name, task_path, priority, CAST(visible_at AS INTEGER), claims, attempts, max_attempts,
-    worker_id, lease_us, enqueued_at, started_at, payload, history, CAST(due_at AS INTEGER)"""
+COLUMNS = """id, queue_name, task_path, priority, visible_at, claims, attempts, max_attempts, worker_id, lease_us,
+    enqueued_at, started_at, payload, history, due_at"""
+COLUMNS_OF_LETTER = COLUMNS.replace("visible_at", "died_at").replace("due_at", "died_at")
 
 INSERT = """
 INSERT INTO vtqueue_job (
@@ -30,9 +30,10 @@ INSERT INTO vtqueue_job (
 FROM json_each(:jobs)"""
 
 # What does not begin at once has no attempt yet, and no start.
-LEASE = """
+LEASE = f"""
 UPDATE vtqueue_job
-SET state = 'RUNNING', claims = claims + 1, attempts = attempts + :attempts, worker_id = :worker_id,
+SET state = 'RUNNING', claims = min(claims + 1, {MOST_CLAIMS}),
+    attempts = min(attempts + :attempts, {MOST_CLAIMS}), worker_id = :worker_id,
     started_at = CASE WHEN :attempts THEN :now END, lease_us = coalesce(:lease_us, lease_us),
     lease_until = :now + coalesce(:lease_us, lease_us), progress = NULL, progress_text = NULL
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
@@ -41,8 +42,7 @@ READ = f"""
 SELECT json_group_array(json_array(rowid, {COLUMNS})) FROM vtqueue_job
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
-HELD_BY = f"""
-SELECT {COLUMNS} FROM vtqueue_job AS job WHERE worker_id = :worker_id AND state = 'RUNNING' AND {SOUND}"""
+HELD_BY = f"SELECT {COLUMNS} FROM vtqueue_job WHERE worker_id = :worker_id AND state = 'RUNNING'"
 
 # Every change to a held row is guarded by these four, whatever else a statement says. The pluses keep the planner off
 # vtqueue_job_worker, which it prefers to the key after ANALYZE: all rows of a worker would be read for each of them,
@@ -60,9 +60,9 @@ def guard(job: HeldJob) -> tuple[str, int, str]:
 
 
 # A lease that its job has extended ends no sooner; after a step of the clock (``:afresh``) it is counted from now
-# again. OR IGNORE: one damaged row that a constraint refuses must not keep the others from it.
+# again.
 RENEW = f"""
-UPDATE OR IGNORE vtqueue_job
+UPDATE vtqueue_job
 SET lease_until = CASE WHEN :afresh THEN :now + lease_us ELSE max(lease_until, :now + lease_us) END
 FROM json_each(:held) AS mine WHERE {GUARD}"""
 
@@ -71,9 +71,8 @@ SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extrac
 FROM json_each(:held) AS mine
 WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD})"""
 
-# OR IGNORE: as in RENEW.
 BEGIN = f"""
-UPDATE OR IGNORE vtqueue_job SET attempts = attempts + 1, started_at = :now
+UPDATE vtqueue_job SET attempts = min(attempts + 1, {MOST_CLAIMS}), started_at = :now
 FROM json_each(:held) AS mine WHERE {GUARD} AND vtqueue_job.started_at IS NULL"""
 
 # The visibility timeout of the job stays what it is.
@@ -81,38 +80,32 @@ EXTEND = """
 UPDATE vtqueue_job SET lease_until = CASE WHEN :lengthen THEN max(lease_until, :until) ELSE :until END
 WHERE id = :id AND claims = :claims AND worker_id = :worker_id AND state = 'RUNNING' AND lease_until > :now"""
 
-# The plus keeps the planner off the indexes of unfinished jobs. OR IGNORE and SOUND: a damaged row keeps
-# the others from nothing; a claim buries it.
-ASK = f"""
-UPDATE OR IGNORE vtqueue_job AS job SET cancelled_at = :now, cancelled_by = :by
-WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at IS NULL AND {SOUND}"""
+# The plus keeps the planner off the indexes of unfinished jobs.
+ASK = """
+UPDATE vtqueue_job SET cancelled_at = :now, cancelled_by = :by
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at IS NULL"""
 
 ASKED_NOW = """
 SELECT json_group_array(json_array(id, rowid, state)) FROM vtqueue_job
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at = :now"""
 
-# CAST: a damaged name keeps no job from being settled.
 ASKED = f"""
-SELECT json_group_array(json_array(vtqueue_job.id, claims, CAST(coalesce(cancelled_by, '') AS TEXT)))
+SELECT json_group_array(json_array(vtqueue_job.id, claims, coalesce(cancelled_by, '')))
 FROM json_each(:held) AS mine CROSS JOIN vtqueue_job WHERE {GUARD} AND cancelled_at IS NOT NULL"""
 
-# OR IGNORE: as in RENEW.
 NOTE_PROGRESS = f"""
-UPDATE OR IGNORE vtqueue_job
+UPDATE vtqueue_job
 SET progress = json_extract(mine.value, '$[3]'), progress_text = json_extract(mine.value, '$[4]')
 FROM json_each(:said) AS mine WHERE {GUARD}"""
 
 # One statement over both tables: between two of them a job could be on its way from one to the other.
 FIND = f"""
-SELECT {READABLE.format(moment="visible_at", due="due_at")}, CAST(state AS TEXT), CAST(finished_at AS INTEGER),
-    CAST(result AS TEXT)
-FROM vtqueue_job WHERE id = :id
+SELECT {COLUMNS}, state, finished_at, result FROM vtqueue_job WHERE id = :id
 UNION ALL
-SELECT {READABLE.format(moment="died_at", due="died_at")}, 'FAILED', CAST(died_at AS INTEGER), NULL
-FROM vtqueue_deadletter WHERE id = :id"""
+SELECT {COLUMNS_OF_LETTER}, 'FAILED', died_at, NULL FROM vtqueue_deadletter WHERE id = :id"""
 
 # The claim number goes with the job: a holder from before its death must stay stale. OR IGNORE: a letter whose unique
-# key is taken meanwhile, or that is damaged, stays where it is. The history may have one entry more than its caps
+# key is taken meanwhile stays where it is. The history may have one entry more than its caps
 # allow; the attempt that comes next brings it back to them.
 REQUEUE = """
 INSERT OR IGNORE INTO vtqueue_job (
@@ -165,7 +158,7 @@ SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE id > :first_id)
 
 # What was given back is hidden no longer.
 SHOW = """
-UPDATE OR IGNORE vtqueue_job SET lease_until = NULL
+UPDATE vtqueue_job SET lease_until = NULL
 WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND +state = 'READY'"""
 
 # What a clock ahead of :now has stamped. The evidence is always a stamp of something that has happened and yet lies
