@@ -10,9 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from django.apps import apps
 from django.db import connections, transaction
+from django.db.models import QuerySet
 
 from ..core.counts import Counted, Counts
 from ..core.expiry import Patience
@@ -20,6 +22,8 @@ from ..core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Sc
 from .inspection import Inspection
 
 T = TypeVar("T")
+SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
+WAITING = {"finished_at": None, "lease_until": None}
 
 
 class Trouble(Enum):
@@ -55,9 +59,9 @@ class Engine(ABC):
     def now(self) -> int:
         """Return the present instant, in microseconds."""
 
-    @abstractmethod
     def describe(self) -> str:
         """Return the database in a few words, for the log."""
+        return str(connections[self.alias].settings_dict["NAME"])
 
     def path(self) -> str:
         """Return the real path of the file that holds the database; "" if none does: there is no file to copy."""
@@ -67,13 +71,13 @@ class Engine(ABC):
         """Return whether this thread alone sees the database: it is in memory, or inside a transaction."""
         return connections[self.alias].in_atomic_block
 
-    @abstractmethod
     def transaction(self) -> AbstractContextManager[object]:
         """Hold the right to write until the block ends: all of it is committed, or nothing.
 
         Inside the caller's own transaction it adds nothing: that one commits or rolls back. It waits for its turn as
         long as the connection's own timeout says (inside ``without_lock_waits()``: not at all), then raises.
         """
+        return self.atomic()
 
     def atomic(self) -> AbstractContextManager[None]:
         """Return Django's atomic block, which begins to write also where the caller has a cursor open."""
@@ -226,7 +230,8 @@ class Engine(ABC):
     def settle(self, settlements: Sequence[Settlement]) -> set[Key]:
         """Carry out settlements, each only for its holder; return the keys of those that were not carried out.
 
-        One that gives a job back without a time gives it back to its place in the line.
+        The end of a job that waits, and so has no holder, is one too, as long as it waits. One that gives a job back
+        without a time gives it back to its place in the line.
         They were no longer held; or they would give a job back that was asked to stop (see ``asked``).
         """
 
@@ -234,13 +239,9 @@ class Engine(ABC):
     def ask(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
         """Write into unfinished jobs that they shall stop, unless that was done before.
 
-        Return the ids of those in which it was written, and which of these are not held; what becomes of them must be
-        said in the same transaction, by ``bury_waiting``.
+        Return the ids of those in which it was written, and which of these wait: these must be settled (see
+        ``cancelled``) in the same transaction.
         """
-
-    @abstractmethod
-    def bury_waiting(self, settlements: Sequence[Settlement]) -> None:
-        """Move jobs that wait to the dead letters."""
 
     @abstractmethod
     def asked(self, jobs: Sequence[HeldJob]) -> dict[Key, str]:
@@ -272,18 +273,22 @@ class Engine(ABC):
         histories who did it; return the ids that could be moved.
         """
 
-    @abstractmethod
     def purge(self, queue_name: str, now: int) -> int:
-        """Delete the jobs of a queue that are not held; return how many."""
+        """Delete the jobs of a queue that are not held, a slice in each transaction; return how many."""
+        return sum(map(self._delete, (self._jobs(queue_name, **WAITING), self._jobs(queue_name, lease_until__lte=now))))
 
-    @abstractmethod
-    def prunable(self, now: int) -> bool:
-        """Return whether ``prune`` would find something."""
+    def _delete(self, jobs: QuerySet[Any]) -> int:
+        total, deleted = 0, SLICE
+        while deleted == SLICE:
+            with self.atomic():
+                deleted = jobs.model.objects.filter(pk__in=jobs.values("pk")[:SLICE])._raw_delete(self.alias)
+            total += deleted
+        return total
 
     @abstractmethod
     def prune(self, now: int, limit: int) -> int:
         """Delete up to ``limit`` finished jobs, and dead letters, that were kept for long enough, and the pauses that
-        have ended; return how many rows.
+        have ended; return how many rows. The right to write is not asked for if there are none.
         """
 
     @abstractmethod
@@ -312,9 +317,13 @@ class Engine(ABC):
         """
         return 0
 
-    @abstractmethod
     def count(self, queue_name: str) -> int:
         """Return how many jobs of a queue are unfinished, whether they wait or are held."""
+        waiting, held = self._jobs(queue_name, **WAITING), self._jobs(queue_name, lease_until__isnull=False)
+        return waiting.count() + held.count()
+
+    def _jobs(self, queue_name: str, **conditions: Any) -> QuerySet[Any]:
+        return apps.get_model("vtqueue", "Job").objects.using(self.alias).filter(queue_name=queue_name, **conditions)
 
     def changed(self) -> bool:
         """Return whether another connection may have committed since the last call; cheap enough for 10 a second."""

@@ -15,7 +15,7 @@ from ...core.counts import Counted, Counts
 from ...core.expiry import GRACE, REST, Patience
 from ...core.ids import first_id
 from ...core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Scope, StoredJob
-from ..base import Engine
+from ..base import SLICE, Engine
 from ..inspection import Inspection
 from .due import (
     DUE_ALL,
@@ -37,7 +37,6 @@ from .statements import (
     ASKED_NOW,
     BEGIN,
     CLOCK_WAS_AHEAD,
-    COUNT,
     EXTEND,
     FIND,
     HELD_BY,
@@ -49,7 +48,6 @@ from .statements import (
     PRUNABLE,
     PRUNE_JOBS,
     PRUNE_LETTERS,
-    PURGE,
     READ,
     REMOVE_REQUEUED,
     RENEW,
@@ -67,7 +65,6 @@ from .statistics import (
     PRUNE_HOURS,
 )
 
-SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
 FIRST = 4  # rows that are read as one value, before it is known how large they are
 PIECE = 2_000_000  # characters of such a value, about
 
@@ -195,21 +192,11 @@ class SQLiteEngine(SQLiteSettling, Engine):
             self._run(REMOVE_REQUEUED, ids)
         return moved
 
-    def purge(self, queue_name: str, now: int) -> int:
-        total = 0
-        while True:
-            values = {"queue_name": queue_name, "now": now, "limit": SLICE}
-            deleted = self._write(self._connected(), PURGE, values)
-            total += deleted
-            if deleted < SLICE:
-                return total
-
-    def prunable(self, now: int) -> bool:
-        return bool(self._value(PRUNABLE, {"now": now}))
-
     def prune(self, now: int, limit: int) -> int:
+        values = {"now": now, "limit": limit}
+        if not self._value(PRUNABLE, values):
+            return 0
         with self.transaction():
-            values = {"now": now, "limit": limit}
             return sum(self._run(prune, values) for prune in (PRUNE_JOBS, PRUNE_LETTERS, PRUNE_PAUSES))
 
     def add_counts(self, worker_id: str, counts: Mapping[Counted, Counts], *, hourly: bool = False) -> None:
@@ -231,6 +218,3 @@ class SQLiteEngine(SQLiteSettling, Engine):
 
     def set_right(self, handles: Sequence[Handle], now: int) -> int:
         return self._run(SET_RIGHT, {"rowids": json.dumps(handles), "now": now})
-
-    def count(self, queue_name: str) -> int:
-        return int(self._value(COUNT, {"queue_name": queue_name}))

@@ -8,7 +8,7 @@ from ...core import states
 from ...core.failures import Failure
 from ...core.job import Key, Settlement
 from .connection import SQLiteConnection
-from .statements import GUARD, WAITS, guard
+from .statements import GUARD, GUARD_OF_BURIAL, guard
 
 LARGE = 20_000  # characters of a result from which it is an argument of its own: JSON would be parsed for each column
 
@@ -61,7 +61,7 @@ DELETE FROM vtqueue_job
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'SUCCESSFUL' AND expires_at = finished_at"""
 
 # OR REPLACE: a letter of that id is there already only if it was copied into the queue by hand.
-BURIAL = """
+BURY = f"""
 INSERT OR REPLACE INTO vtqueue_deadletter (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, enqueued_at,
     started_at, expires_at, died_at, exception_class, message, fingerprint, payload, history
@@ -70,13 +70,12 @@ INSERT OR REPLACE INTO vtqueue_deadletter (
     lease_us, unique_key, enqueued_at, json_extract(mine.value, '$[10]'), json_extract(mine.value, '$[4]'),
     json_extract(mine.value, '$[3]'), json_extract(mine.value, '$[6]'), json_extract(mine.value, '$[7]'),
     json_extract(mine.value, '$[8]'), payload, json_extract(mine.value, '$[5]')
-FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE """
-REMOVAL = """
+FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE {GUARD_OF_BURIAL}"""
+
+REMOVE_BURIED = f"""
 DELETE FROM vtqueue_job WHERE rowid IN (
-    SELECT vtqueue_job.rowid FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE {}
+    SELECT vtqueue_job.rowid FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE {GUARD_OF_BURIAL}
 )"""
-BURY, REMOVE_BURIED = BURIAL + GUARD, REMOVAL.format(GUARD)
-BURY_WAITING, REMOVE_WAITING = BURIAL + WAITS, REMOVAL.format(WAITS)
 
 NOT_BURIED = """
 SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
@@ -167,8 +166,3 @@ class SQLiteSettling(SQLiteConnection):
         if buried == len(settlements):
             return set()
         return self._keys(NOT_BURIED, {"settlements": rows})
-
-    def bury_waiting(self, settlements: Sequence[Settlement]) -> None:
-        rows = _burials(settlements)
-        self._run(BURY_WAITING, {"settlements": rows})
-        self._run(REMOVE_WAITING, {"settlements": rows})

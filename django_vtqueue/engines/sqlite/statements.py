@@ -47,11 +47,12 @@ HELD_BY = f"SELECT {COLUMNS} FROM vtqueue_job WHERE worker_id = :worker_id AND s
 # Every change to a held row is guarded by these four, whatever else a statement says. The pluses keep the planner off
 # vtqueue_job_worker, which it prefers to the key after ANALYZE: all rows of a worker would be read for each of them,
 # or, if hardly anything was held then, all that are held now.
-IN_STATE = """
+OF_HOLDER = """
     vtqueue_job.id = json_extract(mine.value, '$[0]') AND vtqueue_job.claims = json_extract(mine.value, '$[1]')
     AND +vtqueue_job.worker_id = json_extract(mine.value, '$[2]') AND +vtqueue_job.state = """
-GUARD = IN_STATE + "'RUNNING'"
-WAITS = IN_STATE + "'READY'"
+GUARD = OF_HOLDER + "'RUNNING'"
+# of a burial: a job that waits may be cancelled, and has no holder
+GUARD_OF_BURIAL = OF_HOLDER + "CASE json_extract(mine.value, '$[2]') WHEN '' THEN 'READY' ELSE 'RUNNING' END"
 
 
 def guard(job: HeldJob) -> tuple[str, int, str]:
@@ -125,15 +126,6 @@ REMOVE_REQUEUED = """
 DELETE FROM vtqueue_deadletter
 WHERE id IN (SELECT value FROM json_each(:ids)) AND id IN (SELECT id FROM vtqueue_job)"""
 
-PURGE = """
-DELETE FROM vtqueue_job WHERE rowid IN (
-    SELECT rowid FROM vtqueue_job WHERE queue_name = :queue_name AND finished_at IS NULL AND lease_until IS NULL
-    UNION ALL
-    SELECT job.rowid FROM json_each('[0,1]') AS kind CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
-    WHERE job.queue_name = :queue_name AND (job.task_path = '') = kind.value AND job.lease_until <= :now
-    LIMIT :limit
-)"""
-
 PRUNABLE = """
 SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE expires_at <= :now AND finished_at IS NOT NULL)
     OR EXISTS (SELECT 1 FROM vtqueue_deadletter WHERE expires_at <= :now)
@@ -190,7 +182,3 @@ SET due_at = CASE WHEN {DUE_AHEAD} THEN :now ELSE due_at END,
     lease_until = CASE WHEN {LEASE_AHEAD} THEN :now + lease_us WHEN state = 'RUNNING' THEN lease_until END,
     enqueued_at = min(enqueued_at, :now)
 WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND {IS_AHEAD}"""
-
-COUNT = """
-SELECT (SELECT count(*) FROM vtqueue_job WHERE queue_name = :queue_name AND finished_at IS NULL AND lease_until IS NULL)
-    + (SELECT count(*) FROM vtqueue_job WHERE queue_name = :queue_name AND lease_until IS NOT NULL)"""
