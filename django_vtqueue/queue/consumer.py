@@ -104,7 +104,7 @@ def settle(engine: Engine, verb: Callable[[], None], takeover: Takeover) -> None
 
 def until_done(engine: Engine, verb: Callable[[], T]) -> T:
     """Return what ``verb`` returns; while the database is locked, full or gone, wait and try again, saying it once."""
-    tries = 0
+    tries, began = 0, time.monotonic()
     while True:
         try:
             return verb()
@@ -115,9 +115,11 @@ def until_done(engine: Engine, verb: Callable[[], T]) -> T:
             tries += 1
             if tries == 1:
                 logger.warning("%s; waiting. Nothing is lost.", trouble.value)
-            if trouble is not Trouble.BUSY:
+            if trouble is Trouble.BUSY:
+                time.sleep(busy_pause(time.monotonic() - began, random.random()))
+            else:
                 engine.disconnect()
-            time.sleep(trouble_pause(tries))
+                time.sleep(trouble_pause(tries))
 
 
 @contextmanager
@@ -158,35 +160,31 @@ def keep_up(job: ClaimedJob, done: threading.Event, takeover: Takeover) -> None:
     """Renew a job's lease until it is done, or lost.
 
     Also after it has ended, as long as no other holder has the job: the handler goes on anyway. After a standstill of
-    the machine or a step of the clock it is renewed at once, and in danger it is tried again about every millisecond.
+    the machine or a step of the clock it is renewed at once.
     """
     held, engine = job._held, new_engine(job.database, traced=False)
     lease = held.lease_us / SECOND
-    ends_at = time.monotonic() + (held.visible_at - engine.now()) / SECOND
-    renew_at, failing_since = ends_at - 2 * lease / 3, 0.0
-    wait(renew_at, done, takeover, lease / 2)
-    if done.is_set():
-        return  # as most are, without another connection
-    with engine.without_lock_waits():
-        while not done.is_set():
-            began = time.monotonic()
-            try:
-                with engine.transaction():
-                    now = engine.now()
-                    lost = engine.renew([held], now, afresh=takeover.stepped_back)
-            except Exception as error:
-                if not failing_since:
-                    failing_since = began
-                    logger.warning("the lease of %s could not be renewed: %s; trying again", job.id, error)
-                renew_at = began + busy_pause(began - failing_since, random.random(), ends_at - began)
-            else:
-                if lost:
-                    return
-                takeover.locked(began - failing_since if failing_since else 0.0)
-                takeover.stepped_back, failing_since = False, 0.0
-                renew_at, ends_at = began + lease / 3, began + lease
-                job._hidden_until(now + held.lease_us)
-            wait(renew_at, done, takeover, lease / 2)
+
+    def renew() -> tuple[float, bool]:
+        asked = time.monotonic()
+        with engine.transaction():
+            began, now = time.monotonic(), engine.now()
+            lost = engine.renew([held], now, afresh=takeover.stepped_back)
+        takeover.locked(began - asked)
+        if not lost:
+            takeover.stepped_back = False
+            job._hidden_until(now + held.lease_us)
+        return began, bool(lost)
+
+    renew_at = time.monotonic() + (held.visible_at - engine.now()) / SECOND - 2 * lease / 3
+    while True:
+        wait(renew_at, done, takeover, lease / 2)
+        if done.is_set():
+            return
+        began, lost = until_done(engine, renew)
+        if lost:
+            return
+        renew_at = began + lease / 3
 
 
 def wait(moment: float, done: threading.Event, takeover: Takeover, bearable: float) -> None:
