@@ -18,15 +18,15 @@ KINDS = {
 
 
 class OfKind(Func):
-    """The condition of a CHECK that columns have values of a kind (or none): SQLite stores any value in any column.
+    """The condition of a CHECK that columns, named with spaces between them, have values of a kind or none.
 
-    On other databases the types of the columns say the same.
+    SQLite stores any value in any column; on other databases the types of the columns say the same.
     """
 
     output_field = BooleanField()
 
-    def __init__(self, kind: str, *columns: str) -> None:
-        super().__init__(*columns, kind=kind)
+    def __init__(self, kind: str, columns: str) -> None:
+        super().__init__(*columns.split(), kind=kind)
 
     def as_sql(self, *args: Any, **context: Any) -> Any:
         return "(1 = 1)", ()
@@ -36,10 +36,6 @@ class OfKind(Func):
         each = [(condition.format(column), params * condition.count("{0}")) for column, params in columns]
         return " AND ".join(sql for sql, _ in each), [value for _, params in each for value in params]
 
-
-# of jobs and of dead letters
-INTEGERS = "priority", "claims", "attempts", "max_attempts", "lease_us", "enqueued_at", "started_at", "expires_at"
-TEXTS = "queue_name", "task_path", "worker_id", "unique_key", "payload", "history"
 
 OF_JOBS: list[BaseConstraint] = [
     CheckConstraint(
@@ -58,24 +54,37 @@ OF_JOBS: list[BaseConstraint] = [
     CheckConstraint(name="vtqueue_job_counts", condition=Q(claims__lte=MOST_CLAIMS) & Q(attempts__lte=MOST_CLAIMS)),
     CheckConstraint(name="vtqueue_job_id", condition=OfKind("id", "id")),
     CheckConstraint(
-        name="vtqueue_job_integers",
-        condition=OfKind("integer", *INTEGERS, "due_at", "lease_until", "finished_at", "cancelled_at"),
+        name="vtqueue_job_integers", condition=OfKind("integer", "priority claims attempts max_attempts lease_us")
     ),
     CheckConstraint(
-        name="vtqueue_job_texts", condition=OfKind("text", *TEXTS, "result", "cancelled_by", "progress_text")
+        name="vtqueue_job_moments",
+        condition=OfKind("integer", "enqueued_at started_at expires_at due_at lease_until finished_at cancelled_at"),
+    ),
+    CheckConstraint(
+        name="vtqueue_job_texts",
+        condition=OfKind(
+            "text", "queue_name task_path worker_id unique_key payload history result cancelled_by progress_text"
+        ),
     ),
 ]
 OF_LETTERS: list[BaseConstraint] = [
     CheckConstraint(name="vtqueue_letter_id", condition=OfKind("id", "id")),
     CheckConstraint(
-        name="vtqueue_letter_integers", condition=OfKind("integer", *INTEGERS, "died_at", "acknowledged_at")
+        name="vtqueue_letter_integers", condition=OfKind("integer", "priority claims attempts max_attempts lease_us")
+    ),
+    CheckConstraint(
+        name="vtqueue_letter_moments",
+        condition=OfKind("integer", "enqueued_at started_at expires_at died_at acknowledged_at"),
     ),
     CheckConstraint(
         name="vtqueue_letter_texts",
-        condition=OfKind("text", *TEXTS, "exception_class", "message", "fingerprint", "acknowledged_by", "note"),
+        condition=OfKind(
+            "text",
+            "queue_name task_path worker_id unique_key payload history "
+            "exception_class message fingerprint acknowledged_by note",
+        ),
     ),
 ]
 OF_PAUSES: list[BaseConstraint] = [
     CheckConstraint(name="vtqueue_pause_until", condition=OfKind("integer", "paused_until")),
-    CheckConstraint(name="vtqueue_pause_name", condition=OfKind("text", "queue_name")),
 ]

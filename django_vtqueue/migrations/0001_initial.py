@@ -38,10 +38,6 @@ class Migration(migrations.Migration):
                         condition=django_vtqueue.constraints.OfKind("integer", "paused_until"),
                         name="vtqueue_pause_until",
                     ),
-                    models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind("text", "queue_name"),
-                        name="vtqueue_pause_name",
-                    ),
                 ],
             },
         ),
@@ -265,39 +261,25 @@ class Migration(migrations.Migration):
                 ],
                 "constraints": [
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind("id", "id"),
-                        name="vtqueue_letter_id",
+                        condition=django_vtqueue.constraints.OfKind("id", "id"), name="vtqueue_letter_id"
                     ),
                     models.CheckConstraint(
                         condition=django_vtqueue.constraints.OfKind(
-                            "integer",
-                            "priority",
-                            "claims",
-                            "attempts",
-                            "max_attempts",
-                            "lease_us",
-                            "enqueued_at",
-                            "started_at",
-                            "expires_at",
-                            "died_at",
-                            "acknowledged_at",
+                            "integer", "priority claims attempts max_attempts lease_us"
                         ),
                         name="vtqueue_letter_integers",
                     ),
                     models.CheckConstraint(
                         condition=django_vtqueue.constraints.OfKind(
+                            "integer", "enqueued_at started_at expires_at died_at acknowledged_at"
+                        ),
+                        name="vtqueue_letter_moments",
+                    ),
+                    models.CheckConstraint(
+                        condition=django_vtqueue.constraints.OfKind(
                             "text",
-                            "queue_name",
-                            "task_path",
-                            "worker_id",
-                            "unique_key",
-                            "payload",
-                            "history",
-                            "exception_class",
-                            "message",
-                            "fingerprint",
-                            "acknowledged_by",
-                            "note",
+                            "queue_name task_path worker_id unique_key payload history "
+                            "exception_class message fingerprint acknowledged_by note",
                         ),
                         name="vtqueue_letter_texts",
                     ),
@@ -501,34 +483,21 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=django_vtqueue.constraints.OfKind(
-                            "integer",
-                            "priority",
-                            "claims",
-                            "attempts",
-                            "max_attempts",
-                            "lease_us",
-                            "enqueued_at",
-                            "started_at",
-                            "expires_at",
-                            "due_at",
-                            "lease_until",
-                            "finished_at",
-                            "cancelled_at",
+                            "integer", "priority claims attempts max_attempts lease_us"
                         ),
                         name="vtqueue_job_integers",
                     ),
                     models.CheckConstraint(
                         condition=django_vtqueue.constraints.OfKind(
+                            "integer", "enqueued_at started_at expires_at due_at lease_until finished_at cancelled_at"
+                        ),
+                        name="vtqueue_job_moments",
+                    ),
+                    models.CheckConstraint(
+                        condition=django_vtqueue.constraints.OfKind(
                             "text",
-                            "queue_name",
-                            "task_path",
-                            "worker_id",
-                            "unique_key",
-                            "payload",
-                            "history",
-                            "result",
-                            "cancelled_by",
-                            "progress_text",
+                            "queue_name task_path worker_id unique_key payload history "
+                            "result cancelled_by progress_text",
                         ),
                         name="vtqueue_job_texts",
                     ),
