@@ -1,4 +1,4 @@
-"""A connection to SQLite: its transactions, its patience, its troubles, and how a statement is executed."""
+"""A connection to SQLite: its transactions, its file and log, its errors, and the execution of statements."""
 
 import json
 import re
@@ -39,7 +39,7 @@ _first: Callable[[Any], tuple[Any, ...]] = methodcaller("fetchone")
 
 
 class SQLiteConnection:
-    """The connection of an engine, or of an inspection; what it promises is said by Engine."""
+    """The connection of an engine, or of an inspection; see Engine for what each method promises."""
 
     alias: str
     traced = True
@@ -138,9 +138,9 @@ class SQLiteConnection:
         return bool(version != before)
 
     def tidy(self, *, early: bool) -> int | None:
-        # SQLite's own checkpoints are part of a COMMIT, and come with each one, as soon as they do not reach the end of
-        # the log because others append to it; only then it begins anew. Here the first one copies nearly all, beside
-        # the writers; the second holds them up for what is left, and is refused while another one writes.
+        # SQLite's own checkpoints are part of a COMMIT. The log begins anew only after one that has reached its end; as
+        # long as others append to it, none does, and each COMMIT makes another one. Here the first checkpoint copies
+        # nearly all, beside the writers; the second copies the rest while writers wait; another writer prevents it.
         if not self._file or (size := self._file.log_size()) < (LONG_LOG_EARLY if early else LONG_LOG):
             return None
         if size > SLOW_LOG:
@@ -151,9 +151,9 @@ class SQLiteConnection:
         return size if 0 <= copied < length / 2 else 0
 
     def _tidy_aside(self, size: int) -> int:
-        """Have a log that takes long copied by a thread with a connection of its own: no lease may wait for it.
+        """Copy a large log in a thread with a connection of its own, for that takes long, and no lease may wait for it.
 
-        Return the bytes that another connection kept from being copied when that was done last.
+        Return the bytes that another connection has kept from being copied the last time.
         """
 
         def copy() -> None:
@@ -189,9 +189,9 @@ class SQLiteConnection:
         self.longest_hold = max(self.longest_hold, seconds)
 
     def _connected(self) -> BaseDatabaseWrapper:
-        """Return the connection, open and this thread's own.
+        """Return the connection of this thread, open.
 
-        SQLite creates a file that is missing; a control loop waits for one.
+        For a control loop a missing file is an error; SQLite would create it.
         """
         connection = self.connection
         if connection.connection is None and self._file:

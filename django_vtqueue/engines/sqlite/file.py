@@ -1,6 +1,6 @@
-"""The file of a database, told from another one that has been put in its place.
+"""The file of a database: whether it is still the one that was opened, or another one is in its place.
 
-It is looked at by ``stat`` only: opening and closing it would drop the locks that SQLite holds in this process.
+It is only looked at by ``stat``: to open and close it would drop the locks that SQLite holds in this process.
 """
 
 import os
@@ -20,9 +20,9 @@ Inode = tuple[int, int]
 
 
 class Look(NamedTuple):
-    """What a file looks like from outside."""
+    """What ``stat`` says of a file."""
 
-    inode: Inode | None = None  # what tells it from every other one that exists; None if there is none
+    inode: Inode | None = None  # no other file that exists has the same; None if there is no file
     size: int = 0
 
 
@@ -33,7 +33,7 @@ class FileExchanged(OperationalError):
 class File:
     """What lies at a database's path, and the log (WAL) beside it.
 
-    Both count: no other connection sees commits into a log that was taken away.
+    Both count: no other connection sees what is committed into a log that was deleted.
     """
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
@@ -41,7 +41,7 @@ class File:
         self.exchanged = False  # since the engine has last asked, and set it back
         self._opened = look(self.path).inode
         self._log_path = log_of(self.path)
-        self._log: Inode | None = None  # not known: the last connection that is closed takes it away
+        self._log: Inode | None = None  # not known: the last connection that is closed deletes it
         self._seen: tuple[Inode | None, int] | None = None
         self._settled_at = 0.0  # monotonic
 
@@ -58,7 +58,7 @@ class File:
         return look(self._log_path).size
 
     def open(self) -> None:
-        """Note which file is about to be opened; raise FileExchanged until another one than before has settled."""
+        """Note which file is about to be opened; raise FileExchanged until a file that is new there has settled."""
         self._log = None
         inode, size = look(self.path)
         if inode and inode == self._opened:
@@ -75,9 +75,9 @@ _files: "WeakKeyDictionary[BaseDatabaseWrapper, tuple[File, float]]" = WeakKeyDi
 
 
 def outdated(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether the file of a connection that is kept open was exchanged or deleted since the first call.
+    """Return whether the file of an open connection was exchanged or deleted since the first call.
 
-    False for what is no file.
+    False for a database that is no file.
     """
     if connection.vendor != "sqlite" or connection.is_in_memory_db():  # type: ignore[attr-defined]
         return False
