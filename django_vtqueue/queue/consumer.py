@@ -1,4 +1,4 @@
-"""``Queue.run``: claim, handle, settle, one job after the other, with the lease kept up by a thread of its own."""
+"""``Queue.run``: claim, handle and settle one job after the other; a thread of its own renews the lease."""
 
 import logging
 import random
@@ -29,8 +29,8 @@ from .doorbell import UNPROVEN, Doorbell, folder_of
 logger = logging.getLogger("django_vtqueue")
 
 T = TypeVar("T")
-LOOK = 0.1  # seconds after which a bell that was missed is made good
-LOOK_AT_CLOCKS = 1.0  # seconds after which a standstill or a step is noticed while a handler runs
+LOOK = 0.1  # seconds between two looks at the queue, in case a doorbell was missed
+LOOK_AT_CLOCKS = 1.0  # seconds between two looks at the clocks while a handler runs
 
 
 def consume(
@@ -44,7 +44,7 @@ def consume(
     """See Queue.run. ``claim`` takes the next job of the queue, or none, for a holder."""
     bell = Doorbell(database, folder_of(options.doorbells), f"{UNPROVEN}{new_id()[-8:]}")
     engine, takeover, policy = engine_for(database), Takeover(), options.policy(queue_name)
-    clock_steps, holder = ClockSteps(engine), new_worker_id()  # one of its own: what it holds is kept up
+    clock_steps, holder = ClockSteps(engine), new_worker_id()  # not that of Queue.claim: these leases are renewed
     try:
         while not stop.is_set():
             until_done(engine, clock_steps.go_on)
@@ -58,9 +58,9 @@ def consume(
 
 
 def wait_for_work(engine: Engine, queue_name: str, bell: Doorbell) -> float:
-    """Block until a bell rings, the next scheduled job is due, or it is time to look again; return the seconds of that.
+    """Block until a doorbell rings, the next scheduled job is due, or it is time to look again.
 
-    What was longer than meant is not among them.
+    Return the seconds of that, at most the planned ones: the rest may be a gap.
     """
     earliest = engine.earliest([Scope((queue_name,), raw=True)])
     due_in = LOOK if earliest is None else (earliest - engine.now()) / SECOND
@@ -73,10 +73,8 @@ def wait_for_work(engine: Engine, queue_name: str, bell: Doorbell) -> float:
 def handle(
     engine: Engine, job: ClaimedJob, handler: Callable[[ClaimedJob], Any], policy: Policy, takeover: Takeover
 ) -> None:
-    """Call the handler with one job and settle what comes of it."""
-    with (
-        kept_up(job, takeover) if policy.heartbeat else working(takeover)
-    ):  # until it is settled, however long it takes
+    """Call the handler with one job, and settle the job."""
+    with kept_up(job, takeover) if policy.heartbeat else working(takeover):  # until it is settled
         try:
             close_old_connections()
             with ForksEnd():
@@ -93,7 +91,7 @@ def handle(
 
 
 def settle(engine: Engine, verb: Callable[[], None], takeover: Takeover) -> None:
-    """Settle a job; one that is lost, or that its handler has settled itself, is let go."""
+    """Settle a job; do nothing if it is lost, or its handler has settled it."""
     began = time.monotonic()
     try:
         until_done(engine, verb)
@@ -103,7 +101,7 @@ def settle(engine: Engine, verb: Callable[[], None], takeover: Takeover) -> None
 
 
 def until_done(engine: Engine, verb: Callable[[], T]) -> T:
-    """Return what ``verb`` returns; while the database is locked, full or gone, wait and try again, saying it once."""
+    """Return what ``verb`` returns; while the database is locked, full or gone, try again, and log that once."""
     tries, began = 0, time.monotonic()
     while True:
         try:
@@ -124,7 +122,7 @@ def until_done(engine: Engine, verb: Callable[[], T]) -> T:
 
 @contextmanager
 def working(takeover: Takeover) -> Iterator[None]:
-    """Take the time of the block for no gap: it is not known which part of it was one."""
+    """Count the time of the block as work, for it is not known which part of it was a gap."""
     began = time.monotonic()
     try:
         yield
@@ -134,9 +132,9 @@ def working(takeover: Takeover) -> Iterator[None]:
 
 @contextmanager
 def kept_up(job: ClaimedJob, takeover: Takeover) -> Iterator[None]:
-    """Renew a job's lease every third of its time, from a thread and a connection of its own, while the block runs.
+    """Renew a job's lease every third of its time during the block, in a thread with a connection of its own.
 
-    It notices the gaps meanwhile, for the claim that comes next too.
+    The thread also notes gaps, for the next claim.
     """
     done = threading.Event()
 
@@ -157,10 +155,10 @@ def kept_up(job: ClaimedJob, takeover: Takeover) -> Iterator[None]:
 
 
 def keep_up(job: ClaimedJob, done: threading.Event, takeover: Takeover) -> None:
-    """Renew a job's lease until it is done, or lost.
+    """Renew a job's lease until the job is done, or lost.
 
-    Also after it has ended, as long as no other holder has the job: the handler goes on anyway. After a standstill of
-    the machine or a step of the clock it is renewed at once.
+    An ended lease is renewed too, as long as no other holder has the job: the handler goes on anyway. After a gap the
+    lease is renewed at once.
     """
     held, engine = job._held, new_engine(job.database, traced=False)
     lease = held.lease_us / SECOND
@@ -188,7 +186,7 @@ def keep_up(job: ClaimedJob, done: threading.Event, takeover: Takeover) -> None:
 
 
 def wait(moment: float, done: threading.Event, takeover: Takeover, bearable: float) -> None:
-    """Wait until a moment (monotonic), until it is done, or for the end of a gap of more than ``bearable`` seconds."""
+    """Wait until a moment (monotonic), the end of the job, or the end of a gap longer than ``bearable`` seconds."""
     while not done.is_set() and (left := moment - time.monotonic()) > 0:
         planned, began = min(left, LOOK_AT_CLOCKS), time.monotonic()
         done.wait(planned)

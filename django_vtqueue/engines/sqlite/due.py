@@ -1,9 +1,9 @@
-"""The statements that find due rows on SQLite: what is due, and since when, of all queues or of named ones.
+"""The statements that find due rows on SQLite, and the time from which they are due: of all queues, or of named ones.
 
-A walk over the rows in claim order would visit every scheduled job of a higher priority. So the distinct priorities of
-the jobs that wait are walked instead, highest first, each found by one seek; inside a priority what is due is a range
-of ``due_at``. The order comes from the loops (CROSS JOIN keeps them as written) and from the indexes: an ORDER BY would
-sort everything that is due before the LIMIT.
+A walk over the rows in claim order would visit every scheduled job of a higher priority. So the walk goes over the
+distinct priorities of the waiting jobs, highest first, each found by one seek; inside a priority the due jobs are a
+range of ``due_at``. The order comes from the loops (CROSS JOIN keeps them as written) and from the indexes: an ORDER BY
+would sort all due rows before the LIMIT.
 """
 
 PAUSES = "SELECT queue_name, paused_until FROM vtqueue_queuestate"
@@ -11,7 +11,7 @@ PRUNE_PAUSES = "DELETE FROM vtqueue_queuestate WHERE paused_until <= :now"
 
 
 def found(index: str, rows: str, limit: str = "") -> str:
-    """Return the distinct names of the queues of these rows, each found by one seek in an index that they begin."""
+    """Return the distinct queue names of these rows, each found by one seek in an index that begins with the name."""
     name = f"SELECT job.queue_name FROM vtqueue_job AS job INDEXED BY {index} WHERE {rows}"
     return f"""(
     WITH RECURSIVE found(value) AS (
@@ -51,9 +51,9 @@ LEVELS = levels("vtqueue_job_due", WAITING)
 LEVELS_OF_NAME = levels("vtqueue_job_queue", OF_NAME)
 LEVELS_OF_BEST = levels("vtqueue_job_queue", OF_BEST, first="best.priority")
 
-# True, but said to be improbable, twice, so that the planner of SQLite (3.38 to 3.40) expects no levels to speak of.
-# Else, after ANALYZE, it expects four billion of them, and puts a Bloom filter before the index of the jobs: made anew
-# from all rows for each statement, and, as that index has an expression in it, made wrong: nothing would be due.
+# Always true, but declared improbable, twice, so that the planner of SQLite (3.38 to 3.40) expects hardly any levels.
+# Else, after ANALYZE, it expects four billion, and puts a Bloom filter before the index of the jobs. That is built from
+# all rows for each statement, and, because the index has an expression, it is built wrong: nothing would be due.
 LEVEL = "likelihood(level.priority IS NOT NULL, 1e-9) AND likelihood(level.priority IS NOT NULL, 1e-9)"
 
 DUE = "job.due_at <= :now"
@@ -63,7 +63,7 @@ DUE_ROW = "json_array(due.rowid, due.priority, due.due_at, due.claims, due.fresh
 
 
 def due(index: str, rows: str) -> str:
-    """Return the statement for the due ones of these rows, all of which are in an index in claim order."""
+    """Return the statement that finds which of these rows are due; the index has them in claim order."""
     return f"""{levels(index, rows)}
 SELECT json_group_array({DUE_ROW}) FROM (
     SELECT {DUE_VALUES}
@@ -76,10 +76,11 @@ SELECT json_group_array({DUE_ROW}) FROM (
 DUE_ALL = due("vtqueue_job_due", WAITING)
 DUE_OF_ONE = due("vtqueue_job_queue", f"job.queue_name = :name AND {WAITING}")
 
-# A merge: ``best`` is a queue in claim order (that is what ORDER BY means in a recursive CTE) and begins with the first
-# due row of each name. A row that leaves it is one of the result, and the next of its name takes its place: a later one
-# of its instant, else of its priority, else the first of a lower priority. Two ranges instead of a row value, for which
-# SQLite would walk over the rows of one instant again and again; the first without DUE, whose range it would prefer.
+# A merge: ``best`` is a priority queue in claim order (the meaning of ORDER BY in a recursive CTE), with the first due
+# row of each name at its start. Each row that leaves it belongs to the result, and the next row of its name takes its
+# place: the next of the same instant, else of the same priority, else the first of a lower priority. It is sought by
+# two ranges instead of a row value, for which SQLite would walk over all rows of an instant again and again; the first
+# has no DUE, for SQLite would prefer that range.
 DUE_NAMED = f"""
 WITH RECURSIVE best(name, rowid, priority, due_at) AS (
     SELECT name.value, job.rowid, job.priority, job.due_at
@@ -128,12 +129,11 @@ SELECT min((
     )) FROM level WHERE level.priority IS NOT NULL
 )) FROM json_each(:names) AS name"""
 
-# What is hidden no longer, of the queues that have any such row: what was given back, and leases that have ended.
-# Whether a holder that is not proven dead has had the time to renew is said by the row's own lease (see
-# core/expiry.py).
+# Hidden rows that may be shown again, of the queues that have any: rows that were given back, and rows whose lease has
+# ended, if the holder has had the time to renew it (see core/expiry.py).
 NAME = LEVEL.replace("level.priority", "name.value")
 GRACE = "min(job.lease_us / 10, :grace)"
-OF_HIDING = "job.queue_name = name.value AND (job.task_path = '') = :raw AND job.finished_at IS NULL"
+OF_HIDING = "job.queue_name = name.value AND (job.task_path = '') = :raw"
 IN_SCOPE = "(:names IS NULL OR name.value IN (SELECT value FROM json_each(:names)))"
 EXPIRED = f"""
 SELECT json_group_array(json_array(expired.rowid, expired.held)) FROM (
@@ -149,7 +149,7 @@ SELECT json_group_array(json_array(expired.rowid, expired.held)) FROM (
     LIMIT :limit
 ) AS expired"""
 
-# When the first of these leases ends, and may be taken.
+# The time at which the first of these leases has ended, and may be taken.
 FIRST_EXPIRY = f"""
 SELECT min((
     SELECT job.lease_until + {GRACE} FROM vtqueue_job AS job INDEXED BY vtqueue_job_hidden

@@ -1,8 +1,8 @@
 """The statements of the queue on SQLite, each whole, with the reason for its shape.
 
-``(task_path = '')`` is 1 for raw payloads and 0 for tasks: the first column of the claim indexes, so that neither
-kind is walked over for the other. A row waits where ``finished_at`` and ``lease_until`` are NULL, the condition of
-those indexes, and is held where ``lease_until`` is not: a CHECK ties both to its state.
+``(task_path = '')`` is 1 for raw payloads and 0 for tasks. It is a column of the claim indexes, so that a claim of one
+kind does not walk over rows of the other. A row waits if ``finished_at`` and ``lease_until`` are NULL, the condition of
+those indexes, and is held or hidden if ``lease_until`` is not: CHECKs tie both to its state.
 """
 
 from ...core.job import MOST_CLAIMS, HeldJob
@@ -29,7 +29,7 @@ INSERT INTO vtqueue_job (
     :due_at, value, '[]'
 FROM json_each(:jobs)"""
 
-# What does not begin at once has no attempt yet, and no start.
+# A job that begins later gets its attempt and its start from BEGIN.
 LEASE = f"""
 UPDATE vtqueue_job
 SET state = 'RUNNING', claims = min(claims + 1, {MOST_CLAIMS}),
@@ -60,8 +60,7 @@ def guard(job: HeldJob) -> tuple[str, int, str]:
     return job.id, job.claims, job.worker_id
 
 
-# A lease that its job has extended ends no sooner; after a step of the clock (``:afresh``) it is counted from now
-# again.
+# A lease that was extended does not end sooner, except after a step of the clock (``:afresh``).
 RENEW = f"""
 UPDATE vtqueue_job
 SET lease_until = CASE WHEN :afresh THEN :now + lease_us ELSE max(lease_until, :now + lease_us) END
@@ -99,15 +98,14 @@ UPDATE vtqueue_job
 SET progress = json_extract(mine.value, '$[3]'), progress_text = json_extract(mine.value, '$[4]')
 FROM json_each(:said) AS mine WHERE {GUARD}"""
 
-# One statement over both tables: between two of them a job could be on its way from one to the other.
+# One statement over both tables: between two statements a job could move from one table to the other.
 FIND = f"""
 SELECT {COLUMNS}, state, finished_at, result FROM vtqueue_job WHERE id = :id
 UNION ALL
 SELECT {COLUMNS_OF_LETTER}, 'FAILED', died_at, NULL FROM vtqueue_deadletter WHERE id = :id"""
 
 # The claim number goes with the job: a holder from before its death must stay stale. OR IGNORE: a letter whose unique
-# key is taken meanwhile stays where it is. The history may have one entry more than its caps
-# allow; the attempt that comes next brings it back to them.
+# key is taken stays where it is. The history may have one entry too many; the next attempt shortens it again.
 REQUEUE = """
 INSERT OR IGNORE INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, enqueued_at,
@@ -141,22 +139,21 @@ DELETE FROM vtqueue_deadletter WHERE rowid IN (
     SELECT rowid FROM vtqueue_deadletter WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
 )"""
 
-# Whether a clock was ahead of :now while something was written, as far as a seek each tells: ids are in time order, and
-# workers write their heartbeats and their counts. A second is let pass.
+# Whether a clock was ahead of :now, by more than a second, when something was written. Each part is one seek: ids are
+# in time order, and workers write heartbeats and counts.
 CLOCK_WAS_AHEAD = """
 SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE id > :first_id)
     OR EXISTS (SELECT 1 FROM vtqueue_workerprocess WHERE heartbeat_at > :now + 1000000)
     OR EXISTS (SELECT 1 FROM vtqueue_throughput WHERE minute > :now + 1000000)"""
 
-# What was given back is hidden no longer.
 SHOW = """
 UPDATE vtqueue_job SET lease_until = NULL
 WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND +state = 'READY'"""
 
-# What a clock ahead of :now has stamped. The evidence is always a stamp of something that has happened and yet lies
-# ahead of now: the claim or the holder's heartbeat for a lease; the publishing for a job that was due at once, the end
-# of the last attempt for a retry, also while it is held. What is given back is hidden for a second at the most. No
-# release and no expiry sets ``due_at``, so an entry of theirs says nothing. A time that was asked for is kept.
+# Rows with stamps of a clock that was ahead of :now. The evidence is always the stamp of a past event that lies in the
+# future: for a lease, the claim or the heartbeat of the holder; for a job that was due at once, its publishing; for a
+# retry, the end of the last attempt, also while it is held. A row that was given back is hidden for a second at most.
+# A release and an expiry do not change ``due_at``, so their entries prove nothing. A time that was asked for is kept.
 LEASE_AHEAD = """(state = 'RUNNING' AND lease_until > :now + lease_us + 1000000 AND (
         started_at > :now + 1000000
         OR worker_id IN (SELECT worker_id FROM vtqueue_workerprocess WHERE heartbeat_at > :now + 1000000)
@@ -175,7 +172,7 @@ SELECT json_group_array(json_array(rowid, ahead)) FROM (
     SELECT rowid, {IS_AHEAD} AS ahead FROM vtqueue_job NOT INDEXED WHERE rowid > :after ORDER BY rowid LIMIT :limit
 )"""
 
-# ``enqueued_at`` too: were this clock still ahead, the row would look like a scheduled one to the next repair.
+# ``enqueued_at`` too: if this clock were still ahead, the next repair would take the row for a scheduled one.
 SET_RIGHT = f"""
 UPDATE vtqueue_job
 SET due_at = CASE WHEN {DUE_AHEAD} THEN :now ELSE due_at END,
