@@ -34,7 +34,7 @@ class OfKind(Func):
     def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
         condition, columns = KINDS[self.extra["kind"]], map(compiler.compile, self.get_source_expressions())
         each = [(condition.format(column), params * condition.count("{0}")) for column, params in columns]
-        return " AND ".join(sql for sql, _ in each), [value for _, params in each for value in params]
+        return f"({' AND '.join(sql for sql, _ in each)})", tuple(value for _, params in each for value in params)
 
 
 OF_JOBS: list[BaseConstraint] = [
