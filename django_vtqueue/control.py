@@ -107,7 +107,7 @@ def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]
         now = engine.now()
         asked, waiting = engine.ask([job_id.hex for job_id in ids], now, by)
         ttls = {name: options_for(name, database).letter_ttl(name) for name in {job.queue_name for job in waiting}}
-        engine.bury_waiting([cancelled(job, by, now, ttls[job.queue_name]) for job in waiting])
+        engine.settle([cancelled(job, by, now, ttls[job.queue_name]) for job in waiting])
         return map(UUID, asked)
 
     return change(job_ids, Job, database, cancel_some)

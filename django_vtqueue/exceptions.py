@@ -25,7 +25,7 @@ class DamagedPayload(VTQueueError, ValueError):
 
 
 class DamagedJob(VTQueueError):
-    """A row's values are none that a job can have: it was changed after it was stored."""
+    """A row cannot be read as it is stored: it was changed after that."""
 
 
 class PayloadTooLarge(VTQueueError, ValueError):

@@ -1,8 +1,8 @@
 """The fields of a moment and of JSON: stored as the queue's own SQL needs them, in Python and in queries as Django's.
 
 A moment is integer microseconds: Django's own datetimes are text on SQLite and do not compare reliably there, and naive
-local times would move a lease when daylight saving ends. JSON is text that no constraint looks at: what somebody has
-damaged can be stored, moved and shown, and no insert pays for a check.
+local times would move a lease when daylight saving ends. JSON is text that no constraint parses: what was damaged by
+hand can be stored, moved and shown, and no insert pays for that.
 """
 
 import json
@@ -247,8 +247,8 @@ class JSONTextField(models.JSONField):
             return super().from_db_value(value, expression, connection)
         try:
             return decode(value)
-        except (TypeError, ValueError):
-            return StoredText(value.decode(errors="replace") if isinstance(value, bytes) else value)
+        except ValueError:
+            return StoredText(value)
 
     def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
         if isinstance(value, Value) and isinstance(value.output_field, models.JSONField):

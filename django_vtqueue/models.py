@@ -10,6 +10,7 @@ from django.db.models import BooleanField, ExpressionWrapper, F, Q
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
+from .constraints import OF_JOBS, OF_LETTERS, OF_PAUSES
 from .core import history, states
 from .core.ids import new_uuid
 from .fields import InstantField, JSONTextField, MomentManager
@@ -115,19 +116,7 @@ class Job(Entry):
                 name="vtqueue_job_unique",
                 condition=UNFINISHED & Q(unique_key__isnull=False),
             ),
-            models.CheckConstraint(
-                name="vtqueue_job_state",
-                condition=Q(state__in=[states.READY, states.RUNNING], finished_at__isnull=True)
-                | Q(state=states.SUCCESSFUL, finished_at__isnull=False),
-            ),
-            models.CheckConstraint(
-                name="vtqueue_job_holder",
-                condition=Q(state=states.READY, worker_id="")
-                | (Q(state=states.RUNNING, lease_until__isnull=False) & ~Q(worker_id=""))
-                | (Q(state=states.SUCCESSFUL, lease_until__isnull=True) & ~Q(worker_id="")),
-            ),
-            models.CheckConstraint(name="vtqueue_job_priority", condition=Q(priority__gte=-100) & Q(priority__lte=100)),
-            models.CheckConstraint(name="vtqueue_job_lease", condition=Q(lease_us__gt=0)),
+            *OF_JOBS,
         ]
 
     def __str__(self) -> str:
@@ -167,6 +156,7 @@ class DeadLetter(Entry):
             models.Index(fields=["queue_name"], name="vtqueue_letter_seen", condition=Q(acknowledged_at__isnull=False)),
             models.Index(fields=["expires_at"], name="vtqueue_letter_expires", condition=Q(expires_at__isnull=False)),
         ]
+        constraints = OF_LETTERS
 
     def __str__(self) -> str:
         return f"{self.task_path or self.queue_name} {self.pk}: {self.exception_class}"
@@ -247,6 +237,7 @@ class QueueState(models.Model):
         verbose_name = _("pause")
         verbose_name_plural = _("pauses")
         default_permissions = ()
+        constraints = OF_PAUSES
 
     def __str__(self) -> str:
         return self.queue_name

@@ -21,7 +21,7 @@ LAYERS = {
     # plain values and arithmetic; the wall clock is read in one place, so that all else can be given a time
     "core": "core conf exceptions",
     # what is stored, for the ORM, the admin and migrations
-    "tables": "fields migrations models",
+    "tables": "constraints fields migrations models",
     # the SQL that differs from database to database, each statement whole
     "engines": "engines",
     # the primitive, and what else needs nothing but the tables: who is alive, who is woken, what is paused or dead

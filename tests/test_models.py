@@ -216,9 +216,9 @@ def test_moments_in_subqueries() -> None:
 
 
 def test_what_is_no_moment_is_in_an_expression_what_is_shown_of_it() -> None:
-    """A stamp that no datetime can hold is the nearest one that exists, in expressions too; a text is the last."""
-    rows = [at(NEW_YEAR) for _ in range(4)]
-    for row, damaged in zip(rows, ["2 << 61", "-2 << 60", "'oops'", "1.5"], strict=True):
+    """A stamp that no datetime can hold is the nearest one that exists, in expressions too."""
+    rows = [at(NEW_YEAR) for _ in range(2)]
+    for row, damaged in zip(rows, ["2 << 61", "-2 << 60"], strict=True):
         with connection.cursor() as cursor:
             cursor.execute(f"UPDATE vtqueue_job SET started_at = {damaged} WHERE id = %s", [row.pk.hex])
         shown = Job.objects.annotate(same=F("started_at")).get(pk=row.pk)
@@ -394,16 +394,6 @@ def test_damaged_text_is_read_as_it_is(value: str) -> None:
     assert Job.objects.values_list("payload__kwargs", flat=True).get() is None
     assert not Job.objects.filter(payload__has_key="kwargs").exists()
     assert Job.objects.filter(payload=StoredText(value)).exists()
-
-
-@pytest.mark.parametrize("stored", ["x'ff00fe'", "x'5b5d'", "7", "0.5", "CAST(x'7b22' AS TEXT)"])
-def test_what_is_no_text_is_read(stored: str) -> None:
-    """A value of another type in a column of JSON is read, and fails no lookup."""
-    row = damaged("x")
-    with connection.cursor() as cursor:
-        cursor.execute(f"UPDATE vtqueue_job SET payload = {stored}")
-    assert str(Job.objects.get(pk=row.pk).payload)
-    assert not Job.objects.filter(payload__kwargs__order_id=7).exists()
 
 
 def test_what_is_not_json_is_refused() -> None:

@@ -1,16 +1,17 @@
 """The rule by which an expired job is taken from a holder that is not proven dead, for workers and queues alike.
 
-A holder renews its lease each third of its time, and when something keeps it from that, about every millisecond. So an
-ended lease means that its holder is gone, unless something has stopped all of them alike: a lock of the database, a
-suspended machine, a step of the clock. Such a time is a *gap*; each process that claims measures its own. By the row's
-own lease:
+A holder renews its lease each third of its time, and tries again every few milliseconds if something prevents it. So an
+ended lease means that its holder is gone, unless something has stopped all holders alike: a lock of the database, a
+suspended machine, a step of the clock. Such a time is a *gap*; each process that claims measures its own. How long a
+claim waits depends on the length of the row's own lease:
 
-- it may be taken from a tenth of the lease, 0.5 s at the most, after its end, by one who has had the write lock once
-  already since then, 0.1 s before: the lock was free, and its holder has not come;
-- after a gap of more than half of the lease, only when a third of the lease, 5 s at the most, has passed since: its
-  holder renews first.
+- it may take the job a tenth of the lease, 0.5 s at the most, after the end of the lease, if it has had the write lock
+  once already since then, 0.1 s before: the lock was free, and the holder has not renewed;
+- after a gap of more than half of the lease it may do so only when a third of the lease, 5 s at the most, has passed
+  since the gap: the holder renews first.
 
-What a process has claimed by ``Queue.claim`` is renewed by that process alone, so it may take it back at once.
+A job that a process has claimed by ``Queue.claim`` is renewed by that process alone, so the process itself may claim it
+again at once.
 """
 
 import json
@@ -24,19 +25,19 @@ from .clock import SECOND
 
 GRACE = SECOND // 2  # microseconds: a tenth of a lease, but no more than that
 REST = 5 * SECOND  # microseconds after a gap: a third of a lease, but no more than that
-WAITED = 0.005  # seconds for the write lock: another connection had it, and may have had it for long
-NOTICEABLE = 0.05  # seconds: no lease is so short that less than that makes a difference
+WAITED = 0.005  # seconds of waiting for the write lock after which another connection may have had it for long
+NOTICEABLE = 0.05  # seconds: a shorter gap makes no difference to any lease
 STEP = 1.0  # seconds by which the clock goes back before leases are counted anew
-APART = 0.1  # seconds between two times that the write lock was ours, in which a holder takes it in between
+APART = 0.1  # seconds between two of our write locks: in between a holder has got the lock, if it wants it
 MOST = 20  # gaps that are remembered, each shorter than the one before
 
 
 class Patience(NamedTuple):
-    """What a claim leaves to holders that are not proven dead, in microseconds.
+    """The time that a claim leaves to holders that are not proven dead, in microseconds.
 
-    ``grace``: after the end of a lease, but no more than a tenth of it. ``free``: how long ago the write lock was free,
-    while the holder could have taken it. ``gaps``: of each, as JSON, how long ago it ended, and its length. ``own``: a
-    holder who needs none of it.
+    ``grace``: the time after the end of a lease, of which no more than a tenth of the lease counts. ``free``: how long
+    ago the write lock was free, so that the holder could have taken it. ``gaps``: JSON, for each gap how long ago it
+    ended, and its length. ``own``: the name of a holder that gets no such time.
     """
 
     grace: int = 0
@@ -54,7 +55,7 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """What the clocks showed at one moment, in seconds."""
+    """The readings of all clocks at one moment, in seconds."""
 
     wall: float
     boot: float
@@ -62,30 +63,31 @@ class Clocks:
 
     @classmethod
     def read(cls, now: int) -> "Clocks":
-        """Return what they show at the instant ``now`` of the wall clock."""
+        """Read the clocks at the instant ``now`` of the wall clock."""
         return cls(now / SECOND, clock.since_boot(), time.monotonic())
 
 
 class Takeover:
-    """The gaps that one who claims has noticed.
+    """The gaps that a claimer has noticed.
 
-    ``resting``: its own code runs between two claims, for any time, so that only a suspended machine and a step of the
-    clock are gaps. Else it looks at the clocks often, and every pause is one, as is the time before its start.
+    ``resting``: code of the caller's runs between two claims, for any time, so only a suspended machine and a step of
+    the clock count as gaps. Else the claimer looks at the clocks often, and each pause counts as a gap, as does the
+    time before its start.
     """
 
     def __init__(self, *, resting: bool = False) -> None:
         self.stepped_back = False  # the wall clock has gone back since this was last set to False
         self._resting = resting
         self._last: Clocks | None = None
-        self._worked = 0.0  # seconds since the last look that are no gap
+        self._worked = 0.0  # seconds of work since the last look: they are no gap
         self._gaps: list[Gap] = []
         self._free_at = -inf  # boot clock: when the write lock was last ours
         self._free_before = self._free_mark = -inf  # two such moments, APART or more from each other
 
     def look(self, now: int) -> float:
-        """Notice a gap since the last look, and return its seconds, by the clock that went further.
+        """Note a gap since the last look; return its length in seconds, by the clock that has gone further.
 
-        ``now`` must be the instant of the claim that relies on it: the clock may be stepped between two readings.
+        ``now`` must be the instant of the claim that relies on this look: the clock may step between two readings.
         """
         last, clocks = self._last, Clocks.read(now)
         self._last, worked, self._worked = clocks, self._worked, 0.0
@@ -101,11 +103,11 @@ class Takeover:
         return passed
 
     def worked(self, seconds: float) -> None:
-        """Take ``seconds`` of work (by the monotonic clock) out of account: they were no gap."""
+        """Note ``seconds`` of work, by the monotonic clock: they were no gap."""
         self._worked += seconds
 
     def locked(self, waited: float) -> None:
-        """Note that the write lock is ours now, and for how many seconds it was waited for."""
+        """Note that the write lock is ours now, after so many seconds of waiting."""
         self.waited(waited)
         boot = clock.since_boot()
         if boot - self._free_mark >= APART:
@@ -113,13 +115,13 @@ class Takeover:
         self._free_at = boot
 
     def waited(self, seconds: float) -> None:
-        """Note that the write lock was waited for until now: another connection may have had it since."""
+        """Note a wait for the write lock that ends now: another connection may have had the lock."""
         if seconds > WAITED:
             boot = clock.since_boot()
             self._note(boot, boot - self._free_at)
 
     def patience(self, own: str = "") -> Patience:
-        """Return what a claim leaves to holders at this moment; ``own``: see Patience."""
+        """Return the patience of a claim at this moment; ``own``: see Patience."""
         boot = clock.since_boot()
         gaps = [(in_microseconds(boot - gap.ended), in_microseconds(gap.length)) for gap in self._gaps]
         return Patience(GRACE, in_microseconds(boot - self._free_before), json.dumps(gaps), own)

@@ -1,9 +1,9 @@
 """A job's history: one entry for each ended attempt that did not succeed, kept as a JSON list in its row.
 
-Between them stands each requeue, with who did it: an entry that is no attempt, and counts as none.
+Between them is an entry for each requeue, with the name of the user; it does not count as an attempt.
 
-The first and the last entries are kept and those between are counted, so that a job which is retried for ever stays
-small: ``[e1 … e5, {"omitted": 17}, e23 … e67]``.
+The first and the last entries are kept, and those between are only counted, so that a job which is retried for ever
+stays small: ``[e1 … e5, {"omitted": 17}, e23 … e67]``.
 """
 
 import json
@@ -13,7 +13,7 @@ from .encoding import dumps
 from .failures import Failure
 
 FIRST, LAST = 5, 45
-MOST = 1_000_000  # attempts that one may believe in: more was written by hand, and would fill the memory
+MOST = 1_000_000  # attempts; a larger number was written by hand, and would fill the memory
 EMPTY = "[]"
 OMITTED = "omitted"
 
@@ -27,7 +27,7 @@ TIMED_OUT = "timed out"
 CANCELLED = "cancelled"
 REQUEUED = "requeued"
 
-NO_ATTEMPT = 0  # the number of an entry on what people did with a job outside of its attempts
+NO_ATTEMPT = 0  # the number of an entry about an action of a user
 
 
 class Entry(TypedDict, total=False):
@@ -55,14 +55,14 @@ def entry(number: int, worker: str, started: int | None, ended: int, outcome: st
 
 
 def requeued(by: str, now: int) -> Entry:
-    """Return the entry of a requeue: who sent the job round again, and when."""
+    """Return the entry of a requeue by a user."""
     return Entry(number=NO_ATTEMPT, worker=by, ended=now, outcome=REQUEUED)
 
 
 def read(stored: Any) -> list[Entry]:
-    """Return the entries of a history: of its text, or of what the models read from that.
+    """Return the entries of a history, given as its stored text or as the value that the models have read.
 
-    A damaged history becomes one entry that shows it.
+    A history that cannot be read becomes one entry that shows it.
     """
     try:
         entries = json.loads(stored) if isinstance(stored, str) else stored
@@ -74,7 +74,7 @@ def read(stored: Any) -> list[Entry]:
 
 
 def append(text: str, ended_attempt: Entry) -> str:
-    """Return stored ``text`` with one entry more, within the caps."""
+    """Return the stored ``text`` with one more entry, shortened to the limits."""
     entries: list[Any] = [ended_attempt] if text == EMPTY else [*read(text), ended_attempt]
     omitted = sum(count(item) for item in entries if OMITTED in item)
     entries = [item for item in entries if OMITTED not in item]
@@ -88,7 +88,7 @@ def append(text: str, ended_attempt: Entry) -> str:
 
 
 def count(item: Entry) -> int:
-    """Return how many attempts an item of the list stands for."""
+    """Return the number of attempts that an item of the list stands for."""
     if item.get("number") == NO_ATTEMPT:
         return 0
     omitted = item.get(OMITTED, 1)
@@ -96,7 +96,7 @@ def count(item: Entry) -> int:
 
 
 def workers(entries: list[Entry]) -> list[str]:
-    """Return the worker of each ended attempt, "" for those that the caps left out: its length counts the attempts."""
+    """Return the worker of each ended attempt; "" for an attempt whose entry was left out."""
     names: list[str] = []
     for item in entries:
         names += ["" if OMITTED in item else str(item.get("worker", ""))] * count(item)
@@ -104,10 +104,10 @@ def workers(entries: list[Entry]) -> list[str]:
 
 
 def number(stored: Any) -> int:
-    """Return the number of the attempt that comes after those of a history, over the job's whole life; see read."""
+    """Return the number of the next attempt after those of a history, over the job's whole life; see read."""
     return 1 if stored == EMPTY else 1 + sum(count(item) for item in read(stored))
 
 
 def crashes(text: str) -> int:
-    """Return how many of the attempts in stored ``text`` ended with their worker, or their lease."""
+    """Return how many attempts in the stored ``text`` ended because their worker died or their lease ended."""
     return 0 if text == EMPTY else sum(item.get("outcome") in (WORKER_DIED, LEASE_EXPIRED) for item in read(text))

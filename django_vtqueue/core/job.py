@@ -10,6 +10,8 @@ from .failures import MAX_MESSAGE, Failure, recorded, shorten
 Key = tuple[str, int]  # id and claim number: the same job may be lost and claimed again by the same worker
 Progress = tuple[float, str]  # 0 to 1, and a text
 SHORT = 255  # characters of an indexed text column
+MOST_CLAIMS = 1 << 53  # of a row, and attempts: they are counted up to that
+LONGEST_LEASE = 10**17  # microseconds: 3000 years
 
 
 @dataclass(slots=True)
@@ -30,8 +32,8 @@ class NewJobs:
 class HeldJob:
     """A claimed row as its holder knows it: ``id``, ``claims``, ``worker_id`` together are the right to change it.
 
-    ``asked_by``: who asked it to stop ("": not known), None if it was not asked. ``progress``: what its code has said
-    last; ``stored``: what of that is in the row.
+    ``asked_by``: the name of the user who asked it to stop ("": not known), None if it was not asked. ``progress``: the
+    last one that its code has reported; ``stored``: the one in the row.
     """
 
     id: str
@@ -60,7 +62,7 @@ class HeldJob:
 
     @property
     def begun(self) -> bool:
-        """Whether it was started: one that was claimed ahead, or waits for its turn, is not yet."""
+        """Whether its code was started; not yet if it was claimed ahead, or waits for its turn."""
         return self.started_at is not None
 
 
@@ -86,28 +88,26 @@ Handle = int  # names a row; only its engine understands it
 class Due(NamedTuple):
     """A row that a claim may take.
 
-    ``sound``: its values are of the right kinds; a row that was edited by hand may have others. ``fresh``: never
-    claimed before, and it may be claimed again; only such a row is claimed ahead, so that the death of the worker
-    costs no job an attempt.
+    ``fresh``: it was never claimed, and has more than one attempt. Only such a row is claimed ahead, so that the death
+    of the worker costs no job an attempt.
     """
 
     handle: Handle
     priority: int
     due_at: int
     claims: int
-    sound: int
     fresh: int
     task_path: str
 
 
 class Expired(NamedTuple):
-    """A hidden row that may be shown again; ``sound``: as in Due.
+    """A hidden row that may be shown again.
 
-    ``held``: by one whose lease has ended, and who had the time to renew it. Else it was given back a moment ago.
+    ``held``: a worker holds it, whose lease has ended although it had the time to renew it. Else the row was given back
+    a moment ago.
     """
 
     handle: Handle
-    sound: int
     held: int
 
 
@@ -125,10 +125,10 @@ class LetterGroup(NamedTuple):
 
 @dataclass(slots=True)
 class Settlement:
-    """How a held job goes on: the one change its holder asks for. FAILED: it moves to the dead letters.
+    """How an attempt ends: the change that the holder of a job asks for. FAILED: the job moves to the dead letters.
 
-    ``visible_at``: READY again from then on; None: at its place in the line. ``hidden_until``: not before then, for its
-    code may still be running. ``stopped``: it was to be given back, but its job was asked to stop.
+    ``visible_at``: from when on a READY job is due; None: it keeps its place in the line. ``hidden_until``: it is not
+    visible before, for its code may still be running. ``stopped``: it was to be given back, but was asked to stop.
     """
 
     job: HeldJob
@@ -144,24 +144,23 @@ class Settlement:
     stopped: bool = field(default=False, kw_only=True)
 
     def shift(self, later: int) -> None:
-        """Move the next attempt to ``later`` microseconds after its time, for a caller whose time is not now's."""
+        """Move the next attempt by ``later`` microseconds, for a caller that runs jobs as if it were later."""
         if self.visible_at is not None:
             self.visible_at += later
 
 
 def succeeded(job: HeldJob, result: str, now: int, ttl: int | None) -> Settlement:
     """Return the acknowledgement; the row is kept for ``ttl`` microseconds (0: not at all, None: for ever)."""
-    expires_at = None if ttl is None else now + ttl
-    return Settlement(job, states.SUCCESSFUL, job.attempts, finished_at=now, expires_at=expires_at, result=result)
+    return Settlement(job, states.SUCCESSFUL, job.attempts, finished_at=now, expires_at=_after(now, ttl), result=result)
 
 
 def released(job: HeldJob) -> Settlement:
-    """Return the settlement that gives a job back to its place in the line, without having used an attempt."""
+    """Return the settlement that gives a job back to its place in the line; no attempt is used."""
     return Settlement(job, states.READY, job.attempts - job.begun)
 
 
 def broken_off(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
-    """Return the settlement that gives a job back which had begun; its code may still be running until then."""
+    """Return the settlement that gives a job back which had begun; until ``hidden_until`` its code may still run."""
     settlement = released(job)
     entry = history.entry(history.number(job.history), job.worker_id, job.started_at, now, history.RELEASED, None)
     settlement.history, settlement.hidden_until = history.append(job.history, entry), hidden_until
@@ -169,7 +168,7 @@ def broken_off(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
 
 
 def interrupted(job: HeldJob, outcome: str, failure: Failure, now: int, letter_ttl: int | None) -> Settlement:
-    """Return the settlement of an attempt whose holder is gone: again at its place, or a dead letter; see failed."""
+    """Return the settlement of an attempt whose holder is gone: due at its place, or a dead letter; see failed."""
     settlement = failed(job, outcome, failure, now, 0, letter_ttl)
     settlement.visible_at = None
     return settlement
@@ -191,7 +190,7 @@ def failed(
         states.FAILED,
         job.attempts,
         finished_at=now,
-        expires_at=None if letter_ttl is None else now + letter_ttl,
+        expires_at=_after(now, letter_ttl),
         history=kept,
         failure=Failure(
             failure.exception_class[:SHORT],
@@ -203,27 +202,31 @@ def failed(
 
 
 def cancelled(job: HeldJob, by: str, now: int, letter_ttl: int | None) -> Settlement:
-    """Return the end of a job that waits, and that ``by`` cancels."""
+    """Return the settlement of a job that waits, and that ``by`` cancels."""
     settlement = Settlement(job, states.READY, job.attempts)
     stop(settlement, by, now, letter_ttl)
     return settlement
 
 
 def stop(settlement: Settlement, by: str, now: int, letter_ttl: int | None) -> None:
-    """Make a settlement that would give its job back the end of it: ``by`` has asked it to stop."""
+    """Change a settlement that would give a job back into the end of the job: ``by`` has asked it to stop."""
     failure = recorded(Cancelled, cancellation(by))
     entry = history.entry(history.NO_ATTEMPT, "", None, now, history.CANCELLED, failure)
     settlement.history = history.append(settlement.history or settlement.job.history, entry)
     settlement.state, settlement.failure, settlement.stopped = states.FAILED, failure, True
     settlement.visible_at, settlement.finished_at = None, now
-    settlement.expires_at = None if letter_ttl is None else now + letter_ttl
+    settlement.expires_at = _after(now, letter_ttl)
+
+
+def _after(now: int, ttl: int | None) -> int | None:
+    return None if ttl is None else now + ttl
 
 
 def cancellation(by: str | None) -> str:
-    """Return who cancelled a job, in a sentence."""
+    """Return a sentence that says who cancelled a job."""
     return f"Cancelled by {by}." if by else "Cancelled."
 
 
 def exhausted(job: HeldJob) -> bool:
-    """Return whether the attempt that a holder has now is (or was) the last one; 0 attempts means unlimited."""
+    """Return whether the present attempt of a job is its last one; 0 attempts means unlimited."""
     return 0 < job.max_attempts <= job.attempts

@@ -1,18 +1,20 @@
 """The contract of a database for the queue. A new engine is one folder, and ``tests/conformance`` green on it.
 
-Every instant is passed in; ``now()`` is the clock that all holders of leases in this database share. No method
-decides anything: which jobs are due, and what becomes of one, is said by the caller, or by the statement's WHERE.
-What only some databases need has a default here: a file, a clock of each process, values of any kind in any column.
-A row is named by its handle, which only its engine understands; of two rows the later one has the greater handle.
+Every instant is passed in; ``now()`` is the clock that all holders of leases in this database share. No method decides
+what becomes of a job: the caller says it, and the statement's WHERE allows it or not. What only some databases need (a
+file, a log beside it, a clock of each process) has a default here. A row is named by its handle, which only its engine
+understands; of two rows the later one has the greater handle.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from django.apps import apps
 from django.db import connections, transaction
+from django.db.models import QuerySet
 
 from ..core.counts import Counted, Counts
 from ..core.expiry import Patience
@@ -20,10 +22,12 @@ from ..core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Sc
 from .inspection import Inspection
 
 T = TypeVar("T")
+SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
+WAITING = {"finished_at": None, "lease_until": None}
 
 
 class Trouble(Enum):
-    """Errors of a database that pass, or that only people can end; either way the worker waits and goes on."""
+    """What may be wrong with a database without being a fault of the code: a worker waits, and tries again."""
 
     BUSY = "the database is locked by another process"
     DISK = "the database cannot be written"
@@ -35,10 +39,9 @@ class Trouble(Enum):
 class Engine(ABC):
     """The statements of the queue on one database alias.
 
-    ``traced``: statements go through Django's cursor where it is watched, so that query counting, logging and
-    tracing see them. A worker's control loop asks for False: it repeats itself all day.
-    ``last_hold``, ``longest_hold``: the seconds for which others had to wait for a transaction begun inside
-    ``without_lock_waits()``, at the most.
+    ``traced``: query counting, logging and tracing see the statements. For a worker's control loop it is False.
+    ``last_hold``, ``longest_hold``: for how many seconds the last transaction inside ``without_lock_waits()``, and the
+    longest one, had the right to write.
     """
 
     def __init__(self, alias: str, *, traced: bool = True) -> None:
@@ -55,127 +58,154 @@ class Engine(ABC):
     def now(self) -> int:
         """Return the present instant, in microseconds."""
 
-    @abstractmethod
     def describe(self) -> str:
         """Return the database in a few words, for the log."""
+        return str(connections[self.alias].settings_dict["NAME"])
 
     def path(self) -> str:
-        """Return the real path of the file that holds the database; "" if none does: there is no file to copy."""
+        """Return the real path of the file that holds the database; "" if there is no such file."""
         return ""
 
     def private(self) -> bool:
-        """Return whether this thread alone sees the database: it is in memory, or inside a transaction."""
+        """Return whether only this thread sees the database: it is in memory, or the thread is inside a transaction."""
         return connections[self.alias].in_atomic_block
 
-    @abstractmethod
     def transaction(self) -> AbstractContextManager[object]:
-        """Hold the right to write until the block ends: all of it is committed, or nothing.
+        """Hold the right to write until the block ends; then all of it is committed, or nothing.
 
-        Inside the caller's own transaction it adds nothing: that one commits or rolls back. It waits for its turn as
-        long as the connection's own timeout says (inside ``without_lock_waits()``: not at all), then raises.
+        Inside the caller's own transaction the block is a part of that. The right is waited for as long as the
+        connection's timeout says (inside ``without_lock_waits()``: not at all); then an error is raised.
         """
+        return self.atomic()
 
     def atomic(self) -> AbstractContextManager[None]:
-        """Return Django's atomic block, which begins to write also where the caller has a cursor open."""
+        """Return Django's atomic block; it may write even if the caller has a cursor open."""
         return transaction.atomic(using=self.alias)
 
     def beside_cursors(self, act: Callable[[], T]) -> T:
-        """Return what ``act`` does, on another connection where an open cursor of the caller's forbids its transaction.
+        """Return what ``act`` returns; use a second connection if a cursor of the caller's forbids its transaction.
 
-        It is for a ``transaction_if`` and what is read after it; the other transactions do so themselves.
+        It is for a ``transaction_if`` and the reads after it; every other transaction does this by itself.
         """
         return act()
 
     @abstractmethod
     def transaction_if(self, look: Callable[[float], T]) -> AbstractContextManager[T]:
-        """Hold the right to write if a look at the database finds something; give the block what it found.
+        """Hold the right to write if a look at the database finds something; the block is given what the look returned.
 
-        The look is told for how many seconds that right was waited for, 0 before it is asked for. If another connection
-        has written between the look and the right, the look is repeated: the block is given what holds at its
-        beginning. Where the look finds nothing (an empty list) there is no wait, and the block is no transaction; only
-        inside ``without_lock_waits()`` the right is taken before the look.
+        The argument of the look is the time in seconds for which the right was waited for, 0 before it is asked for. If
+        another connection has written between the look and the right, the look is repeated, so that what it returned is
+        true when the block begins. If it finds nothing (None, an empty list), nothing is waited for, and the block is
+        no transaction. Inside ``without_lock_waits()`` the right is taken before the look.
         """
 
     @abstractmethod
     def effects(self, seconds: float) -> AbstractContextManager[None]:
-        """Hold the right to write, in a transaction of Django's for a task's own writes, for ``seconds`` at the most.
+        """Hold the right to write in a transaction of Django's, for a task's own writes, for at most ``seconds``.
 
-        Then it is rolled back, whatever the block does, and TaskTimeout is raised at the latest when the block ends.
-        Raise RuntimeError inside a transaction of the caller's (that of a TestCase does not count).
+        Then the transaction is rolled back, whatever the block does, and TaskTimeout is raised when the block ends, or
+        before. Raise RuntimeError inside a transaction of the caller's, except that of a TestCase.
         """
 
     def without_lock_waits(self) -> AbstractContextManager[None]:
-        """For a control loop: during the block no statement of this thread's connection waits for a lock, it raises.
+        """For a control loop: during the block no statement of this thread waits for a lock; it raises at once.
 
-        That holds for every connection that replaces it, too. At both ends of the block it is closed.
+        The connection is closed at both ends of the block. What is said holds for each connection opened in between.
         """
         return nullcontext()
 
     def replaced(self) -> bool:
-        """Return, inside ``without_lock_waits()``, whether since the last call the connection was opened to another
-        database.
+        """Return, inside ``without_lock_waits()``, whether another database is there since the last call.
 
-        As when a file is exchanged for a backup; while that goes on, and the connection leads to what is no longer
-        there, it raises. Cheap enough for 10 a second. A database for which that cannot be returns False.
+        That is so after the file was exchanged for a backup, say. While the file is being exchanged, it raises. It is
+        cheap enough for 10 calls a second.
         """
         return False
 
     def disconnect(self) -> None:
-        """Close this thread's connection, however broken it is; what needs it next opens a new one."""
+        """Close this thread's connection, also a broken one; the next statement opens a new one."""
         with suppress(Exception):
             connections[self.alias].close()
 
     @abstractmethod
     def insert(self, new: NewJobs) -> bool:
-        """Store new jobs, in the order given; return False if that waits for the end of the caller's atomic block."""
+        """Store new jobs, in the order given; return False if the caller's atomic block is to commit them."""
 
     @abstractmethod
-    def earliest(self, scopes: Iterable[Scope]) -> int | None:
-        """Return from when on, past or future, the earliest of the unfinished jobs in scope may be claimed.
+    def pauses(self) -> dict[str, int | None]:
+        """Return the paused queues, each with the end of its pause (None: it has none); also pauses that have ended."""
 
-        That is its ``due_at``, or, of one that is held, a moment after the end of its lease (see ``expired``); or the
-        end of its queue's pause if that is later. None if there is no such job.
+    def paused(self, now: int) -> set[str]:
+        """Return the queues that are paused at ``now``; a claim asks in its own transaction, so a pause holds from its
+        commit on.
+        """
+        return {name for name, until in self.pauses().items() if until is None or until > now}
+
+    def unpaused(self, scopes: Sequence[Scope], now: int) -> list[Scope]:
+        """Return scopes without the queues that are ``paused``."""
+        paused = self.paused(now)
+        return [self._without(scope, paused) for scope in scopes]
+
+    def _without(self, scope: Scope, names: Collection[str]) -> Scope:
+        if not names:
+            return scope
+        there = self.inspection.queue_names() if scope.queues is None else scope.queues
+        return scope._replace(queues=tuple(name for name in there if name not in names))
+
+    def earliest(self, scopes: Sequence[Scope]) -> int | None:
+        """Return the earliest moment, past or future, at which an unfinished job in scope may be claimed.
+
+        That is ``first_due``, or the end of the pause of its queue if that is later. None if there is no such job.
+        """
+        pauses = self.pauses()
+        found = [self.first_due(self._without(scope, pauses)) for scope in scopes]
+        for name, until in pauses.items():
+            of_name = [Scope((name,), scope.raw) for scope in scopes if scope.queues is None or name in scope.queues]
+            if until is not None:
+                found += [max(first, until) for scope in of_name if (first := self.first_due(scope)) is not None]
+        return min((instant for instant in found if instant is not None), default=None)
+
+    @abstractmethod
+    def first_due(self, scope: Scope) -> int | None:
+        """Return the earliest moment at which an unfinished job of a scope is due, without a look at the pauses.
+
+        For a job that waits that is ``due_at``; for one that is held, a moment after the end of its lease (see
+        ``expired``). None if there is no such job.
         """
 
     @abstractmethod
     def due(self, scope: Scope, limit: int, now: int) -> list[Due]:
         """Return the first ``limit`` waiting rows of a scope that are due, by priority, then by ``due_at``, then in the
         order of insertion.
-
-        None of a queue that is paused at ``now``, as this transaction sees it, and none of its rows is looked at.
         """
 
     @abstractmethod
     def expired(self, scope: Scope, limit: int, now: int, patience: Patience) -> list[Expired]:
-        """Return up to ``limit`` hidden rows of a scope that may be shown again, but of no paused queue.
+        """Return up to ``limit`` hidden rows of a scope that may be shown again: given back, or with an ended lease.
 
-        Of those that are held this is said by the end of the row's lease, its length, and the patience of who claims;
+        Whether a lease may be taken from its holder depends on its end, its length, and the patience of the claimer;
         see core/expiry.py.
         """
 
     @abstractmethod
     def show(self, handles: Sequence[Handle]) -> None:
-        """Hide rows no longer that were given back."""
+        """Make rows visible that were given back, and hidden for a moment."""
 
     @abstractmethod
     def lease(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1
     ) -> None:
-        """Hand due rows to a worker: one more claim, hidden for their lease (or ``lease_us``), without progress.
+        """Hand rows to a worker: one more claim, hidden for their own lease (or ``lease_us``), without progress.
 
-        ``attempts``: 1, or 0 for what does not begin at once, but with ``begin``.
+        ``attempts``: 1, or 0 for jobs whose attempt is counted later, by ``begin``.
         """
 
     @abstractmethod
-    def begin(self, jobs: Sequence[HeldJob], now: int, *, waited: bool = False) -> int:
+    def begin(self, jobs: Sequence[HeldJob], now: int) -> int:
         """Count an attempt of held rows that had not begun when they were claimed, each only for its holder.
 
-        ``waited``: none that was asked to stop meanwhile, nor of a queue that was paused. Return how many have begun.
+        Return how many have begun.
         """
-
-    def mend(self, handles: Sequence[Handle], worker_id: str) -> None:
-        """Give rows that are not sound values of the right kinds, and a holder, so that they can be settled."""
-        return None
 
     @abstractmethod
     def read(self, handles: Sequence[Handle]) -> dict[Handle, HeldJob]:
@@ -183,40 +213,38 @@ class Engine(ABC):
 
     @abstractmethod
     def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[Key]:
-        """Hide held rows for one lease more, from ``now``; return the keys of those no longer held.
+        """Hide held rows for one more lease, from ``now`` on; return the keys of those that are no longer held.
 
-        One that was extended beyond that stays hidden for so long; not with ``afresh``, after a step of the clock.
+        A lease that was extended beyond that keeps its end; with ``afresh``, after a step of the clock, it does not.
         """
 
     @abstractmethod
     def extend(self, job: HeldJob, now: int, until: int, *, lengthen: bool = False) -> bool:
-        """Hide one held row until an instant, with ``lengthen`` at least until then; False if it is no longer held, or
-        its lease has ended. Its visibility timeout stays what it is.
+        """Hide one held row until an instant (with ``lengthen``: at least until then); keep its visibility timeout.
+
+        Return False if it is no longer held, or its lease has ended.
         """
 
     @abstractmethod
     def settle(self, settlements: Sequence[Settlement]) -> set[Key]:
         """Carry out settlements, each only for its holder; return the keys of those that were not carried out.
 
-        One that gives a job back without a time gives it back to its place in the line.
-        They were no longer held; or they would give a job back that was asked to stop (see ``asked``).
+        Those jobs were no longer held, or were to be given back although they were asked to stop (see ``asked``). A job
+        that waits has no holder; it can only be buried. A settlement without a time leaves a job at its place in the
+        line.
         """
 
     @abstractmethod
     def ask(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
-        """Write into unfinished jobs that they shall stop, unless that was done before.
+        """Note in unfinished jobs that they are to stop, unless that was noted before.
 
-        Return the ids of those in which it was written, and which of these are not held; what becomes of them must be
-        said in the same transaction, by ``bury_waiting``.
+        Return the ids of the jobs in which it was noted now, and those of them that wait: the caller settles these in
+        the same transaction (see ``cancelled``).
         """
 
     @abstractmethod
-    def bury_waiting(self, settlements: Sequence[Settlement]) -> None:
-        """Move jobs that wait to the dead letters."""
-
-    @abstractmethod
     def asked(self, jobs: Sequence[HeldJob]) -> dict[Key, str]:
-        """Return which held rows are asked to stop, and by whom ("": not known)."""
+        """Return which of these held rows were asked to stop, and by whom ("": not known)."""
 
     @abstractmethod
     def note_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
@@ -224,7 +252,7 @@ class Engine(ABC):
 
     @abstractmethod
     def find(self, job_id: str) -> StoredJob | None:
-        """Return a job or dead letter, in one statement (two could miss a job that is being requeued)."""
+        """Return a job or a dead letter; by one statement, for two could miss a job that is being requeued."""
 
     @abstractmethod
     def held_by(self, worker_id: str) -> list[HeldJob]:
@@ -240,67 +268,80 @@ class Engine(ABC):
         queue_name: str | None = None,
         priority: int | None = None,
     ) -> set[str]:
-        """Move dead letters back into their queue (or into ``queue_name``) with a fresh budget, and write into their
-        histories who did it; return the ids that could be moved.
+        """Move dead letters back into their queue (or into ``queue_name``), with a fresh budget of attempts.
+
+        Their histories say who did it. Return the ids that were moved.
         """
 
-    @abstractmethod
-    def purge(self, queue_name: str, now: int) -> int:
-        """Delete the jobs of a queue that are not held; return how many."""
+    def count(self, queue_name: str) -> int:
+        """Return how many jobs of a queue are unfinished, whether they wait or are held."""
+        waiting, held = self._jobs(queue_name, **WAITING), self._jobs(queue_name, lease_until__isnull=False)
+        return waiting.count() + held.count()
 
-    @abstractmethod
-    def prunable(self, now: int) -> bool:
-        """Return whether ``prune`` would find something."""
+    def purge(self, queue_name: str, now: int) -> int:
+        """Delete the jobs of a queue that are not held, a slice in each transaction; return how many there were."""
+        return sum(map(self._delete, (self._jobs(queue_name, **WAITING), self._jobs(queue_name, lease_until__lte=now))))
+
+    def _jobs(self, queue_name: str, **conditions: Any) -> QuerySet[Any]:
+        return apps.get_model("vtqueue", "Job").objects.using(self.alias).filter(queue_name=queue_name, **conditions)
+
+    def _delete(self, jobs: QuerySet[Any]) -> int:
+        total, deleted = 0, SLICE
+        while deleted == SLICE:
+            with self.atomic():
+                deleted = jobs.model.objects.filter(pk__in=jobs.values("pk")[:SLICE])._raw_delete(self.alias)
+            total += deleted
+        return total
 
     @abstractmethod
     def prune(self, now: int, limit: int) -> int:
-        """Delete up to ``limit`` finished jobs, and dead letters, that were kept for long enough, and the pauses that
-        have ended; return how many rows.
+        """Delete ended pauses, and up to ``limit`` each of finished jobs and dead letters that were kept long enough.
+
+        Return how many rows. If there are none, the right to write is not asked for.
         """
 
     @abstractmethod
     def add_counts(self, worker_id: str, counts: Mapping[Counted, Counts], *, hourly: bool = False) -> None:
-        """Store what a worker has counted, by minute (or hour), queue and task, in the place of what was stored."""
+        """Store what a worker has counted for a minute (or hour), queue and task, in the place of what was stored."""
 
     @abstractmethod
     def prune_counts(self, before: int, limit: int, *, hourly: bool = False) -> int:
-        """Delete counts of minutes (or hours) before an instant, the oldest first: ``limit`` of them, and what else
-        there is of the last of these minutes; return how many.
+        """Delete counts of minutes (or hours) before an instant, about ``limit`` of them, the oldest first.
+
+        Minutes are deleted whole. Return how many rows.
         """
 
     def clock_was_ahead(self, now: int) -> bool:
-        """Return whether something in the database bears a stamp of a clock that was ahead of ``now``; a few seeks."""
+        """Return whether some row has a stamp of a clock that was ahead of ``now``; it costs a few seeks."""
         return False
 
     def stamped_ahead(self, after: Handle, now: int, limit: int) -> tuple[list[Handle], Handle | None]:
-        """Look, by a read, at the next ``limit`` rows; return the handles of those that wait for a time
-        that a clock stamped while it was ahead, and behind which row to go on (None: that was all).
+        """Read the ``limit`` rows after a row; return those that wait for a time stamped by a clock that was ahead.
+
+        Also return the last row that was read, to go on from there; None if it was the last one of all.
         """
         return [], None
 
     def set_right(self, handles: Sequence[Handle], now: int) -> int:
-        """Make those of these rows due at once that wait for a clock that was ahead, and end leases one lease from now
-        that it made longer; return how many.
+        """Make those of these rows due that wait for a clock that was ahead, and end its leases one lease from now.
+
+        Return how many.
         """
         return 0
 
-    @abstractmethod
-    def count(self, queue_name: str) -> int:
-        """Return how many jobs of a queue are unfinished, whether they wait or are held."""
-
     def changed(self) -> bool:
-        """Return whether another connection may have committed since the last call; cheap enough for 10 a second."""
+        """Return whether another connection may have committed since the last call; 10 calls a second are cheap."""
         return True
 
     def tidy(self, *, early: bool) -> int | None:
-        """Keep small what the database stores beside the tables; called after each turn, outside of transactions.
+        """Keep the log beside the database short; called after each turn, outside of transactions.
 
-        ``early``: before a commit of others has to do it, for they wait for each other as it is.
-        Return None if there is nothing more to do about it for now, else the bytes of it that another connection
-        keeps from being taken away: 0 if that one only held a lock.
+        ``early``: while other processes often want to write, do it before one of their commits has to.
+        Return None if nothing is left to do for now. Else another connection is in the way: return the bytes of the
+        log that it keeps, 0 if it only held a lock.
         """
         return None
 
     @abstractmethod
     def trouble(self, error: BaseException) -> Trouble | None:
-        """Return what kind of passing error this is; None if it is none."""
+        """Return what is wrong with the database if that is the cause of this error, else None."""

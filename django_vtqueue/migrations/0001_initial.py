@@ -3,6 +3,7 @@
 import django.db.models.functions.comparison
 from django.db import migrations, models
 
+import django_vtqueue.constraints
 import django_vtqueue.core.ids
 import django_vtqueue.fields
 
@@ -29,6 +30,12 @@ class Migration(migrations.Migration):
                 "verbose_name": "pause",
                 "verbose_name_plural": "pauses",
                 "default_permissions": (),
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=django_vtqueue.constraints.OfKind("integer", "paused_until"),
+                        name="vtqueue_pause_until",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -161,6 +168,31 @@ class Migration(migrations.Migration):
                         condition=models.Q(("expires_at__isnull", False)),
                         fields=["expires_at"],
                         name="vtqueue_letter_expires",
+                    ),
+                ],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=django_vtqueue.constraints.OfKind("id", "id"), name="vtqueue_letter_id"
+                    ),
+                    models.CheckConstraint(
+                        condition=django_vtqueue.constraints.OfKind(
+                            "integer", "priority claims attempts max_attempts lease_us"
+                        ),
+                        name="vtqueue_letter_integers",
+                    ),
+                    models.CheckConstraint(
+                        condition=django_vtqueue.constraints.OfKind(
+                            "integer", "enqueued_at started_at expires_at died_at acknowledged_at"
+                        ),
+                        name="vtqueue_letter_moments",
+                    ),
+                    models.CheckConstraint(
+                        condition=django_vtqueue.constraints.OfKind(
+                            "text",
+                            "queue_name task_path worker_id unique_key payload history "
+                            "exception_class message fingerprint acknowledged_by note",
+                        ),
+                        name="vtqueue_letter_texts",
                     ),
                 ],
             },
@@ -296,7 +328,37 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         condition=models.Q(("priority__gte", -100), ("priority__lte", 100)), name="vtqueue_job_priority"
                     ),
-                    models.CheckConstraint(condition=models.Q(("lease_us__gt", 0)), name="vtqueue_job_lease"),
+                    models.CheckConstraint(
+                        condition=models.Q(("lease_us__gt", 0), ("lease_us__lte", 100000000000000000)),
+                        name="vtqueue_job_lease",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("claims__lte", 9007199254740992), ("attempts__lte", 9007199254740992)),
+                        name="vtqueue_job_counts",
+                    ),
+                    models.CheckConstraint(
+                        condition=django_vtqueue.constraints.OfKind("id", "id"), name="vtqueue_job_id"
+                    ),
+                    models.CheckConstraint(
+                        condition=django_vtqueue.constraints.OfKind(
+                            "integer", "priority claims attempts max_attempts lease_us"
+                        ),
+                        name="vtqueue_job_integers",
+                    ),
+                    models.CheckConstraint(
+                        condition=django_vtqueue.constraints.OfKind(
+                            "integer", "enqueued_at started_at expires_at due_at lease_until finished_at cancelled_at"
+                        ),
+                        name="vtqueue_job_moments",
+                    ),
+                    models.CheckConstraint(
+                        condition=django_vtqueue.constraints.OfKind(
+                            "text",
+                            "queue_name task_path worker_id unique_key payload history "
+                            "result cancelled_by progress_text",
+                        ),
+                        name="vtqueue_job_texts",
+                    ),
                 ],
             },
         ),

@@ -17,10 +17,10 @@ from .claims import settle
 
 
 class ClaimedJob:
-    """A job that was claimed, and the right to settle it: once, and only while no other claim has taken it since.
+    """A job that was claimed, and the right to settle it once, as long as no other claim has taken it.
 
-    ``database``: the alias of its table; ``options``: those of its queue. ``kept_up``: its lease is renewed while it is
-    handled.
+    ``database``: the alias of its table; ``options``: those of its queue; ``kept_up``: whether its lease is renewed
+    while it is handled.
     """
 
     def __init__(self, held: HeldJob, database: str, options: Options, *, kept_up: bool = False) -> None:
@@ -59,8 +59,8 @@ class ClaimedJob:
     def nack(self, delay: float | timedelta = 0, error: BaseException | str | None = None) -> None:
         """End an attempt that failed: visible again after ``delay`` seconds, or a dead letter if it was the last one.
 
-        ``error``: an exception or a text for the job's history, in which what ``mask`` hides of the payload is hidden
-        too. Raises LeaseLost like ack.
+        ``error``: an exception or a text for the job's history; values of the payload that ``mask`` hides are hidden in
+        it. Raises LeaseLost like ack.
         """
         queue_name = self._held.queue_name
         secrets = Mask(mask_words(queue_name, self.database)).texts(self._held.payload) if error is not None else []
@@ -82,8 +82,8 @@ class ClaimedJob:
     def extend(self, seconds: float | timedelta | None = None) -> None:
         """Keep the job hidden until now + ``seconds`` (default: its visibility timeout); it is not added up.
 
-        Where the lease is kept up, in a handler of ``Queue.run`` or of a worker, it is only ever made longer. The
-        visibility timeout of later claims stays what it is. Raises LeaseLost if the lease has ended, ValueError if
+        In a handler of ``Queue.run`` or of a worker, where the lease is kept up, it is only ever made longer. The
+        visibility timeout of later claims does not change. Raises LeaseLost if the lease has ended, ValueError if
         ``seconds`` is not above 0.
         """
         held = self._held

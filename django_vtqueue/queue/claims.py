@@ -1,7 +1,7 @@
 """The claim: take what is due, after ending the leases that have expired.
 
-Two steps, so that the write lock is held for as short as possible: ``take`` inside a transaction, ``collect`` after its
-commit (no other process may change a row that is leased to us).
+It has two steps, so that the write lock is held as short as possible: ``take`` inside a transaction, ``collect`` after
+its commit, when no other process may change the leased rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,16 +17,16 @@ from ..exceptions import DamagedJob, LeaseExpired
 
 # -- settling ----------------------------------------------------------------------------------------------------------
 #
-# A job that was asked to stop is not given back: it ends here.
+# A job that was asked to stop is not given back: it is buried.
 
 LetterTTL = Callable[[str], int | None]  # queue name -> microseconds for which its dead letters are kept
 
 
 def settle(engine: Engine, settlements: Sequence[Settlement], letter_ttl: LetterTTL) -> set[Key]:
-    """Carry out settlements inside a transaction, each only for its holder; return the keys of what was lost.
+    """Carry out settlements inside a transaction, each only for its holder; return the keys of the lost jobs.
 
-    One that would give a job back which was asked to stop is changed: it is the end of the job. How far a job had come
-    is written with it.
+    A settlement that would give back a job which was asked to stop becomes the end of that job. The progress of a job
+    is written before its settlement.
     """
     if said := [(s.job, s.job.progress) for s in settlements if s.job.progress and s.job.progress != s.job.stored]:
         engine.note_progress(said)
@@ -42,10 +42,9 @@ def settle(engine: Engine, settlements: Sequence[Settlement], letter_ttl: Letter
 
 
 NONE = Patience()  # for a test, or where no holder can be alive
-EXPIRED_AT_ONCE = 100  # leases that one claim ends, whatever it takes itself: for as long others may have to wait
+EXPIRED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
 
-
-Waits = Callable[[str], bool]  # path of a task -> whether its jobs do not begin when they are claimed
+Waits = Callable[[str], bool]  # path of a task -> whether its jobs begin later than they are claimed
 
 
 def none_waits(task_path: str) -> bool:
@@ -53,13 +52,9 @@ def none_waits(task_path: str) -> bool:
     return False
 
 
-def handles(rows: Sequence[Due]) -> list[Handle]:
-    return [row.handle for row in rows]
-
-
 @dataclass(slots=True)
 class Taken:
-    """What a claim took. ``endings``: of expired leases and damaged rows; ``everything``: nothing more was due."""
+    """What a claim took; ``endings``: the settlements of expired leases; ``everything``: nothing more was due."""
 
     worker_id: str
     rows: list[Due] = field(default_factory=list)
@@ -68,7 +63,7 @@ class Taken:
 
     @property
     def buried(self) -> list[Settlement]:
-        """Jobs without an attempt left, or asked to stop: they are dead letters now."""
+        """The endings that made dead letters: of jobs without an attempt left, or asked to stop."""
         return [ending for ending in self.endings if ending.state == states.FAILED]
 
 
@@ -87,10 +82,11 @@ def take(
 ) -> Taken:
     """Lease up to ``limit`` due rows to ``worker_id``; to be called inside ``engine.transaction()``.
 
-    What has expired becomes due before, at its own place in the line; ``patience``: see core/expiry.py. ``ahead``: how
-    many fresh ones directly behind them are leased too, without an attempt yet; so are those of tasks of which
-    ``waits`` says that they do not begin at once.
+    Before that, expired jobs become due again, at their place in the line; ``patience``: see core/expiry.py.
+    ``ahead``: up to so many fresh rows directly behind them are leased too, and their attempts counted later; so are
+    the attempts of tasks for which ``waits`` returns True.
     """
+    scopes = engine.unpaused(scopes, now)
     expired = [row for scope in scopes for row in engine.expired(scope, EXPIRED_AT_ONCE, now, patience)]
     endings = end_leases(engine, expired, worker_id, now, letter_ttl)
     due = [row for scope in scopes for row in engine.due(scope, limit + ahead, now)]
@@ -114,70 +110,65 @@ def take_rows(
     ahead: int = 0,
     waits: Waits = none_waits,
 ) -> Taken:
-    """Lease due rows that were found in this transaction; see take."""
-    rows, further = due[:limit], list(takewhile(lambda row: row.fresh and row.sound, due[limit:]))
-    taken = Taken(worker_id, everything=len(rows) + len(further) == len(due) < limit + ahead)
-    taken.rows = [row for row in rows if row.sound]
-    taken.endings = bury_damaged(engine, [row.handle for row in rows if not row.sound], worker_id, now, letter_ttl)
-    waiting = [row.handle for row in taken.rows if waits(row.task_path)]
-    if beginning := [row.handle for row in taken.rows if row.handle not in waiting] if waiting else handles(taken.rows):
-        engine.lease(beginning, worker_id, now, lease_us)
-    if waiting or further:
-        engine.lease([*waiting, *handles(further)], worker_id, now, lease_us, attempts=0)
-        taken.rows += further
-    return taken
+    """Lease due rows that were found in the same transaction; see take."""
+    rows, further = due[:limit], list(takewhile(lambda row: row.fresh, due[limit:]))
+    later = [row.handle for row in rows if waits(row.task_path)]
+    if at_once := [row.handle for row in rows if row.handle not in later]:
+        engine.lease(at_once, worker_id, now, lease_us)
+    if later := [*later, *(row.handle for row in further)]:
+        engine.lease(later, worker_id, now, lease_us, attempts=0)
+    return Taken(worker_id, [*rows, *further], everything=len(rows) + len(further) == len(due) < limit + ahead)
+
+
+def begin_waiting(engine: Engine, job: HeldJob, now: int) -> bool:
+    """Count the attempt of a job that has waited for its turn since its claim; return whether it may begin.
+
+    It may not if it was asked to stop, or its queue was paused. To be called inside ``engine.transaction()``.
+    """
+    return job.queue_name not in engine.paused(now) and not engine.asked([job]) and engine.begin([job], now) == 1
 
 
 def end_leases(
     engine: Engine, expired: Sequence[Expired], worker_id: str, now: int, letter_ttl: LetterTTL
 ) -> list[Settlement]:
-    """Settle expired rows for their holders, and return what became of them: due again, or dead letters.
-
-    One that is not as it was read, inside one transaction, has a value that no comparison finds.
-    """
-    if not expired:
-        return []
-    damaged = [row.handle for row in expired if not row.sound]
-    if given_back := [row.handle for row in expired if row.sound and not row.held]:
+    """Settle expired rows in the name of their holders; return the settlements: due again, or dead letters."""
+    if given_back := [row.handle for row in expired if not row.held]:
         engine.show(given_back)
-    held = engine.read([row.handle for row in expired if row.sound and row.held])
+    held = engine.read([row.handle for row in expired if row.held])
     endings = {handle: end_lease(job, now, letter_ttl) for handle, job in held.items()}
     lost = settle(engine, list(endings.values()), letter_ttl) if endings else set()
-    damaged += [handle for handle, ending in endings.items() if ending.job.key in lost]
+    unreadable = [handle for handle, ending in endings.items() if ending.job.key in lost]
     ended = [ending for ending in endings.values() if ending.job.key not in lost]
-    return ended + bury_damaged(engine, damaged, worker_id, now, letter_ttl)
+    return ended + bury_unreadable(engine, unreadable, worker_id, now, letter_ttl) if unreadable else ended
 
 
 def end_lease(job: HeldJob, now: int, letter_ttl: LetterTTL) -> Settlement:
-    """Return how an expired job goes on: at its place in the line, or a dead letter when that was its last attempt."""
+    """Return the settlement of an expired job: due at its place in the line, or dead after its last attempt."""
     if not job.begun:
         return released(job)
     failure = recorded(LeaseExpired, f"The lease expired, held by {job.worker_id}.")
     return interrupted(job, history.LEASE_EXPIRED, failure, now, letter_ttl(job.queue_name))
 
 
-def bury_damaged(
+def bury_unreadable(
     engine: Engine, handles: Sequence[Handle], worker_id: str, now: int, letter_ttl: LetterTTL
 ) -> list[Settlement]:
-    """Make damaged rows dead letters, and return what became of them."""
-    if not handles:
-        return []
-    engine.mend(handles, worker_id)
-    endings = [end_damaged(job, now, letter_ttl) for job in engine.read(handles).values()]
-    engine.settle(endings)
-    return endings
+    """Make dead letters of rows that could not be settled as they were read, because a text in them is not UTF-8, say.
 
-
-def end_damaged(job: HeldJob, now: int, letter_ttl: LetterTTL) -> Settlement:
-    """Return the end of a job with a damaged row: what it was is not known, so it is not run."""
-    failure = recorded(DamagedJob, "The row had values that no job can have; they were replaced by the nearest ones.")
-    return failed(job, history.FAILED, failure, now, None, letter_ttl(job.queue_name))
+    They are leased once more, so that they have a holder whose name can be read.
+    """
+    engine.lease(handles, worker_id, now, None, attempts=0)
+    failure = recorded(DamagedJob, "The row cannot be read as it is stored.")
+    jobs = engine.read(handles).values()
+    endings = [failed(job, history.FAILED, failure, now, None, letter_ttl(job.queue_name)) for job in jobs]
+    lost = engine.settle(endings)
+    return [ending for ending in endings if ending.job.key not in lost]
 
 
 def collect(engine: Engine, taken: Taken) -> list[HeldJob]:
-    """Return the jobs taken, in claim order; without any whose lease has already ended and gone to another claim.
+    """Return the jobs that were taken, in claim order, without those that another claim has taken since.
 
-    A commit may take longer than a lease: what has ended is renewed first, so that no job begins on an ended lease.
+    A commit may take longer than a lease. Leases that have ended are renewed first, so that no job begins on one.
     """
     if not taken.rows:
         return []

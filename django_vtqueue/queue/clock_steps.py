@@ -1,4 +1,4 @@
-"""Rows that a clock stamped while it was ahead are set right: else they would wait until the clock is there again."""
+"""Repair of rows that were stamped by a clock that was ahead: else they wait until the clock has come so far again."""
 
 import time
 
@@ -11,25 +11,27 @@ NOTICEABLE = 1.0  # seconds by which the clock goes back
 
 
 class ClockSteps:
-    """A walk over the rows, a slice in each turn, where a clock is known to have been ahead.
+    """A walk over all rows, a slice at a time, after a clock is known to have been ahead.
 
-    At the start of a process that is said by stamps in the database, afterwards by the step of the clock itself. Steps
-    that are not noticeable may add up to one; each alone delays nothing by more than a moment. ``due_at`` (monotonic):
-    when ``go_on`` has something to do.
+    At the start of a process stamps in the database tell that; later the step of the clock itself does. A step that is
+    not noticeable delays no job by more than a moment. ``due_at`` (monotonic): when to call ``go_on`` next.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._offset: float | None = None  # seconds of the wall clock beyond the boot clock when this was last judged
-        self._after: int | None = None  # behind which row to go on
+        self._offset: float | None = None  # seconds: the wall clock less the boot clock, when it was last compared
+        self._after: int | None = None  # the row after which to go on; None: there is nothing to do
         self.due_at = 0.0
 
     def unfinished(self) -> bool:
-        """Return whether there is more to look at."""
+        """Return whether there are more rows to look at."""
         return self._after is not None
 
     def go_on(self) -> bool:
-        """Once a second, look at the clock and at a slice of the rows; return whether jobs may have become due."""
+        """Look at the clock once a second, and repair a slice of rows if it was ahead.
+
+        Return whether jobs may be due now.
+        """
         if time.monotonic() < self.due_at:
             return False
         self.due_at = time.monotonic() + PERIOD  # also if it fails

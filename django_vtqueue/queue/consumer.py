@@ -1,4 +1,4 @@
-"""``Queue.run``: claim, handle, settle, one job after the other, with the lease kept up by a thread of its own."""
+"""``Queue.run``: claim, handle and settle one job after the other; a thread of its own renews the lease."""
 
 import logging
 import random
@@ -29,8 +29,8 @@ from .doorbell import UNPROVEN, Doorbell, folder_of
 logger = logging.getLogger("django_vtqueue")
 
 T = TypeVar("T")
-LOOK = 0.1  # seconds after which a bell that was missed is made good
-LOOK_AT_CLOCKS = 1.0  # seconds after which a standstill or a step is noticed while a handler runs
+LOOK = 0.1  # seconds between two looks at the queue, in case a doorbell was missed
+LOOK_AT_CLOCKS = 1.0  # seconds between two looks at the clocks while a handler runs
 
 
 def consume(
@@ -44,7 +44,7 @@ def consume(
     """See Queue.run. ``claim`` takes the next job of the queue, or none, for a holder."""
     bell = Doorbell(database, folder_of(options.doorbells), f"{UNPROVEN}{new_id()[-8:]}")
     engine, takeover, policy = engine_for(database), Takeover(), options.policy(queue_name)
-    clock_steps, holder = ClockSteps(engine), new_worker_id()  # one of its own: what it holds is kept up
+    clock_steps, holder = ClockSteps(engine), new_worker_id()  # not that of Queue.claim: these leases are renewed
     try:
         while not stop.is_set():
             until_done(engine, clock_steps.go_on)
@@ -58,9 +58,9 @@ def consume(
 
 
 def wait_for_work(engine: Engine, queue_name: str, bell: Doorbell) -> float:
-    """Block until a bell rings, the next scheduled job is due, or it is time to look again; return the seconds of that.
+    """Block until a doorbell rings, the next scheduled job is due, or it is time to look again.
 
-    What was longer than meant is not among them.
+    Return the seconds of that, at most the planned ones: the rest may be a gap.
     """
     earliest = engine.earliest([Scope((queue_name,), raw=True)])
     due_in = LOOK if earliest is None else (earliest - engine.now()) / SECOND
@@ -73,10 +73,8 @@ def wait_for_work(engine: Engine, queue_name: str, bell: Doorbell) -> float:
 def handle(
     engine: Engine, job: ClaimedJob, handler: Callable[[ClaimedJob], Any], policy: Policy, takeover: Takeover
 ) -> None:
-    """Call the handler with one job and settle what comes of it."""
-    with (
-        kept_up(job, takeover) if policy.heartbeat else working(takeover)
-    ):  # until it is settled, however long it takes
+    """Call the handler with one job, and settle the job."""
+    with kept_up(job, takeover) if policy.heartbeat else working(takeover):  # until it is settled
         try:
             close_old_connections()
             with ForksEnd():
@@ -93,7 +91,7 @@ def handle(
 
 
 def settle(engine: Engine, verb: Callable[[], None], takeover: Takeover) -> None:
-    """Settle a job; one that is lost, or that its handler has settled itself, is let go."""
+    """Settle a job; do nothing if it is lost, or its handler has settled it."""
     began = time.monotonic()
     try:
         until_done(engine, verb)
@@ -103,8 +101,8 @@ def settle(engine: Engine, verb: Callable[[], None], takeover: Takeover) -> None
 
 
 def until_done(engine: Engine, verb: Callable[[], T]) -> T:
-    """Return what ``verb`` returns; while the database is locked, full or gone, wait and try again, saying it once."""
-    tries = 0
+    """Return what ``verb`` returns; while the database is locked, full or gone, try again, and log that once."""
+    tries, began = 0, time.monotonic()
     while True:
         try:
             return verb()
@@ -115,14 +113,16 @@ def until_done(engine: Engine, verb: Callable[[], T]) -> T:
             tries += 1
             if tries == 1:
                 logger.warning("%s; waiting. Nothing is lost.", trouble.value)
-            if trouble is not Trouble.BUSY:
+            if trouble is Trouble.BUSY:
+                time.sleep(busy_pause(time.monotonic() - began, random.random()))
+            else:
                 engine.disconnect()
-            time.sleep(trouble_pause(tries))
+                time.sleep(trouble_pause(tries))
 
 
 @contextmanager
 def working(takeover: Takeover) -> Iterator[None]:
-    """Take the time of the block for no gap: it is not known which part of it was one."""
+    """Count the time of the block as work, for it is not known which part of it was a gap."""
     began = time.monotonic()
     try:
         yield
@@ -132,9 +132,9 @@ def working(takeover: Takeover) -> Iterator[None]:
 
 @contextmanager
 def kept_up(job: ClaimedJob, takeover: Takeover) -> Iterator[None]:
-    """Renew a job's lease every third of its time, from a thread and a connection of its own, while the block runs.
+    """Renew a job's lease every third of its time during the block, in a thread with a connection of its own.
 
-    It notices the gaps meanwhile, for the claim that comes next too.
+    The thread also notes gaps, for the next claim.
     """
     done = threading.Event()
 
@@ -155,42 +155,38 @@ def kept_up(job: ClaimedJob, takeover: Takeover) -> Iterator[None]:
 
 
 def keep_up(job: ClaimedJob, done: threading.Event, takeover: Takeover) -> None:
-    """Renew a job's lease until it is done, or lost.
+    """Renew a job's lease until the job is done, or lost.
 
-    Also after it has ended, as long as no other holder has the job: the handler goes on anyway. After a standstill of
-    the machine or a step of the clock it is renewed at once, and in danger it is tried again about every millisecond.
+    An ended lease is renewed too, as long as no other holder has the job: the handler goes on anyway. After a gap the
+    lease is renewed at once.
     """
     held, engine = job._held, new_engine(job.database, traced=False)
     lease = held.lease_us / SECOND
-    ends_at = time.monotonic() + (held.visible_at - engine.now()) / SECOND
-    renew_at, failing_since = ends_at - 2 * lease / 3, 0.0
-    wait(renew_at, done, takeover, lease / 2)
-    if done.is_set():
-        return  # as most are, without another connection
-    with engine.without_lock_waits():
-        while not done.is_set():
-            began = time.monotonic()
-            try:
-                with engine.transaction():
-                    now = engine.now()
-                    lost = engine.renew([held], now, afresh=takeover.stepped_back)
-            except Exception as error:
-                if not failing_since:
-                    failing_since = began
-                    logger.warning("the lease of %s could not be renewed: %s; trying again", job.id, error)
-                renew_at = began + busy_pause(began - failing_since, random.random(), ends_at - began)
-            else:
-                if lost:
-                    return
-                takeover.locked(began - failing_since if failing_since else 0.0)
-                takeover.stepped_back, failing_since = False, 0.0
-                renew_at, ends_at = began + lease / 3, began + lease
-                job._hidden_until(now + held.lease_us)
-            wait(renew_at, done, takeover, lease / 2)
+
+    def renew() -> tuple[float, bool]:
+        asked = time.monotonic()
+        with engine.transaction():
+            began, now = time.monotonic(), engine.now()
+            lost = engine.renew([held], now, afresh=takeover.stepped_back)
+        takeover.locked(began - asked)
+        if not lost:
+            takeover.stepped_back = False
+            job._hidden_until(now + held.lease_us)
+        return began, bool(lost)
+
+    renew_at = time.monotonic() + (held.visible_at - engine.now()) / SECOND - 2 * lease / 3
+    while True:
+        wait(renew_at, done, takeover, lease / 2)
+        if done.is_set():
+            return
+        began, lost = until_done(engine, renew)
+        if lost:
+            return
+        renew_at = began + lease / 3
 
 
 def wait(moment: float, done: threading.Event, takeover: Takeover, bearable: float) -> None:
-    """Wait until a moment (monotonic), until it is done, or for the end of a gap of more than ``bearable`` seconds."""
+    """Wait until a moment (monotonic), the end of the job, or the end of a gap longer than ``bearable`` seconds."""
     while not done.is_set() and (left := moment - time.monotonic()) > 0:
         planned, began = min(left, LOOK_AT_CLOCKS), time.monotonic()
         done.wait(planned)

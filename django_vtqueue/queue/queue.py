@@ -156,6 +156,8 @@ class Queue:
             takeover.look(now)
             if waited:
                 takeover.locked(waited)
+            if self.name in engine.paused(now):
+                return None
             expired = self._expired(scope, now, takeover.patience(process_worker_id())._replace(free=0))
             due = engine.due(scope, limit, now)
             return (expired, due) if expired or due else None
@@ -173,7 +175,7 @@ class Queue:
                     due = engine.due(scope, limit, now)
                 taken = take_rows(engine, due, limit, holder, now, letter_ttl, lease_us=self._lease)
             jobs = self._readable(collect(engine, taken))
-            if jobs or not (taken.rows or taken.endings or seen):
+            if jobs or not (taken.rows or seen):
                 return jobs  # else all that was taken became dead letters: what is due behind them is next
             if seen and not expired:  # the lock is free: now their holders have the time to renew them
                 clock.wait(APART)

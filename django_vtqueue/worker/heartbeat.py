@@ -7,12 +7,11 @@ import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from uuid import UUID
 
 from ..backend import VTQueueBackend
 from ..core import states
 from ..core.clock import from_instant, microseconds
-from ..core.ids import shown_worker
+from ..core.ids import dashed, shown_worker
 from ..core.job import Settlement
 from ..engines import Engine
 from ..models import WorkerProcess
@@ -174,7 +173,7 @@ class Heartbeat:
             return
         of_the_dead = sorted(endings, key=lambda ending: ending.state != states.FAILED)
         buried = sum(ending.state == states.FAILED for ending in endings)
-        ids = [*row.left.split(), *(str(UUID(ending.job.id)) for ending in of_the_dead)][:MOST_LEFT]
+        ids = [*row.left.split(), *(dashed(ending.job.id) for ending in of_the_dead)][:MOST_LEFT]
         went_on = row.went_on + len(endings) - buried
         values = {"went_on": went_on, "buried": row.buried + buried, "left": " ".join(ids), "died_at": died_at}
         if died_at is not None:

@@ -60,7 +60,7 @@ class Maintenance:
         """Delete some of what was kept for long enough."""
         self.due_at = now + PERIOD  # also if it fails
         instant = self.engine.now()
-        pruned = self.engine.prune(instant, PRUNED_AT_ONCE) if self.engine.prunable(instant) else 0
+        pruned = self.engine.prune(instant, PRUNED_AT_ONCE)
         if pruned >= PRUNED_AT_ONCE:
             self.due_at = now + (time.monotonic() - now) / PRUNING_SHARE
         elif pruned:

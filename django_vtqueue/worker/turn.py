@@ -11,7 +11,7 @@ from ..core.clock import microseconds
 from ..core.job import HeldJob, Key, Scope
 from ..engines import Trouble
 from ..execution.outcomes import Outcome
-from ..queue.claims import Taken, settle, take
+from ..queue.claims import Taken, begin_waiting, settle, take
 from ..queue.workers import QUIET, STOP
 from .heartbeat import Heartbeat
 from .housekeeping import Housekeeping
@@ -94,7 +94,7 @@ class Turns:
                 lost = settle(self.engine, settlements, self.backend.settings.letter_ttl)
             if begun:
                 self.engine.begin(begun, self.engine.now())
-            starts = bool(starting and self.engine.begin([starting], self.engine.now(), waited=True))
+            starts = bool(starting and begin_waiting(self.engine, starting, self.engine.now()))
             if free or ahead:
                 taken = self.claim(free, ahead)
         self.pacing.took(self.engine.last_hold)

@@ -193,22 +193,13 @@ def test_letters_are_kept_as_their_own_queue_says(bench: Bench, settings: Settin
     assert expiries == [from_instant(time.instant + 60 * SECOND), None]
 
 
-def test_a_damaged_row_is_no_obstacle(bench: Bench) -> None:
-    """A row that somebody damaged is left to the next claim; the others are cancelled."""
-    damaged, sound = bench.publish("x", "y")
-    with connections[bench.engine.alias].cursor() as cursor:
-        cursor.execute("UPDATE vtqueue_job SET queue_name = x'00ff' WHERE id = %s", [damaged])
-    assert cancel(bench, damaged, sound) == [sound]
-
-
-@pytest.mark.parametrize("name", ["x'ff00'", "CAST(x'ff00' AS TEXT)"])
-def test_a_damaged_name_is_no_obstacle(bench: Bench, name: str) -> None:
-    """Whatever somebody has written in the place of who asked, the job ends, and the others are claimed."""
+def test_a_damaged_name_is_no_obstacle(bench: Bench) -> None:
+    """Whatever text stands in the place of who asked, the job ends, and the others are claimed."""
     asked, other = bench.publish("x", "y", lease=10)
     bench.one(now=1, limit=1)
     cancel(bench, asked)
     with connections[bench.engine.alias].cursor() as cursor:
-        cursor.execute(f"UPDATE vtqueue_job SET cancelled_by = {name} WHERE id = %s", [asked])
+        cursor.execute("UPDATE vtqueue_job SET cancelled_by = CAST(x'ff00' AS TEXT) WHERE id = %s", [asked])
     assert bench.one(now=20).id == other
     assert letter(bench, asked).exception_class == CLASS
 

@@ -1,9 +1,8 @@
 """Jobs that a worker claims ahead of its free slots: they have no attempt until they begin."""
 
-from django.db import connections
-
 from django_vtqueue.core.job import HeldJob, Scope, succeeded
-from django_vtqueue.queue.claims import collect, take
+from django_vtqueue.models import QueueState
+from django_vtqueue.queue.claims import begin_waiting, collect, take
 from tests.fake_clock import at
 
 from .bench import Bench
@@ -82,22 +81,13 @@ def test_a_claim_knows_whether_it_took_all(bench: Bench) -> None:
     assert all_taken(limit=1, ahead=0)
 
 
-def test_what_waits_in_line_begins_unless_it_was_cancelled(bench: Bench) -> None:
-    """The answer says how many have begun."""
-    bench.publish("x", "cancelled")
-    held, cancelled = claim(bench, limit=0, ahead=2)
+def test_what_waits_in_line_begins_unless_it_was_cancelled_or_paused(bench: Bench) -> None:
+    """Of those that wait for their turn; what does not begin uses no attempt."""
+    bench.publish("x", "cancelled", "paused")
+    held, cancelled, paused = claim(bench, limit=0, ahead=3)
     bench.engine.ask([cancelled.id], at(1), "anna")
     with bench.engine.transaction():
-        assert [bench.engine.begin([job], at(1), waited=True) for job in (held, cancelled)] == [1, 0]
-
-
-def test_a_damaged_row_does_not_keep_others_from_beginning(bench: Bench) -> None:
-    """One whose attempts somebody has made fewer than none is left out."""
-    bench.publish("x", "damaged")
-    held, damaged = claim(bench, limit=0, ahead=2)
-    with connections[bench.engine.alias].cursor() as cursor:
-        cursor.execute("PRAGMA ignore_check_constraints = ON")
-        bench.jobs.filter(pk=damaged.id).update(attempts=-5)
-        cursor.execute("PRAGMA ignore_check_constraints = OFF")
-    with bench.engine.transaction():
-        assert bench.engine.begin([held, damaged], at(1)) == 1
+        assert [begin_waiting(bench.engine, job, at(1)) for job in (held, cancelled)] == [True, False]
+        QueueState.objects.using(bench.engine.alias).create(queue_name="q", paused_at=at(1))
+        assert not begin_waiting(bench.engine, paused, at(1))
+    assert [bench.found(job.id).attempts for job in (held, cancelled, paused)] == [1, 0, 0]

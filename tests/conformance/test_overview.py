@@ -7,6 +7,7 @@ from django.db import connections
 
 from django_vtqueue.core import states
 from django_vtqueue.core.ids import new_uuid
+from django_vtqueue.core.job import MOST_CLAIMS
 from django_vtqueue.engines import Engine
 from django_vtqueue.engines.inspection import Backlog, HeldCount
 from django_vtqueue.fields import FAR
@@ -163,7 +164,7 @@ def test_damaged_rows(engine: Engine) -> None:
     """A row whose values somebody damaged does not keep the others from being counted."""
     stored(engine, "a", FAR, worker_id="w1")
     job = Job.objects.using(engine.alias)
-    job.update(started_at=-FAR, attempts=FAR // 2, progress=float("inf"))
+    job.update(started_at=-FAR, attempts=MOST_CLAIMS, progress=float("inf"))
     assert engine.inspection.sizes(10, 10) == {"a": 1}
     assert engine.inspection.backlogs(["a"], NOW, 10)[0].later == 0
     assert engine.inspection.held(10, NOW) == [HeldCount("a", "w1", running=1, expired=0, begun=1)]

@@ -350,6 +350,7 @@ def test_a_claim_looks_once(queue: Queue, alias: str) -> None:
         "PRAGMA",
         "SELECT",
         "SELECT",
+        "WITH",
         "BEGIN",
         "UPDATE",
         "COMMIT",

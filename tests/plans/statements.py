@@ -6,7 +6,6 @@ from typing import Any
 from django_vtqueue.core.expiry import Patience
 from django_vtqueue.engines.sqlite import dead_letters as letters
 from django_vtqueue.engines.sqlite import due as due
-from django_vtqueue.engines.sqlite import due as pauses
 from django_vtqueue.engines.sqlite import overview as situation
 from django_vtqueue.engines.sqlite import settling as settling
 from django_vtqueue.engines.sqlite import statements as sql
@@ -50,18 +49,17 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "claim, all queues": (due.DUE_ALL, CLAIM, [DUE]),
     "claim, one named queue": (due.DUE_OF_ONE, {**CLAIM, "name": "q0"}, [QUEUE]),
     "claim, named queues": (due.DUE_NAMED, {**CLAIM, "names": NAMES}, [QUEUE, ROWID]),
-    "claim, all but the paused": (due.DUE_UNPAUSED, CLAIM, [QUEUE, ROWID]),
     "earliest, all queues": (due.EARLIEST_ALL, {"raw": True}, [DUE]),
     "earliest, named queues": (due.EARLIEST_NAMED, {"raw": True, "names": NAMES}, [QUEUE]),
-    "earliest, all but the paused": (due.EARLIEST_UNPAUSED, {"raw": True}, [QUEUE]),
-    "names of queues": (pauses.QUEUE_NAMES, {}, [QUEUE, HIDDEN_ROWS]),
+    "pauses": (due.PAUSES, {}, []),
+    "names of queues": (due.QUEUE_NAMES, {}, [QUEUE, HIDDEN_ROWS]),
     "lease": (
         sql.LEASE,
         {"rowids": f"[{MANY + 1}, {MANY + 2}]", "worker_id": "w", "now": at(0), "lease_us": None, "attempts": 1},
         [ROWID],
     ),
     "read": (sql.READ, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
-    "begin": (sql.BEGIN, {"held": HELD, "now": at(0), "waited": True}, [KEY]),
+    "begin": (sql.BEGIN, {"held": HELD, "now": at(0)}, [KEY]),
     "renew": (sql.RENEW, {"held": HELD, "now": at(0), "afresh": False}, [KEY]),
     "not held": (sql.NOT_HELD, {"held": HELD}, [KEY]),
     "extend": (sql.EXTEND, {"id": "a" + "0" * 31, "claims": 1, "worker_id": "w", "now": 1, **UNTIL}, [KEY]),
@@ -74,8 +72,6 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "bury": (settling.BURY, {"settlements": BURIALS}, [KEY]),
     "remove buried": (settling.REMOVE_BURIED, {"settlements": BURIALS}, [KEY, ROWID]),
     "not buried": (settling.NOT_BURIED, {"settlements": BURIALS}, [LETTER]),
-    "bury waiting": (settling.BURY_WAITING, {"settlements": BURIALS}, [KEY]),
-    "remove waiting": (settling.REMOVE_WAITING, {"settlements": BURIALS}, [KEY, ROWID]),
     "ask": (sql.ASK, {"ids": IDS, "now": at(0), "by": "anna"}, [KEY]),
     "asked now": (sql.ASKED_NOW, {"ids": IDS, "now": at(0)}, [KEY]),
     "asked": (sql.ASKED, {"held": HELD}, [KEY]),
@@ -89,7 +85,6 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     ),
     "requeued": (sql.REQUEUED, {"ids": IDS}, [LETTER, KEY]),
     "remove requeued": (sql.REMOVE_REQUEUED, {"ids": IDS}, [LETTER, KEY]),
-    "purge": (sql.PURGE, {"queue_name": "q0", "now": at(0), "limit": 100}, [QUEUE, HIDDEN_ROWS, ROWID]),
     "prunable": (sql.PRUNABLE, {"now": at(0)}, [EXPIRES, LETTER_EXPIRES]),
     "prune jobs": (sql.PRUNE_JOBS, {"now": at(0), "limit": 100}, [EXPIRES, ROWID]),
     "prune letters": (sql.PRUNE_LETTERS, {"now": at(0), "limit": 100}, [LETTER_EXPIRES, ROWID]),
@@ -113,7 +108,6 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "clock was ahead": (sql.CLOCK_WAS_AHEAD, {"now": at(0), "first_id": "f" * 32}, [KEY, COUNTED]),
     "stamped ahead": (sql.STAMPED_AHEAD, {"after": MANY, "now": at(0), "limit": 10}, [ROWID]),
     "set right": (sql.SET_RIGHT, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),
-    "count": (sql.COUNT, {"queue_name": "q0"}, [QUEUE, HIDDEN_ROWS]),
     "overview, sizes": (situation.QUEUES, {"limit": 100, "most": 100}, [QUEUE, HIDDEN_ROWS]),
     "overview, letters": (situation.LETTERS, {"limit": 100, "most": 100}, ["vtqueue_letter_queue"]),
     "overview, acknowledged letters": (situation.SEEN, {"names": NAMES, "most": 100}, ["vtqueue_letter_seen"]),

@@ -53,37 +53,11 @@ def test_a_claim_out_of_many_that_are_due_at_one_instant(table: sqlite3.Connecti
     assert taken < 100
 
 
-def pause(table: sqlite3.Connection, *names: str) -> None:
-    """Pause queues for good."""
-    table.executemany(
-        "INSERT INTO vtqueue_queuestate (queue_name, paused_at, paused_by, reason) VALUES (?, 1, '', '')",
-        [(name,) for name in names],
-    )
-
-
-@pytest.mark.parametrize("name", [name for name in STATEMENTS if name.startswith(("claim", "earliest", "backlog"))])
-def test_what_is_due_of_a_paused_queue_is_not_walked_over(table: sqlite3.Connection, name: str) -> None:
-    """With 100,000 due jobs of the highest priority, which nobody may take, what is behind them is found as before."""
-    statement, values, _ = STATEMENTS[name]
-    with undone(table):
-        before = table.execute(statement, values).fetchone(), work(table, statement, values)
-        table.execute(FILL, filled("d", MANY, "READY", at(0), queues=1))
-        table.execute("UPDATE vtqueue_job SET queue_name = 'paused', priority = 100 WHERE id LIKE 'd%'")
-        pause(table, "paused")
-        [after], effort = table.execute(statement, values).fetchone(), work(table, statement, values)
-    if after in (None, float("-inf")):
-        assert name.endswith(", all queues")  # it leaves it to the statement that goes by names
-    else:
-        assert after == before[0][0]
-    assert effort < before[1] + 100
-
-
 @pytest.mark.parametrize(
     ("claim", "most"),
     [
         ("claim, all queues", 3),
         ("claim, named queues", 7),
-        ("claim, all but the paused", 7),
     ],
 )
 def test_a_claim_from_a_thousand_queues(table: sqlite3.Connection, claim: str, most: int) -> None:

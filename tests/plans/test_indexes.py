@@ -10,6 +10,9 @@ import sqlite3
 
 import pytest
 
+from django_vtqueue.engines import engine_for
+from django_vtqueue.engines.base import WAITING
+
 from ..fake_clock import at
 from .database import plan, undone, work
 from .statements import FEW, STATEMENTS, TABLES
@@ -47,7 +50,16 @@ def test_without_its_index_the_plan_is_another(full: sqlite3.Connection, name: s
     check_plan(full, name)
 
 
-@pytest.mark.parametrize("name", [name for name in STATEMENTS if name != "count"])
+@pytest.mark.django_db
+def test_the_jobs_of_a_queue_are_counted_and_purged_by_its_indexes() -> None:
+    """What the ORM asks for by the name of a queue reads no rows of others."""
+    engine = engine_for("default")
+    assert "vtqueue_job_queue (queue_name=?" in engine._jobs("q", **WAITING).explain()
+    for held in ({"lease_until__lte": 1}, {"lease_until__isnull": False}):
+        assert "vtqueue_job_hidden (queue_name=?" in engine._jobs("q", **held).explain()
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
 def test_the_work_does_not_grow_with_the_table(table: sqlite3.Connection, name: str) -> None:
     """A few thousand instructions, not a few for each of 200,000 rows that are none of its business."""
     statement, values, _ = STATEMENTS[name]

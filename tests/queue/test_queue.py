@@ -5,7 +5,6 @@ import os
 import signal
 import sqlite3
 import threading
-import time as real_time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime, timedelta
@@ -72,13 +71,6 @@ def test_claim_of_an_empty_queue(queue: Queue) -> None:
     assert queue.claim_many(5) == []
 
 
-def test_a_claimed_job_is_hidden(queue: Queue) -> None:
-    """Nobody else is given it while its lease lasts."""
-    queue.publish("x")
-    claimed(queue)
-    assert queue.claim() is None
-
-
 def test_claim_many_with_fewer_than_asked(queue: Queue) -> None:
     """It returns what there is."""
     queue.publish_many(["a", "b", "c"])
@@ -121,26 +113,6 @@ def test_apublish(queue: Queue) -> None:
 
     ids = produce()
     assert [job.id for job in queue.claim_many(5)] == ids
-
-
-def test_several_queues_do_not_see_each_other(alias: str) -> None:
-    """Not in claiming, nor counting, nor purging."""
-    sensors, mails = Queue("sensors", using=alias), Queue("mails", using=alias)
-    sensors.publish("s")
-    mails.publish("m")
-    assert (len(sensors), len(mails)) == (1, 1)
-    assert claimed(mails).payload == "m"
-    assert mails.claim() is None
-    assert mails.purge() == 0
-    assert claimed(sensors).payload == "s"
-
-
-def test_priority_before_age(queue: Queue, time: FakeClock) -> None:
-    """A later job of a higher priority goes first; inside a priority the older one."""
-    for payload, priority in (("old", 0), ("newer", 0), ("urgent", 5), ("lazy", -5)):
-        queue.publish(payload, priority=priority)
-        time.advance(1)
-    assert [job.payload for job in queue.claim_many(9)] == ["urgent", "old", "newer", "lazy"]
 
 
 # -- time -------------------------------------------------------------------------------------------------------------
@@ -189,17 +161,6 @@ def test_a_time_in_the_past_is_now(queue: Queue, time: FakeClock) -> None:
     queue.publish("second", publish_at=datetime(1999, 1, 1, tzinfo=UTC))
     queue.publish("third", delay=-100)
     assert [job.payload for job in queue.claim_many(3)] == ["first", "second", "third"]
-
-
-def test_it_reappears_after_the_timeout(alias: str) -> None:
-    """Nobody has to do anything for it: in real time, with a timeout of 0.2 s."""
-    queue = Queue("sensors", using=alias, visibility_timeout=0.2)
-    queue.publish("x")
-    first, began = claimed(queue), real_time.monotonic()
-    again = wait_until(queue.claim)
-    assert real_time.monotonic() - began >= 0.19
-    assert (again.id, again.attempt, again.claim_number) == (first.id, 2, 2)
-    again.ack()
 
 
 @pytest.mark.parametrize("timeout", [5, 0.25, timedelta(minutes=2)])
@@ -256,13 +217,6 @@ def test_result_ttl_0_removes_the_row(alias: str, settings: Settings) -> None:
     queue.publish("x")
     claimed(queue).ack()
     assert rows(queue) == []
-
-
-def test_nack_makes_it_visible_at_once(queue: Queue) -> None:
-    """Given back, an attempt used."""
-    queue.publish("x")
-    claimed(queue).nack()
-    assert claimed(queue).attempt == 2
 
 
 def test_nack_with_a_delay(queue: Queue, time: FakeClock) -> None:
@@ -327,16 +281,6 @@ def test_max_attempts_of_call_queue_and_settings(alias: str, settings: Settings)
     assert attempts(Queue("few", max_attempts=3)) == 3
     assert attempts(Queue("few", max_attempts=3), max_attempts=1) == 1
     assert attempts(Queue("few", max_attempts=0)) == 0
-
-
-def test_unlimited_attempts(alias: str) -> None:
-    """With ``max_attempts`` 0 a job is never given up."""
-    queue = Queue("sensors", using=alias, max_attempts=0)
-    queue.publish("x")
-    for attempt in range(1, 31):
-        job = claimed(queue)
-        assert job.attempt == attempt
-        job.nack()
 
 
 def test_dead_letter_ttl(alias: str, settings: Settings, time: FakeClock) -> None:
@@ -423,17 +367,6 @@ def test_ack_after_expiry_counts_while_nobody_else_has_it(queue: Queue, time: Fa
 
 
 # -- what else a queue can say ----------------------------------------------------------------------------------------
-
-
-def test_purge(queue: Queue, time: FakeClock) -> None:
-    """Every job that nobody holds goes, scheduled ones too; what is held stays with its holder."""
-    queue.publish_many(["held", "a", "b"])
-    held = claimed(queue)
-    queue.publish("scheduled", delay=1000)
-    assert queue.purge() == 3
-    assert len(queue) == 1
-    held.ack()
-    assert len(queue) == 0
 
 
 def test_len_and_bool(queue: Queue) -> None:

@@ -154,9 +154,8 @@ def test_ends_of_ids_and_unknown_ones() -> None:
     assert "due for" in out.getvalue()
 
 
-@pytest.mark.parametrize("table", ["vtqueue_deadletter", "vtqueue_workerprocess"])
-def test_damaged_rows_are_shown(admin_client: Client, time: FakeClock, table: str) -> None:
-    """Neither a damaged letter nor a damaged worker keeps anybody from the page of a letter, or of a due job."""
+def test_damaged_rows_are_shown(admin_client: Client, time: FakeClock) -> None:
+    """A damaged row of a worker hides neither the page of a letter nor that of a due job."""
     queue = Queue("sensors", max_attempts=1)
     letter = queue.publish("x")
     job = queue.claim()
@@ -164,9 +163,8 @@ def test_damaged_rows_are_shown(admin_client: Client, time: FakeClock, table: st
     job.nack(error=ValueError("no"))
     due = tasks.add.enqueue(1, 2)
     worker(time)
-    column = "message" if table == "vtqueue_deadletter" else "queues"
     with connection.cursor() as cursor:
-        cursor.execute(f"UPDATE {table} SET {column} = x'00ff'")
+        cursor.execute("UPDATE vtqueue_workerprocess SET queues = x'00ff'")
     for model, pk in (("deadletter", letter), ("job", due.id)):
         assert admin_client.get(reverse(f"admin:vtqueue_{model}_change", args=[pk])).status_code == 200
 

@@ -810,9 +810,9 @@ def test_damaged_result(text: str | None) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("column", ["payload", "history"])
-@pytest.mark.parametrize("value", ["CAST(x'7b22ff' AS TEXT)", "x'ff00fe'", "x'5b5d'", "7", "0.5"])
+@pytest.mark.parametrize("value", ["CAST(x'7b22ff' AS TEXT)", "7", "0.5"])
 def test_bytes_that_are_no_text(column: str, value: str) -> None:
-    """A value of another type, or bytes that are no UTF-8, harm only the job that has them."""
+    """A number, or bytes that are no UTF-8, harm only the job that has them."""
     before, result, after = add.enqueue(1, 2), add.enqueue(3, 4), add.enqueue(5, 6)
     with connection.cursor() as cursor:
         cursor.execute(f"UPDATE vtqueue_job SET {column} = {value} WHERE id = %s", [result.id.replace("-", "")])

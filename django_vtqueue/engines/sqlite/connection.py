@@ -1,4 +1,4 @@
-"""A connection to SQLite: its transactions, its patience, its troubles, and how a statement is executed."""
+"""A connection to SQLite: its transactions, its file and log, its errors, and the execution of statements."""
 
 import json
 import re
@@ -18,11 +18,10 @@ from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 from ...core import clock
 from ...core.job import Key
 from ..base import Trouble
-from .cursor import watched
+from .cursor import execute
 from .file import File, FileExchanged
 from .lock import BUSY, StaleTransaction, WriteTransaction, alone, always, beside, code_of, is_stale, writable
 from .transactional import effects
-from .values import for_django, replacing_bad_bytes
 
 Read = TypeVar("Read")
 T = TypeVar("T")
@@ -30,7 +29,6 @@ T = TypeVar("T")
 LONG_LOG = 8_000_000  # bytes of the WAL: others' own checkpoints (at 4 MB, part of a commit) come first
 LONG_LOG_EARLY = 3_000_000  # bytes: before any commit has to make one
 SLOW_LOG = 64_000_000  # bytes: to copy them takes longer than leases may wait for their renewal
-CHANGED = "PRAGMA data_version"
 DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
@@ -41,7 +39,7 @@ _first: Callable[[Any], tuple[Any, ...]] = methodcaller("fetchone")
 
 
 class SQLiteConnection:
-    """The connection of an engine, or of an inspection; what it promises is said by Engine."""
+    """The connection of an engine, or of an inspection; see Engine for what each method promises."""
 
     alias: str
     traced = True
@@ -135,17 +133,14 @@ class SQLiteConnection:
             self.connection.close()
 
     def changed(self) -> bool:
-        self._connected()  # a new connection has no version yet
-        if self._file and self._version is not None and not self._file.written():
-            return False
-        version = self._value(CHANGED, {})
+        version = self._value("PRAGMA data_version", {})
         before, self._version = self._version, version
         return bool(version != before)
 
     def tidy(self, *, early: bool) -> int | None:
-        # SQLite's own checkpoints are part of a COMMIT, and come with each one, as soon as they do not reach the end of
-        # the log because others append to it; only then it begins anew. Here the first one copies nearly all, beside
-        # the writers; the second holds them up for what is left, and is refused while another one writes.
+        # SQLite's own checkpoints are part of a COMMIT. The log begins anew only after one that has reached its end; as
+        # long as others append to it, none does, and each COMMIT makes another one. Here the first checkpoint copies
+        # nearly all, beside the writers; the second copies the rest while writers wait; another writer prevents it.
         if not self._file or (size := self._file.log_size()) < (LONG_LOG_EARLY if early else LONG_LOG):
             return None
         if size > SLOW_LOG:
@@ -156,9 +151,9 @@ class SQLiteConnection:
         return size if 0 <= copied < length / 2 else 0
 
     def _tidy_aside(self, size: int) -> int:
-        """Have a log that takes long copied by a thread with a connection of its own: no lease may wait for it.
+        """Copy a large log in a thread with a connection of its own, for that takes long, and no lease may wait for it.
 
-        Return the bytes that another connection kept from being copied when that was done last.
+        Return the bytes that another connection has kept from being copied the last time.
         """
 
         def copy() -> None:
@@ -194,9 +189,9 @@ class SQLiteConnection:
         self.longest_hold = max(self.longest_hold, seconds)
 
     def _connected(self) -> BaseDatabaseWrapper:
-        """Return the connection, open and this thread's own.
+        """Return the connection of this thread, open.
 
-        SQLite creates a file that is missing; a control loop waits for one.
+        For a control loop a missing file is an error; SQLite would create it.
         """
         connection = self.connection
         if connection.connection is None and self._file:
@@ -214,18 +209,18 @@ class SQLiteConnection:
         if connection.in_atomic_block or not connection.autocommit:
             return self._change(connection, sql, values)
         try:
-            return alone(connection, lambda: self._execute(connection, sql, values, _changed))
+            return alone(connection, lambda: execute(connection, sql, values, _changed, traced=self.traced))
         except OperationalError as error:
             if not is_stale(error):
                 raise
             stale = error.__cause__
         with closing(beside(connection, stale)) as second:
-            return alone(second, lambda: self._execute(second, sql, values, _changed))
+            return alone(second, lambda: execute(second, sql, values, _changed, traced=self.traced))
 
     def _change(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> int:
         """Execute a statement that writes in a transaction that is open; raise StaleTransaction where it cannot."""
         try:
-            return self._execute(connection, sql, values, _changed)
+            return execute(connection, sql, values, _changed, traced=self.traced)
         except OperationalError as error:
             if not is_stale(error):
                 raise
@@ -237,12 +232,16 @@ class SQLiteConnection:
     def _read(self, sql: str, values: Mapping[str, Any], outcome: Callable[[Any], Read]) -> Read:
         connection = self._connected()
         try:
-            return self._execute(connection, sql, values, outcome)
+            return execute(connection, sql, values, outcome, traced=self.traced)
         except OperationalError as error:
             if "decode to UTF-8" not in str(error):
                 raise
-            with replacing_bad_bytes(connection.connection):  # one damaged row must not hide the others
-                return self._execute(connection, sql, values, outcome)
+        raw: sqlite3.Connection = connection.connection
+        usual, raw.text_factory = raw.text_factory, lambda text: text.decode(errors="replace")
+        try:  # one damaged row must not hide the others
+            return execute(connection, sql, values, outcome, traced=self.traced)
+        finally:
+            raw.text_factory = usual
 
     def _value(self, sql: str, values: Mapping[str, Any]) -> Any:
         return self._read(sql, values, _first)[0]
@@ -252,27 +251,3 @@ class SQLiteConnection:
 
     def _keys(self, sql: str, values: Mapping[str, Any]) -> set[Key]:
         return {(job_id, claims) for job_id, claims in self._list(sql, values)}
-
-    def _execute(
-        self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any], outcome: Callable[[Any], Read]
-    ) -> Read:
-        if self._watched(connection):
-            with connection.cursor() as cursor:
-                cursor.execute(for_django(sql), values)
-                return outcome(cursor)
-        try:
-            cursor = connection.connection.execute(sql, values)
-            try:
-                return outcome(cursor)
-            finally:
-                cursor.close()  # one that fails half-way, on text that is none, would stay open, and read on
-        except sqlite3.Error:
-            with connection.wrap_database_errors:
-                raise
-
-    def _watched(self, connection: BaseDatabaseWrapper) -> bool:
-        """Return whether to use Django's cursor; if not, check what it would have checked."""
-        if not self.traced or watched(connection):
-            return self.traced
-        connection.validate_no_broken_transaction()
-        return False

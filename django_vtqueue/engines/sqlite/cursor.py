@@ -1,22 +1,53 @@
-"""The shorter way around Django's cursor, for statements that nothing watches.
+"""How a statement is executed: through Django's cursor where something watches that, else around it.
 
 That cursor writes each statement anew for the driver, which takes as long as SQLite takes for one INSERT (measured).
 """
 
+import re
 import sqlite3
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from operator import attrgetter, is_
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 from django.apps import apps
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.sqlite3.base import SQLiteCursorWrapper
+from django.db.backends.sqlite3.base import DatabaseWrapper, SQLiteCursorWrapper
 from django.db.backends.utils import CursorWrapper
+
+T = TypeVar("T")
 
 CURSORS = ("cursor", "_cursor", "_prepare_cursor", "create_cursor", "make_cursor", "make_debug_cursor")
 _of_connection = attrgetter(*CURSORS)
 _of_cursor = attrgetter("__init__", "execute", "_execute", "_execute_with_wrappers")
+
+
+def execute(
+    connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any], outcome: Callable[[Any], T], *, traced: bool
+) -> T:
+    """Execute a statement on an open connection and return its ``outcome``; ``traced``: those who watch may see it."""
+    if traced and watched(connection):
+        with connection.cursor() as cursor:
+            cursor.execute(for_django(sql), values)
+            return outcome(cursor)
+    if traced:
+        connection.validate_no_broken_transaction()  # as that cursor does
+    try:
+        cursor = connection.connection.execute(sql, values)
+        try:
+            return outcome(cursor)
+        finally:
+            cursor.close()  # one that fails half-way, on text that is none, would stay open, and read on
+    except sqlite3.Error:
+        with connection.wrap_database_errors:
+            raise
+
+
+@lru_cache(maxsize=100)
+def for_django(sql: str) -> str:
+    """Return a statement with its parameters as Django's cursor wants them."""
+    return re.sub(r":(\w+)", r"%(\1)s", sql)
 
 
 def watched(connection: BaseDatabaseWrapper) -> bool:
@@ -26,30 +57,29 @@ def watched(connection: BaseDatabaseWrapper) -> bool:
     database backend, or what error trackers, profilers and mocks put in the place of a method on the way of a statement
     through Django, or of the driver's connection.
     """
-    kind: Any = type(connection)
-    usual = _usual(kind)
+    usual = _usual()
     return (
-        connection.queries_logged
+        type(connection) is not DatabaseWrapper
+        or connection.queries_logged
         or bool(connection.execute_wrappers)
         or not vars(connection).keys().isdisjoint(CURSORS)
         or type(connection.connection) is not sqlite3.Connection
         or not apps.ready
         or not usual
-        or not all(map(is_, _methods(kind), usual))  # not ==: proxies equal what they wrap
+        or not all(map(is_, _methods(), usual))  # not ==: proxies equal what they wrap
     )
 
 
-def _methods(kind: type[BaseDatabaseWrapper]) -> tuple[Any, ...]:
+def _methods() -> tuple[Any, ...]:
     """Return the methods through which a statement goes, as they are now."""
-    return *_of_connection(kind), *_of_cursor(CursorWrapper), SQLiteCursorWrapper.execute
+    return *_of_connection(DatabaseWrapper), *_of_cursor(CursorWrapper), SQLiteCursorWrapper.execute
 
 
-@lru_cache(maxsize=10)
-def _usual(kind: type[BaseDatabaseWrapper]) -> tuple[Any, ...]:
-    """Return these methods if all of them are Django's own; none if they are not, or were not when first asked for."""
-    methods = _methods(kind)
-    own = all(base.__module__.startswith("django.") for base in kind.__mro__ if base is not object)
-    return methods if own and all(map(_is_djangos, methods)) else ()
+@lru_cache
+def _usual() -> tuple[Any, ...]:
+    """Return these methods as they are at the first statement; none if one of them is not Django's own."""
+    methods = _methods()
+    return methods if all(map(_is_djangos, methods)) else ()
 
 
 def _is_djangos(method: Any) -> bool:

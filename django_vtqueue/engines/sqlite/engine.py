@@ -5,10 +5,9 @@ lock, and beside computing threads the write lock would be held for as long as i
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from math import inf
-from typing import Any, cast
+from typing import Any
 
 from ...core import history, states
 from ...core.clock import SECOND
@@ -16,18 +15,17 @@ from ...core.counts import Counted, Counts
 from ...core.expiry import GRACE, REST, Patience
 from ...core.ids import first_id
 from ...core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Scope, StoredJob
-from ..base import Engine
+from ..base import SLICE, Engine
 from ..inspection import Inspection
 from .due import (
     DUE_ALL,
     DUE_NAMED,
     DUE_OF_ONE,
-    DUE_UNPAUSED,
     EARLIEST_ALL,
     EARLIEST_NAMED,
-    EARLIEST_UNPAUSED,
     EXPIRED,
     FIRST_EXPIRY,
+    PAUSES,
     PRUNE_PAUSES,
 )
 from .inspection import SQLiteInspection
@@ -39,7 +37,6 @@ from .statements import (
     ASKED_NOW,
     BEGIN,
     CLOCK_WAS_AHEAD,
-    COUNT,
     EXTEND,
     FIND,
     HELD_BY,
@@ -51,7 +48,6 @@ from .statements import (
     PRUNABLE,
     PRUNE_JOBS,
     PRUNE_LETTERS,
-    PURGE,
     READ,
     REMOVE_REQUEUED,
     RENEW,
@@ -68,21 +64,14 @@ from .statistics import (
     PRUNE_COUNTS,
     PRUNE_HOURS,
 )
-from .values import MEND
 
-SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
 FIRST = 4  # rows that are read as one value, before it is known how large they are
 PIECE = 2_000_000  # characters of such a value, about
 
 
-def _leases(scope: Scope) -> dict[str, Any]:
-    """Return what the statements about leases are given of a scope."""
-    return {"raw": scope.raw, "names": None if scope.queues is None else json.dumps(_names(scope))}
-
-
-def _names(scope: Scope) -> list[str]:
-    """Return the names of a scope, each once."""
-    return sorted(set(scope.queues or ()))
+def _given(scope: Scope) -> dict[str, Any]:
+    """Return what statements are given of a scope: each of its names once."""
+    return {"raw": scope.raw, "names": None if scope.queues is None else json.dumps(sorted(set(scope.queues)))}
 
 
 class SQLiteEngine(SQLiteSettling, Engine):
@@ -111,41 +100,31 @@ class SQLiteEngine(SQLiteSettling, Engine):
                     self._run(INSERT_MANY, {"jobs": json.dumps(dict(new.jobs[start : start + SLICE])), **values})
         return not connection.in_atomic_block
 
-    def earliest(self, scopes: Iterable[Scope]) -> int | None:
-        found = [look(scope) for scope in scopes for look in (self._earliest, self._first_expiry)]
-        return min((instant for instant in found if instant is not None), default=None)
+    def pauses(self) -> dict[str, int | None]:
+        return dict(self._rows(PAUSES, {}))
 
-    def _first_expiry(self, scope: Scope) -> int | None:
-        return cast(int | None, self._value(FIRST_EXPIRY, {**_leases(scope), "grace": GRACE}))
+    def first_due(self, scope: Scope) -> int | None:
+        values = _given(scope)
+        due_at = self._value(EARLIEST_ALL if scope.queues is None else EARLIEST_NAMED, values)
+        expiry = self._value(FIRST_EXPIRY, {**values, "grace": GRACE})
+        return min((instant for instant in (due_at, expiry) if instant is not None), default=None)
 
     def expired(self, scope: Scope, limit: int, now: int, patience: Patience) -> list[Expired]:
-        values = {**_leases(scope), **patience._asdict(), "rest": REST, "now": now, "limit": limit}
+        values = {**_given(scope), **patience._asdict(), "rest": REST, "now": now, "limit": limit}
         return [Expired(*row) for row in self._list(EXPIRED, values)]
 
     def show(self, handles: Sequence[Handle]) -> None:
         self._run(SHOW, {"rowids": json.dumps(handles)})
 
-    def _earliest(self, scope: Scope) -> int | None:
-        values: dict[str, Any] = {"raw": scope.raw}
-        if scope.queues is None:
-            found, each = self._value(EARLIEST_ALL, values), EARLIEST_UNPAUSED
-        else:
-            found, each = -inf, EARLIEST_NAMED
-            values["names"] = json.dumps(_names(scope))
-        return cast(int | None, self._value(each, values) if found == -inf else found)
-
     def due(self, scope: Scope, limit: int, now: int) -> list[Due]:
-        values: dict[str, Any] = {"raw": scope.raw, "now": now, "limit": limit}
+        values = {**_given(scope), "now": now, "limit": limit}
         if scope.queues is None:
-            found, each = self._value(DUE_ALL, values), DUE_UNPAUSED
-        elif len(names := _names(scope)) == 1:
-            found = self._value(DUE_OF_ONE, {**values, "name": names[0]}) or "[]"
+            found = self._list(DUE_ALL, values)
+        elif len(scope.queues) == 1:
+            found = self._list(DUE_OF_ONE, {**values, "name": scope.queues[0]})
         else:
-            found, each = None, DUE_NAMED
-            values["names"] = json.dumps(names)
-        if found is None:
-            found = self._value(each, values)
-        return [Due(*row) for row in json.loads(found)]
+            found = self._list(DUE_NAMED, values)
+        return [Due(*row) for row in found]
 
     def lease(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1
@@ -153,11 +132,8 @@ class SQLiteEngine(SQLiteSettling, Engine):
         values = {"worker_id": worker_id, "now": now, "lease_us": lease_us, "attempts": attempts}
         self._run(LEASE, {"rowids": json.dumps(handles), **values})
 
-    def begin(self, jobs: Sequence[HeldJob], now: int, *, waited: bool = False) -> int:
-        return self._run(BEGIN, {"held": json.dumps([guard(job) for job in jobs]), "now": now, "waited": waited})
-
-    def mend(self, handles: Sequence[Handle], worker_id: str) -> None:
-        self._run(MEND, {"rowids": json.dumps(handles), "worker_id": worker_id})
+    def begin(self, jobs: Sequence[HeldJob], now: int) -> int:
+        return self._run(BEGIN, {"held": json.dumps([guard(job) for job in jobs]), "now": now})
 
     def read(self, handles: Sequence[Handle]) -> dict[Handle, HeldJob]:
         jobs: dict[Handle, HeldJob] = {}
@@ -216,21 +192,11 @@ class SQLiteEngine(SQLiteSettling, Engine):
             self._run(REMOVE_REQUEUED, ids)
         return moved
 
-    def purge(self, queue_name: str, now: int) -> int:
-        total = 0
-        while True:
-            values = {"queue_name": queue_name, "now": now, "limit": SLICE}
-            deleted = self._write(self._connected(), PURGE, values)
-            total += deleted
-            if deleted < SLICE:
-                return total
-
-    def prunable(self, now: int) -> bool:
-        return bool(self._value(PRUNABLE, {"now": now}))
-
     def prune(self, now: int, limit: int) -> int:
+        values = {"now": now, "limit": limit}
+        if not self._value(PRUNABLE, values):
+            return 0
         with self.transaction():
-            values = {"now": now, "limit": limit}
             return sum(self._run(prune, values) for prune in (PRUNE_JOBS, PRUNE_LETTERS, PRUNE_PAUSES))
 
     def add_counts(self, worker_id: str, counts: Mapping[Counted, Counts], *, hourly: bool = False) -> None:
@@ -252,6 +218,3 @@ class SQLiteEngine(SQLiteSettling, Engine):
 
     def set_right(self, handles: Sequence[Handle], now: int) -> int:
         return self._run(SET_RIGHT, {"rowids": json.dumps(handles), "now": now})
-
-    def count(self, queue_name: str) -> int:
-        return int(self._value(COUNT, {"queue_name": queue_name}))

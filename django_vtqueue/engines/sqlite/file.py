@@ -1,6 +1,6 @@
-"""The file of a database, told from another one that has been put in its place.
+"""The file of a database: whether it is still the one that was opened, or another one is in its place.
 
-It is looked at by ``stat`` only: opening and closing it would drop the locks that SQLite holds in this process.
+It is only looked at by ``stat``: to open and close it would drop the locks that SQLite holds in this process.
 """
 
 import os
@@ -12,23 +12,18 @@ from weakref import WeakKeyDictionary
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
 
-from ...core import clock
-from ...core.clock import SECOND
-
 SETTLED = 1.0  # seconds without a change: a new file may be half copied, and the old one's log still lie beside it
 
 LOOK = 0.1  # seconds between two looks at the file of a connection
-COARSE = SECOND  # the time of a file's last change is at least as exact as this, on any file system
 
 Inode = tuple[int, int]
 
 
 class Look(NamedTuple):
-    """What a file looks like from outside."""
+    """What ``stat`` says of a file."""
 
-    inode: Inode | None = None  # what tells it from every other one that exists; None if there is none
+    inode: Inode | None = None  # no other file that exists has the same; None if there is no file
     size: int = 0
-    changed_at: int = 0  # an instant
 
 
 class FileExchanged(OperationalError):
@@ -38,7 +33,7 @@ class FileExchanged(OperationalError):
 class File:
     """What lies at a database's path, and the log (WAL) beside it.
 
-    Both count: no other connection sees commits into a log that was taken away.
+    Both count: no other connection sees what is committed into a log that was deleted.
     """
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
@@ -46,35 +41,26 @@ class File:
         self.exchanged = False  # since the engine has last asked, and set it back
         self._opened = look(self.path).inode
         self._log_path = log_of(self.path)
-        self._log: Inode | None = None  # not known: the last connection that is closed takes it away
+        self._log: Inode | None = None  # not known: the last connection that is closed deletes it
         self._seen: tuple[Inode | None, int] | None = None
         self._settled_at = 0.0  # monotonic
-        self._looks = (Look(), Look())  # at the file and its log
-        self._asked_for: tuple[Look, Look] | None = None
-        self._fresh = False  # they had just been written to, so that a further write may bear the same time
 
     def check(self) -> None:
         """Raise FileExchanged if the file that was opened is no longer there."""
-        self._looks = file, log = look(self.path), look(self._log_path)
-        if file.inode != self._opened or self._log not in (None, log.inode):
+        log = look(self._log_path).inode
+        if look(self.path).inode != self._opened or self._log not in (None, log):
             self._opened = self._seen = None
             raise FileExchanged(f"its file was exchanged or deleted: {self.path}")
-        self._log = log.inode
-
-    def written(self) -> bool:
-        """Return whether another connection may have written between the checks before the last two calls."""
-        before, self._asked_for = self._asked_for, self._looks
-        were_fresh, self._fresh = self._fresh, any(clock.now() - seen.changed_at < COARSE for seen in self._looks)
-        return before != self._looks or were_fresh
+        self._log = log
 
     def log_size(self) -> int:
         """Return the bytes of the log; 0 if there is none."""
         return look(self._log_path).size
 
     def open(self) -> None:
-        """Note which file is about to be opened; raise FileExchanged until another one than before has settled."""
+        """Note which file is about to be opened; raise FileExchanged until a file that is new there has settled."""
         self._log = None
-        inode, size, _ = look(self.path)
+        inode, size = look(self.path)
         if inode and inode == self._opened:
             return
         if (inode, size) != self._seen:
@@ -89,9 +75,9 @@ _files: "WeakKeyDictionary[BaseDatabaseWrapper, tuple[File, float]]" = WeakKeyDi
 
 
 def outdated(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether the file of a connection that is kept open was exchanged or deleted since the first call.
+    """Return whether the file of an open connection was exchanged or deleted since the first call.
 
-    False for what is no file.
+    False for a database that is no file.
     """
     if connection.vendor != "sqlite" or connection.is_in_memory_db():  # type: ignore[attr-defined]
         return False
@@ -124,4 +110,4 @@ def look(path: str) -> Look:
         status = os.stat(path)
     except OSError:
         return Look()
-    return Look((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns // 1000)
+    return Look((status.st_dev, status.st_ino), status.st_size)

@@ -8,13 +8,13 @@ from ...core import states
 from ...core.failures import Failure
 from ...core.job import Key, Settlement
 from .connection import SQLiteConnection
-from .statements import GUARD, WAITS, guard
+from .statements import GUARD, GUARD_OF_BURIAL, guard
 
-LARGE = 20_000  # characters of a result from which it is an argument of its own: JSON would be parsed for each column
+LARGE = 20_000  # characters of a result that becomes an argument of its own: its JSON would be parsed for each column
 
-# What most jobs come to, so it is given as little as can be: each json_extract parses its value anew. Its GUARD is the
-# same with the id as a key, and one holder for all. Attempts and start are the holder's: of what was claimed ahead the
-# row does not know them.
+# Most jobs end by this statement, and each json_extract parses its value anew, so its argument is small: the guard is
+# GUARD with the id as a key, and one holder for all. The holder knows attempts and start, the row of a job that was
+# claimed ahead does not.
 ACK = """
 UPDATE vtqueue_job
 SET state = 'SUCCESSFUL', attempts = json_extract(mine.value, '$[1]'), finished_at = json_extract(mine.value, '$[2]'),
@@ -24,8 +24,8 @@ FROM json_each(:done) AS mine
 WHERE vtqueue_job.id = mine.key AND vtqueue_job.claims = json_extract(mine.value, '$[0]')
   AND +vtqueue_job.worker_id = :worker_id AND +vtqueue_job.state = 'RUNNING'"""
 
-# Of nack and of release; without a new time it goes back to its place in the line. What was asked to stop is not given
-# back.
+# For nack and release; without a new time the job keeps its place in the line. A job that was asked to stop is not
+# given back.
 GIVE_BACK = f"""
 UPDATE vtqueue_job
 SET state = 'READY', worker_id = '', lease_until = json_extract(mine.value, '$[9]'),
@@ -38,10 +38,10 @@ SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extrac
 FROM json_each(:held) AS mine
 WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD} AND cancelled_at IS NULL)"""
 
-# Run after ACK or GIVE_BACK changed fewer rows than it was given. A row that is just as the settlement leaves it was
-# settled by it, now or by a commit whose answer never came. The claim number alone would not do: a row that a person
-# else gave back, buried or requeued since has it too. Of a mere release nothing tells
-# afterwards whose it was: NOT_GIVEABLE, run before, does.
+# Run if ACK or GIVE_BACK has changed fewer rows than it was given. A row that is exactly as the settlement leaves it
+# was settled by it, now or by a commit whose answer never came. The claim number alone does not prove that: a row that
+# was given back, buried or requeued otherwise has it too. A release leaves no trace in the row, so NOT_GIVEABLE is run
+# before it.
 NOT_SETTLED = """
 SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
 FROM json_each(:settlements) AS mine
@@ -60,8 +60,8 @@ REMOVE_EXPIRED = """
 DELETE FROM vtqueue_job
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'SUCCESSFUL' AND expires_at = finished_at"""
 
-# OR REPLACE: a letter of that id is there already only if it was copied into the queue by hand.
-BURIAL = """
+# OR REPLACE: there is a letter of that id already only if its job was copied into the queue by hand.
+BURY = f"""
 INSERT OR REPLACE INTO vtqueue_deadletter (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, enqueued_at,
     started_at, expires_at, died_at, exception_class, message, fingerprint, payload, history
@@ -70,13 +70,12 @@ INSERT OR REPLACE INTO vtqueue_deadletter (
     lease_us, unique_key, enqueued_at, json_extract(mine.value, '$[10]'), json_extract(mine.value, '$[4]'),
     json_extract(mine.value, '$[3]'), json_extract(mine.value, '$[6]'), json_extract(mine.value, '$[7]'),
     json_extract(mine.value, '$[8]'), payload, json_extract(mine.value, '$[5]')
-FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE """
-REMOVAL = """
+FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE {GUARD_OF_BURIAL}"""
+
+REMOVE_BURIED = f"""
 DELETE FROM vtqueue_job WHERE rowid IN (
-    SELECT vtqueue_job.rowid FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE {}
+    SELECT vtqueue_job.rowid FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE {GUARD_OF_BURIAL}
 )"""
-BURY, REMOVE_BURIED = BURIAL + GUARD, REMOVAL.format(GUARD)
-BURY_WAITING, REMOVE_WAITING = BURIAL + WAITS, REMOVAL.format(WAITS)
 
 NOT_BURIED = """
 SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
@@ -93,7 +92,7 @@ def _told(failure: Failure | None) -> tuple[str, str, str]:
 
 
 def _given(settlements: Sequence[Settlement]) -> str:
-    """Return what the statements of settlements that are no deaths are given."""
+    """Return the argument of the statements that settle jobs which did not die."""
     return json.dumps(
         [
             (
@@ -107,7 +106,7 @@ def _given(settlements: Sequence[Settlement]) -> str:
 
 
 def _burials(settlements: Sequence[Settlement]) -> str:
-    """Return what the statements of a burial are given."""
+    """Return the argument of the statements of a burial."""
     return json.dumps(
         [
             (*guard(s.job), s.finished_at, s.expires_at, s.history, *_told(s.failure), s.attempts, s.job.started_at)
@@ -118,7 +117,7 @@ def _burials(settlements: Sequence[Settlement]) -> str:
 
 
 class SQLiteSettling(SQLiteConnection):
-    """What of an Engine is about settling."""
+    """The part of an Engine that settles."""
 
     def settle(self, settlements: Sequence[Settlement]) -> set[Key]:
         dying = [item for item in settlements if item.state == states.FAILED]
@@ -167,8 +166,3 @@ class SQLiteSettling(SQLiteConnection):
         if buried == len(settlements):
             return set()
         return self._keys(NOT_BURIED, {"settlements": rows})
-
-    def bury_waiting(self, settlements: Sequence[Settlement]) -> None:
-        rows = _burials(settlements)
-        self._run(BURY_WAITING, {"settlements": rows})
-        self._run(REMOVE_WAITING, {"settlements": rows})

@@ -1,16 +1,15 @@
 """The statements of the queue on SQLite, each whole, with the reason for its shape.
 
-``(task_path = '')`` is 1 for raw payloads and 0 for tasks: the first column of the claim indexes, so that neither
-kind is walked over for the other. A row waits where ``finished_at`` and ``lease_until`` are NULL, the condition of
-those indexes, and is held where ``lease_until`` is not: a CHECK ties both to its state.
+``(task_path = '')`` is 1 for raw payloads and 0 for tasks. It is a column of the claim indexes, so that a claim of one
+kind does not walk over rows of the other. A row waits if ``finished_at`` and ``lease_until`` are NULL, the condition of
+those indexes, and is held or hidden if ``lease_until`` is not: CHECKs tie both to its state.
 """
 
-from ...core.job import HeldJob
-from .due import PAUSED
-from .values import READABLE, SOUND
+from ...core.job import MOST_CLAIMS, HeldJob
 
-COLUMNS = """id, queue_name, task_path, priority, CAST(visible_at AS INTEGER), claims, attempts, max_attempts,
-    worker_id, lease_us, enqueued_at, started_at, payload, history, CAST(due_at AS INTEGER)"""
+COLUMNS = """id, queue_name, task_path, priority, visible_at, claims, attempts, max_attempts, worker_id, lease_us,
+    enqueued_at, started_at, payload, history, due_at"""
+COLUMNS_OF_LETTER = COLUMNS.replace("visible_at", "died_at").replace("due_at", "died_at")
 
 INSERT = """
 INSERT INTO vtqueue_job (
@@ -30,10 +29,11 @@ INSERT INTO vtqueue_job (
     :due_at, value, '[]'
 FROM json_each(:jobs)"""
 
-# What does not begin at once has no attempt yet, and no start.
-LEASE = """
+# A job that begins later gets its attempt and its start from BEGIN.
+LEASE = f"""
 UPDATE vtqueue_job
-SET state = 'RUNNING', claims = claims + 1, attempts = attempts + :attempts, worker_id = :worker_id,
+SET state = 'RUNNING', claims = min(claims + 1, {MOST_CLAIMS}),
+    attempts = min(attempts + :attempts, {MOST_CLAIMS}), worker_id = :worker_id,
     started_at = CASE WHEN :attempts THEN :now END, lease_us = coalesce(:lease_us, lease_us),
     lease_until = :now + coalesce(:lease_us, lease_us), progress = NULL, progress_text = NULL
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
@@ -42,17 +42,17 @@ READ = f"""
 SELECT json_group_array(json_array(rowid, {COLUMNS})) FROM vtqueue_job
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
-HELD_BY = f"""
-SELECT {COLUMNS} FROM vtqueue_job AS job WHERE worker_id = :worker_id AND state = 'RUNNING' AND {SOUND}"""
+HELD_BY = f"SELECT {COLUMNS} FROM vtqueue_job WHERE worker_id = :worker_id AND state = 'RUNNING'"
 
 # Every change to a held row is guarded by these four, whatever else a statement says. The pluses keep the planner off
 # vtqueue_job_worker, which it prefers to the key after ANALYZE: all rows of a worker would be read for each of them,
 # or, if hardly anything was held then, all that are held now.
-IN_STATE = """
+OF_HOLDER = """
     vtqueue_job.id = json_extract(mine.value, '$[0]') AND vtqueue_job.claims = json_extract(mine.value, '$[1]')
     AND +vtqueue_job.worker_id = json_extract(mine.value, '$[2]') AND +vtqueue_job.state = """
-GUARD = IN_STATE + "'RUNNING'"
-WAITS = IN_STATE + "'READY'"
+GUARD = OF_HOLDER + "'RUNNING'"
+# of a burial: a job that waits may be cancelled, and has no holder
+GUARD_OF_BURIAL = OF_HOLDER + "CASE json_extract(mine.value, '$[2]') WHEN '' THEN 'READY' ELSE 'RUNNING' END"
 
 
 def guard(job: HeldJob) -> tuple[str, int, str]:
@@ -60,10 +60,9 @@ def guard(job: HeldJob) -> tuple[str, int, str]:
     return job.id, job.claims, job.worker_id
 
 
-# A lease that its job has extended ends no sooner; after a step of the clock (``:afresh``) it is counted from now
-# again. OR IGNORE: one damaged row that a constraint refuses must not keep the others from it.
+# A lease that was extended does not end sooner, except after a step of the clock (``:afresh``).
 RENEW = f"""
-UPDATE OR IGNORE vtqueue_job
+UPDATE vtqueue_job
 SET lease_until = CASE WHEN :afresh THEN :now + lease_us ELSE max(lease_until, :now + lease_us) END
 FROM json_each(:held) AS mine WHERE {GUARD}"""
 
@@ -72,50 +71,41 @@ SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extrac
 FROM json_each(:held) AS mine
 WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD})"""
 
-# OR IGNORE: as in RENEW. ``:waited``: they wait in line still, so not what was asked to stop meanwhile or is paused.
 BEGIN = f"""
-UPDATE OR IGNORE vtqueue_job SET attempts = attempts + 1, started_at = :now
-FROM json_each(:held) AS mine WHERE {GUARD} AND vtqueue_job.started_at IS NULL
-  AND (NOT :waited OR cancelled_at IS NULL AND queue_name NOT IN {PAUSED})"""
+UPDATE vtqueue_job SET attempts = min(attempts + 1, {MOST_CLAIMS}), started_at = :now
+FROM json_each(:held) AS mine WHERE {GUARD} AND vtqueue_job.started_at IS NULL"""
 
 # The visibility timeout of the job stays what it is.
 EXTEND = """
 UPDATE vtqueue_job SET lease_until = CASE WHEN :lengthen THEN max(lease_until, :until) ELSE :until END
 WHERE id = :id AND claims = :claims AND worker_id = :worker_id AND state = 'RUNNING' AND lease_until > :now"""
 
-# The plus keeps the planner off the indexes of unfinished jobs. OR IGNORE and SOUND: a damaged row keeps
-# the others from nothing; a claim buries it.
-ASK = f"""
-UPDATE OR IGNORE vtqueue_job AS job SET cancelled_at = :now, cancelled_by = :by
-WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at IS NULL AND {SOUND}"""
+# The plus keeps the planner off the indexes of unfinished jobs.
+ASK = """
+UPDATE vtqueue_job SET cancelled_at = :now, cancelled_by = :by
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at IS NULL"""
 
 ASKED_NOW = """
 SELECT json_group_array(json_array(id, rowid, state)) FROM vtqueue_job
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at = :now"""
 
-# CAST: a damaged name keeps no job from being settled.
 ASKED = f"""
-SELECT json_group_array(json_array(vtqueue_job.id, claims, CAST(coalesce(cancelled_by, '') AS TEXT)))
+SELECT json_group_array(json_array(vtqueue_job.id, claims, coalesce(cancelled_by, '')))
 FROM json_each(:held) AS mine CROSS JOIN vtqueue_job WHERE {GUARD} AND cancelled_at IS NOT NULL"""
 
-# OR IGNORE: as in RENEW.
 NOTE_PROGRESS = f"""
-UPDATE OR IGNORE vtqueue_job
+UPDATE vtqueue_job
 SET progress = json_extract(mine.value, '$[3]'), progress_text = json_extract(mine.value, '$[4]')
 FROM json_each(:said) AS mine WHERE {GUARD}"""
 
-# One statement over both tables: between two of them a job could be on its way from one to the other.
+# One statement over both tables: between two statements a job could move from one table to the other.
 FIND = f"""
-SELECT {READABLE.format(moment="visible_at", due="due_at")}, CAST(state AS TEXT), CAST(finished_at AS INTEGER),
-    CAST(result AS TEXT)
-FROM vtqueue_job WHERE id = :id
+SELECT {COLUMNS}, state, finished_at, result FROM vtqueue_job WHERE id = :id
 UNION ALL
-SELECT {READABLE.format(moment="died_at", due="died_at")}, 'FAILED', CAST(died_at AS INTEGER), NULL
-FROM vtqueue_deadletter WHERE id = :id"""
+SELECT {COLUMNS_OF_LETTER}, 'FAILED', died_at, NULL FROM vtqueue_deadletter WHERE id = :id"""
 
 # The claim number goes with the job: a holder from before its death must stay stale. OR IGNORE: a letter whose unique
-# key is taken meanwhile, or that is damaged, stays where it is. The history may have one entry more than its caps
-# allow; the attempt that comes next brings it back to them.
+# key is taken stays where it is. The history may have one entry too many; the next attempt shortens it again.
 REQUEUE = """
 INSERT OR IGNORE INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, enqueued_at,
@@ -134,15 +124,6 @@ REMOVE_REQUEUED = """
 DELETE FROM vtqueue_deadletter
 WHERE id IN (SELECT value FROM json_each(:ids)) AND id IN (SELECT id FROM vtqueue_job)"""
 
-PURGE = """
-DELETE FROM vtqueue_job WHERE rowid IN (
-    SELECT rowid FROM vtqueue_job WHERE queue_name = :queue_name AND finished_at IS NULL AND lease_until IS NULL
-    UNION ALL
-    SELECT job.rowid FROM json_each('[0,1]') AS kind CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
-    WHERE job.queue_name = :queue_name AND (job.task_path = '') = kind.value AND job.lease_until <= :now
-    LIMIT :limit
-)"""
-
 PRUNABLE = """
 SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE expires_at <= :now AND finished_at IS NOT NULL)
     OR EXISTS (SELECT 1 FROM vtqueue_deadletter WHERE expires_at <= :now)
@@ -158,22 +139,21 @@ DELETE FROM vtqueue_deadletter WHERE rowid IN (
     SELECT rowid FROM vtqueue_deadletter WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
 )"""
 
-# Whether a clock was ahead of :now while something was written, as far as a seek each tells: ids are in time order, and
-# workers write their heartbeats and their counts. A second is let pass.
+# Whether a clock was ahead of :now, by more than a second, when something was written. Each part is one seek: ids are
+# in time order, and workers write heartbeats and counts.
 CLOCK_WAS_AHEAD = """
 SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE id > :first_id)
     OR EXISTS (SELECT 1 FROM vtqueue_workerprocess WHERE heartbeat_at > :now + 1000000)
     OR EXISTS (SELECT 1 FROM vtqueue_throughput WHERE minute > :now + 1000000)"""
 
-# What was given back is hidden no longer.
 SHOW = """
-UPDATE OR IGNORE vtqueue_job SET lease_until = NULL
+UPDATE vtqueue_job SET lease_until = NULL
 WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND +state = 'READY'"""
 
-# What a clock ahead of :now has stamped. The evidence is always a stamp of something that has happened and yet lies
-# ahead of now: the claim or the holder's heartbeat for a lease; the publishing for a job that was due at once, the end
-# of the last attempt for a retry, also while it is held. What is given back is hidden for a second at the most. No
-# release and no expiry sets ``due_at``, so an entry of theirs says nothing. A time that was asked for is kept.
+# Rows with stamps of a clock that was ahead of :now. The evidence is always the stamp of a past event that lies in the
+# future: for a lease, the claim or the heartbeat of the holder; for a job that was due at once, its publishing; for a
+# retry, the end of the last attempt, also while it is held. A row that was given back is hidden for a second at most.
+# A release and an expiry do not change ``due_at``, so their entries prove nothing. A time that was asked for is kept.
 LEASE_AHEAD = """(state = 'RUNNING' AND lease_until > :now + lease_us + 1000000 AND (
         started_at > :now + 1000000
         OR worker_id IN (SELECT worker_id FROM vtqueue_workerprocess WHERE heartbeat_at > :now + 1000000)
@@ -192,14 +172,10 @@ SELECT json_group_array(json_array(rowid, ahead)) FROM (
     SELECT rowid, {IS_AHEAD} AS ahead FROM vtqueue_job NOT INDEXED WHERE rowid > :after ORDER BY rowid LIMIT :limit
 )"""
 
-# ``enqueued_at`` too: were this clock still ahead, the row would look like a scheduled one to the next repair.
+# ``enqueued_at`` too: if this clock were still ahead, the next repair would take the row for a scheduled one.
 SET_RIGHT = f"""
 UPDATE vtqueue_job
 SET due_at = CASE WHEN {DUE_AHEAD} THEN :now ELSE due_at END,
     lease_until = CASE WHEN {LEASE_AHEAD} THEN :now + lease_us WHEN state = 'RUNNING' THEN lease_until END,
     enqueued_at = min(enqueued_at, :now)
 WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND {IS_AHEAD}"""
-
-COUNT = """
-SELECT (SELECT count(*) FROM vtqueue_job WHERE queue_name = :queue_name AND finished_at IS NULL AND lease_until IS NULL)
-    + (SELECT count(*) FROM vtqueue_job WHERE queue_name = :queue_name AND lease_until IS NOT NULL)"""

@@ -1,0 +1,90 @@
+"""What the database refuses in any row, whoever writes it: so no claim has to look whether a row can be one.
+
+What no CHECK can hold (a text that is not UTF-8, a payload that is no JSON) costs the job that has it, and no other.
+"""
+
+from typing import Any
+
+from django.db.models import BaseConstraint, BooleanField, CheckConstraint, Func, Q
+
+from .core import states
+from .core.job import LONGEST_LEASE, MOST_CLAIMS
+
+KINDS = {
+    "integer": "({0} IS NULL OR typeof({0}) = 'integer')",
+    "text": "({0} IS NULL OR typeof({0}) = 'text')",
+    "id": "typeof({0}) = 'text' AND length({0}) = 32",
+}
+
+
+class OfKind(Func):
+    """The condition of a CHECK that columns, named with spaces between them, have values of a kind or none.
+
+    SQLite stores any value in any column; on other databases the types of the columns say the same.
+    """
+
+    output_field = BooleanField()
+
+    def __init__(self, kind: str, columns: str) -> None:
+        super().__init__(*columns.split(), kind=kind)
+
+    def as_sql(self, *args: Any, **context: Any) -> Any:
+        return "(1 = 1)", ()
+
+    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        condition, columns = KINDS[self.extra["kind"]], map(compiler.compile, self.get_source_expressions())
+        each = [(condition.format(column), params * condition.count("{0}")) for column, params in columns]
+        return f"({' AND '.join(sql for sql, _ in each)})", tuple(value for _, params in each for value in params)
+
+
+OF_JOBS: list[BaseConstraint] = [
+    CheckConstraint(
+        name="vtqueue_job_state",
+        condition=Q(state__in=[states.READY, states.RUNNING], finished_at__isnull=True)
+        | Q(state=states.SUCCESSFUL, finished_at__isnull=False),
+    ),
+    CheckConstraint(
+        name="vtqueue_job_holder",
+        condition=Q(state=states.READY, worker_id="")
+        | (Q(state=states.RUNNING, lease_until__isnull=False) & ~Q(worker_id=""))
+        | (Q(state=states.SUCCESSFUL, lease_until__isnull=True) & ~Q(worker_id="")),
+    ),
+    CheckConstraint(name="vtqueue_job_priority", condition=Q(priority__gte=-100) & Q(priority__lte=100)),
+    CheckConstraint(name="vtqueue_job_lease", condition=Q(lease_us__gt=0) & Q(lease_us__lte=LONGEST_LEASE)),
+    CheckConstraint(name="vtqueue_job_counts", condition=Q(claims__lte=MOST_CLAIMS) & Q(attempts__lte=MOST_CLAIMS)),
+    CheckConstraint(name="vtqueue_job_id", condition=OfKind("id", "id")),
+    CheckConstraint(
+        name="vtqueue_job_integers", condition=OfKind("integer", "priority claims attempts max_attempts lease_us")
+    ),
+    CheckConstraint(
+        name="vtqueue_job_moments",
+        condition=OfKind("integer", "enqueued_at started_at expires_at due_at lease_until finished_at cancelled_at"),
+    ),
+    CheckConstraint(
+        name="vtqueue_job_texts",
+        condition=OfKind(
+            "text", "queue_name task_path worker_id unique_key payload history result cancelled_by progress_text"
+        ),
+    ),
+]
+OF_LETTERS: list[BaseConstraint] = [
+    CheckConstraint(name="vtqueue_letter_id", condition=OfKind("id", "id")),
+    CheckConstraint(
+        name="vtqueue_letter_integers", condition=OfKind("integer", "priority claims attempts max_attempts lease_us")
+    ),
+    CheckConstraint(
+        name="vtqueue_letter_moments",
+        condition=OfKind("integer", "enqueued_at started_at expires_at died_at acknowledged_at"),
+    ),
+    CheckConstraint(
+        name="vtqueue_letter_texts",
+        condition=OfKind(
+            "text",
+            "queue_name task_path worker_id unique_key payload history "
+            "exception_class message fingerprint acknowledged_by note",
+        ),
+    ),
+]
+OF_PAUSES: list[BaseConstraint] = [
+    CheckConstraint(name="vtqueue_pause_until", condition=OfKind("integer", "paused_until")),
+]
