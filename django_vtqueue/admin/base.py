@@ -1,6 +1,8 @@
 """The base of the pages of all tables."""
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
 
 import django
 from django.contrib import admin
@@ -10,8 +12,9 @@ from django.db import DatabaseError
 from django.db.models import Model, QuerySet
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.urls import URLPattern, path, reverse
 from django.utils.text import capfirst
 
 from ..engines import Trouble, backend_options, database_of, engine_for
@@ -19,6 +22,7 @@ from .links import address
 
 CRUMBS = "vtqueue/crumbs_as_list.html" if django.VERSION >= (6, 1) else "vtqueue/crumbs.html"
 LARGE = ("payload", "history", "result", "followed")
+Views: TypeAlias = dict[str, tuple[Callable[..., HttpResponseBase], str]]
 
 
 class LeanChangeList(ChangeList):
@@ -43,6 +47,29 @@ class ReadOnlyAdmin(admin.ModelAdmin):
     class Media:
         css = {"all": ["django_vtqueue/admin.css"]}
 
+    def own_views(self) -> Views:
+        """Return what there is beside Django's own views: by its place, a function and the permission to call it."""
+        return {}
+
+    def get_urls(self) -> list[URLPattern]:
+        own = [
+            path(
+                f"{place}/",
+                self.admin_site.admin_view(partial(self.call, view, permission)),
+                name=f"vtqueue_{self.opts.model_name}_{place.rpartition('/')[2]}",
+            )
+            for place, (view, permission) in self.own_views().items()
+        ]
+        return [*own, *super().get_urls()]
+
+    def call(
+        self, view: Callable[..., HttpResponseBase], permission: str, request: HttpRequest, **arguments: Any
+    ) -> HttpResponseBase:
+        """Call one of our own views; ``permission``: as those of ``admin.action``."""
+        if not getattr(self, f"has_{permission}_permission")(request):
+            raise PermissionDenied
+        return view(self, request, **arguments)
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).using(database_of(backend_options()))
 
@@ -63,12 +90,16 @@ class ReadOnlyAdmin(admin.ModelAdmin):
                 raise
             return HttpResponseRedirect(self.overview(request))  # which says what is wrong with the tables
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
         """A page has the name of what it shows: nothing is to be changed there, nor only to be viewed."""
-        own = {"title": capfirst(self.opts.verbose_name)}
-        return super().change_view(request, object_id, form_url, own | (extra_context or {}))
+        own = {"title": capfirst(self.opts.verbose_name), **self.own_context(request, kwargs["obj"])}
+        return super().render_change_form(request, context | own, *args, **kwargs)
+
+    def own_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Return what the template of the page of a row is given besides."""
+        return {}
 
     def page(self, request: HttpRequest, template: str, **context: Any) -> TemplateResponse:
         """Return a page of our own, with the frame that Django's pages have."""
@@ -96,4 +127,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False

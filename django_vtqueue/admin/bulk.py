@@ -6,7 +6,6 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
@@ -57,8 +56,6 @@ class RequeueForm(forms.Form):
 
 def requeue(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     """Ask how, then requeue all that are meant: few of them now, many in the background."""
-    if not model_admin.has_requeue_permission(request):
-        raise PermissionDenied
     criteria = criteria_of(request)
     if criteria is None:
         return refused(model_admin, request)
@@ -114,8 +111,6 @@ def carry_out(
 
 def discard(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     """Ask first, then discard all that are meant, up to MOST_DISCARDED."""
-    if not model_admin.has_delete_permission(request):
-        raise PermissionDenied
     criteria = criteria_of(request)
     if criteria is None:
         return refused(model_admin, request)

@@ -6,7 +6,7 @@ from uuid import UUID
 from django import forms
 from django.contrib import messages
 from django.contrib.admin.models import CHANGE
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -118,8 +118,6 @@ def check_call(value: Any, letter: DeadLetter) -> None:
 
 def edit(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show a letter to be changed, then requeue it with the changes."""
-    if not model_admin.has_requeue_permission(request):
-        raise PermissionDenied
     letter = model_admin.get_object(request, str(pk))
     if not isinstance(letter, DeadLetter):
         return moved_on(model_admin, request, pk)
@@ -142,8 +140,6 @@ def edit(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpRespons
 
 def acknowledge(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpResponse:
     """Ask for a note, then store it with who wrote it."""
-    if not model_admin.has_acknowledge_permission(request):
-        raise PermissionDenied
     letter = model_admin.get_object(request, str(pk))
     if not isinstance(letter, DeadLetter):
         return moved_on(model_admin, request, pk)

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 from django import forms
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
@@ -139,10 +139,8 @@ def like(job: Job) -> dict[str, Any]:
         return begin
 
 
-def enqueue_view(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
+def enqueue(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     """Show the form; enqueue what was sent, and lead to the page of the new job."""
-    if not request.user.has_perm("vtqueue.enqueue_job"):
-        raise PermissionDenied
     database = database_of(backend_options())
     form = EnqueueForm(database, request.POST or None, initial=beginning(model_admin, request))
     if form.is_valid() and (job_id := enqueued(model_admin, request, form)):

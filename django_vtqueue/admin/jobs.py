@@ -1,13 +1,11 @@
 """The pages of jobs: those that wait, run, or are done."""
 
-from functools import partial
 from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, DELETION
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.urls import path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext_lazy
@@ -18,7 +16,8 @@ from ..core import clock, states
 from ..models import Job
 from . import display
 from .actions import PriorityForm, QueueForm, ask, asked, left_out
-from .enqueueing import enqueue_view
+from .base import Views
+from .enqueueing import enqueue
 from .filters import LABELS, JobTaskFilter, PeriodFilter, QueueFilter, StateFilter, WorkerFilter
 from .job_base import GRID, EntryAdmin
 from .lists import JobList
@@ -62,9 +61,8 @@ class JobAdmin(EntryAdmin):
             details = {**details, "fields": ("situation", *details["fields"])}
         return [(name, {**options, "fields": fields}), *others, (last, details)]
 
-    def get_urls(self) -> list[Any]:
-        enqueue = self.admin_site.admin_view(partial(enqueue_view, self))
-        return [path("enqueue/", enqueue, name="vtqueue_job_enqueue"), *super().get_urls()]
+    def own_views(self) -> Views:
+        return {"enqueue": (enqueue, "enqueue")}
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:
         return JobList
@@ -112,6 +110,9 @@ class JobAdmin(EntryAdmin):
     def returned(self, job: Job) -> SafeString | str:
         return "-" if job.finished_at is None else display.returned(job)
 
+    def has_enqueue_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("vtqueue.enqueue_job")
+
     def has_run_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("vtqueue.run_job")
 
@@ -123,7 +124,7 @@ class JobAdmin(EntryAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         held = isinstance(obj, Job) and display.word_of(obj, clock.now()) == "running"
-        return not held and super().has_delete_permission(request, obj)
+        return not held and request.user.has_perm("vtqueue.delete_job")
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None

@@ -1,15 +1,11 @@
 """The pages of dead letters."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.models import CHANGE, DELETION
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from django.http.response import HttpResponseBase
-from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext_lazy
@@ -21,6 +17,7 @@ from ..core.humanize import local, whole
 from ..models import DeadLetter
 from ..queue import dead_letters
 from . import bulk, display, edits, exports, groups, selection, tracebacks
+from .base import Views
 from .filters import ExceptionFilter, Filter, QueueFilter, TaskFilter, WorkerFilter
 from .job_base import GRID, EntryAdmin
 from .lists import LetterList
@@ -134,23 +131,15 @@ class DeadLetterAdmin(EntryAdmin):
             shorten(letter.note, NOTE),
         )
 
-    def get_urls(self) -> list[URLPattern]:
-        views: dict[str, Callable[..., HttpResponseBase]] = {
-            "groups": groups.page,
-            "requeue": bulk.requeue,
-            "discard": bulk.discard,
-            "export": exports.page,
-            "<uuid:pk>/edit": edits.edit,
-            "<uuid:pk>/acknowledge": edits.acknowledge,
+    def own_views(self) -> Views:
+        return {
+            "groups": (groups.page, "view"),
+            "requeue": (bulk.requeue, "requeue"),
+            "discard": (bulk.discard, "delete"),
+            "export": (exports.page, "view"),
+            "<uuid:pk>/edit": (edits.edit, "requeue"),
+            "<uuid:pk>/acknowledge": (edits.acknowledge, "acknowledge"),
         }
-        return [
-            path(
-                f"{place}/",
-                self.admin_site.admin_view(partial(view, self)),
-                name=f"vtqueue_deadletter_{place.rpartition('/')[2]}",
-            )
-            for place, view in views.items()
-        ] + super().get_urls()
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         criteria = selection.criteria_of(request.GET.dict(), clock.now())

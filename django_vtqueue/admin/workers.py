@@ -3,17 +3,17 @@
 from typing import Any
 
 from django.contrib import admin, messages
-from django.contrib.admin.utils import unquote
-from django.core.exceptions import BadRequest, PermissionDenied
+from django.core.exceptions import BadRequest
 from django.db import transaction
 from django.db.models import Model
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
-from django.urls import URLPattern, path, reverse
+from django.utils.decorators import method_decorator
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST
 
 from .. import control
 from ..core import clock
@@ -21,7 +21,8 @@ from ..core.ids import shown_worker
 from ..engines import engine_for
 from ..models import WorkerProcess
 from . import display
-from .base import ReadOnlyAdmin
+from .base import ReadOnlyAdmin, Views
+from .links import address
 from .worker_rows import badge, busy, ending, heartbeat, memory, word_of
 
 DETAILS = ("host", "pid", "served", "slots", "occupied", "started", "heartbeat", "doorbell")
@@ -92,22 +93,15 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
             return self.fieldsets
         return ((None, {"fields": ("presence", *DETAILS)}),)
 
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
     def has_stop_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("vtqueue.stop_worker")
 
-    def get_urls(self) -> list[URLPattern]:
-        ask = path("ask/", self.admin_site.admin_view(self.ask), name="vtqueue_workerprocess_ask")
-        return [ask, *super().get_urls()]
+    def own_views(self) -> Views:
+        return {"ask": (WorkerProcessAdmin.ask, "stop")}
 
+    @method_decorator(require_POST)
     def ask(self, request: HttpRequest) -> HttpResponse:
         """Ask a worker to be quiet, to work again, or to stop; it obeys with one of its next heartbeats."""
-        if not self.has_stop_permission(request):
-            raise PermissionDenied
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         worker_id, to = request.POST.get("worker_id", ""), request.POST.get("to")
         if to not in ASKED:
             raise BadRequest(f"A worker can be asked to {', '.join(map(repr, ASKED))}, not {to!r}.")
@@ -131,13 +125,8 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
             return page
         return self.overview(request)
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def own_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The page has the buttons, if the worker is there and the user may press them."""
-        worker = self.get_object(request, unquote(object_id))
-        word = "gone" if worker is None else word_of(worker, clock.now())
-        context: dict[str, Any] = {"word": word}
-        if word not in ("gone", "died") and self.has_stop_permission(request):
-            context["ask_url"] = reverse("admin:vtqueue_workerprocess_ask", current_app=self.admin_site.name)
-        return super().change_view(request, object_id, form_url, {**context, **(extra_context or {})})
+        word = word_of(row, clock.now())
+        offered = word not in ("gone", "died") and self.has_stop_permission(request)
+        return {"word": word, "ask_url": address(self.admin_site.name, "workerprocess_ask") if offered else None}
