@@ -1,11 +1,12 @@
 """Requeue or discard all dead letters of a filter or a group: how many they are is said before anything happens."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin.models import CHANGE, DELETION, LogEntry
+from django.contrib.admin.models import DELETION, LogEntry
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
@@ -16,12 +17,13 @@ from ..engines import backend_options, database_of, engine_for
 from ..models import DeadLetter
 from ..queue import dead_letters
 from ..queue.dead_letters import Criteria
-from . import display, selection
+from . import actions, display, selection
 from .fields import PriorityField, QueueField
-from .job_base import BATCH, EntryAdmin
+from .job_base import EntryAdmin
 from .links import address
 from .tracebacks import last_of
 
+BATCH = 500  # letters that one transaction discards
 FEW = 100  # letters that are requeued at once, while one waits
 MOST_DISCARDED = 10_000  # letters that one click discards
 
@@ -64,6 +66,7 @@ def requeue(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         return carry_out(model_admin, request, criteria, count, **form.cleaned_data)
     text = ngettext("%s dead letter will be requeued.", "%s dead letters will be requeued.", count)
+    text %= counted(criteria, count)
     return confirmation(
         model_admin, request, criteria, count, text, form=form, title=_("Requeue dead letters"), button=_("Requeue")
     )
@@ -83,13 +86,11 @@ def carry_out(
     """Requeue what was confirmed, and go to where one sees what becomes of it."""
     database, by = database_of(backend_options()), request.user.get_username()
     if count <= FEW and rate is None and not canary:
-        model_admin.carry_out(
+        actions.carry_out(
+            model_admin,
             request,
             criteria.letters(database),
-            lambda ids, using: dead_letters.requeue(
-                ids, using, by=by, queue_name=queue_name or None, priority=priority
-            ),
-            CHANGE,
+            partial(dead_letters.requeue, by=by, queue_name=queue_name or None, priority=priority),
             note=_("Requeued."),
             done=ngettext_lazy("%d dead letter is a job again.", "%d dead letters are jobs again."),
             skipped=SKIPPED,
@@ -126,10 +127,16 @@ def discard(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
         if gone >= MOST_DISCARDED:
             model_admin.message_user(request, _("There may be more: discard again."), messages.WARNING)
         return model_admin.go_to("deadletter_changelist")
-    text = ngettext("%s dead letter will be discarded for good.", "%s dead letters will be discarded for good.", count)
+    text = question(count, more=count >= criteria.most_counted)
     return confirmation(
         model_admin, request, criteria, count, text, title=_("Discard dead letters"), button=_("Discard"), danger=True
     )
+
+
+def question(count: int, *, more: bool = False) -> str:
+    """Return what is asked before so many letters are gone for good; ``more``: they are at least as many."""
+    text = ngettext("%s dead letter will be discarded for good.", "%s dead letters will be discarded for good.", count)
+    return text % display.number(count, more=more)
 
 
 def discarded(criteria: Criteria, database: str) -> int:
@@ -176,7 +183,7 @@ def confirmation(
         words=selection.in_words(criteria, plain=True),
         sample=sample_of(criteria) if count else None,
         criteria=criteria.to_json(),
-        text=text % counted(criteria, count) if count else _("No dead letter meets this filter."),
+        text=text if count else _("No dead letter meets this filter."),
         possible=count > 0,
         back=f"{address(model_admin.admin_site.name, 'deadletter_changelist')}?{selection.query_of(listed)}",
         **more,

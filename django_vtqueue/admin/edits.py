@@ -5,7 +5,6 @@ from uuid import UUID
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin.models import CHANGE
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
@@ -20,6 +19,7 @@ from ..queue import dead_letters
 from ..tasks.signatures import signature_of
 from ..tasks.task import find_task
 from . import addresses, display
+from .actions import as_job
 from .fields import PriorityField, QueueField, json_of, restored
 from .job_base import EntryAdmin
 from .links import address
@@ -132,7 +132,7 @@ def edit(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpRespons
         else:
             changed = [name for name in form.changed_data if name != "died_at"]
             note = _("Requeued with changes: %(fields)s.") % {"fields": ", ".join(changed) or "-"}
-            model_admin.log_change(request, model_admin.logged_as(letter, CHANGE), note)
+            model_admin.log_change(request, as_job(letter), note)
             model_admin.message_user(request, _("The dead letter is a job again."), messages.SUCCESS)
             return model_admin.go_to("job_change", pk)
     return shown(model_admin, request, letter, form, title=_("Requeue with changes"), button=_("Requeue"))

@@ -1,22 +1,16 @@
 """The base of the pages of jobs and of dead letters."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.models import DELETION, LogEntry
 from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
-from django.db import transaction
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.template.response import TemplateResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
 from ..core import clock
 from ..core.humanize import duration
@@ -25,22 +19,15 @@ from ..models import DeadLetter, Job
 from ..queue.why import why
 from . import addresses, display
 from .base import ReadOnlyAdmin
-from .links import address, link
+from .links import link
 from .timelines import timeline
 
+Entry = Job | DeadLetter
 NO_ID = UUID(int=0)  # in the place of what is none: a row that is not there
-BATCH = 500  # rows that one transaction of an action changes
 GRID: tuple[str | tuple[str, ...], ...] = (
     ("copied_id", "unique_key"),
     ("queue_link", "priority", "enqueued", "kept_until"),
 )
-
-if TYPE_CHECKING:
-    from django.utils.functional import _StrPromise as StrPromise
-
-Entry = Job | DeadLetter
-Reasons = Callable[[list[Any], str], list[str]]  # rows that were not changed, and database alias -> sentences
-Change = Callable[[list[UUID], str], list[UUID]]  # ids and database alias -> the ids of those that were changed
 
 
 class EntryAdmin(ReadOnlyAdmin):
@@ -155,85 +142,8 @@ class EntryAdmin(ReadOnlyAdmin):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """What is confirmed on the page of a row is done, and said, as for a row that was selected in the list."""
-        if not (self.has_delete_permission(request) and self.has_view_permission(request)):
-            raise PermissionDenied
-        if request.method != "POST":
-            rows = self.get_queryset(request).filter(pk=parse_id(unquote(object_id)))
-            back = address(self.admin_site.name, f"{self.opts.model_name}_change", object_id)
-            return self.ask_to_discard(request, rows, back) if rows else self.not_here(request, object_id)
-        posted = request.POST.copy()
-        posted["post"], posted[ACTION_CHECKBOX_NAME] = "yes", object_id
-        request.POST = posted  # type: ignore[assignment]
-        self.delete_selected(request, self.get_queryset(request).filter(pk=parse_id(object_id)))
-        return self.back_to_page(request, self.go_to(f"{self.opts.model_name}_changelist"))
-
-    def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Delete rows, once that has been confirmed; None if it is done."""
-        raise NotImplementedError
-
-    def ask_to_discard(self, request: HttpRequest, rows: QuerySet[Any], back: str | None = None) -> HttpResponse:
-        """Return the page that asks before rows are gone for good; ``back``: where it leads otherwise."""
-        count = len(rows)
-        if self.model is Job:
-            text = ngettext("%d job will be discarded for good.", "%d jobs will be discarded for good.", count)
-        else:
-            text = ngettext(
-                "%d dead letter will be discarded for good.", "%d dead letters will be discarded for good.", count
-            )
-        return self.form_page(
-            request,
-            None,
-            title=_("Discard"),
-            text=text % count,
-            rows=rows,
-            action="delete_selected",
-            checkbox=ACTION_CHECKBOX_NAME,
-            page="page" in request.POST,
-            back=back or address(self.admin_site.name, f"{self.opts.model_name}_changelist"),
-            button=_("Discard"),
-            danger=True,
-        )
-
-    def carry_out(
-        self,
-        request: HttpRequest,
-        queryset: QuerySet[Any],
-        change: Change,
-        flag: int,
-        *,
-        done: "StrPromise",
-        skipped: "StrPromise | None" = None,
-        reasons: Reasons | None = None,
-        note: str = "",
-    ) -> None:
-        """Change rows, each batch in one transaction with its lines in the admin's log; say how many were changed.
-
-        ``skipped`` says how many were not, ``reasons`` why each of them was not.
-        """
-        entries, count = list(queryset), 0
-        unchanged: list[Any] = []
-        for start in range(0, len(entries), BATCH):
-            batch = entries[start : start + BATCH]
-            with transaction.atomic(using=queryset.db):
-                changed = set(change([entry.pk for entry in batch], queryset.db))
-                log = [self.logged_as(entry, flag) for entry in batch if entry.pk in changed]
-                LogEntry.objects.log_actions(request.user.pk, log, flag, note)  # type: ignore[arg-type]
-            count += len(changed)
-            unchanged += [entry for entry in batch if entry.pk not in changed]
-        if not entries:
-            self.message_user(request, _("What you selected is not here any more."), messages.WARNING)
-        elif (gone := len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - len(entries)) > 0:
-            text = ngettext(
-                "%d of those selected is not here any more.", "%d of those selected are not here any more.", gone
-            )
-            self.message_user(request, text % gone, messages.WARNING)
-        if count:
-            self.message_user(request, done % count, messages.SUCCESS)
-        if skipped and (left := len(entries) - count):
-            self.message_user(request, skipped % left, messages.WARNING)
-        for reason in reasons(unchanged, queryset.db) if reasons and unchanged else ():
-            self.message_user(request, reason, messages.WARNING)
+        """Lead to the page of a row: to discard it is an action there, as it is in the list."""
+        return self.go_to(f"{self.opts.model_name}_change", object_id)
 
     def has_acknowledge_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("vtqueue.change_deadletter")
@@ -241,9 +151,3 @@ class EntryAdmin(ReadOnlyAdmin):
     def has_requeue_permission(self, request: HttpRequest) -> bool:
         """It needs the permission to see, too: the pages that ask first show the letter, or count it."""
         return request.user.has_perm("vtqueue.requeue_deadletter") and self.has_view_permission(request)
-
-    def logged_as(self, entry: Entry, flag: int) -> Entry:
-        """Return the row that the log shall point to: a requeued letter is a job by now, with the same id."""
-        if isinstance(entry, Job) or flag == DELETION:
-            return entry
-        return Job(pk=entry.pk, queue_name=entry.queue_name, task_path=entry.task_path)

@@ -1,21 +1,21 @@
 """The pages of jobs: those that wait, run, or are done."""
 
+from functools import partial
 from typing import Any
 
-from django.contrib import admin, messages
-from django.contrib.admin.models import CHANGE, DELETION
+from django.contrib import admin
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext, ngettext_lazy
+from django.utils.translation import gettext, ngettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from .. import control
 from ..core import clock, states
 from ..models import Job
 from . import display
-from .actions import PriorityForm, QueueForm, ask, asked, left_out
+from .actions import PriorityForm, QueueForm, ask, ask_to_discard, asked, carry_out, left_out
 from .base import Views
 from .enqueueing import enqueue
 from .filters import LABELS, JobTaskFilter, PeriodFilter, QueueFilter, StateFilter, WorkerFilter
@@ -126,24 +126,13 @@ class JobAdmin(EntryAdmin):
         held = isinstance(obj, Job) and display.word_of(obj, clock.now()) == "running"
         return not held and request.user.has_perm("vtqueue.delete_job")
 
-    def delete_view(
-        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Discard a job; if a worker has taken it meanwhile, say so."""
-        row = self.get_object(request, object_id) if self.has_delete_permission(request) else None
-        if request.method == "POST" or row is None or self.has_delete_permission(request, row):
-            return super().delete_view(request, object_id, extra_context)
-        for reason in left_out([row], str(row._state.db)):
-            self.message_user(request, reason, messages.WARNING)
-        return self.go_to("job_change", row.pk)
-
     @admin.action(permissions=["run"], description=_("Run selected %(verbose_name_plural)s now"))
     def run_now(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        self.carry_out(
+        carry_out(
+            self,
             request,
             queryset,
             control.run_now,
-            CHANGE,
             note=gettext("Run now."),
             done=ngettext_lazy("%d job is due now.", "%d jobs are due now."),
             skipped=ngettext_lazy(
@@ -158,11 +147,11 @@ class JobAdmin(EntryAdmin):
         if not form.is_valid():
             return ask(self, request, queryset, form)
         priority = form.cleaned_data["priority"]
-        self.carry_out(
+        carry_out(
+            self,
             request,
             queryset,
-            lambda ids, database: control.change_priority(ids, priority, database),
-            CHANGE,
+            partial(control.change_priority, priority=priority),
             note=gettext("Priority set to %(priority)d.") % {"priority": priority},
             done=ngettext_lazy("%d job has this priority now.", "%d jobs have this priority now."),
             reasons=left_out,
@@ -175,24 +164,24 @@ class JobAdmin(EntryAdmin):
         if not form.is_valid():
             return ask(self, request, queryset, form)
         queue_name = form.cleaned_data["queue_name"]
-        self.carry_out(
+        carry_out(
+            self,
             request,
             queryset,
-            lambda ids, database: control.move(ids, queue_name, database),
-            CHANGE,
+            partial(control.move, queue_name=queue_name),
             note=gettext("Moved to queue “%(queue)s”.") % {"queue": queue_name},
             done=ngettext_lazy("%d job was moved.", "%d jobs were moved."),
-            reasons=lambda jobs, database: left_out(jobs, database, queue_name),
+            reasons=partial(left_out, queue_name=queue_name),
         )
         return None
 
     @admin.action(permissions=["cancel"], description=_("Cancel selected %(verbose_name_plural)s"))
     def cancel(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        self.carry_out(
+        carry_out(
+            self,
             request,
             queryset,
-            lambda ids, database: control.cancel(ids, database, by=request.user.get_username()),
-            CHANGE,
+            partial(control.cancel, by=request.user.get_username()),
             note=gettext("Cancelled."),
             done=ngettext_lazy(
                 "%d job was cancelled: if it waited it is a dead letter now, if it runs it is asked to stop.",
@@ -207,13 +196,15 @@ class JobAdmin(EntryAdmin):
     @admin.action(permissions=["delete"], description=_("Discard selected %(verbose_name_plural)s"))
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         if "post" not in request.POST:
-            return self.ask_to_discard(request, queryset)
-        self.carry_out(
+            count = len(queryset)
+            text = ngettext("%s job will be discarded for good.", "%s jobs will be discarded for good.", count)
+            return ask_to_discard(self, request, queryset, text % display.number(count))
+        carry_out(
+            self,
             request,
             queryset,
             control.delete,
-            DELETION,
             done=ngettext_lazy("%d job was discarded.", "%d jobs were discarded."),
-            skipped=ngettext_lazy("%d job was skipped: a worker holds it.", "%d jobs were skipped: workers hold them."),
+            reasons=left_out,
         )
         return None

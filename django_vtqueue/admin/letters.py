@@ -1,9 +1,10 @@
 """The pages of dead letters."""
 
+from functools import partial
 from typing import Any
+from uuid import UUID
 
 from django.contrib import admin
-from django.contrib.admin.models import CHANGE, DELETION
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils.html import format_html
@@ -17,6 +18,7 @@ from ..core.humanize import local, whole
 from ..models import DeadLetter
 from ..queue import dead_letters
 from . import bulk, display, edits, exports, groups, selection, tracebacks
+from .actions import ask_to_discard, carry_out
 from .base import Views
 from .filters import ExceptionFilter, Filter, QueueFilter, TaskFilter, WorkerFilter
 from .job_base import GRID, EntryAdmin
@@ -155,11 +157,11 @@ class DeadLetterAdmin(EntryAdmin):
 
     @admin.action(permissions=["requeue"], description=_("Requeue selected %(verbose_name_plural)s"))
     def requeue(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        self.carry_out(
+        carry_out(
+            self,
             request,
             queryset,
-            lambda ids, database: dead_letters.requeue(ids, database, by=request.user.get_username()),
-            CHANGE,
+            partial(dead_letters.requeue, by=request.user.get_username()),
             note=gettext("Requeued."),
             done=ngettext_lazy("%d dead letter is a job again.", "%d dead letters are jobs again."),
             skipped=bulk.SKIPPED,
@@ -167,12 +169,15 @@ class DeadLetterAdmin(EntryAdmin):
 
     @admin.action(permissions=["acknowledge"], description=_("Acknowledge selected %(verbose_name_plural)s"))
     def acknowledge_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        by = request.user.get_username()
-        self.carry_out(
+        def acknowledge(letters: list[DeadLetter]) -> list[UUID]:
+            new = [letter for letter in letters if letter.acknowledged_at is None]
+            return dead_letters.acknowledge(new, by=request.user.get_username(), note="")
+
+        carry_out(
+            self,
             request,
-            queryset.filter(acknowledged_at=None),
-            lambda ids, database: dead_letters.acknowledge(ids, database, by=by, note=""),
-            CHANGE,
+            queryset,
+            acknowledge,
             note=gettext("Acknowledged."),
             done=ngettext_lazy("%d dead letter is acknowledged.", "%d dead letters are acknowledged."),
         )
@@ -184,12 +189,12 @@ class DeadLetterAdmin(EntryAdmin):
     @admin.action(permissions=["delete"], description=_("Discard selected %(verbose_name_plural)s"))
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         if "post" not in request.POST:
-            return self.ask_to_discard(request, queryset)
-        self.carry_out(
+            return ask_to_discard(self, request, queryset, bulk.question(len(queryset)))
+        carry_out(
+            self,
             request,
             queryset,
             dead_letters.discard,
-            DELETION,
             done=ngettext_lazy("%d dead letter was discarded.", "%d dead letters were discarded."),
         )
         return None

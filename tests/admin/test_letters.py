@@ -188,8 +188,8 @@ def test_nobody_changes_what_they_may_not_see(staff: Callable[..., Client], perm
     """The pages that ask first show letters, or count them; they are for those alone who may see them."""
     row, client = letter(), staff(permission)
     before = DeadLetter.objects.values().get()
-    urls = [reverse(f"admin:vtqueue_deadletter_{name}") for name in ("requeue", "discard")]
-    for url in (*urls, *(reverse(f"admin:vtqueue_deadletter_{name}", args=[row.pk]) for name in ("edit", "delete"))):
+    urls = [reverse(f"admin:vtqueue_deadletter_{name}") for name in ("requeue", "discard", "changelist")]
+    for url in (*urls, reverse("admin:vtqueue_deadletter_edit", args=[row.pk])):
         assert client.get(url).status_code == client.post(url, {"criteria": "{}"}).status_code == 403
     assert DeadLetter.objects.values().get() == before
 
