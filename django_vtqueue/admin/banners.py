@@ -23,7 +23,7 @@ from ..queue.schema import APP
 from . import display
 from .links import Pages
 from .queue_rows import QueueRow
-from .worker_rows import Busy
+from .workers import Busy
 
 LETTERS = 1000  # dead letters that are looked at
 HOUR = 3600 * clock.SECOND
@@ -43,7 +43,7 @@ class Banner:
 def banners(database: str, rows: Sequence[QueueRow], workers: Sequence[Busy]) -> list[Banner]:
     """Return the banners of these queues and workers, the worst first."""
     unserved = [row.name for row in rows if row.unserved]
-    silent = [row for row in workers if row.gone]
+    silent = [row for row in workers if row.word == "gone"]
     pauses = [row.pause for row in rows if row.pause]
     found = [unserved_queues(database, unserved, workers)] if unserved else []
     died = [row for row in workers if row.word == "died"]

@@ -198,8 +198,7 @@ def sample_of(criteria: Criteria) -> dict[str, Any] | None:
         return None
     return {
         "pk": letter.pk,
-        "exception": letter.exception_class,
-        "short": letter.exception_class.rpartition(".")[2],
+        "exception": display.exception(letter.exception_class),
         "message": display.cut(letter.message),
         "died": display.moment(letter.died_at),
         "traceback": last_of(history.read(letter.history)),

@@ -56,6 +56,22 @@ def task_name(path: str) -> SafeString | str:
     return format_html_join(mark_safe(".<wbr>"), "{}", ((part,) for part in path.split(".")))
 
 
+def badge(word: str, text: object) -> SafeString:
+    """Return a word in the colour of a state of jobs."""
+    return format_html('<span class="vtq-word vtq-{}">{}</span>', word, text)
+
+
+def exception(path: str) -> SafeString:
+    """Return the name of an exception's class, with its path for those who point at it."""
+    return format_html('<strong title="{}">{}</strong>', path, path.rpartition(".")[2])
+
+
+def progress(done: float, most: float, name: object, text: object) -> SafeString:
+    """Return a bar that shows how far something is, with a text beside it; ``name``: of the bar, where none sees it."""
+    bar = '<progress class="vtq-progress" max="{}" value="{}" aria-label="{}"></progress> {}'
+    return format_html(bar, most, done, name, text)
+
+
 def word_of(job: Job, now: int) -> str:
     """Return the word for a job's state."""
     return states.word(job.state, clock.to_instant(job.visible_at), job.attempts, now)
@@ -84,13 +100,13 @@ def under_way(job: Job, now: int) -> SafeString | str:
     if job.started_at is None:
         return _("waits for a slot of %(worker)s") % {"worker": worker}
     ran = duration(max(now - clock.to_instant(job.started_at), 0))
-    reached = "" if job.progress is None else f"{percent(job)} %, "
+    reached = "" if job.progress is None else f"{percent(job.progress)} %, "
     return moment(job.started_at, f"{ran}, {reached}{worker}")
 
 
-def percent(job: Job) -> int:
-    """Return how far a job is."""
-    return round(min(max(job.progress or 0, 0), 1) * 100)
+def percent(progress: float) -> int:
+    """Return how far a job is, in percent."""
+    return round(min(max(progress, 0), 1) * 100)
 
 
 def lease(job: Job, now: int) -> SafeString | str:

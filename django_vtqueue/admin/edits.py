@@ -18,7 +18,7 @@ from ..models import DeadLetter
 from ..queue import dead_letters
 from ..tasks.signatures import signature_of
 from ..tasks.task import find_task
-from . import addresses, display
+from . import display
 from .actions import as_job
 from .fields import PriorityField, QueueField, json_of, restored
 from .job_base import EntryAdmin
@@ -161,7 +161,7 @@ def moved_on(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpRes
     """Say that the letter is none any more, and lead to what it has become."""
     text = _("It is no dead letter any more: somebody has requeued or discarded it.")
     model_admin.message_user(request, text, messages.WARNING)
-    return addresses.find(model_admin, request, pk) or model_admin.go_to("deadletter_changelist")
+    return model_admin.find(request, pk) or model_admin.go_to("deadletter_changelist")
 
 
 def shown(

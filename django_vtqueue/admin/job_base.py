@@ -1,28 +1,36 @@
 """The base of the pages of jobs and of dead letters."""
 
+import re
 from typing import Any
 from uuid import UUID
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import unquote
+from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.template.response import TemplateResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from ..core import clock
-from ..core.humanize import duration
+from ..core import clock, history, states
+from ..core.humanize import duration, time_of
 from ..core.ids import parse_id
+from ..engines import engine_for
 from ..models import DeadLetter, Job
 from ..queue.why import why
-from . import addresses, display
+from . import display
 from .base import ReadOnlyAdmin
 from .links import link
 from .timelines import timeline
 
 Entry = Job | DeadLetter
+DIGITS, DIGITS_LOOKED_AT = "[0-9a-fA-F]{8,31}", 200_000  # the end of an id, and the ids that are looked at for it
+LINES = 20  # of the admin's log, on the page of what is gone
 NO_ID = UUID(int=0)  # in the place of what is none: a row that is not there
 GRID: tuple[str | tuple[str, ...], ...] = (
     ("copied_id", "unique_key"),
@@ -100,7 +108,7 @@ class EntryAdmin(ReadOnlyAdmin):
         if selected := posted.getlist(ACTION_CHECKBOX_NAME):
             posted.setlist(ACTION_CHECKBOX_NAME, [str(parse_id(row_id) or NO_ID) for row_id in selected])
         request.POST = posted  # type: ignore[assignment]
-        if there := addresses.search(self, request):
+        if there := self.search(request):
             return there
         response = super().changelist_view(request, extra_context)
         if "page" in posted:
@@ -129,15 +137,13 @@ class EntryAdmin(ReadOnlyAdmin):
             return response
         if self.get_queryset(request).filter(pk=row_id).exists():
             return self.go_to(f"{self.opts.model_name}_change", row_id)
-        return addresses.find(self, request, row_id) or response
+        return self.find(request, row_id) or response
+
+    # -- one address for an id, whatever has become of the job -----------------------------------------------------
 
     def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponse:
-        """Lead to what a row has become, instead of to the index of the site."""
-        return self.not_here(request, object_id)
-
-    def not_here(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Lead to what a row has become, or say that it is gone."""
-        return addresses.find(self, request, parse_id(unquote(object_id))) or addresses.gone(self, request, object_id)
+        """Lead to what a row has become, or say that it is gone, instead of to the index of the site."""
+        return self.find(request, parse_id(unquote(object_id))) or self.gone(request, object_id)
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
@@ -145,9 +151,78 @@ class EntryAdmin(ReadOnlyAdmin):
         """Lead to the page of a row: to discard it is an action there, as it is in the list."""
         return self.go_to(f"{self.opts.model_name}_change", object_id)
 
+    def search(self, request: HttpRequest) -> HttpResponse | None:
+        """Lead to what an id, or its last digits, finds in the other table only; None if that is not one row."""
+        text, queryset = request.GET.get("q", "").strip(" …"), self.get_queryset(request)
+        if row_id := parse_id(text):
+            return None if queryset.filter(pk=row_id).exists() else self.find(request, row_id)
+        if not re.fullmatch(DIGITS, text):
+            return None
+        here, there = (
+            engine_for(queryset.db).inspection.ids_ending(
+                str(model._meta.model_name), text.lower(), DIGITS_LOOKED_AT, 2
+            )
+            for model in (self.model, self.other)
+        )
+        return self.find(request, UUID(there[0])) if not here and len(there) == 1 else None
+
+    @property
+    def other(self) -> type[Entry]:
+        """The table in which a row may be that is not in this one."""
+        return DeadLetter if self.model is Job else Job
+
+    def find(self, request: HttpRequest, row_id: UUID | None) -> HttpResponse | None:
+        """Lead to the row of an id in the other table, and say how it came there; None if it is not there either."""
+        if row_id is None or self.other not in self.visible(request):
+            return None
+        entry = self.other.objects.using(self.get_queryset(request).db).filter(pk=row_id).first()
+        if entry is None:
+            return None
+        refreshed = request.headers.get("X-Requested-With") == "fetch"  # by the page's script, which shows no message
+        if not refreshed and (said := how(entry)):
+            self.message_user(request, said, messages.INFO)
+        return self.go_to(f"{entry._meta.model_name}_change", entry.pk)
+
+    def visible(self, request: HttpRequest) -> list[type[Entry]]:
+        """Return the tables whose rows this user may see on this site."""
+        pages = self.admin_site._registry
+        return [model for model in (Job, DeadLetter) if model in pages and pages[model].has_view_permission(request)]
+
+    def gone(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Return the page of an id that is in neither table, with what the admin's log knows of it."""
+        row_id, database = parse_id(object_id), self.get_queryset(request).db
+        hidden = row_id and any(
+            model.objects.using(database).filter(pk=row_id).exists() for model in (Job, DeadLetter)
+        )  # it is there, in a table that this user may not see
+        if hidden or not self.has_view_permission(request):
+            raise PermissionDenied
+        types = ContentType.objects.get_for_models(*self.visible(request)).values()
+        log = LogEntry.objects.filter(content_type__in=types, object_id=str(row_id)).select_related("user")
+        context = {"title": _("Not here any more"), "object_id": object_id, "known": row_id, "log": log[:LINES]}
+        response = self.page(request, "vtqueue/gone.html", **context)
+        response.status_code = 404
+        return response
+
+    # -- permissions -----------------------------------------------------------------------------------------------
+
     def has_acknowledge_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("vtqueue.change_deadletter")
 
     def has_requeue_permission(self, request: HttpRequest) -> bool:
         """It needs the permission to see, too: the pages that ask first show the letter, or count it."""
         return request.user.has_perm("vtqueue.requeue_deadletter") and self.has_view_permission(request)
+
+
+def how(entry: Entry) -> str:
+    """Return who requeued a job, when, and what came of it; of a dead letter, when it died."""
+    if isinstance(entry, DeadLetter):
+        return gettext("It died at %(time)s.") % {"time": time_of(entry.died_at)}
+    requeues = [each for each in history.read(entry.history) if each.get("outcome") == history.REQUEUED]
+    if not requeues or not isinstance(ended := requeues[-1].get("ended"), int):  # never, or the history is damaged
+        return ""
+    requeued_at = clock.from_instant(ended)
+    values = {"name": requeues[-1].get("worker") or "?", "time": time_of(requeued_at)}
+    if entry.state != states.SUCCESSFUL or entry.finished_at is None:
+        return gettext("It was requeued by %(name)s at %(time)s.") % values
+    values["later"] = duration(clock.microseconds(entry.finished_at - requeued_at))
+    return gettext("It was requeued by %(name)s at %(time)s, and done %(later)s later.") % values

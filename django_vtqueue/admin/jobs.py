@@ -70,7 +70,7 @@ class JobAdmin(EntryAdmin):
     @admin.display(description=_("state"))
     def word(self, job: Job) -> SafeString:
         word = display.word_of(job, clock.now())
-        return format_html('<span class="vtq-word vtq-{}">{}</span>', word, LABELS[word])
+        return display.badge(word, LABELS[word])
 
     @admin.display(description=_("when"))
     def timing(self, job: Job) -> SafeString | str:
@@ -97,14 +97,9 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("progress"))
     def progress_bar(self, job: Job) -> SafeString:
-        percent = display.percent(job)
-        return format_html(
-            '<progress class="vtq-progress" max="100" value="{}" aria-label="{}"></progress> {}% {}',
-            percent,
-            gettext("Progress"),
-            percent,
-            display.cut(job.progress_text or ""),
-        )
+        percent = display.percent(job.progress or 0)
+        text = f"{percent}% {display.cut(job.progress_text or '')}"
+        return display.progress(percent, 100, gettext("Progress"), text)
 
     @admin.display(description=_("result"))
     def returned(self, job: Job) -> SafeString | str:

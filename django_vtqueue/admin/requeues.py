@@ -51,10 +51,8 @@ class RequeueAdmin(ReadOnlyAdmin):
     @admin.display(description=gettext_lazy("failure"))
     def named(self, run: Requeue) -> SafeString:
         task = _("several tasks") if run.task_path is None else display.task_name(run.task_path)
-        if run.exception_class is None:
-            return format_html("{}: {}", task, _("several exceptions"))
-        short = run.exception_class.rpartition(".")[2]
-        return format_html('{}: <strong title="{}">{}</strong>', task, run.exception_class, short)
+        path = run.exception_class
+        return format_html("{}: {}", task, _("several exceptions") if path is None else display.exception(path))
 
     @admin.display(description=gettext_lazy("started"))
     def started(self, run: Requeue) -> SafeString | str:
@@ -74,8 +72,8 @@ class RequeueAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("state"))
     def word(self, run: Requeue) -> SafeString | str:
-        kind, text = WORDS.get(run.state, ("", run.state))
-        return format_html('<span class="vtq-word vtq-{}">{}</span>', kind, text)
+        colour, text = WORDS.get(run.state, ("", run.state))
+        return display.badge(colour, text)
 
     @admin.display(description=gettext_lazy("progress"))
     def progress(self, run: Requeue) -> SafeString:
@@ -85,13 +83,7 @@ class RequeueAdmin(ReadOnlyAdmin):
             "matched": display.number(run.matched, more=run.matched >= MOST_COUNTED),
             "skipped": display.number(run.skipped),
         }
-        return format_html(
-            '<progress class="vtq-progress" max="{}" value="{}" aria-label="{}"></progress> {}',
-            max(run.matched, done, 1),
-            done,
-            text,
-            text,
-        )
+        return display.progress(done, max(run.matched, done, 1), text, text)
 
     @admin.display(description=gettext_lazy("became of them"))
     def fate(self, run: Requeue) -> str:
