@@ -17,7 +17,8 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.text import capfirst
 
-from ..engines import Trouble, backend_options, database_of, engine_for
+from ..engines import Trouble, engine_for
+from . import display
 from .links import address
 
 CRUMBS = "vtqueue/crumbs_as_list.html" if django.VERSION >= (6, 1) else "vtqueue/crumbs.html"
@@ -71,7 +72,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return view(self, request, **arguments)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return super().get_queryset(request).using(database_of(backend_options()))
+        return super().get_queryset(request).using(display.database())
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return LeanChangeList
@@ -86,7 +87,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
                 request, {"title": capfirst(self.opts.verbose_name_plural)} | (extra_context or {})
             )
         except DatabaseError as error:
-            if engine_for(database_of(backend_options())).trouble(error) is not Trouble.SCHEMA:
+            if engine_for(display.database()).trouble(error) is not Trouble.SCHEMA:
                 raise
             return HttpResponseRedirect(self.overview(request))  # which says what is wrong with the tables
 

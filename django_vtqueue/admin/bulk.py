@@ -13,7 +13,6 @@ from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
 
 from .. import requeueing
 from ..core import history
-from ..engines import backend_options, database_of, engine_for
 from ..models import DeadLetter
 from ..queue import dead_letters
 from ..queue.dead_letters import Criteria
@@ -58,11 +57,11 @@ class RequeueForm(forms.Form):
 
 def requeue(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     """Ask how, then requeue all that are meant: few of them now, many in the background."""
-    criteria = criteria_of(request)
+    criteria = selection.chosen(request)
     if criteria is None:
-        return refused(model_admin, request)
+        return selection.refused(model_admin, request)
     form = RequeueForm(request.POST or None, initial={"canary": criteria.fingerprint is not None})
-    count = criteria.count(database_of(backend_options()))
+    count = criteria.count(display.database())
     if request.method == "POST" and form.is_valid():
         return carry_out(model_admin, request, criteria, count, **form.cleaned_data)
     text = ngettext("%s dead letter will be requeued.", "%s dead letters will be requeued.", count)
@@ -84,7 +83,7 @@ def carry_out(
     priority: int | None,
 ) -> HttpResponse:
     """Requeue what was confirmed, and go to where one sees what becomes of it."""
-    database, by = database_of(backend_options()), request.user.get_username()
+    database, by = display.database(), request.user.get_username()
     if count <= FEW and rate is None and not canary:
         actions.carry_out(
             model_admin,
@@ -112,10 +111,10 @@ def carry_out(
 
 def discard(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     """Ask first, then discard all that are meant, up to MOST_DISCARDED."""
-    criteria = criteria_of(request)
+    criteria = selection.chosen(request)
     if criteria is None:
-        return refused(model_admin, request)
-    database = database_of(backend_options())
+        return selection.refused(model_admin, request)
+    database = display.database()
     count = criteria.count(database)
     if request.method == "POST":
         gone = discarded(criteria, database)
@@ -150,28 +149,6 @@ def discarded(criteria: Criteria, database: str) -> int:
     return gone
 
 
-def criteria_of(request: HttpRequest) -> Criteria | None:
-    """Return which letters are meant: those that were confirmed, or those that the address asks for."""
-    now = engine_for(database_of(backend_options())).now()
-    if request.method != "POST":
-        found = selection.criteria_of(request.GET.dict(), now)
-        return found and selection.until(found, now)
-    try:
-        return selection.until(Criteria.from_json(request.POST.get("criteria", "")), now)
-    except ValueError:
-        return None
-
-
-def refused(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
-    """Say that the address does not tell which letters are meant, and do nothing."""
-    model_admin.message_user(
-        request,
-        _("Nothing was changed: choose by queue, task, exception, group and time only; a search is no choice."),
-        messages.ERROR,
-    )
-    return model_admin.go_to("deadletter_changelist")
-
-
 def confirmation(
     model_admin: EntryAdmin, request: HttpRequest, criteria: Criteria, count: int, text: str, **more: Any
 ) -> HttpResponse:
@@ -192,7 +169,7 @@ def confirmation(
 
 def sample_of(criteria: Criteria) -> dict[str, Any] | None:
     """Return how the latest of the letters failed, for the page that asks."""
-    database = database_of(backend_options())
+    database = display.database()
     letter = criteria.letters(database).defer("payload").reverse().first()
     if letter is None:  # another operator was faster
         return None

@@ -16,11 +16,10 @@ from ..engines import options_for
 from ..fields import text_of
 from ..models import DeadLetter
 from ..queue import dead_letters
-from ..tasks.signatures import signature_of
 from ..tasks.task import find_task
 from . import display
 from .actions import as_job
-from .fields import PriorityField, QueueField, json_of, restored
+from .fields import PriorityField, QueueField, check_call, json_of, restored
 from .job_base import EntryAdmin
 from .links import address
 
@@ -58,7 +57,7 @@ class EditForm(forms.Form):
             return text_of(self.letter.payload)
         value = restored(json_of(given), self.shown, self.stored)
         if self.letter.task_path:
-            check_call(value, self.letter)
+            check_payload(value, self.letter)
         return encode(value)
 
     def clean(self) -> dict[str, Any]:
@@ -96,7 +95,7 @@ def shown_and_stored(letter: DeadLetter) -> tuple[Any, Any, str]:
         return None, None, display.unreadable(text_of(letter.payload), mask)
 
 
-def check_call(value: Any, letter: DeadLetter) -> None:
+def check_payload(value: Any, letter: DeadLetter) -> None:
     """Raise ValidationError unless ``value`` is a call that a letter's task, if it is known here, can take."""
     match value:
         case {"args": list(args), "kwargs": dict(kwargs), **others} if not others:
@@ -105,15 +104,10 @@ def check_call(value: Any, letter: DeadLetter) -> None:
             raise ValidationError(_('The arguments of a task are {"args": […], "kwargs": {…}}.'))
     try:
         options = options_for(letter.queue_name, letter._state.db)
-        known = signature_of(find_task(letter.task_path, tuple(options.task_modules)), display.mask(letter))
+        task = find_task(letter.task_path, tuple(options.task_modules))
     except Exception:  # the task is gone, or its module does not import: its arguments are not known
         return
-    try:
-        known.bind(*args, **kwargs)
-    except TypeError as error:
-        text = _("The task does not take these arguments: %(error)s. It is %(call)s.")
-        call = f"{letter.task_path.rpartition('.')[2]}{known}"
-        raise ValidationError(text, params={"error": error, "call": call}) from error
+    check_call(task, args, kwargs, display.mask(letter))
 
 
 def edit(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpResponse:

@@ -14,14 +14,14 @@ from django.utils.translation import gettext_lazy
 
 from ..core.ids import parse_id
 from ..core.masks import HIDDEN
-from ..engines import backend_options, database_of
+from ..engines import backend_options
 from ..exceptions import PayloadTooLarge, UnknownTask
 from ..models import Job
 from ..tasks.compat import InvalidTask, Task
-from ..tasks.signatures import mask_of, shown_call, signature_of
+from ..tasks.signatures import mask_of, shown_call
 from ..tasks.task import find_task, loaded_tasks
 from . import display
-from .fields import PriorityField, QueueField, Suggestions, json_of
+from .fields import PriorityField, QueueField, Suggestions, check_call, json_of
 from .job_base import EntryAdmin
 
 ROWS = 8  # of the field for the arguments
@@ -102,13 +102,11 @@ class EnqueueForm(forms.Form):
         """Check that the arguments are those of the function, and that there is one time at the most."""
         if "task_path" in self.cleaned_data and "arguments" in self.cleaned_data:
             args, kwargs = self.cleaned_data["arguments"]
-            shown = signature_of(self.task, mask_of(self.task.module_path, self.task.queue_name, self.database))
+            mask = mask_of(self.task.module_path, self.task.queue_name, self.database)
             try:
-                shown.bind(*args, **kwargs)
-            except TypeError as error:
-                message = _("These arguments do not fit: %(error)s. The task is %(name)s%(signature)s.")
-                values = {"error": error, "name": self.task.name, "signature": shown}
-                self.add_error("arguments", ValidationError(message, params=values))
+                check_call(self.task, args, kwargs, mask)
+            except ValidationError as error:
+                self.add_error("arguments", error)
         if self.cleaned_data.get("run_at") and self.cleaned_data.get("delay") is not None:
             self.add_error("delay", _("Give a time or a delay, not both."))
 
@@ -141,7 +139,7 @@ def like(job: Job) -> dict[str, Any]:
 
 def enqueue(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     """Show the form; enqueue what was sent, and lead to the page of the new job."""
-    database = database_of(backend_options())
+    database = display.database()
     form = EnqueueForm(database, request.POST or None, initial=beginning(model_admin, request))
     if form.is_valid() and (job_id := enqueued(model_admin, request, form)):
         model_admin.message_user(request, _("The job was enqueued."))

@@ -1,16 +1,12 @@
 """Dead letters as JSON lines: what their pages show, with what is secret hidden."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from django.contrib import messages
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
-from django.utils.translation import gettext as _
 
 from ..core import clock, history
-from ..engines import backend_options, database_of, engine_for
 from ..fields import text_of
 from ..models import DeadLetter
 from ..queue.dead_letters import Criteria
@@ -26,18 +22,14 @@ MOMENTS = ("enqueued_at", "died_at", "acknowledged_at")
 
 def page(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponseBase:
     """Return all that the address asks for as a file."""
-    database = database_of(backend_options())
-    now = engine_for(database).now()
-    criteria = selection.criteria_of(request.GET.dict(), now)
+    criteria = selection.chosen(request)
     if criteria is None:
-        text = _("Nothing was exported: choose by queue, task, exception, group and time only; a search is no choice.")
-        model_admin.message_user(request, text, messages.ERROR)
-        return model_admin.go_to("deadletter_changelist")
-    return as_file(slices(selection.until(criteria, now), database))
+        return selection.refused(model_admin, request)
+    return as_file(slices(criteria, display.database()))
 
 
-def as_file(letters: Iterator[list[DeadLetter]]) -> StreamingHttpResponse:
-    """Return letters as a response that is sent while they are read."""
+def as_file(letters: Iterable[list[DeadLetter]]) -> StreamingHttpResponse:
+    """Return letters, a few at a time, as a response that is sent while they are read."""
     lines = (f"{json.dumps(value(letter), ensure_ascii=True)}\n" for batch in letters for letter in batch)
     response = StreamingHttpResponse(lines, content_type="application/x-ndjson")
     response["Content-Disposition"] = 'attachment; filename="dead-letters.jsonl"'
@@ -52,13 +44,6 @@ def slices(criteria: Criteria, database: str) -> Iterator[list[DeadLetter]]:
     while batch := list(criteria.letters(database, after)[:SLICE]):
         after = clock.to_instant(batch[-1].died_at), batch[-1].pk
         yield batch
-
-
-def chosen(letters: QuerySet[DeadLetter]) -> Iterator[list[DeadLetter]]:
-    """Yield the letters that were selected, in slices, as ``slices`` does."""
-    ids = list(letters.values_list("pk", flat=True))
-    for start in range(0, len(ids), SLICE):
-        yield list(DeadLetter.objects.using(letters.db).filter(pk__in=ids[start : start + SLICE]))
 
 
 def value(letter: DeadLetter) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Fields of the forms: a queue that a backend allows, a priority, and JSON whose hidden parts stay as stored."""
+"""Fields of the forms: a queue that a backend allows, a priority, JSON whose hidden parts stay as they are stored."""
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django import forms
@@ -10,9 +10,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..core.encoding import decode, encode
-from ..core.masks import HIDDEN
+from ..core.masks import HIDDEN, Mask
 from ..engines import engine_for, named_queues, options_of
 from ..queue.publishing import LONGEST_NAME, MAX_PRIORITY, MIN_PRIORITY
+from ..tasks.compat import Task
+from ..tasks.signatures import signature_of
 from . import display
 
 CHOICES = 100  # names that are offered
@@ -67,6 +69,16 @@ class PriorityField(forms.IntegerField):
     def __init__(self, **kwargs: Any) -> None:
         own = {"label": gettext_lazy("Priority"), "help_text": PRIORITY_HELP}
         super().__init__(min_value=MIN_PRIORITY, max_value=MAX_PRIORITY, **(own | kwargs))
+
+
+def check_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], mask: Mask) -> None:
+    """Raise ValidationError unless a task takes these arguments."""
+    known = signature_of(task, mask)
+    try:
+        known.bind(*args, **kwargs)
+    except TypeError as error:
+        text = _("The task does not take these arguments: %(error)s. It is %(call)s.")
+        raise ValidationError(text, params={"error": error, "call": f"{task.name}{known}"}) from error
 
 
 def restored(value: Any, shown: Any, stored: Any) -> Any:

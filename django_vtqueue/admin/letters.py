@@ -179,7 +179,7 @@ class DeadLetterAdmin(EntryAdmin):
 
     @admin.action(permissions=["view"], description=_("Export selected %(verbose_name_plural)s as JSON lines"))
     def export_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> StreamingHttpResponse:
-        return exports.as_file(exports.chosen(queryset))
+        return exports.as_file([list(queryset.defer(None))])
 
     @admin.action(permissions=["delete"], description=_("Discard selected %(verbose_name_plural)s"))
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:

@@ -128,9 +128,9 @@ def test_nothing_is_done_to_letters_that_nobody_chose(admin_client: Client, view
     """A search, or criteria that are not understood, choose no letters: nothing is done to any, and that is said."""
     group("a", 1)
     response = admin_client.get(reverse(f"admin:vtqueue_deadletter_{view}"), {"q": "add"}, follow=True)
-    assert said(response)[0].startswith("Nothing was changed")  # type: ignore[arg-type]
+    assert said(response)[0].startswith("Nothing was done")  # type: ignore[arg-type]
     for criteria in ("", "{}x", '{"queue": "a"}'):
-        assert said(send(admin_client, view, criteria=criteria))[0].startswith("Nothing was changed")
+        assert said(send(admin_client, view, criteria=criteria))[0].startswith("Nothing was done")
     assert "No dead letter meets this filter." in shown(admin_client, view, queue_name="nobody")
     assert DeadLetter.objects.count() == 1
 

@@ -32,7 +32,7 @@ def test_criteria_that_are_none(admin_client: Client, criteria: str) -> None:
     """Criteria that cannot be read choose no letters, rather than all of them."""
     letter()
     for view in ("requeue", "discard"):
-        assert said(send(admin_client, view, criteria=criteria))[0].startswith("Nothing was changed")
+        assert said(send(admin_client, view, criteria=criteria))[0].startswith("Nothing was done")
     assert DeadLetter.objects.exists()
 
 
