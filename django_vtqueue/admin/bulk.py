@@ -22,7 +22,6 @@ from .job_base import EntryAdmin
 from .links import address
 from .tracebacks import last_of
 
-BATCH = 500  # letters that one transaction discards
 FEW = 100  # letters that are requeued at once, while one waits
 MOST_DISCARDED = 10_000  # letters that one click discards
 
@@ -79,31 +78,22 @@ def carry_out(
     *,
     rate: int | None,
     canary: bool,
-    queue_name: str,
-    priority: int | None,
+    **changes: Any,
 ) -> HttpResponse:
-    """Requeue what was confirmed, and go to where one sees what becomes of it."""
+    """Requeue what was confirmed, with ``changes``, and go to where one sees what becomes of it."""
     database, by = display.database(), request.user.get_username()
     if count <= FEW and rate is None and not canary:
         actions.carry_out(
             model_admin,
             request,
             criteria.letters(database),
-            partial(dead_letters.requeue, by=by, queue_name=queue_name or None, priority=priority),
+            partial(dead_letters.requeue, by=by, **changes),
             note=_("Requeued."),
             done=ngettext_lazy("%d dead letter is a job again.", "%d dead letters are jobs again."),
             skipped=SKIPPED,
         )
         return model_admin.go_to("deadletter_changelist")
-    run = requeueing.start(
-        criteria,
-        rate=rate,
-        canary=canary,
-        queue_name=queue_name or None,
-        priority=priority,
-        by=by,
-        using=database,
-    )
+    run = requeueing.start(criteria, rate=rate, canary=canary, by=by, using=database, **changes)
     note = bulk_note(_("Requeue of %(count)s dead letters (%(criteria)s)."), criteria, count)
     model_admin.log_addition(request, run, note)
     return model_admin.go_to("requeue_change", run.pk)
@@ -117,7 +107,8 @@ def discard(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     database = display.database()
     count = criteria.count(database)
     if request.method == "POST":
-        gone = discarded(criteria, database)
+        letters = criteria.letters(database).values_list("pk", flat=True)
+        gone = len(dead_letters.discard(letters[:MOST_DISCARDED], database))
         note = bulk_note(_("Discarded %(count)s dead letters (%(criteria)s)."), criteria, gone)
         row = DeadLetter(exception_class=note)  # one line for all of them
         LogEntry.objects.log_actions(request.user.pk, [row], DELETION, note)  # type: ignore[arg-type]
@@ -136,17 +127,6 @@ def question(count: int, *, more: bool = False) -> str:
     """Return what is asked before so many letters are gone for good; ``more``: they are at least as many."""
     text = ngettext("%s dead letter will be discarded for good.", "%s dead letters will be discarded for good.", count)
     return text % display.number(count, more=more)
-
-
-def discarded(criteria: Criteria, database: str) -> int:
-    """Discard letters, each batch in a transaction of its own; return how many."""
-    gone = 0
-    while gone < MOST_DISCARDED:
-        batch = list(criteria.letters(database).values_list("pk", flat=True)[:BATCH])
-        gone += len(dead_letters.discard(batch, database))
-        if len(batch) < BATCH:
-            break
-    return gone
 
 
 def confirmation(

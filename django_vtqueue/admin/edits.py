@@ -10,7 +10,6 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..core import clock
 from ..core.encoding import decode, encode
 from ..engines import options_for
 from ..fields import text_of
@@ -26,7 +25,22 @@ from .links import address
 LONGEST_NOTE = 10_000
 
 
-class EditForm(forms.Form):
+class LetterForm(forms.Form):
+    """What is done to one dead letter. ``seen``: the state in which it was on the page."""
+
+    seen = forms.CharField(widget=forms.HiddenInput, required=False)
+
+    def __init__(self, letter: DeadLetter, data: Any, **initial: Any) -> None:
+        self.letter = letter
+        super().__init__(data, initial={"seen": f"{letter.died_at.isoformat()} {letter.acknowledged_at}", **initial})
+
+    def clean_seen(self) -> None:
+        if self.cleaned_data["seen"] not in ("", self.initial["seen"]):
+            text = _("Meanwhile it has died again, or was acknowledged: look at it once more.")
+            self.add_error(None, text)
+
+
+class EditForm(LetterForm):
     """A dead letter as it shall be requeued."""
 
     payload = forms.CharField(
@@ -37,18 +51,10 @@ class EditForm(forms.Form):
     )
     queue_name = QueueField()
     priority = PriorityField()
-    died_at = forms.IntegerField(widget=forms.HiddenInput)
 
-    def __init__(self, letter: DeadLetter, data: Any = None) -> None:
-        self.letter = letter
+    def __init__(self, letter: DeadLetter, data: Any) -> None:
         self.shown, self.stored, text = shown_and_stored(letter)
-        initial = {
-            "payload": text,
-            "queue_name": letter.queue_name,
-            "priority": letter.priority,
-            "died_at": clock.to_instant(letter.died_at),
-        }
-        super().__init__(data, initial=initial)
+        super().__init__(letter, data, payload=text, queue_name=letter.queue_name, priority=letter.priority)
 
     def clean_payload(self) -> str:
         """Return the stored form of the arguments; they must be what the task takes."""
@@ -71,10 +77,8 @@ class EditForm(forms.Form):
         return values
 
 
-class NoteForm(forms.Form):
-    """A note on a dead letter. ``seen``: the state of the letter that was on the page."""
-
-    seen = forms.CharField(widget=forms.HiddenInput, required=False)
+class NoteForm(LetterForm):
+    """A note on a dead letter."""
 
     note = forms.CharField(
         label=gettext_lazy("Note"),
@@ -117,15 +121,13 @@ def edit(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpRespons
         return moved_on(model_admin, request, pk)
     form = EditForm(letter, request.POST or None)
     if request.method == "POST" and form.is_valid():
-        values = dict(form.cleaned_data)
-        letter.died_at = clock.from_instant(values.pop("died_at"))
+        values = {name: form.cleaned_data[name] for name in ("payload", "queue_name", "priority")}
         try:
             dead_letters.requeue_changed(letter, **values, by=request.user.get_username())
         except dead_letters.NotMoved as error:
             form.add_error(None, str(error))
         else:
-            changed = [name for name in form.changed_data if name != "died_at"]
-            note = _("Requeued with changes: %(fields)s.") % {"fields": ", ".join(changed) or "-"}
+            note = _("Requeued with changes: %(fields)s.") % {"fields": ", ".join(form.changed_data) or "-"}
             model_admin.log_change(request, as_job(letter), note)
             model_admin.message_user(request, _("The dead letter is a job again."), messages.SUCCESS)
             return model_admin.go_to("job_change", pk)
@@ -137,10 +139,7 @@ def acknowledge(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> Http
     letter = model_admin.get_object(request, str(pk))
     if not isinstance(letter, DeadLetter):
         return moved_on(model_admin, request, pk)
-    seen = f"{letter.died_at.isoformat()} {letter.acknowledged_at}"
-    form = NoteForm(request.POST if request.method == "POST" else None, initial={"note": letter.note, "seen": seen})
-    if form.is_valid() and form.cleaned_data["seen"] not in ("", seen):
-        form.add_error(None, _("Meanwhile it has died again, or was acknowledged: look at it once more."))
+    form = NoteForm(letter, request.POST if request.method == "POST" else None, note=letter.note)
     if form.is_valid():
         by, note = request.user.get_username(), form.cleaned_data["note"]
         if not dead_letters.acknowledge(letter, letter._state.db, by=by, note=note):

@@ -114,7 +114,7 @@ class EnqueueForm(forms.Form):
         """Enqueue the call as the task's backend does it; return the job's id. Raises what that raises."""
         given, delay = self.cleaned_data, self.cleaned_data["delay"]
         changes = {
-            "queue_name": given["queue_name"] or None,
+            "queue_name": given["queue_name"],
             "priority": given["priority"],
             "run_after": given["run_at"] if delay is None else timedelta(seconds=delay),
         }

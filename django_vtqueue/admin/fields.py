@@ -50,7 +50,15 @@ class QueueField(forms.CharField):
     widget = Suggestions(queues)
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"label": gettext_lazy("Queue"), "max_length": LONGEST_NAME, "strip": False, **kwargs})
+        super().__init__(
+            **{
+                "label": gettext_lazy("Queue"),
+                "max_length": LONGEST_NAME,
+                "strip": False,
+                "empty_value": None,
+                **kwargs,
+            }
+        )
 
     def validate(self, value: Any) -> None:
         super().validate(value)

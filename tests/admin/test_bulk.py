@@ -111,7 +111,6 @@ def test_discard_of_many(admin_client: Client, monkeypatch: pytest.MonkeyPatch) 
     group("a", 5), group("b", 1)
     html = shown(admin_client, "discard", fingerprint="a")
     assert "5 dead letters will be discarded for good." in html
-    monkeypatch.setattr(bulk, "BATCH", 2)
     monkeypatch.setattr(bulk, "MOST_DISCARDED", 4)
     values = {"criteria": criteria_in(html)}
     assert said(send(admin_client, "discard", **values)) == [
