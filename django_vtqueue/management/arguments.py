@@ -1,5 +1,6 @@
-"""The backend that a command works for."""
+"""What command lines name: the backend, jobs, queues, workers; and who runs them."""
 
+import getpass
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from typing import cast
@@ -12,6 +13,7 @@ from ..control import ask
 from ..core.ids import shown_worker
 from ..engines import engine_for
 from ..models import Job
+from ..queue.lookup import SHORTEST
 from ..queue.origin import left_behind
 from ..queue.pauses import paused
 from ..queue.workers import QUIET, STOP, WORK, undead
@@ -70,6 +72,22 @@ def refuse_copy(backend: VTQueueBackend) -> None:
     if count := Job.objects.using(backend.database).filter(finished_at__isnull=True).count():
         moment = f"{home.worked_at:%Y-%m-%d %H:%M %Z}".strip()
         raise CommandError(REFUSAL.format(home=home, moment=moment, count=count, option=option_of(backend)))
+
+
+# -- jobs --------------------------------------------------------------------------------------------------------------
+
+
+def add_ids(parser: ArgumentParser, of: str = "of a job", nargs: str = "+") -> None:
+    """Add the argument that names jobs or dead letters."""
+    parser.add_argument("ids", nargs=nargs, metavar="ID", help=f"{of}, or its last {SHORTEST} digits or more")
+
+
+def login() -> str:
+    """Return who runs the command; "" where the system does not know."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # in a container without an entry for this user
+        return ""
 
 
 # -- queues ------------------------------------------------------------------------------------------------------------

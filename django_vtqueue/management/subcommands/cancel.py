@@ -1,6 +1,5 @@
 """``vtqueue cancel``: have jobs run no more, by their ids or the ends of them that the log shows."""
 
-import getpass
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import Any
@@ -11,21 +10,22 @@ from ...backend import VTQueueBackend
 from ...control import cancel
 from ...core import states
 from ...core.ids import shown_worker
-from ...models import DeadLetter, Job
-from ...queue.lookup import SHORTEST, digits_of, ending, only, some
+from ...models import Job
+from ..arguments import add_ids, login
+from .why import entry_of
 
 HELP = "Has jobs run no more: one that waits becomes a dead letter, one that runs is asked to stop."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("ids", nargs="+", metavar="ID", help=f"of a job, or its last {SHORTEST} digits or more")
+    add_ids(parser)
 
 
 def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Cancel the jobs that the command line names: all of them are found, or none is cancelled."""
     database = backend.database
     jobs = {job.pk: job for job in (job_of(given, database) for given in options["ids"])}
-    cancelled = cancel(jobs, using=database, by=user())
+    cancelled = cancel(jobs, using=database, by=login())
     running = {job.pk: job for job in Job.objects.using(database).filter(pk__in=cancelled)}
     for job_id in cancelled:
         yield told(jobs[job_id], running.get(job_id))
@@ -43,17 +43,9 @@ def told(job: Job, running: Job | None) -> str:
 
 def job_of(given: str, database: str) -> Job:
     """Return the one job that is meant; raise CommandError if there is none, UnclearId."""
-    digits = digits_of(given)
-    if job := only(some(Job.objects.using(database), digits), given):
-        return job
-    if letter := ending(DeadLetter.objects.using(database), digits).first():
-        raise CommandError(f"{given} is a dead letter in queue {letter.queue_name!r}: no worker runs it.")
+    entry = entry_of(given, database)
+    if isinstance(entry, Job):
+        return entry
+    if entry:
+        raise CommandError(f"{given} is a dead letter in queue {entry.queue_name!r}: no worker runs it.")
     raise CommandError(f"There is no job {given}; one that is done is kept for result_ttl.")
-
-
-def user() -> str:
-    """Return who runs this command; "" where the system does not know."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # in a container without an entry for this user
-        return ""

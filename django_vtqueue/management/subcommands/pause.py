@@ -5,7 +5,6 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, time, timedelta
-from getpass import getuser
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -16,7 +15,7 @@ from ...core.clock import from_instant, to_instant
 from ...core.humanize import local
 from ...engines import engine_for
 from ...queue.pauses import pause, paused, sentence
-from ..arguments import remark_on
+from ..arguments import login, remark_on
 
 HELP = "Pauses a queue: no job of it is claimed, until it is resumed or the pause ends; what runs goes on to its end."
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -62,11 +61,3 @@ def next_time(given: time, now: int) -> datetime:
     """Return the next moment at which it is this time of day in ``TIME_ZONE``."""
     today = datetime.combine(local(from_instant(now)).date(), given)
     return from_instant(next(end for days in (0, 1) if (end := to_instant(today + timedelta(days))) > now))
-
-
-def login() -> str:
-    """Return the name of who runs this; "" if it has none."""
-    try:
-        return getuser()
-    except (KeyError, OSError):
-        return ""

@@ -23,41 +23,37 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Delete what the command line says, once that is confirmed."""
-    database, engine = backend.database, engine_for(backend.database)
-    found = unfinished(database, engine.now())
-    names = chosen(backend, options, found)
-    free = {name: found[name][0] for name in names if found.get(name, (0, 0))[0]}
-    if free and not options["yes"]:
-        confirm(f"Delete {counted(sum(free.values()))} ({described(free)})?")
-    deleted = sum(engine.purge(name, engine.now()) for name in free)
+    engine = engine_for(backend.database)
+    free, held = unfinished(backend.database, engine.now())
+    names = chosen(backend, options, free + held)
+    found = {name: free[name] for name in names if free[name]}
+    if found and not options["yes"]:
+        confirm(f"Delete {counted(sum(found.values()))} ({described(found)})?")
+    deleted = sum(engine.purge(name, engine.now()) for name in found)
     yield f"Deleted {counted(deleted)}."
-    if held := sum(found[name][1] for name in names if name in found):
-        yield f"{counted(held)} held by a worker stayed; what a dead one holds comes back when its lease ends."
+    if left := sum(held[name] for name in names):
+        yield f"{counted(left)} held by a worker stayed; what a dead one holds comes back when its lease ends."
 
 
-def unfinished(database: str, now: int) -> dict[str, tuple[int, int]]:
-    """Return for each queue with unfinished jobs how many are not held, and how many are."""
+def unfinished(database: str, now: int) -> tuple[Counter[str], Counter[str]]:
+    """Return how many unfinished jobs of each queue are not held, and how many are."""
 
-    def counted_by_queue(rows: Q) -> Counter[str]:
+    def by_queue(rows: Q) -> Counter[str]:
         jobs = Job.objects.using(database).filter(rows).order_by("queue_name")
         return Counter(dict(jobs.values_list("queue_name").annotate(Count("pk"))))
 
-    held = counted_by_queue(Q(lease_until__gt=now))
-    free = counted_by_queue(WAITING) + counted_by_queue(Q(lease_until__lte=now))
-    return {name: (free[name], held[name]) for name in sorted({*free, *held})}
+    return by_queue(WAITING) + by_queue(Q(lease_until__lte=now)), by_queue(Q(lease_until__gt=now))
 
 
-def chosen(backend: VTQueueBackend, options: dict[str, Any], found: dict[str, tuple[int, int]]) -> list[str]:
+def chosen(backend: VTQueueBackend, options: dict[str, Any], found: Counter[str]) -> list[str]:
     """Return the queues that the command line names; raise CommandError if it names none, or one unknown."""
-    there = (
-        f"Queues with unfinished jobs: {described({name: sum(counts) for name, counts in found.items()}) or 'none'}."
-    )
+    there = f"Queues with unfinished jobs: {described(dict(sorted(found.items()))) or 'none'}."
     if bool(options["queues"]) == options["all"]:
         raise CommandError(f"Name the queues to purge, or give --all. {there}")
     known = backend.settings.queues | set(backend.settings.handler_queues()) | found.keys()
     if backend.settings.queues and (unknown := sorted(set(options["queues"]) - known)):
         raise CommandError(f"There is no queue {', '.join(unknown)}. {there}")
-    return sorted(found) if options["all"] else sorted(set(options["queues"]))
+    return sorted(found if options["all"] else set(options["queues"]))
 
 
 def confirm(question: str) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from ...backend import VTQueueBackend
-from ...models import DeadLetter, Job
+from ...models import DeadLetter
 from ...queue.dead_letters import Criteria, requeue
-from ...queue.lookup import SHORTEST, digits_of, ending, only, some
 from ...requeueing import start
+from ..arguments import add_ids
+from .why import entry_of
 
 WHO = "manage.py vtqueue"  # for the history
 MANY = ("queue_name", "task_path", "exception_class")
@@ -18,7 +19,7 @@ HELP = "Sends dead letters round again: the same id, a fresh budget of attempts,
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("ids", nargs="*", metavar="ID", help=f"of a dead letter, or its last {SHORTEST} digits or more")
+    add_ids(parser, "of a dead letter", nargs="*")
     parser.add_argument("--all", action="store_true", help="all, in the background")
     parser.add_argument("--queue", dest="queue_name", metavar="NAME", help="all of this queue, in the background")
     parser.add_argument("--task", dest="task_path", metavar="PATH", help="all of this task, in the background")
@@ -72,9 +73,9 @@ def named(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
 
 def letter_of(given: str, database: str) -> DeadLetter:
     """Return the one dead letter that is meant; raise CommandError if there is none, UnclearId."""
-    digits = digits_of(given)
-    if letter := only(some(DeadLetter.objects.using(database), digits), given):
-        return letter
-    if job := ending(Job.objects.using(database), digits).first():
-        raise CommandError(f"{given} is no dead letter but a job, {job.state} in queue {job.queue_name!r}.")
+    entry = entry_of(given, database)
+    if isinstance(entry, DeadLetter):
+        return entry
+    if entry:
+        raise CommandError(f"{given} is no dead letter but a job, {entry.state} in queue {entry.queue_name!r}.")
     raise CommandError(f"There is no dead letter {given}; it may have been requeued, discarded, or kept long enough.")
