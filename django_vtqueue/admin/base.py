@@ -26,6 +26,15 @@ LARGE = ("payload", "history", "result", "followed")
 Views: TypeAlias = dict[str, tuple[Callable[..., HttpResponseBase], str]]
 
 
+def permitted(codename: str) -> Callable[[Any, HttpRequest], bool]:
+    """Return a method that says whether a user has a permission of the app."""
+
+    def has_permission(model_admin: Any, request: HttpRequest) -> bool:
+        return request.user.has_perm(f"vtqueue.{codename}")
+
+    return has_permission
+
+
 class LeanChangeList(ChangeList):
     """A list that leaves the large columns in the database."""
 

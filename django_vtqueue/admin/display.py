@@ -6,6 +6,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
+from django.contrib import admin
 from django.utils.formats import number_format
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
@@ -37,6 +38,16 @@ def moment(value: datetime | None, text: str = "") -> SafeString | str:
         f"{whole(here)} {here.tzname() or ''}",
         text or time_of(value),
     )
+
+
+def moment_of(name: str, description: Any) -> Callable[[Any, Any], SafeString | str]:
+    """Return a column of the admin: the moment in a field."""
+
+    @admin.display(description=description)
+    def column(model_admin: Any, row: Any) -> SafeString | str:
+        return moment(getattr(row, name))
+
+    return column
 
 
 def number(value: int, *, more: bool = False) -> str:

@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice, zip_longest
 from typing import Any
 
 from django import forms
@@ -112,9 +113,7 @@ def restored(value: Any, shown: Any, stored: Any) -> Any:
                 _("Nobody knows which %(dots)s is which in a list that was made longer or shorter: type those values."),
                 params={"dots": HIDDEN},
             )
-        old = [*zip(*lists, strict=False)][: len(value)]
-        old += [(None, None)] * (len(value) - len(old))
-        return [restored(item, *pair) for item, pair in zip(value, old, strict=True)]
+        return [restored(*each) for each in islice(zip_longest(value, *lists), len(value))]
     return value
 
 

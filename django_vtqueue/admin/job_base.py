@@ -24,7 +24,7 @@ from ..engines import engine_for
 from ..models import DeadLetter, Job
 from ..queue.why import why
 from . import display
-from .base import ReadOnlyAdmin
+from .base import ReadOnlyAdmin, permitted
 from .links import link
 from .timelines import timeline
 
@@ -46,6 +46,9 @@ class EntryAdmin(ReadOnlyAdmin):
         "Part of a task's name or of the arguments, or an id; its last digits, as the log shows them, will do."
     )
     show_facets = admin.ShowFacets.NEVER
+
+    enqueued = display.moment_of("enqueued_at", _("enqueued"))
+    kept_until = display.moment_of("expires_at", _("kept until"))
 
     @admin.display(description=_("task"))
     def task(self, entry: Entry) -> SafeString | str:
@@ -76,14 +79,6 @@ class EntryAdmin(ReadOnlyAdmin):
     @admin.display(description=_("attempts"))
     def used(self, entry: Entry) -> str:
         return f"{entry.attempts} / {entry.max_attempts or '∞'}"
-
-    @admin.display(description=_("enqueued"))
-    def enqueued(self, entry: Entry) -> SafeString | str:
-        return display.moment(entry.enqueued_at)
-
-    @admin.display(description=_("kept until"))
-    def kept_until(self, entry: Entry) -> SafeString | str:
-        return display.moment(entry.expires_at)
 
     @admin.display(description=_("visibility timeout"))
     def visibility_timeout(self, entry: Entry) -> str:
@@ -205,8 +200,7 @@ class EntryAdmin(ReadOnlyAdmin):
 
     # -- permissions -----------------------------------------------------------------------------------------------
 
-    def has_acknowledge_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("vtqueue.change_deadletter")
+    has_acknowledge_permission = permitted("change_deadletter")
 
     def has_requeue_permission(self, request: HttpRequest) -> bool:
         """It needs the permission to see, too: the pages that ask first show the letter, or count it."""

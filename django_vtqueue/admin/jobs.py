@@ -16,7 +16,7 @@ from ..core import clock, states
 from ..models import Job
 from . import display
 from .actions import PriorityForm, QueueForm, ask, ask_to_discard, asked, carry_out, left_out
-from .base import Views
+from .base import Views, permitted
 from .enqueueing import enqueue
 from .filters import LABELS, JobTaskFilter, PeriodFilter, QueueFilter, StateFilter, WorkerFilter
 from .job_base import GRID, EntryAdmin
@@ -105,17 +105,10 @@ class JobAdmin(EntryAdmin):
     def returned(self, job: Job) -> SafeString | str:
         return "-" if job.finished_at is None else display.returned(job)
 
-    def has_enqueue_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("vtqueue.enqueue_job")
-
-    def has_run_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("vtqueue.run_job")
-
-    def has_amend_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("vtqueue.change_job")
-
-    def has_cancel_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("vtqueue.cancel_job")
+    has_enqueue_permission = permitted("enqueue_job")
+    has_run_permission = permitted("run_job")
+    has_amend_permission = permitted("change_job")
+    has_cancel_permission = permitted("cancel_job")
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         held = isinstance(obj, Job) and display.word_of(obj, clock.now()) == "running"

@@ -91,6 +91,8 @@ class DeadLetterAdmin(EntryAdmin):
         ),
     )
 
+    died = display.moment_of("died_at", _("died"))
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LetterList]:
         return LetterList
 
@@ -101,10 +103,6 @@ class DeadLetterAdmin(EntryAdmin):
     @admin.display(description=_("traceback"))
     def traceback(self, letter: DeadLetter) -> SafeString | str:
         return tracebacks.last_of(history.read(letter.history))
-
-    @admin.display(description=_("died"))
-    def died(self, letter: DeadLetter) -> SafeString | str:
-        return display.moment(letter.died_at)
 
     @admin.display(description=_("acknowledged"))
     def acknowledged(self, letter: DeadLetter) -> SafeString | str:

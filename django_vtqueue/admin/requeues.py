@@ -48,19 +48,14 @@ class RequeueAdmin(ReadOnlyAdmin):
         ),
     )
 
+    started = display.moment_of("created_at", gettext_lazy("started"))
+    ended = display.moment_of("ended_at", gettext_lazy("ended"))
+
     @admin.display(description=gettext_lazy("failure"))
     def named(self, run: Requeue) -> SafeString:
         task = _("several tasks") if run.task_path is None else display.task_name(run.task_path)
         path = run.exception_class
         return format_html("{}: {}", task, _("several exceptions") if path is None else display.exception(path))
-
-    @admin.display(description=gettext_lazy("started"))
-    def started(self, run: Requeue) -> SafeString | str:
-        return display.moment(run.created_at)
-
-    @admin.display(description=gettext_lazy("ended"))
-    def ended(self, run: Requeue) -> SafeString | str:
-        return display.moment(run.ended_at)
 
     @admin.display(description=gettext_lazy("dead letters"))
     def which(self, run: Requeue) -> SafeString | str:

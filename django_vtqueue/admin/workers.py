@@ -28,7 +28,7 @@ from ..engines.inspection import HeldCount, Running
 from ..models import WorkerProcess
 from ..queue.workers import SILENCE
 from . import display
-from .base import ReadOnlyAdmin, Views
+from .base import ReadOnlyAdmin, Views, permitted
 from .links import address, link
 
 DETAILS = ("host", "pid", "served", "slots", "occupied", "started", "heartbeat", "doorbell")
@@ -70,6 +70,8 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
     class Media:
         css = {"all": ["django_vtqueue/overview.css"]}
 
+    started = display.moment_of("started_at", _("started"))
+
     @admin.display(description=_("worker"))
     def worker(self, worker: WorkerProcess) -> str:
         return f"{worker.host}:{worker.pid}"
@@ -85,10 +87,6 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
     @admin.display(description=_("memory"))
     def occupied(self, worker: WorkerProcess) -> str:
         return memory(worker)
-
-    @admin.display(description=_("started"))
-    def started(self, worker: WorkerProcess) -> SafeString | str:
-        return display.moment(worker.started_at)
 
     @admin.display(description=_("last heartbeat"))
     def heartbeat(self, worker: WorkerProcess) -> SafeString | str:
@@ -110,8 +108,7 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
             return self.fieldsets
         return ((None, {"fields": ("presence", *DETAILS)}),)
 
-    def has_stop_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("vtqueue.stop_worker")
+    has_stop_permission = permitted("stop_worker")
 
     def own_views(self) -> Views:
         return {"ask": (WorkerProcessAdmin.ask, "stop")}

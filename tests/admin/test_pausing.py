@@ -109,7 +109,7 @@ def test_permission(staff: Callable[..., Client]) -> None:
     pauses.pause("paused")
     job("emails"), job("paused")
     shown = html(client)
-    assert "has been paused" in shown
+    assert "“paused” is paused." in shown
     assert not re.search("queuestate/(pause|resume)", shown)
     assert client.get(PAUSE).status_code == 403
     assert pause(client).status_code == 403
