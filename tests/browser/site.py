@@ -22,6 +22,10 @@ VIEW_ONLY = "view_"  # the permissions whose names begin so
 LEFT = "net::ERR_ABORTED"  # somebody has left the page before all of it was there
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 375, "height": 700}
 
+# A page refreshes itself each half second, instead of each five seconds.
+SOON = """const later = window.setTimeout;
+window.setTimeout = (act, pause, ...given) => later(act, pause < 5000 ? pause : pause / 10, ...given);"""
+
 
 class Site:
     """A server on a database file, with administrators ``anna`` and ``bob``, and ``otto``, who may only look.
@@ -92,6 +96,7 @@ class Visitors:
     def window(self, options: Any, *, watched: bool = True) -> Iterator[Page]:
         """Open a window, and close it; ``watched``: what goes wrong in it is noted."""
         with closing(self.browser.new_context(**options)) as context:
+            context.add_init_script(SOON)
             if watched:
                 self.watch(context)
             page = context.new_page()
