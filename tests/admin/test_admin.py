@@ -461,14 +461,6 @@ def test_run_now_wakes_after_the_commit(
     assert seen == [True]
 
 
-def test_delete_asks_first(admin_client: Client) -> None:
-    """Deleting shows what would go; nothing is deleted before the answer."""
-    row, dead = job(), letter()
-    for each in (row, dead):
-        assert str(each.pk) in act(admin_client, "delete_selected", each).content.decode()
-    assert Job.objects.count() == DeadLetter.objects.count() == 1
-
-
 def test_delete(admin_client: Client) -> None:
     """Jobs are deleted, unless a worker holds them; one whose lease has ended is held by nobody."""
     jobs = {word: job(word) for word in WORDS}
@@ -527,86 +519,9 @@ def test_actions_are_for_one_page(admin_client: Client) -> None:
     assert said(act(admin_client, "run_now", rows[0], select_across="1", index="0")) == ["1 job is due now."]
 
 
-# -- who may ----------------------------------------------------------------------------------------------------------
-
-ACTIONS = {
-    ("job", "run_now"): "run_job",
-    ("job", "delete_selected"): "delete_job",
-    ("deadletter", "requeue"): "requeue_deadletter",
-    ("deadletter", "delete_selected"): "discard_deadletter",
-}
-
-
 def snapshot() -> Any:
     """Return all rows, to see that nothing has changed."""
     return list(Job.objects.order_by("pk").values()), list(DeadLetter.objects.order_by("pk").values())
-
-
-@pytest.mark.parametrize("allowed", [None, *ACTIONS.values()])
-def test_each_action_has_its_permission(client_with: Callable[..., Client], allowed: str | None) -> None:
-    """Who may only look is offered no action; a permission offers its own. A forged POST of another is refused."""
-    client = client_with(*([allowed] if allowed else []))
-    rows = {"job": job("scheduled"), "deadletter": letter()}
-    for (model, action), permission in ACTIONS.items():
-        listing = client.get(reverse(f"admin:vtqueue_{model}_changelist")).content.decode()
-        assert (f'<option value="{action}">' in listing) == (permission == allowed)
-        before = snapshot()
-        answer = act(client, action, rows[model], post="yes")
-        assert (answer.status_code == 403) == (permission != allowed)
-        assert (snapshot() == before) == (permission != allowed)
-        rows = {"job": job("scheduled"), "deadletter": letter()}
-
-
-def test_buttons_on_the_page(client_with: Callable[..., Client], admin_client: Client) -> None:
-    """A page has the buttons of the actions that are possible, for those who have their permissions."""
-
-    def buttons(client: Client, row: Model) -> set[str]:
-        return set(re.findall(r'<input type="hidden" name="action" value="(\w+)">', page(client, row)))
-
-    waiting, held, done, dead = job("scheduled"), job("running"), job("done"), letter()
-    assert buttons(admin_client, waiting) == {"run_now", "change_priority", "move", "cancel", "delete_selected"}
-    assert buttons(admin_client, held) == {"cancel"}
-    assert buttons(admin_client, done) == {"delete_selected"}
-    assert buttons(admin_client, dead) == {"requeue", "delete_selected"}
-    viewer = client_with()
-    for row in (waiting, held, done, dead):
-        assert buttons(viewer, row) == set()
-
-
-def test_pages_change_nothing(admin_client: Client) -> None:
-    """No page adds or edits a row, for a superuser either; Django's page that deletes one leads to its own page."""
-    rows = [job("scheduled"), letter()]
-    before = snapshot()
-    for row in rows:
-        name = f"admin:vtqueue_{row._meta.model_name}"
-        assert admin_client.post(reverse(f"{name}_add"), {"queue_name": "x"}).status_code == 403
-        assert admin_client.post(reverse(f"{name}_change", args=[row.pk]), {"queue_name": "x"}).status_code == 403
-        deleting = admin_client.post(reverse(f"{name}_delete", args=[row.pk]), {"post": "yes"})
-        assert deleting["Location"] == reverse(f"{name}_change", args=[row.pk])
-    assert snapshot() == before
-
-
-def test_workers_are_only_shown(admin_client: Client) -> None:
-    """A worker's row can be neither added, changed nor deleted."""
-    now = clock.now()
-    WorkerProcess.objects.create(worker_id="w", host="h", pid=1, slots=1, started_at=now, heartbeat_at=now)
-    for name, arguments in (("add", []), ("change", ["w"]), ("delete", ["w"])):
-        url = reverse(f"admin:vtqueue_workerprocess_{name}", args=arguments)
-        assert admin_client.post(url, {"post": "yes"}).status_code == 403
-    assert WorkerProcess.objects.exists()
-
-
-def test_only_a_post_with_a_token_acts(admin_user: User) -> None:
-    """An action asked for by GET, or by another site's form, is not carried out."""
-    client = Client(enforce_csrf_checks=True)
-    client.force_login(admin_user)
-    row = job("scheduled")
-    before = snapshot()
-    url = reverse("admin:vtqueue_job_changelist")
-    data = {"action": "run_now", "_selected_action": str(row.pk)}
-    assert client.post(url, data).status_code == 403
-    client.get(url, data)
-    assert snapshot() == before
 
 
 def test_without_the_admin(tmp_path: Path) -> None:

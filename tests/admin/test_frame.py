@@ -101,3 +101,4 @@ def test_one_word_for_what_is_gone_for_good(admin_client: Client, name: str) -> 
     assert "will be discarded for good." in asked
     assert 'class="vtq-danger" value="Discard"' in asked
     assert str(row.pk) in asked
+    assert type(row).objects.get() == row

@@ -1,8 +1,6 @@
 """One dead letter: changed and requeued, acknowledged; exports; and who may do what."""
 
 import json
-import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -165,35 +163,6 @@ def test_export_of_a_search(admin_client: Client) -> None:
     assert said(response)[0].startswith("Nothing was done")  # type: ignore[arg-type]
 
 
-def test_who_may(client_with: Callable[..., Client]) -> None:
-    """Who may only look sees no button, and is refused whatever they post; nothing has changed then."""
-    viewer, row = client_with(), letter()
-    run = requeueing.start(requeueing.Criteria(), rate=1)
-    before = DeadLetter.objects.values().get()
-    for html in (shown(viewer, "groups"), shown(viewer, "changelist"), page(viewer, row)):
-        assert not re.search(r"(requeue|discard|edit|acknowledge)/(\?|\")", html)
-    for view, arguments in {"requeue": [], "discard": [], "edit": [row.pk], "acknowledge": [row.pk]}.items():
-        url = reverse(f"admin:vtqueue_deadletter_{view}", args=arguments)
-        assert viewer.get(url).status_code == 403
-        assert viewer.post(url, {"criteria": "{}", "note": "x"}).status_code == 403
-    for name in ("stop", "resume"):
-        assert viewer.post(reverse(f"admin:vtqueue_requeue_{name}", args=[run.pk])).status_code == 403
-    assert viewer.get(reverse("admin:vtqueue_requeue_change", args=[run.pk])).status_code == 403
-    assert DeadLetter.objects.values().get() == before
-    assert not LogEntry.objects.exists()
-
-
-@pytest.mark.parametrize("permission", ["requeue_deadletter", "discard_deadletter"])
-def test_nobody_changes_what_they_may_not_see(staff: Callable[..., Client], permission: str) -> None:
-    """The pages that ask first show letters, or count them; they are for those alone who may see them."""
-    row, client = letter(), staff(permission)
-    before = DeadLetter.objects.values().get()
-    urls = [reverse(f"admin:vtqueue_deadletter_{name}") for name in ("requeue", "discard", "changelist")]
-    for url in (*urls, reverse("admin:vtqueue_deadletter_edit", args=[row.pk])):
-        assert client.get(url).status_code == client.post(url, {"criteria": "{}"}).status_code == 403
-    assert DeadLetter.objects.values().get() == before
-
-
 def test_letters_of_a_later_page_are_meant_too(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The buttons for all that a filter chooses are on each page of the list, and mean the same on each."""
     monkeypatch.setattr("django_vtqueue.admin.base.ReadOnlyAdmin.list_per_page", 1)
@@ -203,33 +172,6 @@ def test_letters_of_a_later_page_are_meant_too(admin_client: Client, monkeypatch
     second = admin_client.get(address + first.context["cl"].next_link)
     assert second.context["cl"].after
     assert second.context["meant"] == first.context["meant"] == "queue_name=a"
-
-
-@pytest.mark.parametrize("view", ["groups", "export"])
-def test_who_may_not_look(client_with: Callable[..., Client], view: str) -> None:
-    """Dead letters are shown and exported to those alone who may see them."""
-    client = client_with()
-    from django.contrib.auth.models import User
-
-    User.objects.get().user_permissions.clear()
-    assert client.get(reverse(f"admin:vtqueue_deadletter_{view}")).status_code == 403
-
-
-def test_only_a_post_with_a_token_acts(admin_user: Any) -> None:
-    """A form of another site changes nothing."""
-    client = Client(enforce_csrf_checks=True)
-    client.force_login(admin_user)
-    row = letter()
-    run = requeueing.start(requeueing.Criteria(), rate=1)
-    for url in (
-        reverse("admin:vtqueue_deadletter_requeue"),
-        reverse("admin:vtqueue_deadletter_discard"),
-        reverse("admin:vtqueue_deadletter_edit", args=[row.pk]),
-        reverse("admin:vtqueue_deadletter_acknowledge", args=[row.pk]),
-        reverse("admin:vtqueue_requeue_stop", args=[run.pk]),
-    ):
-        assert client.post(url, {"criteria": "{}"}).status_code == 403
-    assert DeadLetter.objects.get().acknowledged_at is None
 
 
 def test_everything_is_escaped(admin_client: Client) -> None:
