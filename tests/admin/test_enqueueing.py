@@ -143,16 +143,6 @@ def test_tasks_of_other_backends(admin_client: Client, settings: Any) -> None:
         del globals()["add_now"]
 
 
-@task
-def log_in(user: str, password: str = "d3fault") -> None: ...
-
-
-def test_a_secret_default_is_hidden(admin_client: Client) -> None:
-    """The signature in a message shows no default value of a parameter whose name is masked."""
-    told = errors(sent(admin_client, "[]", log_in.module_path))
-    assert "log_in(user: str, password: str = '••••') -> None" in told
-
-
 def test_known_tasks_are_offered(admin_client: Client) -> None:
     """One can choose among the tasks that this process knows, and the queues that there are."""
     job(queue_name="in-use")
