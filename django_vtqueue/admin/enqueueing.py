@@ -27,11 +27,22 @@ from .job_base import EntryAdmin
 ROWS = 8  # of the field for the arguments
 
 
+def database_of_task(task: Task) -> str | None:
+    """Return the alias in which the backend of a task keeps its jobs; None if it is not of this queue."""
+    return getattr(task.get_backend(), "database", None)
+
+
+def known_paths() -> list[str]:
+    """Return the paths of the tasks that one can choose."""
+    database = display.database()
+    return sorted({task.module_path for task in loaded_tasks() if database_of_task(task) == database})
+
+
 class EnqueueForm(forms.Form):
     """A call of a task."""
 
     title = gettext_lazy("Enqueue a job")
-    task_path = forms.CharField(label=gettext_lazy("Task"))
+    task_path = forms.CharField(label=gettext_lazy("Task"), widget=Suggestions(known_paths, size="80"))
     arguments = forms.CharField(
         label=gettext_lazy("Arguments"),
         required=False,
@@ -56,27 +67,18 @@ class EnqueueForm(forms.Form):
         help_text=gettext_lazy("Seconds from now, instead of a time."),
     )
 
-    def __init__(self, database: str, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.database = database
-        self.fields["task_path"].widget = Suggestions(self.paths, size="80")
-
-    def paths(self) -> list[str]:
-        """Return the paths of the tasks that one can choose."""
-        return sorted({task.module_path for task in loaded_tasks() if database_of_task(task) == self.database})
-
     def clean_task_path(self) -> str:
         """Find the task; only one that this database's backend would run can be enqueued."""
-        path = self.cleaned_data["task_path"]
+        path, database = self.cleaned_data["task_path"], display.database()
         try:
-            task = find_task(path, backend_options(self.database).task_modules)
+            task = find_task(path, backend_options(database).task_modules)
         except UnknownTask as error:
             raise ValidationError(str(error)) from error
         except Exception as error:  # its module does not import
             raise ValidationError(
                 _("The module of “%(path)s” cannot be imported: %(error)s"), params={"path": path, "error": error}
             ) from error
-        if database_of_task(task) != self.database:
+        if database_of_task(task) != database:
             raise ValidationError(
                 _("“%(path)s” belongs to another backend of TASKS, “%(backend)s”, which keeps no jobs here."),
                 params={"path": path, "backend": task.backend},
@@ -102,7 +104,7 @@ class EnqueueForm(forms.Form):
         """Check that the arguments are those of the function, and that there is one time at the most."""
         if "task_path" in self.cleaned_data and "arguments" in self.cleaned_data:
             args, kwargs = self.cleaned_data["arguments"]
-            mask = mask_of(self.task.module_path, self.task.queue_name, self.database)
+            mask = mask_of(self.task.module_path, self.task.queue_name, display.database())
             try:
                 check_call(self.task, args, kwargs, mask)
             except ValidationError as error:
@@ -123,11 +125,6 @@ class EnqueueForm(forms.Form):
         return self.task.using(**changed).enqueue(*args, **kwargs).id
 
 
-def database_of_task(task: Task) -> str | None:
-    """Return the alias in which the backend of a task keeps its jobs; None if it is not of this queue."""
-    return getattr(task.get_backend(), "database", None)
-
-
 def like(job: Job) -> dict[str, Any]:
     """Return what the form begins with for a call like that of a job; what is secret is hidden."""
     begin = {"task_path": job.task_path, "queue_name": job.queue_name, "priority": job.priority}
@@ -139,8 +136,7 @@ def like(job: Job) -> dict[str, Any]:
 
 def enqueue(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     """Show the form; enqueue what was sent, and lead to the page of the new job."""
-    database = display.database()
-    form = EnqueueForm(database, request.POST or None, initial=beginning(model_admin, request))
+    form = EnqueueForm(request.POST or None, initial=beginning(model_admin, request))
     if form.is_valid() and (job_id := enqueued(model_admin, request, form)):
         model_admin.message_user(request, _("The job was enqueued."))
         return to_page_of(model_admin, request, job_id)
@@ -159,7 +155,7 @@ def beginning(model_admin: EntryAdmin, request: HttpRequest) -> dict[str, Any]:
 def enqueued(model_admin: EntryAdmin, request: HttpRequest, form: EnqueueForm) -> str | None:
     """Enqueue the call of a form, with a line in the admin's log; None, and an error in the form, if it is refused."""
     try:
-        with transaction.atomic(using=form.database):
+        with transaction.atomic(using=display.database()):
             job_id = form.enqueue()
             row = Job(pk=parse_id(job_id), task_path=form.task.module_path, queue_name=form.task.queue_name)
             model_admin.log_addition(request, row, "")
