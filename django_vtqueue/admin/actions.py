@@ -57,7 +57,7 @@ def asked(request: HttpRequest, form_class: Any) -> Any:
 def ask(
     model_admin: ReadOnlyAdmin, request: HttpRequest, rows: QuerySet[Any], form: Any = None, **more: Any
 ) -> HttpResponse:
-    """Return the page that asks before an action: for what its form takes, or whether it is meant at all."""
+    """Return the page before an action: it asks for the values of a form, or only for a confirmation."""
     site, name, page = model_admin.admin_site.name, model_admin.opts.model_name, "page" in request.POST
     row_page = address(site, f"{name}_change", request.POST[ACTION_CHECKBOX_NAME]) if page else None
     own = {"title": form.title, "button": form.title} if form else {}

@@ -58,7 +58,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         css = {"all": ["django_vtqueue/admin.css"]}
 
     def own_views(self) -> Views:
-        """Return what there is beside Django's own views: by its place, a function and the permission to call it."""
+        """Return the views beside Django's: by place, a function and the permission that it needs."""
         return {}
 
     def get_urls(self) -> list[URLPattern]:
@@ -75,7 +75,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
     def call(
         self, view: Callable[..., HttpResponseBase], permission: str, request: HttpRequest, **arguments: Any
     ) -> HttpResponseBase:
-        """Call one of our own views; ``permission``: as those of ``admin.action``."""
+        """Call one of our own views for a user with its permission, which is named as in ``admin.action``."""
         if not getattr(self, f"has_{permission}_permission")(request):
             raise PermissionDenied
         return view(self, request, **arguments)
@@ -87,7 +87,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return LeanChangeList
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """A forged action is refused; Django would take it for none and show the list."""
+        """Refuse an action without its permission; Django would ignore it and show the list."""
         asked = request.POST.get("action")
         if asked in (self.actions or ()) and asked not in self.get_actions(request):
             raise PermissionDenied
@@ -103,12 +103,12 @@ class ReadOnlyAdmin(admin.ModelAdmin):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        """A page has the name of what it shows: nothing is to be changed there, nor only to be viewed."""
+        """Give the page of a row the name of its model: Django's title would be “View” and that name."""
         own = {"title": capfirst(self.opts.verbose_name), **self.own_context(request, kwargs["obj"])}
         return super().render_change_form(request, context | own, *args, **kwargs)
 
     def own_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """Return what the template of the page of a row is given besides."""
+        """Return what else the template of the page of a row needs."""
         return {}
 
     def page(self, request: HttpRequest, template: str, **context: Any) -> TemplateResponse:
@@ -117,17 +117,17 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return TemplateResponse(request, template, own | context)
 
     def form_page(self, request: HttpRequest, form: Form | None, **context: Any) -> TemplateResponse:
-        """Return the page of a form, or of a mere question; see the template for what else it shows."""
+        """Return the page of a form, or of a question without one; the template says what else it shows."""
         media = self.media if form is None else self.media + form.media
         return self.page(request, "vtqueue/form.html", **{"form": form, "media": media, "possible": True} | context)
 
     def go_to(self, name: str, *args: object) -> HttpResponse:
-        """Lead to a page of the app on this site; where it has none, to the first one of the site."""
+        """Redirect to a page of the app, or to the index of a site that does not have that page."""
         site = self.admin_site.name
         return HttpResponseRedirect(address(site, name, *args) or reverse("admin:index", current_app=site))
 
     def overview(self, request: HttpRequest) -> str:
-        """Return the first page of the app; that of the site for those who see nothing of the app."""
+        """Return the address of the app's first page; of the site's for a user who may see nothing of the app."""
         site, label = self.admin_site, self.opts.app_label
         if site.get_app_list(request, label):
             return reverse("admin:app_list", args=[label], current_app=site.name)

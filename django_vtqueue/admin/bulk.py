@@ -1,4 +1,4 @@
-"""Requeue or discard all dead letters of a filter or a group: how many they are is said before anything happens."""
+"""Requeue or discard all dead letters of a filter or a group, after a page that says how many they are."""
 
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,7 @@ from .job_base import EntryAdmin
 from .links import address
 from .tracebacks import last_of
 
-FEW = 100  # letters that are requeued at once, while one waits
+FEW = 100  # letters that are requeued within the request
 MOST_DISCARDED = 10_000  # letters that one click discards
 
 SKIPPED = ngettext_lazy(
@@ -32,7 +32,7 @@ SKIPPED = ngettext_lazy(
 
 
 class RequeueForm(forms.Form):
-    """How many dead letters are sent round again."""
+    """How fast dead letters are requeued, whether one goes first, and where to."""
 
     rate = forms.IntegerField(
         label=gettext_lazy("A minute"),
@@ -55,8 +55,8 @@ class RequeueForm(forms.Form):
 
 
 def requeue(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
-    """Ask how, then requeue all that are meant: few of them now, many in the background."""
-    criteria = selection.chosen(request)
+    """Ask how, then requeue all selected letters: a few at once, many in the background."""
+    criteria = selection.selected(request)
     if criteria is None:
         return selection.refused(model_admin, request)
     form = RequeueForm(request.POST or None, initial={"canary": criteria.fingerprint is not None})
@@ -80,7 +80,7 @@ def carry_out(
     canary: bool,
     **changes: Any,
 ) -> HttpResponse:
-    """Requeue what was confirmed, with ``changes``, and go to where one sees what becomes of it."""
+    """Requeue what was confirmed, with ``changes``, and redirect to the page that shows what becomes of it."""
     database, by = display.database(), request.user.get_username()
     if count <= FEW and rate is None and not canary:
         actions.carry_out(
@@ -100,8 +100,8 @@ def carry_out(
 
 
 def discard(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
-    """Ask first, then discard all that are meant, up to MOST_DISCARDED."""
-    criteria = selection.chosen(request)
+    """Ask first, then discard all selected letters, up to MOST_DISCARDED."""
+    criteria = selection.selected(request)
     if criteria is None:
         return selection.refused(model_admin, request)
     database = display.database()
@@ -124,7 +124,7 @@ def discard(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
 
 
 def question(count: int, *, more: bool = False) -> str:
-    """Return what is asked before so many letters are gone for good; ``more``: they are at least as many."""
+    """Return the question before letters are discarded; ``more``: there are at least ``count`` of them."""
     text = ngettext("%s dead letter will be discarded for good.", "%s dead letters will be discarded for good.", count)
     return text % display.number(count, more=more)
 

@@ -56,7 +56,7 @@ def number(value: int, *, more: bool = False) -> str:
 
 
 def database() -> str:
-    """Return the alias of which the pages show what is in it."""
+    """Return the alias of the database that the pages show."""
     return database_of(backend_options())
 
 

@@ -26,7 +26,7 @@ LONGEST_NOTE = 10_000
 
 
 class LetterForm(forms.Form):
-    """What is done to one dead letter. ``seen``: the state in which it was on the page."""
+    """A form about one dead letter. ``seen``: the state of the letter that the page showed."""
 
     seen = forms.CharField(widget=forms.HiddenInput, required=False)
 
@@ -41,7 +41,7 @@ class LetterForm(forms.Form):
 
 
 class EditForm(LetterForm):
-    """A dead letter as it shall be requeued."""
+    """The changes with which a dead letter is requeued."""
 
     payload = forms.CharField(
         label=gettext_lazy("Arguments"),
@@ -151,8 +151,8 @@ def acknowledge(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> Http
 
 
 def moved_on(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Say that the letter is none any more, and lead to what it has become."""
-    text = _("It is no dead letter any more: somebody has requeued or discarded it.")
+    """Say that the letter is gone, and redirect to where its job is now."""
+    text = _("It is no dead letter any more: it was requeued or discarded.")
     model_admin.message_user(request, text, messages.WARNING)
     return model_admin.find(request, pk) or model_admin.go_to("deadletter_changelist")
 

@@ -126,7 +126,7 @@ class EnqueueForm(forms.Form):
 
 
 def like(job: Job) -> dict[str, Any]:
-    """Return what the form begins with for a call like that of a job; what is secret is hidden."""
+    """Return the initial values for a call like that of a job; what is secret is hidden."""
     begin = {"task_path": job.task_path, "queue_name": job.queue_name, "priority": job.priority}
     try:
         return {**begin, "arguments": display.indented(shown_call(job))}
@@ -135,7 +135,7 @@ def like(job: Job) -> dict[str, Any]:
 
 
 def enqueue(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
-    """Show the form; enqueue what was sent, and lead to the page of the new job."""
+    """Show the form; enqueue what was sent, and redirect to the page of the new job."""
     form = EnqueueForm(request.POST or None, initial=beginning(model_admin, request))
     if form.is_valid() and (job_id := enqueued(model_admin, request, form)):
         model_admin.message_user(request, _("The job was enqueued."))
@@ -144,7 +144,7 @@ def enqueue(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
 
 
 def beginning(model_admin: EntryAdmin, request: HttpRequest) -> dict[str, Any]:
-    """Return what the form begins with: nothing, a task, or a call like that of a job that one may see."""
+    """Return the initial values of the form: none, a task, or the call of a job that the user may see."""
     job_id = parse_id(request.GET.get("like"))
     job = model_admin.get_queryset(request).filter(pk=job_id).first() if job_id else None
     if job and job.task_path and model_admin.has_view_permission(request, job):
@@ -166,7 +166,7 @@ def enqueued(model_admin: EntryAdmin, request: HttpRequest, form: EnqueueForm) -
 
 
 def to_page_of(model_admin: EntryAdmin, request: HttpRequest, job_id: str) -> HttpResponse:
-    """Lead to a new job, to the list if the job is gone again, or away from what one may not see."""
+    """Redirect to the new job; to the list if it is gone already; to the index if the user may not see jobs."""
     if not model_admin.has_view_permission(request):
         return HttpResponseRedirect(reverse("admin:index", current_app=model_admin.admin_site.name))
     if model_admin.get_queryset(request).filter(pk=job_id).exists():

@@ -22,7 +22,7 @@ MOMENTS = ("enqueued_at", "died_at", "acknowledged_at")
 
 def page(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponseBase:
     """Return all that the address asks for as a file."""
-    criteria = selection.chosen(request)
+    criteria = selection.selected(request)
     if criteria is None:
         return selection.refused(model_admin, request)
     return as_file(slices(criteria, display.database()))

@@ -110,7 +110,7 @@ def restored(value: Any, shown: Any, stored: Any) -> Any:
         moved = len(value) != len(lists[0]) or changed > 1
         if moved and sum(map(hides, lists[0])) > 1 and hides(value):
             raise ValidationError(
-                _("Nobody knows which %(dots)s is which in a list that was made longer or shorter: type those values."),
+                _("It is not clear which %(dots)s is which in a list with other or moved entries: type those values."),
                 params={"dots": HIDDEN},
             )
         return [restored(*each) for each in islice(zip_longest(value, *lists), len(value))]

@@ -31,7 +31,7 @@ from .timelines import timeline
 Entry = Job | DeadLetter
 DIGITS, DIGITS_LOOKED_AT = "[0-9a-fA-F]{8,31}", 200_000  # the end of an id, and the ids that are looked at for it
 LINES = 20  # of the admin's log, on the page of what is gone
-NO_ID = UUID(int=0)  # in the place of what is none: a row that is not there
+NO_ID = UUID(int=0)  # stands for a text that is no id; no row has it
 GRID: tuple[str | tuple[str, ...], ...] = (
     ("copied_id", "unique_key"),
     ("queue_link", "priority", "enqueued", "kept_until"),
@@ -97,7 +97,7 @@ class EntryAdmin(ReadOnlyAdmin):
         return timeline(entry, self.admin_site.name)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """An action is for the rows that were selected on a page: the others are neither counted nor shown."""
+        """Limit an action to the rows that were selected on the page, and answer a search for an id."""
         posted = request.POST.copy()
         posted.pop("select_across", None)
         if selected := posted.getlist(ACTION_CHECKBOX_NAME):
@@ -112,7 +112,7 @@ class EntryAdmin(ReadOnlyAdmin):
         return self.unless_unchanged(request, response) if refreshed else response
 
     def unless_unchanged(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        """Return the page for a refresh, or 304 if that would show what it showed before: rendering takes the time."""
+        """Return the page, or 304 if the browser shows the same already: rendering takes most of the time."""
         if not isinstance(response, TemplateResponse) or not response.context_data:
             return response
         version = f'"{response.context_data["cl"].version(request.user.pk, self.as_of_now)}"'
@@ -122,11 +122,11 @@ class EntryAdmin(ReadOnlyAdmin):
         return response
 
     def as_of_now(self, entry: Any) -> object:
-        """Return what of a row in a list changes with time alone."""
+        """Return the part of a row in a list that changes with time alone."""
         return None
 
     def back_to_page(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        """Lead back to the page of a row from which an action was posted, or to what that has become."""
+        """Redirect to the page from which an action was posted, or to where its row is now."""
         row_id = parse_id(request.POST.get(ACTION_CHECKBOX_NAME))
         if response.status_code != 302:
             return response
@@ -134,20 +134,20 @@ class EntryAdmin(ReadOnlyAdmin):
             return self.go_to(f"{self.opts.model_name}_change", row_id)
         return self.find(request, row_id) or response
 
-    # -- one address for an id, whatever has become of the job -----------------------------------------------------
+    # -- an id has one address, whatever has become of the job -----------------------------------------------------
 
     def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponse:
-        """Lead to what a row has become, or say that it is gone, instead of to the index of the site."""
+        """Redirect to where the row is now, or say that it is gone; Django would redirect to the index."""
         return self.find(request, parse_id(unquote(object_id))) or self.gone(request, object_id)
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Lead to the page of a row: to discard it is an action there, as it is in the list."""
+        """Redirect to the page of the row: to discard it is an action there, as in the list."""
         return self.go_to(f"{self.opts.model_name}_change", object_id)
 
     def search(self, request: HttpRequest) -> HttpResponse | None:
-        """Lead to what an id, or its last digits, finds in the other table only; None if that is not one row."""
+        """Redirect to the one row that an id, or its last digits, finds in the other table alone; None otherwise."""
         text, queryset = request.GET.get("q", "").strip(" …"), self.get_queryset(request)
         if row_id := parse_id(text):
             return None if queryset.filter(pk=row_id).exists() else self.find(request, row_id)
@@ -167,7 +167,7 @@ class EntryAdmin(ReadOnlyAdmin):
         return DeadLetter if self.model is Job else Job
 
     def find(self, request: HttpRequest, row_id: UUID | None) -> HttpResponse | None:
-        """Lead to the row of an id in the other table, and say how it came there; None if it is not there either."""
+        """Redirect to the row of an id in the other table, and say how it came there; None if it is not there."""
         if row_id is None or self.other not in self.visible(request):
             return None
         entry = self.other.objects.using(self.get_queryset(request).db).filter(pk=row_id).first()
@@ -203,7 +203,7 @@ class EntryAdmin(ReadOnlyAdmin):
     has_acknowledge_permission = permitted("change_deadletter")
 
     def has_requeue_permission(self, request: HttpRequest) -> bool:
-        """It needs the permission to see, too: the pages that ask first show the letter, or count it."""
+        """A user must be allowed to see the letters too: the pages that ask first show or count them."""
         return request.user.has_perm("vtqueue.requeue_deadletter") and self.has_view_permission(request)
 
 

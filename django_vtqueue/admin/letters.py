@@ -28,7 +28,7 @@ NOTE = 80  # characters of a note in the list
 
 
 class ChoiceFilter(Filter):
-    """A filter whose values ``meant`` knows, so that the same letters can be requeued, discarded or exported."""
+    """A filter whose values ``selection`` knows, so that the same letters can be requeued, discarded or exported."""
 
     def asked(self, now: int) -> dict[str, Any]:
         criteria = selection.criteria_of({str(self.parameter_name): self.value() or ""}, now)
@@ -139,7 +139,7 @@ class DeadLetterAdmin(EntryAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         criteria = selection.criteria_of(request.GET.dict(), clock.now())
         own = {
-            "meant": None if criteria is None else selection.query_of(criteria),
+            "selected": None if criteria is None else selection.query_of(criteria),
             "may_requeue": self.has_requeue_permission(request),
             "may_discard": self.has_delete_permission(request),
         }

@@ -110,8 +110,8 @@ class RequeueAdmin(ReadOnlyAdmin):
         gone = run.matched - run.requeued - run.skipped
         if run.state == requeueing.DONE and gone > 0:
             text = ngettext(
-                "%d letter had been requeued or discarded by somebody else.",
-                "%d letters had been requeued or discarded by somebody else.",
+                "%d letter had been requeued or discarded by another user.",
+                "%d letters had been requeued or discarded by another user.",
                 gone,
             )
             return text % gone
@@ -137,7 +137,7 @@ class RequeueAdmin(ReadOnlyAdmin):
         return link(self.admin_site.name, "job_change", run.canary, run.canary)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Read with each run whether its next step is there: a moment later another one may be the next."""
+        """Read at one moment each run and whether its next step exists: another one may be the next after that."""
         step = Job.objects.filter(pk=OuterRef("step"), finished_at=None)
         runs: QuerySet[Any] = super().get_queryset(request).annotate(goes_on=Exists(step))
         return runs
@@ -149,11 +149,11 @@ class RequeueAdmin(ReadOnlyAdmin):
         }
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Who starts one sees what becomes of it."""
+        """A user who may start a requeue may see what becomes of it."""
         return self.has_requeue_permission(request) or super().has_view_permission(request, obj)
 
     def has_requeue_permission(self, request: HttpRequest) -> bool:
-        """As of the letters themselves: what is requeued is seen."""
+        """As for the letters themselves: a user must be allowed to see what is requeued."""
         letters = self.admin_site._registry.get(DeadLetter)
         seen = letters is not None and letters.has_view_permission(request)
         return seen and request.user.has_perm("vtqueue.requeue_deadletter")
@@ -176,7 +176,7 @@ class RequeueAdmin(ReadOnlyAdmin):
 
     @method_decorator(require_POST)
     def resume(self, request: HttpRequest, pk: UUID) -> HttpResponse:
-        """Go on with a run whose next step is lost."""
+        """Continue a run whose next step is lost."""
         return self.change(request, pk, requeueing.resume, _("It goes on."), _("It goes on already, or has ended."))
 
     def change(self, request: HttpRequest, pk: UUID, act: Any, done: str, not_done: str) -> HttpResponse:

@@ -45,8 +45,8 @@ def criteria_of(query: Mapping[str, str], now: int) -> Criteria | None:
         return None
 
 
-def chosen(request: HttpRequest) -> Criteria | None:
-    """Return which letters are meant: those that were confirmed, or those that the address asks for; None: unclear.
+def selected(request: HttpRequest) -> Criteria | None:
+    """Return which letters a request is about: those that were confirmed, or those of its address; None: unclear.
 
     What dies from now on is left out: what was counted is what will be changed.
     """
@@ -60,7 +60,7 @@ def chosen(request: HttpRequest) -> Criteria | None:
 
 
 def refused(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
-    """Say that it is not clear which letters are meant, and do nothing."""
+    """Say that it is not clear which letters were selected."""
     text = _("Nothing was done: choose by queue, task, exception, group and time only; a search is no choice.")
     model_admin.message_user(request, text, messages.ERROR)
     return model_admin.go_to("deadletter_changelist")

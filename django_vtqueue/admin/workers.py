@@ -47,7 +47,7 @@ WORDS = {
 }
 WHEN_ASKED = {"quiet": "quiet", "stop": "stopping"}
 
-# What a worker may be asked to do: what the user is told, and what the admin's log says.
+# What a worker can be asked to do: the message for the user, and the line in the admin's log.
 ASKED = {
     "": (_("The worker %s is asked to work again."), _("Asked to work again.")),
     "quiet": (_("The worker %s is asked to claim nothing more."), _("Asked to claim nothing more.")),
@@ -180,7 +180,7 @@ class Busy:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is to be expected of it any more."""
+        """Whether it has ended, or is taken for ended."""
         return self.word in ("gone", "died")
 
     @property
@@ -204,7 +204,7 @@ def badge(word: str) -> SafeString:
 
 
 def heartbeat(worker: WorkerProcess, now: int) -> SafeString | str:
-    """Return how long ago a worker was heard of."""
+    """Return when the last heartbeat of a worker was."""
     silent = now - clock.to_instant(worker.heartbeat_at)
     return display.moment(worker.heartbeat_at, gettext("%s ago") % duration(max(silent, 0)))
 
@@ -269,7 +269,7 @@ def takes(workers: Sequence[Busy], queue_name: str) -> bool:
 
 
 def memory(worker: WorkerProcess) -> str:
-    """Return what a worker occupies."""
+    """Return how much memory a worker occupies."""
     if worker.memory is None:
         return "-"
     return gettext("%s MB") % round(worker.memory / 1_000_000)

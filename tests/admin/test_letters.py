@@ -66,7 +66,7 @@ def test_hidden_values_of_a_list(admin_client: Client) -> None:
     """They stay with their places; when there are others than before, nobody's value is given to somebody else."""
     row = letter(task_path="", payload='{"users":[{"name":"a","token":"1"},{"name":"b","token":"2"}]}')
     shorter = '{"users":[{"name":"b","token":"••••"}]}'
-    assert "Nobody knows which •••• is which" in text(edited(admin_client, row, shorter).content.decode())
+    assert "It is not clear which •••• is which" in text(edited(admin_client, row, shorter).content.decode())
     same = '{"users":[{"name":"a","token":"••••"},{"name":"b","token":"3"}]}'
     assert said(edited(admin_client, row, same)) == ["The dead letter is a job again."]
     assert Job.objects.get().payload["users"] == [{"name": "a", "token": "1"}, {"name": "b", "token": "3"}]
@@ -171,7 +171,7 @@ def test_letters_of_a_later_page_are_meant_too(admin_client: Client, monkeypatch
     first = admin_client.get(address, {"queue_name": "a"})
     second = admin_client.get(address + first.context["cl"].next_link)
     assert second.context["cl"].after
-    assert second.context["meant"] == first.context["meant"] == "queue_name=a"
+    assert second.context["selected"] == first.context["selected"] == "queue_name=a"
 
 
 def test_everything_is_escaped(admin_client: Client) -> None:

@@ -1,4 +1,4 @@
-"""``vtqueue cancel``: have jobs run no more, by their ids or the ends of them that the log shows."""
+"""``vtqueue cancel``: cancel jobs by their ids, or by the last digits that the log shows."""
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from ...models import Job
 from ..arguments import add_ids, login
 from .why import entry_of
 
-HELP = "Has jobs run no more: one that waits becomes a dead letter, one that runs is asked to stop."
+HELP = "Cancels jobs: one that waits becomes a dead letter, one that runs is asked to stop."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -28,12 +28,12 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     cancelled = cancel(jobs, using=database, by=login())
     running = {job.pk: job for job in Job.objects.using(database).filter(pk__in=cancelled)}
     for job_id in cancelled:
-        yield told(jobs[job_id], running.get(job_id))
+        yield outcome(jobs[job_id], running.get(job_id))
     if left := [str(job_id) for job_id in jobs if job_id not in cancelled]:
         raise CommandError(f"Not cancelled: {', '.join(left)}. It is done, or was asked to stop before.")
 
 
-def told(job: Job, running: Job | None) -> str:
+def outcome(job: Job, running: Job | None) -> str:
     """Return what became of a job; ``running``: its row, if it is still there."""
     name = f"{job.task_path or job.queue_name} {job.pk}"
     if running and running.state == states.RUNNING:
@@ -42,7 +42,7 @@ def told(job: Job, running: Job | None) -> str:
 
 
 def job_of(given: str, database: str) -> Job:
-    """Return the one job that is meant; raise CommandError if there is none, UnclearId."""
+    """Return the job of an id; raise CommandError if there is none, UnclearId if there are several."""
     entry = entry_of(given, database)
     if isinstance(entry, Job):
         return entry

@@ -1,4 +1,4 @@
-"""``vtqueue quiet``: workers finish what runs and claim nothing, until they are told to work again."""
+"""``vtqueue quiet``: workers finish what runs and claim nothing, until they are asked to work again."""
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ from ...backend import VTQueueBackend
 from ...queue.workers import QUIET, WORK
 from ..arguments import add_workers, asked
 
-HELP = "Has workers finish what they run and claim nothing more; they stay until they are stopped, or work again."
+HELP = "Asks workers to finish what they run and to claim nothing, until they are stopped or asked to work again."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_workers(parser)
-    parser.add_argument("--end", action="store_true", help="have them work again")
+    parser.add_argument("--end", action="store_true", help="ask them to work again")
 
 
 def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:

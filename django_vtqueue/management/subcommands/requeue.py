@@ -1,4 +1,4 @@
-"""``vtqueue requeue``: send dead letters round again: a few by their ids, or many by what they have in common."""
+"""``vtqueue requeue``: dead letters become jobs again: a few by their ids, or many by what they have in common."""
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from .why import entry_of
 
 WHO = "manage.py vtqueue"  # for the history
 MANY = ("queue_name", "task_path", "exception_class")
-HELP = "Sends dead letters round again: the same id, a fresh budget of attempts, the history kept."
+HELP = "Requeues dead letters: they keep their ids and histories, and have all their attempts again."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -72,7 +72,7 @@ def named(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
 
 
 def letter_of(given: str, database: str) -> DeadLetter:
-    """Return the one dead letter that is meant; raise CommandError if there is none, UnclearId."""
+    """Return the dead letter of an id; raise CommandError if there is none, UnclearId if there are several."""
     entry = entry_of(given, database)
     if isinstance(entry, DeadLetter):
         return entry

@@ -7,7 +7,7 @@ from ...backend import VTQueueBackend
 from ...queue.workers import STOP
 from ..arguments import add_workers, asked
 
-HELP = "Has workers stop as after SIGTERM: they finish what they run and exit."
+HELP = "Asks workers to stop as after SIGTERM: they finish what they run and exit."
 
 add_arguments = add_workers
 
