@@ -121,7 +121,7 @@ def said(response: HttpResponse) -> list[str]:
 
 @pytest.fixture
 def client_with(client: Client) -> Callable[..., Client]:
-    """Return a function that logs somebody in who may see everything, and has the permissions named."""
+    """Return a function that logs in a user who may see everything, and has the permissions named."""
 
     def log_in(*permissions: str) -> Client:
         user = User.objects.create_user("staff", is_staff=True)
@@ -245,7 +245,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("damaged", DAMAGED.values(), ids=DAMAGED)
 def test_damaged_rows(admin_client: Client, damaged: str) -> None:
-    """A row whose payload, result or history somebody damaged is listed and shown."""
+    """A row with a damaged payload, result or history is listed and shown."""
     rows = [job("done", payload=damaged, history=damaged, result=damaged), letter(payload=damaged, history=damaged)]
     for row in rows:
         assert str(row.pk) in page(admin_client, row)
@@ -462,7 +462,7 @@ def test_run_now_wakes_after_the_commit(
 
 
 def test_delete(admin_client: Client) -> None:
-    """Jobs are deleted, unless a worker holds them; one whose lease has ended is held by nobody."""
+    """Jobs are deleted, unless a worker holds them; one whose lease has ended is not held."""
     jobs = {word: job(word) for word in WORDS}
     response = act(admin_client, "delete_selected", *jobs.values(), post="yes")
     held = f"…{jobs['running'].pk.hex[-8:]} was left as it is: web1:4711 holds it."
@@ -514,7 +514,7 @@ def test_what_is_gone_meanwhile(admin_client: Client) -> None:
 
 
 def test_actions_are_for_one_page(admin_client: Client) -> None:
-    """An action is for what was selected on a page, whatever else a form says: nobody has seen the other pages."""
+    """An action is for what was selected on a page, whatever else a form says: the other pages were not seen."""
     rows = [job("scheduled") for _ in range(60)]
     assert said(act(admin_client, "run_now", rows[0], select_across="1", index="0")) == ["1 job is due now."]
 

@@ -69,7 +69,7 @@ def test_back_to_where_the_button_was(admin_client: Client) -> None:
 
 
 def test_a_worker_that_is_gone(admin_client: Client) -> None:
-    """Nobody can be asked who has left; the page says so, and nothing is logged."""
+    """A worker that has left cannot be asked; the page says so, and nothing is logged."""
     assert said(ask(admin_client, "stop")) == ["The worker web1:4711 is not here any more."]
     assert not LogEntry.objects.exists()
     worker(silent=60)

@@ -32,7 +32,7 @@ def reposted(client: Client, response: HttpResponse, **more: Any) -> HttpRespons
 
 
 def test_change_priority(admin_client: Client, rung: list[str]) -> None:
-    """It is asked for, then all that nobody holds have it, the workers are woken, and the admin's log says so."""
+    """The priority is asked for; then all jobs that are not held have it, workers are woken, and the log says so."""
     jobs = {word: job(word) for word in WORDS}
     asked = act(admin_client, "change_priority", *jobs.values())
     assert "from -100 to 100" in asked.content.decode()
@@ -58,7 +58,7 @@ def test_a_priority_that_is_none(admin_client: Client, wrong: str) -> None:
 
 
 def test_move(admin_client: Client, rung: list[str]) -> None:
-    """Jobs that nobody holds go to another queue, with the policy they were enqueued under."""
+    """Jobs that are not held go to another queue, with the policy they were enqueued under."""
     jobs = {word: job(word, max_attempts=3) for word in WORDS}
     messages = said(reposted(admin_client, act(admin_client, "move", *jobs.values()), queue_name="mail"))
     assert messages[0] == "4 jobs were moved."

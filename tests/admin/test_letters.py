@@ -63,7 +63,7 @@ def test_requeue_without_changes_keeps_the_payload_as_it_was(admin_client: Clien
 
 
 def test_hidden_values_of_a_list(admin_client: Client) -> None:
-    """They stay with their places; when there are others than before, nobody's value is given to somebody else."""
+    """They stay in their places; in a list with other entries no value is given to another entry."""
     row = letter(task_path="", payload='{"users":[{"name":"a","token":"1"},{"name":"b","token":"2"}]}')
     shorter = '{"users":[{"name":"b","token":"••••"}]}'
     assert "It is not clear which •••• is which" in text(edited(admin_client, row, shorter).content.decode())
@@ -96,7 +96,7 @@ def test_changes_that_are_not_allowed(admin_client: Client, settings: Any, paylo
 
 
 def test_edit_of_a_letter_that_has_moved_on(admin_client: Client) -> None:
-    """When somebody else was faster, or the key is taken, the person is told, and nothing has changed."""
+    """When another user was faster, or the key is taken, the page says so, and nothing has changed."""
     row = letter(unique_key="k")
     before, rival = DeadLetter.objects.values().get(), job("scheduled", unique_key="k")
     seen = edited(admin_client, row, '{"args":[3,4],"kwargs":{}}').content.decode()

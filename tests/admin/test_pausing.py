@@ -69,7 +69,7 @@ def test_reason_and_end_may_be_left_out(admin_client: Client, hours: int | None,
 
 
 def test_a_pause_is_changed(admin_client: Client) -> None:
-    """Whoever pauses a paused queue begins with what holds, and replaces it."""
+    """The form for a paused queue begins with its pause, and replaces it."""
     pauses.pause("emails", reason="old", by="anna")
     assert 'value="old"' in html(admin_client, f"{PAUSE}?queue_name=emails")
     pause(admin_client, reason="new")
@@ -114,6 +114,6 @@ def test_permission(staff: Callable[..., Client]) -> None:
 
 
 def test_whoever_sees_nothing_of_the_app(staff: Callable[..., Client]) -> None:
-    """Somebody who may pause, but not look, is led to a page that is there."""
+    """A user who may pause, but not look, is led to a page that is there."""
     client = staff("pause_queue")
     assert pause(client).redirect_chain[-1] == (reverse("admin:index"), 302)  # type: ignore[attr-defined]

@@ -96,7 +96,7 @@ def test_views_with_their_permissions(staff: Callable[..., Client], addresses: d
 
 @pytest.mark.parametrize("view", [view for view in VIEWS if view not in READING])
 def test_only_a_post_with_a_token_acts(admin_user: User, addresses: dict[str, str], view: str) -> None:
-    """A link changes nothing, nor does a form of another site; strangers are sent to the login."""
+    """A link changes nothing, nor does a form of another site; who is not logged in is sent to the login."""
     client, before = Client(enforce_csrf_checks=True), stored()
     assert "/login/" in Client().post(addresses[view], FILLED_IN)["Location"]
     client.force_login(admin_user)

@@ -19,7 +19,7 @@ SETTINGS = "tests.browser.settings"
 ADDRESS = re.compile(r"development server at (http://[\d.:]+)/")
 PASSWORD = "correct horse battery staple"
 VIEW_ONLY = "view_"  # the permissions whose names begin so
-LEFT = "net::ERR_ABORTED"  # somebody has left the page before all of it was there
+LEFT = "net::ERR_ABORTED"  # the page was left before all of it was there
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 375, "height": 700}
 
 # A page refreshes itself each half second, instead of each five seconds.

@@ -53,10 +53,10 @@ def test_a_job(site: Site, visit: Visit, database: Database, start_worker: Start
         assert loaded_once(page)
 
 
-def test_a_job_that_somebody_else_deletes(
+def test_a_job_that_is_deleted(
     site: Site, visit: Visit, visitors: Visitors, database: Database, tmp_path: Path
 ) -> None:
-    """Who looks at it reads that it is gone."""
+    """A user who looks at it reads that it is gone."""
     job_id = database.enqueue(send_receipt, 1, str(tmp_path))
     with visit() as page:
         page.goto(f"{site.url}job/{job_id}/change/")

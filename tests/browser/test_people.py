@@ -73,5 +73,5 @@ def test_forged_posts(site: Site, visit: Visit) -> None:
 
 
 def changing(sent: list[Post]) -> list[Post]:
-    """Return what is more than reading: an export is allowed to everybody who sees the list."""
+    """Return what is more than reading: an export is allowed to each user who sees the list."""
     return [post for post in sent if "export" not in post.fields.get("action", "")]

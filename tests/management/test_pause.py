@@ -63,7 +63,7 @@ def test_pause_and_resume(time: FakeClock) -> None:
 
 
 def test_a_pause_without_a_reason_or_an_end(time: FakeClock) -> None:
-    """By whoever has logged in."""
+    """It has the name of the user who has logged in."""
     Queue("emails").publish("x")
     assert vtqueue("pause", "emails")[0] == "Queue 'emails' is paused by anna."
 
