@@ -8,7 +8,7 @@ Lists            lists, filters
 Rows             display (escaped and masked), timelines, tracebacks, plots
 Actions          actions: the question, the change, its lines in the log, and why a row was left as it is
 Jobs             enqueueing
-Dead letters     selection (which ones), groups, bulk (many of them), edits (one), exports
+Dead letters     selection (which ones), groups, bulk (many of them, and their export), edits (one)
 Forms and links  fields, links
 """
 

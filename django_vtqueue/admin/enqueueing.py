@@ -8,7 +8,6 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -166,9 +165,9 @@ def enqueued(model_admin: EntryAdmin, request: HttpRequest, form: EnqueueForm) -
 
 
 def to_page_of(model_admin: EntryAdmin, request: HttpRequest, job_id: str) -> HttpResponse:
-    """Redirect to the new job; to the list if it is gone already; to the index if the user may not see jobs."""
+    """Redirect to the new job; to the list if it is gone already; elsewhere if the user may not see jobs."""
     if not model_admin.has_view_permission(request):
-        return HttpResponseRedirect(reverse("admin:index", current_app=model_admin.admin_site.name))
+        return HttpResponseRedirect(model_admin.overview(request))
     if model_admin.get_queryset(request).filter(pk=job_id).exists():
         return model_admin.go_to("job_change", job_id)
     return model_admin.go_to("job_changelist")

@@ -17,7 +17,7 @@ from ..core.failures import shorten
 from ..core.humanize import local, whole
 from ..models import DeadLetter
 from ..queue import dead_letters
-from . import bulk, display, edits, exports, groups, selection, tracebacks
+from . import bulk, display, edits, groups, selection, tracebacks
 from .actions import ask_to_discard, carry_out
 from .base import Views
 from .filters import ExceptionFilter, Filter, QueueFilter, TaskFilter, WorkerFilter
@@ -131,7 +131,7 @@ class DeadLetterAdmin(EntryAdmin):
             "groups": (groups.page, "view"),
             "requeue": (bulk.requeue, "requeue"),
             "discard": (bulk.discard, "delete"),
-            "export": (exports.page, "view"),
+            "export": (bulk.export, "view"),
             "<uuid:pk>/edit": (edits.edit, "requeue"),
             "<uuid:pk>/acknowledge": (edits.acknowledge, "acknowledge"),
         }
@@ -177,7 +177,7 @@ class DeadLetterAdmin(EntryAdmin):
 
     @admin.action(permissions=["view"], description=_("Export selected %(verbose_name_plural)s as JSON lines"))
     def export_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> StreamingHttpResponse:
-        return exports.as_file([list(queryset.defer(None))])
+        return bulk.as_file([list(queryset.defer(None))])
 
     @admin.action(permissions=["delete"], description=_("Discard selected %(verbose_name_plural)s"))
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:

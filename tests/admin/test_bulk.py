@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from django_vtqueue import Queue, requeueing
-from django_vtqueue.admin import bulk, exports, selection
+from django_vtqueue.admin import bulk, selection
 from django_vtqueue.core import clock
 from django_vtqueue.core.history import Entry
 from django_vtqueue.models import DeadLetter, Job, Requeue
@@ -218,11 +218,11 @@ def die(queue: Queue) -> None:
 
 def test_nothing_is_read_while_an_export_is_sent(sqlite_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a line that was sent, with more to come, no reader is open: a slow download does not keep the log long."""
-    monkeypatch.setattr(exports, "SLICE", 2)
+    monkeypatch.setattr(bulk, "SLICE", 2)
     queue = Queue("default", using=sqlite_file, max_attempts=1)
     for _ in range(5):
         die(queue)
-    lines = iter(exports.as_file(exports.slices(Criteria(died_to=clock.now()), sqlite_file)))
+    lines = iter(bulk.as_file(bulk.slices(Criteria(died_to=clock.now()), sqlite_file)))
     next(lines)
     die(queue)  # there is something in the log
     path = connections[sqlite_file].settings_dict["NAME"]
