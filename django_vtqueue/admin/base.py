@@ -53,6 +53,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
     show_full_result_count = False
     ordering = ("-pk",)
     sortable_by = ()
+    changelist: type[ChangeList] = LeanChangeList
 
     class Media:
         css = {"all": ["django_vtqueue/admin.css"]}
@@ -84,7 +85,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return super().get_queryset(request).using(display.database())
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return LeanChangeList
+        return self.changelist
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Refuse an action without its permission; Django would ignore it and show the list."""

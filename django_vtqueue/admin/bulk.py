@@ -9,6 +9,7 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.contrib.admin.models import DELETION, LogEntry
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
@@ -20,7 +21,8 @@ from ..models import DeadLetter
 from ..queue import dead_letters
 from ..queue.dead_letters import Criteria
 from ..tasks.signatures import shown_call
-from . import actions, display, selection
+from . import display, selection
+from .actions import carry_out
 from .fields import PriorityField, QueueField
 from .job_base import EntryAdmin
 from .links import address
@@ -28,11 +30,6 @@ from .tracebacks import last_of
 
 FEW = 100  # letters that are requeued within the request
 MOST_DISCARDED = 10_000  # letters that one click discards
-
-SKIPPED = ngettext_lazy(
-    "%d dead letter was skipped: a waiting job has its unique key, or its row was damaged.",
-    "%d dead letters were skipped: waiting jobs have their unique keys, or their rows were damaged.",
-)
 
 
 class RequeueForm(forms.Form):
@@ -66,7 +63,7 @@ def requeue(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     form = RequeueForm(request.POST or None, initial={"canary": criteria.fingerprint is not None})
     count = criteria.count(display.database())
     if request.method == "POST" and form.is_valid():
-        return carry_out(model_admin, request, criteria, count, **form.cleaned_data)
+        return requeue_confirmed(model_admin, request, criteria, count, **form.cleaned_data)
     text = ngettext("%s dead letter will be requeued.", "%s dead letters will be requeued.", count)
     text %= counted(criteria, count)
     return confirmation(
@@ -74,7 +71,7 @@ def requeue(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     )
 
 
-def carry_out(
+def requeue_confirmed(
     model_admin: EntryAdmin,
     request: HttpRequest,
     criteria: Criteria,
@@ -87,20 +84,30 @@ def carry_out(
     """Requeue what was confirmed, with ``changes``, and redirect to the page that shows what becomes of it."""
     database, by = display.database(), request.user.get_username()
     if count <= FEW and rate is None and not canary:
-        actions.carry_out(
-            model_admin,
-            request,
-            criteria.letters(database),
-            partial(dead_letters.requeue, by=by, **changes),
-            note=_("Requeued."),
-            done=ngettext_lazy("%d dead letter is a job again.", "%d dead letters are jobs again."),
-            skipped=SKIPPED,
-        )
+        requeue_at_once(model_admin, request, criteria.letters(database), **changes)
         return model_admin.go_to("deadletter_changelist")
     run = requeueing.start(criteria, rate=rate, canary=canary, by=by, using=database, **changes)
     note = bulk_note(_("Requeue of %(count)s dead letters (%(criteria)s)."), criteria, count)
     model_admin.log_addition(request, run, note)
     return model_admin.go_to("requeue_change", run.pk)
+
+
+def requeue_at_once(
+    model_admin: EntryAdmin, request: HttpRequest, letters: QuerySet[DeadLetter], **changes: Any
+) -> None:
+    """Requeue letters within the request."""
+    carry_out(
+        model_admin,
+        request,
+        letters,
+        partial(dead_letters.requeue, by=request.user.get_username(), **changes),
+        note=_("Requeued."),
+        done=ngettext_lazy("%d dead letter is a job again.", "%d dead letters are jobs again."),
+        skipped=ngettext_lazy(
+            "%d dead letter was skipped: a waiting job has its unique key, or its row was damaged.",
+            "%d dead letters were skipped: waiting jobs have their unique keys, or their rows were damaged.",
+        ),
+    )
 
 
 def discard(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 from django.contrib import admin
 from django.utils.formats import number_format
@@ -23,6 +23,7 @@ from ..fields import text_of
 from ..models import DeadLetter, Job
 from ..tasks.signatures import in_names, mask_of, shown_call
 
+Entry: TypeAlias = Job | DeadLetter
 LONGEST = 50_000  # characters of a value that are shown
 SUMMARY, ARGUMENT = 100, 40  # characters of the arguments in a list, and of one of them
 
@@ -127,12 +128,12 @@ def lease(job: Job, now: int) -> SafeString | str:
     return moment(job.visible_at, text % duration(abs(left)))
 
 
-def mask(entry: Job | DeadLetter) -> Mask:
+def mask(entry: Entry) -> Mask:
     """Return what is hidden of a job or dead letter."""
     return mask_of(entry.task_path, entry.queue_name, entry._state.db)
 
 
-def arguments(entry: Job | DeadLetter) -> SafeString:
+def arguments(entry: Entry) -> SafeString:
     """Return the arguments of a job by the names of the task's parameters, or its raw payload."""
     return laid_out(lambda: shown_call(entry), text_of(entry.payload), mask(entry))
 

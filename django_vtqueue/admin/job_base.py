@@ -25,10 +25,10 @@ from ..models import DeadLetter, Job
 from ..queue.why import why
 from . import display
 from .base import ReadOnlyAdmin, permitted
+from .display import Entry
 from .links import link
 from .timelines import timeline
 
-Entry = Job | DeadLetter
 DIGITS, DIGITS_LOOKED_AT = "[0-9a-fA-F]{8,31}", 200_000  # the end of an id, and the ids that are looked at for it
 LINES = 20  # of the admin's log, on the page of what is gone
 NO_ID = UUID(int=0)  # stands for a text that is no id; no row has it

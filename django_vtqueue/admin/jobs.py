@@ -28,6 +28,7 @@ from .timelines import present, worker_link
 class JobAdmin(EntryAdmin):
     """Jobs that wait, run, or are done."""
 
+    changelist = JobList
     list_display = ("task", "word", "timing", "place", "used", "enqueued")
     list_filter = (StateFilter, QueueFilter, JobTaskFilter, PeriodFilter, WorkerFilter)
     actions = ("run_now", "change_priority", "move", "cancel", "delete_selected")
@@ -63,9 +64,6 @@ class JobAdmin(EntryAdmin):
 
     def own_views(self) -> Views:
         return {"enqueue": (enqueue, "enqueue")}
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:
-        return JobList
 
     @admin.display(description=_("state"))
     def word(self, job: Job) -> SafeString:

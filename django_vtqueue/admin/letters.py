@@ -1,6 +1,5 @@
 """The pages of dead letters."""
 
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -66,6 +65,7 @@ class GroupFilter(ChoiceFilter):
 class DeadLetterAdmin(EntryAdmin):
     """Jobs that failed for good, until they are requeued or discarded."""
 
+    changelist = LetterList
     list_display = ("task", "failure", "died", "queue_name", "seen")
     list_filter = (
         QueueFilter,
@@ -92,9 +92,6 @@ class DeadLetterAdmin(EntryAdmin):
     )
 
     died = display.moment_of("died_at", _("died"))
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LetterList]:
-        return LetterList
 
     @admin.display(description=_("failure"))
     def failure(self, letter: DeadLetter) -> SafeString:
@@ -150,15 +147,7 @@ class DeadLetterAdmin(EntryAdmin):
 
     @admin.action(permissions=["requeue"], description=_("Requeue selected %(verbose_name_plural)s"))
     def requeue(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        carry_out(
-            self,
-            request,
-            queryset,
-            partial(dead_letters.requeue, by=request.user.get_username()),
-            note=gettext("Requeued."),
-            done=ngettext_lazy("%d dead letter is a job again.", "%d dead letters are jobs again."),
-            skipped=bulk.SKIPPED,
-        )
+        bulk.requeue_at_once(self, request, queryset)
 
     @admin.action(permissions=["acknowledge"], description=_("Acknowledge selected %(verbose_name_plural)s"))
     def acknowledge_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpRequest
@@ -59,16 +59,11 @@ def pages_for(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> Pa
     )
 
 
-class Tab(NamedTuple):
-    """A page of the app to which each of its pages leads; ``here``: it is this one, or this one belongs to it."""
+def tabs(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the tabs that this user may open, for the template; ``here``: this page is it, or belongs to it.
 
-    text: str
-    url: str
-    here: bool
-
-
-def tabs(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> list[Tab]:
-    """Return the tabs of the app as far as this user may open them; ``app_list``: see ``pages_for``."""
+    ``app_list``: see ``pages_for``.
+    """
     pages = pages_for(request, app_list)
     found = (
         (_("Overview"), pages.overview),
@@ -79,9 +74,8 @@ def tabs(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> list[Ta
         (capfirst(WorkerProcess._meta.verbose_name_plural), pages.workers),
         (_("Charts"), pages.jobs and pages.charts),
     )
-    offered = [(str(text), url) for text, url in found if url]
-    here = max((url for _text, url in offered if request.path.startswith(url)), key=len, default="")
-    return [Tab(text, url, url == here) for text, url in offered]
+    here = max((url for _text, url in found if url and request.path.startswith(url)), key=len, default="")
+    return [{"text": text, "url": url, "here": url == here} for text, url in found if url]
 
 
 def zone() -> str:

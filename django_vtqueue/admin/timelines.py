@@ -13,13 +13,13 @@ from django.utils.translation import gettext_lazy
 from ..core import clock, history, states
 from ..core.humanize import duration
 from ..core.ids import shown_worker
-from ..models import DeadLetter, Job, WorkerProcess
+from ..models import Job, WorkerProcess
 from . import display
+from .display import Entry
 from .filters import LABELS
 from .links import link
 from .tracebacks import folded
 
-Entry = Job | DeadLetter
 OUTCOMES = {
     "lease expired": gettext_lazy("lease expired"),
     "worker died": gettext_lazy("worker died"),
