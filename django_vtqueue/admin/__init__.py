@@ -2,13 +2,14 @@
 
 Rows are shown, never edited: a change to one is an action, by POST, with a permission of its own.
 
-A table each     jobs, letters, queues, workers, requeues; base: what all share, entries: what jobs and letters share
-The overview     overview, made of banners, queue_rows (with flows) and busy
+A table each     jobs, letters, queues, workers, requeues; base: what all share; job_base: what jobs and letters share
+The overview     overview, made of banners, queue_rows and the rows of workers; charts
 Lists            lists, filters
 Rows             display (escaped and masked), timelines, tracebacks, plots
-Jobs             asking (a priority, a queue), enqueueing, leaving (why one was left as it is)
-Dead letters     meant (which ones), groups, bulk, edits, exports
-Forms and links  fields, pages
+Actions          actions: the question, the change, its lines in the log, and why a row was left as it is
+Jobs             enqueueing
+Dead letters     selection (which ones), groups, bulk (many of them, and their export), edits (one)
+Forms and links  fields, links
 """
 
 from .base import ReadOnlyAdmin

@@ -1,26 +1,35 @@
-"""Actions on jobs: the pages that ask for a value first, and the reasons why a job was left as it was."""
+"""Actions on jobs and dead letters: the question, the change with its lines in the log, and why a row was left."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from django import forms
+from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.models import CHANGE, DELETION, LogEntry
+from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from ..core import clock
 from ..core.ids import shown_worker
+from ..engines import database_for
 from ..models import UNFINISHED, DeadLetter, Job
 from . import display
+from .base import ReadOnlyAdmin
 from .fields import PriorityField, QueueField
-from .job_base import EntryAdmin
+from .links import address
 
-# -- pages that ask first ----------------------------------------------------------------------------------------------
-#
-# An action that needs a value shows a page between the choice of the rows and the change.
+if TYPE_CHECKING:
+    from django.utils.functional import _StrPromise as StrPromise
+
+SHOWN = 5  # sentences that say why a row was left as it is
+
+
+# -- the question ------------------------------------------------------------------------------------------------------
 
 
 class PriorityForm(forms.Form):
@@ -46,22 +55,83 @@ def asked(request: HttpRequest, form_class: Any) -> Any:
     return form_class(request.POST if "post" in request.POST else None)
 
 
-def ask(model_admin: EntryAdmin, request: HttpRequest, queryset: QuerySet[Job], form: Any) -> TemplateResponse:
-    """Return the page that shows the form, and the rows that it is about."""
-    about = {"rows": queryset, "action": request.POST["action"], "page": "page" in request.POST}
+def ask(
+    model_admin: ReadOnlyAdmin, request: HttpRequest, rows: QuerySet[Any], form: Any = None, **more: Any
+) -> HttpResponse:
+    """Return the page before an action: it asks for the values of a form, or only for a confirmation."""
+    site, name, page = model_admin.admin_site.name, model_admin.opts.model_name, "page" in request.POST
+    row_page = address(site, f"{name}_change", request.POST[ACTION_CHECKBOX_NAME]) if page else None
+    own = {"title": form.title, "button": form.title} if form else {}
     return model_admin.form_page(
-        request, form, title=form.title, button=form.title, checkbox=ACTION_CHECKBOX_NAME, **about
+        request,
+        form,
+        rows=rows,
+        action=request.POST["action"],
+        checkbox=ACTION_CHECKBOX_NAME,
+        page=page,
+        back=row_page or address(site, f"{name}_changelist"),
+        **own | more,
     )
 
 
-SHOWN = 5  # sentences
+def ask_to_discard(model_admin: ReadOnlyAdmin, request: HttpRequest, rows: QuerySet[Any], text: str) -> HttpResponse:
+    """Return the page that asks before rows are gone for good."""
+    return ask(model_admin, request, rows, title=_("Discard"), button=_("Discard"), danger=True, text=text)
 
 
-def left_out(jobs: Sequence[Job], database: str, queue_name: str = "") -> list[str]:
+# -- the change --------------------------------------------------------------------------------------------------------
+
+
+def carry_out(
+    model_admin: ReadOnlyAdmin,
+    request: HttpRequest,
+    queryset: QuerySet[Any],
+    change: Callable[[list[Any]], list[UUID]],
+    *,
+    done: "StrPromise",
+    skipped: "StrPromise | None" = None,
+    reasons: Callable[[list[Any]], list[str]] | None = None,
+    note: str = "",
+) -> None:
+    """Change rows, in one transaction with their lines in the admin's log; say how many were changed.
+
+    ``change`` returns the ids of those; ``skipped`` says how many were not, ``reasons`` why each of them was not.
+    ``note``: what the log says; without one the rows are gone.
+    """
+    rows, flag = list(queryset), CHANGE if note else DELETION
+    with transaction.atomic(using=queryset.db):
+        changed = set(change(rows))
+        log = [as_job(row) if note else row for row in rows if row.pk in changed]
+        LogEntry.objects.log_actions(request.user.pk, log, flag, note)  # type: ignore[arg-type]
+    left = [row for row in rows if row.pk not in changed]
+    if not rows:
+        model_admin.message_user(request, _("What you selected is not here any more."), messages.WARNING)
+    elif (gone := len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - len(rows)) > 0:
+        text = ngettext(
+            "%d of those selected is not here any more.", "%d of those selected are not here any more.", gone
+        )
+        model_admin.message_user(request, text % gone, messages.WARNING)
+    if changed:
+        model_admin.message_user(request, done % len(changed), messages.SUCCESS)
+    if skipped and left:
+        model_admin.message_user(request, skipped % len(left), messages.WARNING)
+    for reason in reasons(left) if reasons else ():
+        model_admin.message_user(request, reason, messages.WARNING)
+
+
+def as_job(row: Any) -> Job:
+    """Return the row to which a line of the log points: a requeued letter is a job by now, with the same id."""
+    return row if isinstance(row, Job) else Job(pk=row.pk, queue_name=row.queue_name, task_path=row.task_path)
+
+
+# -- what was left -----------------------------------------------------------------------------------------------------
+
+
+def left_out(jobs: Sequence[Job], queue_name: str = "") -> list[str]:
     """Return why jobs were not changed, by what they are now; ``queue_name``: the one they should have gone to."""
-    first = jobs[:SHOWN]
+    first, database = jobs[:SHOWN], database_for()
     present = Job.objects.using(database).in_bulk([job.pk for job in first])
-    dead = set(DeadLetter.objects.using(database).filter(pk__in=[job.pk for job in first]).values_list("pk", flat=True))
+    dead = DeadLetter.objects.using(database).in_bulk([job.pk for job in first])
     said = [reason(job, present.get(job.pk), job.pk in dead, queue_name) for job in first]
     if (more := len(jobs) - SHOWN) > 0:
         said.append(ngettext("%d more job was left as it is.", "%d more jobs were left as they are.", more) % more)

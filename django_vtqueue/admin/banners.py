@@ -19,11 +19,12 @@ from ..core import clock, counts
 from ..core.humanize import time_of
 from ..engines import database_of
 from ..models import DeadLetter, QueueState
+from ..queue.pauses import sentence
 from ..queue.schema import APP
 from . import display
 from .links import Pages
 from .queue_rows import QueueRow
-from .worker_rows import Busy
+from .workers import Busy
 
 LETTERS = 1000  # dead letters that are looked at
 HOUR = 3600 * clock.SECOND
@@ -43,7 +44,7 @@ class Banner:
 def banners(database: str, rows: Sequence[QueueRow], workers: Sequence[Busy]) -> list[Banner]:
     """Return the banners of these queues and workers, the worst first."""
     unserved = [row.name for row in rows if row.unserved]
-    silent = [row for row in workers if row.gone]
+    silent = [row for row in workers if row.word == "gone"]
     pauses = [row.pause for row in rows if row.pause]
     found = [unserved_queues(database, unserved, workers)] if unserved else []
     died = [row for row in workers if row.word == "died"]
@@ -59,7 +60,7 @@ def banners(database: str, rows: Sequence[QueueRow], workers: Sequence[Busy]) ->
 
 
 def unmigrated(database: str) -> Banner:
-    """Return that the tables are not those that this code knows, and what makes them."""
+    """Return the banner of tables that are missing or of another version, with the command that makes them."""
     words = ["python", "manage.py", "migrate", APP, *(["--database", database] if database != "default" else [])]
     return Banner("error", [_("The tables of the queue are missing, or of another version:")], shlex.join(words))
 
@@ -72,7 +73,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def unserved_queues(database: str, queue_names: Sequence[str], workers: Sequence[Busy]) -> Banner:
-    """Return that something is due in queues which no live worker serves."""
+    """Return the banner of queues in which jobs are due and that no live worker serves."""
     sentences = [
         ngettext(
             "Jobs are due in a queue that no live worker serves: %s.",
@@ -101,7 +102,7 @@ def command(database: str, queue_names: Sequence[str] = ()) -> str:
 
 
 def lost(rows: Sequence[Busy]) -> Banner:
-    """Return that workers fell silent, and since when."""
+    """Return the banner of workers that fell silent, and since when."""
     shown = [
         _("%(worker)s since %(time)s") % {"worker": row.name, "time": time_of(row.worker.heartbeat_at)} for row in rows
     ]
@@ -110,7 +111,7 @@ def lost(rows: Sequence[Busy]) -> Banner:
 
 
 def dead(rows: Sequence[Busy]) -> Banner:
-    """Return which workers died within the last hour, the latest first, and what became of their jobs."""
+    """Return the banner of workers that died within the last hour, the latest first, and of their jobs."""
     sentences: list[str] = [
         format_html('<a href="{}">{}</a> {}.', row.url, row.name, row.ending) for row in rows[:MOST]
     ]
@@ -120,7 +121,7 @@ def dead(rows: Sequence[Busy]) -> Banner:
 
 
 def failing(database: str, now: int, pages: Pages) -> list[Banner]:
-    """Return what has died lately and is not acknowledged, by task and exception, the most frequent first.
+    """Return the banners of what has died lately and is not acknowledged, the most frequent failures first.
 
     The latest letters are looked at, no more than LETTERS of them.
     """
@@ -162,14 +163,7 @@ def failures(level: str, when: str, died: Sequence[Sequence[Any]], pages: Pages,
 
 
 def paused(pause: QueueState) -> Banner:
-    """Return who paused a queue, when, why, and until when."""
-    values = {"queue": pause.queue_name, "since": time_of(pause.paused_at), "by": pause.paused_by}
-    if pause.paused_by:
-        sentences = [_("“%(queue)s” has been paused by %(by)s since %(since)s.") % values]
-    else:
-        sentences = [_("“%(queue)s” has been paused since %(since)s.") % values]
-    if pause.reason:
-        sentences.append(_("Reason: “%s”.") % pause.reason)
-    if pause.paused_until:
-        sentences.append(_("It goes on by itself at %s.") % time_of(pause.paused_until))
-    return Banner("warning", sentences, resume=pause.queue_name)
+    """Return the banner of a paused queue: by whom, why, until when, and since when."""
+    values = {"queue": pause.queue_name, "paused": sentence(pause)}
+    began = _("It began at %s.") % time_of(pause.paused_at)
+    return Banner("warning", [_("“%(queue)s” is %(paused)s.") % values, began], resume=pause.queue_name)

@@ -1,6 +1,8 @@
 """The base of the pages of all tables."""
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
 
 import django
 from django.contrib import admin
@@ -10,8 +12,9 @@ from django.db import DatabaseError
 from django.db.models import Model, QuerySet
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.urls import URLPattern, path, reverse
 from django.utils.text import capfirst
 
 from ..engines import Trouble, database_for, engine_for
@@ -19,6 +22,16 @@ from .links import address
 
 CRUMBS = "vtqueue/crumbs_as_list.html" if django.VERSION >= (6, 1) else "vtqueue/crumbs.html"
 LARGE = ("payload", "history", "result", "followed")
+Views: TypeAlias = dict[str, tuple[Callable[..., HttpResponseBase], str]]
+
+
+def permitted(codename: str) -> Callable[[Any, HttpRequest], bool]:
+    """Return a method that says whether a user has a permission of the app."""
+
+    def has_permission(model_admin: Any, request: HttpRequest) -> bool:
+        return request.user.has_perm(f"vtqueue.{codename}")
+
+    return has_permission
 
 
 class LeanChangeList(ChangeList):
@@ -39,18 +52,42 @@ class ReadOnlyAdmin(admin.ModelAdmin):
     show_full_result_count = False
     ordering = ("-pk",)
     sortable_by = ()
+    changelist: type[ChangeList] = LeanChangeList
 
     class Media:
         css = {"all": ["django_vtqueue/admin.css"]}
+
+    def own_views(self) -> Views:
+        """Return the views beside Django's: by place, a function and the permission that it needs."""
+        return {}
+
+    def get_urls(self) -> list[URLPattern]:
+        own = [
+            path(
+                f"{place}/",
+                self.admin_site.admin_view(partial(self.call, view, permission)),
+                name=f"vtqueue_{self.opts.model_name}_{place.rpartition('/')[2]}",
+            )
+            for place, (view, permission) in self.own_views().items()
+        ]
+        return [*own, *super().get_urls()]
+
+    def call(
+        self, view: Callable[..., HttpResponseBase], permission: str, request: HttpRequest, **arguments: Any
+    ) -> HttpResponseBase:
+        """Call one of our own views for a user with its permission, which is named as in ``admin.action``."""
+        if not getattr(self, f"has_{permission}_permission")(request):
+            raise PermissionDenied
+        return view(self, request, **arguments)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).using(database_for())
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return LeanChangeList
+        return self.changelist
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """A forged action is refused; Django would take it for none and show the list."""
+        """Refuse an action without its permission; Django would ignore it and show the list."""
         asked = request.POST.get("action")
         if asked in (self.actions or ()) and asked not in self.get_actions(request):
             raise PermissionDenied
@@ -63,12 +100,16 @@ class ReadOnlyAdmin(admin.ModelAdmin):
                 raise
             return HttpResponseRedirect(self.overview(request))  # which says what is wrong with the tables
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        """A page has the name of what it shows: nothing is to be changed there, nor only to be viewed."""
-        own = {"title": capfirst(self.opts.verbose_name)}
-        return super().change_view(request, object_id, form_url, own | (extra_context or {}))
+        """Give the page of a row the name of its model: Django's title would be “View” and that name."""
+        own = {"title": capfirst(self.opts.verbose_name), **self.own_context(request, kwargs["obj"])}
+        return super().render_change_form(request, context | own, *args, **kwargs)
+
+    def own_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Return what else the template of the page of a row needs."""
+        return {}
 
     def page(self, request: HttpRequest, template: str, **context: Any) -> TemplateResponse:
         """Return a page of our own, with the frame that Django's pages have."""
@@ -76,17 +117,17 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return TemplateResponse(request, template, own | context)
 
     def form_page(self, request: HttpRequest, form: Form | None, **context: Any) -> TemplateResponse:
-        """Return the page of a form, or of a mere question; see the template for what else it shows."""
+        """Return the page of a form, or of a question without one; the template says what else it shows."""
         media = self.media if form is None else self.media + form.media
         return self.page(request, "vtqueue/form.html", **{"form": form, "media": media, "possible": True} | context)
 
     def go_to(self, name: str, *args: object) -> HttpResponse:
-        """Lead to a page of the app on this site; where it has none, to the first one of the site."""
+        """Redirect to a page of the app, or to the index of a site that does not have that page."""
         site = self.admin_site.name
         return HttpResponseRedirect(address(site, name, *args) or reverse("admin:index", current_app=site))
 
     def overview(self, request: HttpRequest) -> str:
-        """Return the first page of the app; that of the site for those who see nothing of the app."""
+        """Return the address of the app's first page; of the site's for a user who may see nothing of the app."""
         site, label = self.admin_site, self.opts.app_label
         if site.get_app_list(request, label):
             return reverse("admin:app_list", args=[label], current_app=site.name)
@@ -96,4 +137,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False

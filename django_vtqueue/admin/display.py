@@ -4,8 +4,9 @@ import json
 from collections.abc import Callable
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
+from django.contrib import admin
 from django.utils.formats import number_format
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
@@ -17,11 +18,11 @@ from ..core.failures import shorten, storable
 from ..core.humanize import duration, local, time_of, whole
 from ..core.ids import shown_worker
 from ..core.masks import HIDDEN, Mask
-from ..engines import database_for
 from ..fields import text_of
 from ..models import DeadLetter, Job
 from ..tasks.signatures import in_names, mask_of, shown_call
 
+Entry: TypeAlias = Job | DeadLetter
 LONGEST = 50_000  # characters of a value that are shown
 SUMMARY, ARGUMENT = 100, 40  # characters of the arguments in a list, and of one of them
 
@@ -39,14 +40,19 @@ def moment(value: datetime | None, text: str = "") -> SafeString | str:
     )
 
 
+def moment_of(name: str, description: Any) -> Callable[[Any, Any], SafeString | str]:
+    """Return a column of the admin: the moment in a field."""
+
+    @admin.display(description=description)
+    def column(model_admin: Any, row: Any) -> SafeString | str:
+        return moment(getattr(row, name))
+
+    return column
+
+
 def number(value: int, *, more: bool = False) -> str:
     """Return a count with the separators of the reader's language; ``more``: there are at least as many."""
     return f"{number_format(value, force_grouping=True)}{'+' if more else ''}"
-
-
-def database() -> str:
-    """Return the alias of which the pages show what is in it."""
-    return database_for()
 
 
 def task_name(path: str) -> SafeString | str:
@@ -54,6 +60,22 @@ def task_name(path: str) -> SafeString | str:
     if not path:
         return _("(raw payload)")
     return format_html_join(mark_safe(".<wbr>"), "{}", ((part,) for part in path.split(".")))
+
+
+def badge(word: str, text: object) -> SafeString:
+    """Return a word in the colour of a state of jobs."""
+    return format_html('<span class="vtq-word vtq-{}">{}</span>', word, text)
+
+
+def exception(path: str) -> SafeString:
+    """Return the name of an exception's class, with its path for those who point at it."""
+    return format_html('<strong title="{}">{}</strong>', path, path.rpartition(".")[2])
+
+
+def progress(done: float, most: float, name: object, text: object) -> SafeString:
+    """Return a bar that shows how far something is, with a text beside it; ``name``: of the bar, where none sees it."""
+    bar = '<progress class="vtq-progress" max="{}" value="{}" aria-label="{}"></progress> {}'
+    return format_html(bar, most, done, name, text)
 
 
 def word_of(job: Job, now: int) -> str:
@@ -84,13 +106,13 @@ def under_way(job: Job, now: int) -> SafeString | str:
     if job.started_at is None:
         return _("waits for a slot of %(worker)s") % {"worker": worker}
     ran = duration(max(now - clock.to_instant(job.started_at), 0))
-    reached = "" if job.progress is None else f"{percent(job)} %, "
+    reached = "" if job.progress is None else f"{percent(job.progress)} %, "
     return moment(job.started_at, f"{ran}, {reached}{worker}")
 
 
-def percent(job: Job) -> int:
-    """Return how far a job is."""
-    return round(min(max(job.progress or 0, 0), 1) * 100)
+def percent(progress: float) -> int:
+    """Return how far a job is, in percent."""
+    return round(min(max(progress, 0), 1) * 100)
 
 
 def lease(job: Job, now: int) -> SafeString | str:
@@ -100,12 +122,12 @@ def lease(job: Job, now: int) -> SafeString | str:
     return moment(job.visible_at, text % duration(abs(left)))
 
 
-def mask(entry: Job | DeadLetter) -> Mask:
+def mask(entry: Entry) -> Mask:
     """Return what is hidden of a job or dead letter."""
     return mask_of(entry.task_path, entry.queue_name, entry._state.db)
 
 
-def arguments(entry: Job | DeadLetter) -> SafeString:
+def arguments(entry: Entry) -> SafeString:
     """Return the arguments of a job by the names of the task's parameters, or its raw payload."""
     return laid_out(lambda: shown_call(entry), text_of(entry.payload), mask(entry))
 

@@ -5,30 +5,43 @@ from uuid import UUID
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin.models import CHANGE
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..core import clock
 from ..core.encoding import decode, encode
 from ..engines import options_for
 from ..fields import text_of
 from ..models import DeadLetter
 from ..queue import dead_letters
-from ..tasks.signatures import signature_of
 from ..tasks.task import find_task
-from . import addresses, display
-from .fields import PriorityField, QueueField, json_of, restored
+from . import display
+from .actions import as_job
+from .fields import PriorityField, QueueField, check_call, json_of, restored
 from .job_base import EntryAdmin
 from .links import address
 
 LONGEST_NOTE = 10_000
 
 
-class EditForm(forms.Form):
-    """A dead letter as it shall be requeued."""
+class LetterForm(forms.Form):
+    """A form about one dead letter. ``seen``: the state of the letter that the page showed."""
+
+    seen = forms.CharField(widget=forms.HiddenInput, required=False)
+
+    def __init__(self, letter: DeadLetter, data: Any, **initial: Any) -> None:
+        self.letter = letter
+        super().__init__(data, initial={"seen": f"{letter.died_at.isoformat()} {letter.acknowledged_at}", **initial})
+
+    def clean_seen(self) -> None:
+        if self.cleaned_data["seen"] not in ("", self.initial["seen"]):
+            text = _("Meanwhile it has died again, or was acknowledged: look at it once more.")
+            self.add_error(None, text)
+
+
+class EditForm(LetterForm):
+    """The changes with which a dead letter is requeued."""
 
     payload = forms.CharField(
         label=gettext_lazy("Arguments"),
@@ -38,18 +51,10 @@ class EditForm(forms.Form):
     )
     queue_name = QueueField()
     priority = PriorityField()
-    died_at = forms.IntegerField(widget=forms.HiddenInput)
 
-    def __init__(self, letter: DeadLetter, data: Any = None) -> None:
-        self.letter = letter
+    def __init__(self, letter: DeadLetter, data: Any) -> None:
         self.shown, self.stored, text = shown_and_stored(letter)
-        initial = {
-            "payload": text,
-            "queue_name": letter.queue_name,
-            "priority": letter.priority,
-            "died_at": clock.to_instant(letter.died_at),
-        }
-        super().__init__(data, initial=initial)
+        super().__init__(letter, data, payload=text, queue_name=letter.queue_name, priority=letter.priority)
 
     def clean_payload(self) -> str:
         """Return the stored form of the arguments; they must be what the task takes."""
@@ -58,7 +63,7 @@ class EditForm(forms.Form):
             return text_of(self.letter.payload)
         value = restored(json_of(given), self.shown, self.stored)
         if self.letter.task_path:
-            check_call(value, self.letter)
+            check_payload(value, self.letter)
         return encode(value)
 
     def clean(self) -> dict[str, Any]:
@@ -72,10 +77,8 @@ class EditForm(forms.Form):
         return values
 
 
-class NoteForm(forms.Form):
-    """A note on a dead letter. ``seen``: the state of the letter that was on the page."""
-
-    seen = forms.CharField(widget=forms.HiddenInput, required=False)
+class NoteForm(LetterForm):
+    """A note on a dead letter."""
 
     note = forms.CharField(
         label=gettext_lazy("Note"),
@@ -96,7 +99,7 @@ def shown_and_stored(letter: DeadLetter) -> tuple[Any, Any, str]:
         return None, None, display.unreadable(text_of(letter.payload), mask)
 
 
-def check_call(value: Any, letter: DeadLetter) -> None:
+def check_payload(value: Any, letter: DeadLetter) -> None:
     """Raise ValidationError unless ``value`` is a call that a letter's task, if it is known here, can take."""
     match value:
         case {"args": list(args), "kwargs": dict(kwargs), **others} if not others:
@@ -105,36 +108,27 @@ def check_call(value: Any, letter: DeadLetter) -> None:
             raise ValidationError(_('The arguments of a task are {"args": […], "kwargs": {…}}.'))
     try:
         options = options_for(letter.queue_name, letter._state.db)
-        known = signature_of(find_task(letter.task_path, tuple(options.task_modules)), display.mask(letter))
+        task = find_task(letter.task_path, tuple(options.task_modules))
     except Exception:  # the task is gone, or its module does not import: its arguments are not known
         return
-    try:
-        known.bind(*args, **kwargs)
-    except TypeError as error:
-        text = _("The task does not take these arguments: %(error)s. It is %(call)s.")
-        call = f"{letter.task_path.rpartition('.')[2]}{known}"
-        raise ValidationError(text, params={"error": error, "call": call}) from error
+    check_call(task, args, kwargs, display.mask(letter))
 
 
 def edit(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show a letter to be changed, then requeue it with the changes."""
-    if not model_admin.has_requeue_permission(request):
-        raise PermissionDenied
     letter = model_admin.get_object(request, str(pk))
     if not isinstance(letter, DeadLetter):
         return moved_on(model_admin, request, pk)
     form = EditForm(letter, request.POST or None)
     if request.method == "POST" and form.is_valid():
-        values = dict(form.cleaned_data)
-        letter.died_at = clock.from_instant(values.pop("died_at"))
+        values = {name: form.cleaned_data[name] for name in ("payload", "queue_name", "priority")}
         try:
             dead_letters.requeue_changed(letter, **values, by=request.user.get_username())
         except dead_letters.NotMoved as error:
             form.add_error(None, str(error))
         else:
-            changed = [name for name in form.changed_data if name != "died_at"]
-            note = _("Requeued with changes: %(fields)s.") % {"fields": ", ".join(changed) or "-"}
-            model_admin.log_change(request, model_admin.logged_as(letter, CHANGE), note)
+            note = _("Requeued with changes: %(fields)s.") % {"fields": ", ".join(form.changed_data) or "-"}
+            model_admin.log_change(request, as_job(letter), note)
             model_admin.message_user(request, _("The dead letter is a job again."), messages.SUCCESS)
             return model_admin.go_to("job_change", pk)
     return shown(model_admin, request, letter, form, title=_("Requeue with changes"), button=_("Requeue"))
@@ -142,15 +136,10 @@ def edit(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpRespons
 
 def acknowledge(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpResponse:
     """Ask for a note, then store it with who wrote it."""
-    if not model_admin.has_acknowledge_permission(request):
-        raise PermissionDenied
     letter = model_admin.get_object(request, str(pk))
     if not isinstance(letter, DeadLetter):
         return moved_on(model_admin, request, pk)
-    seen = f"{letter.died_at.isoformat()} {letter.acknowledged_at}"
-    form = NoteForm(request.POST if request.method == "POST" else None, initial={"note": letter.note, "seen": seen})
-    if form.is_valid() and form.cleaned_data["seen"] not in ("", seen):
-        form.add_error(None, _("Meanwhile it has died again, or was acknowledged: look at it once more."))
+    form = NoteForm(letter, request.POST if request.method == "POST" else None, note=letter.note)
     if form.is_valid():
         by, note = request.user.get_username(), form.cleaned_data["note"]
         if not dead_letters.acknowledge(letter, letter._state.db, by=by, note=note):
@@ -162,10 +151,10 @@ def acknowledge(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> Http
 
 
 def moved_on(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Say that the letter is none any more, and lead to what it has become."""
-    text = _("It is no dead letter any more: somebody has requeued or discarded it.")
+    """Say that the letter is gone, and redirect to where its job is now."""
+    text = _("It is no dead letter any more: it was requeued or discarded.")
     model_admin.message_user(request, text, messages.WARNING)
-    return addresses.find(model_admin, request, pk) or model_admin.go_to("deadletter_changelist")
+    return model_admin.find(request, pk) or model_admin.go_to("deadletter_changelist")
 
 
 def shown(

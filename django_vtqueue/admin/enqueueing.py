@@ -5,10 +5,9 @@ from datetime import timedelta
 from typing import Any, cast
 
 from django import forms
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -18,20 +17,31 @@ from ..engines import backend_options, database_for
 from ..exceptions import PayloadTooLarge, UnknownTask
 from ..models import Job
 from ..tasks.compat import InvalidTask, Task
-from ..tasks.signatures import mask_of, shown_call, signature_of
+from ..tasks.signatures import mask_of, shown_call
 from ..tasks.task import find_task, loaded_tasks
 from . import display
-from .fields import PriorityField, QueueField, Suggestions, json_of
+from .fields import PriorityField, QueueField, Suggestions, check_call, json_of
 from .job_base import EntryAdmin
 
 ROWS = 8  # of the field for the arguments
+
+
+def database_of_task(task: Task) -> str | None:
+    """Return the alias in which the backend of a task keeps its jobs; None if it is not of this queue."""
+    return getattr(task.get_backend(), "database", None)
+
+
+def known_paths() -> list[str]:
+    """Return the paths of the tasks that one can choose."""
+    database = database_for()
+    return sorted({task.module_path for task in loaded_tasks() if database_of_task(task) == database})
 
 
 class EnqueueForm(forms.Form):
     """A call of a task."""
 
     title = gettext_lazy("Enqueue a job")
-    task_path = forms.CharField(label=gettext_lazy("Task"))
+    task_path = forms.CharField(label=gettext_lazy("Task"), widget=Suggestions(known_paths, size="80"))
     arguments = forms.CharField(
         label=gettext_lazy("Arguments"),
         required=False,
@@ -56,27 +66,18 @@ class EnqueueForm(forms.Form):
         help_text=gettext_lazy("Seconds from now, instead of a time."),
     )
 
-    def __init__(self, database: str, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.database = database
-        self.fields["task_path"].widget = Suggestions(self.paths, size="80")
-
-    def paths(self) -> list[str]:
-        """Return the paths of the tasks that one can choose."""
-        return sorted({task.module_path for task in loaded_tasks() if database_of_task(task) == self.database})
-
     def clean_task_path(self) -> str:
         """Find the task; only one that this database's backend would run can be enqueued."""
-        path = self.cleaned_data["task_path"]
+        path, database = self.cleaned_data["task_path"], database_for()
         try:
-            task = find_task(path, backend_options(self.database).task_modules)
+            task = find_task(path, backend_options(database).task_modules)
         except UnknownTask as error:
             raise ValidationError(str(error)) from error
         except Exception as error:  # its module does not import
             raise ValidationError(
                 _("The module of “%(path)s” cannot be imported: %(error)s"), params={"path": path, "error": error}
             ) from error
-        if database_of_task(task) != self.database:
+        if database_of_task(task) != database:
             raise ValidationError(
                 _("“%(path)s” belongs to another backend of TASKS, “%(backend)s”, which keeps no jobs here."),
                 params={"path": path, "backend": task.backend},
@@ -102,13 +103,11 @@ class EnqueueForm(forms.Form):
         """Check that the arguments are those of the function, and that there is one time at the most."""
         if "task_path" in self.cleaned_data and "arguments" in self.cleaned_data:
             args, kwargs = self.cleaned_data["arguments"]
-            shown = signature_of(self.task, mask_of(self.task.module_path, self.task.queue_name, self.database))
+            mask = mask_of(self.task.module_path, self.task.queue_name, database_for())
             try:
-                shown.bind(*args, **kwargs)
-            except TypeError as error:
-                message = _("These arguments do not fit: %(error)s. The task is %(name)s%(signature)s.")
-                values = {"error": error, "name": self.task.name, "signature": shown}
-                self.add_error("arguments", ValidationError(message, params=values))
+                check_call(self.task, args, kwargs, mask)
+            except ValidationError as error:
+                self.add_error("arguments", error)
         if self.cleaned_data.get("run_at") and self.cleaned_data.get("delay") is not None:
             self.add_error("delay", _("Give a time or a delay, not both."))
 
@@ -116,7 +115,7 @@ class EnqueueForm(forms.Form):
         """Enqueue the call as the task's backend does it; return the job's id. Raises what that raises."""
         given, delay = self.cleaned_data, self.cleaned_data["delay"]
         changes = {
-            "queue_name": given["queue_name"] or None,
+            "queue_name": given["queue_name"],
             "priority": given["priority"],
             "run_after": given["run_at"] if delay is None else timedelta(seconds=delay),
         }
@@ -125,13 +124,8 @@ class EnqueueForm(forms.Form):
         return self.task.using(**changed).enqueue(*args, **kwargs).id
 
 
-def database_of_task(task: Task) -> str | None:
-    """Return the alias in which the backend of a task keeps its jobs; None if it is not of this queue."""
-    return getattr(task.get_backend(), "database", None)
-
-
 def like(job: Job) -> dict[str, Any]:
-    """Return what the form begins with for a call like that of a job; what is secret is hidden."""
+    """Return the initial values for a call like that of a job; what is secret is hidden."""
     begin = {"task_path": job.task_path, "queue_name": job.queue_name, "priority": job.priority}
     try:
         return {**begin, "arguments": display.indented(shown_call(job))}
@@ -139,12 +133,9 @@ def like(job: Job) -> dict[str, Any]:
         return begin
 
 
-def enqueue_view(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
-    """Show the form; enqueue what was sent, and lead to the page of the new job."""
-    if not request.user.has_perm("vtqueue.enqueue_job"):
-        raise PermissionDenied
-    database = database_for()
-    form = EnqueueForm(database, request.POST or None, initial=beginning(model_admin, request))
+def enqueue(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
+    """Show the form; enqueue what was sent, and redirect to the page of the new job."""
+    form = EnqueueForm(request.POST or None, initial=beginning(model_admin, request))
     if form.is_valid() and (job_id := enqueued(model_admin, request, form)):
         model_admin.message_user(request, _("The job was enqueued."))
         return to_page_of(model_admin, request, job_id)
@@ -152,7 +143,7 @@ def enqueue_view(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
 
 
 def beginning(model_admin: EntryAdmin, request: HttpRequest) -> dict[str, Any]:
-    """Return what the form begins with: nothing, a task, or a call like that of a job that one may see."""
+    """Return the initial values of the form: none, a task, or the call of a job that the user may see."""
     job_id = parse_id(request.GET.get("like"))
     job = model_admin.get_queryset(request).filter(pk=job_id).first() if job_id else None
     if job and job.task_path and model_admin.has_view_permission(request, job):
@@ -163,7 +154,7 @@ def beginning(model_admin: EntryAdmin, request: HttpRequest) -> dict[str, Any]:
 def enqueued(model_admin: EntryAdmin, request: HttpRequest, form: EnqueueForm) -> str | None:
     """Enqueue the call of a form, with a line in the admin's log; None, and an error in the form, if it is refused."""
     try:
-        with transaction.atomic(using=form.database):
+        with transaction.atomic(using=database_for()):
             job_id = form.enqueue()
             row = Job(pk=parse_id(job_id), task_path=form.task.module_path, queue_name=form.task.queue_name)
             model_admin.log_addition(request, row, "")
@@ -174,9 +165,9 @@ def enqueued(model_admin: EntryAdmin, request: HttpRequest, form: EnqueueForm) -
 
 
 def to_page_of(model_admin: EntryAdmin, request: HttpRequest, job_id: str) -> HttpResponse:
-    """Lead to a new job, to the list if the job is gone again, or away from what one may not see."""
+    """Redirect to the new job; to the list if it is gone already; elsewhere if the user may not see jobs."""
     if not model_admin.has_view_permission(request):
-        return HttpResponseRedirect(reverse("admin:index", current_app=model_admin.admin_site.name))
+        return HttpResponseRedirect(model_admin.overview(request))
     if model_admin.get_queryset(request).filter(pk=job_id).exists():
         return model_admin.go_to("job_change", job_id)
     return model_admin.go_to("job_changelist")

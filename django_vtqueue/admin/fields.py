@@ -1,7 +1,8 @@
-"""Fields of the forms: a queue that a backend allows, a priority, and JSON whose hidden parts stay as stored."""
+"""Fields of the forms: a queue that a backend allows, a priority, JSON whose hidden parts stay as they are stored."""
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice, zip_longest
 from typing import Any
 
 from django import forms
@@ -10,10 +11,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..core.encoding import decode, encode
-from ..core.masks import HIDDEN
-from ..engines import engine_for, named_queues, options_of
+from ..core.masks import HIDDEN, Mask
+from ..engines import database_for, engine_for, named_queues, options_of
 from ..queue.publishing import LONGEST_NAME, MAX_PRIORITY, MIN_PRIORITY
-from . import display
+from ..tasks.compat import Task
+from ..tasks.signatures import signature_of
 
 CHOICES = 100  # names that are offered
 PRIORITY_HELP = gettext_lazy("A whole number from -100 to 100; higher ones run first.")
@@ -35,7 +37,7 @@ class Suggestions(forms.TextInput):
 
 def queues() -> list[str]:
     """Return the names of queues that can be offered."""
-    database = display.database()
+    database = database_for()
     found = named_queues(database)
     if all(entry.queues for entry in options_of(database)):
         return sorted(found)
@@ -48,11 +50,19 @@ class QueueField(forms.CharField):
     widget = Suggestions(queues)
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"label": gettext_lazy("Queue"), "max_length": LONGEST_NAME, "strip": False, **kwargs})
+        super().__init__(
+            **{
+                "label": gettext_lazy("Queue"),
+                "max_length": LONGEST_NAME,
+                "strip": False,
+                "empty_value": None,
+                **kwargs,
+            }
+        )
 
     def validate(self, value: Any) -> None:
         super().validate(value)
-        database = display.database()
+        database = database_for()
         entries = options_of(database)
         if value and entries and not any(entry.serves(value) for entry in entries):
             raise ValidationError(
@@ -67,6 +77,16 @@ class PriorityField(forms.IntegerField):
     def __init__(self, **kwargs: Any) -> None:
         own = {"label": gettext_lazy("Priority"), "help_text": PRIORITY_HELP}
         super().__init__(min_value=MIN_PRIORITY, max_value=MAX_PRIORITY, **(own | kwargs))
+
+
+def check_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], mask: Mask) -> None:
+    """Raise ValidationError unless a task takes these arguments."""
+    known = signature_of(task, mask)
+    try:
+        known.bind(*args, **kwargs)
+    except TypeError as error:
+        text = _("The task does not take these arguments: %(error)s. It is %(call)s.")
+        raise ValidationError(text, params={"error": error, "call": f"{task.name}{known}"}) from error
 
 
 def restored(value: Any, shown: Any, stored: Any) -> Any:
@@ -89,12 +109,10 @@ def restored(value: Any, shown: Any, stored: Any) -> Any:
         moved = len(value) != len(lists[0]) or changed > 1
         if moved and sum(map(hides, lists[0])) > 1 and hides(value):
             raise ValidationError(
-                _("Nobody knows which %(dots)s is which in a list that was made longer or shorter: type those values."),
+                _("It is not clear which %(dots)s is which in a list with other or moved entries: type those values."),
                 params={"dots": HIDDEN},
             )
-        old = [*zip(*lists, strict=False)][: len(value)]
-        old += [(None, None)] * (len(value) - len(old))
-        return [restored(item, *pair) for item, pair in zip(value, old, strict=True)]
+        return [restored(*each) for each in islice(zip_longest(value, *lists), len(value))]
     return value
 
 

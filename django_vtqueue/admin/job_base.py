@@ -1,46 +1,41 @@
 """The base of the pages of jobs and of dead letters."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import re
+from typing import Any
 from uuid import UUID
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.models import DELETION, LogEntry
+from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import unquote
+from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.template.response import TemplateResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
-from ..core import clock
-from ..core.humanize import duration
+from ..core import clock, history, states
+from ..core.humanize import duration, time_of
 from ..core.ids import parse_id
+from ..engines import engine_for
 from ..models import DeadLetter, Job
 from ..queue.why import why
-from . import addresses, display
-from .base import ReadOnlyAdmin
-from .links import address, link
+from . import display
+from .base import ReadOnlyAdmin, permitted
+from .display import Entry
+from .links import link
 from .timelines import timeline
 
-NO_ID = UUID(int=0)  # in the place of what is none: a row that is not there
-BATCH = 500  # rows that one transaction of an action changes
+DIGITS, DIGITS_LOOKED_AT = "[0-9a-fA-F]{8,31}", 200_000  # the end of an id, and the ids that are looked at for it
+LINES = 20  # of the admin's log, on the page of what is gone
+NO_ID = UUID(int=0)  # stands for a text that is no id; no row has it
 GRID: tuple[str | tuple[str, ...], ...] = (
     ("copied_id", "unique_key"),
     ("queue_link", "priority", "enqueued", "kept_until"),
 )
-
-if TYPE_CHECKING:
-    from django.utils.functional import _StrPromise as StrPromise
-
-Entry = Job | DeadLetter
-Reasons = Callable[[list[Any], str], list[str]]  # rows that were not changed, and database alias -> sentences
-Change = Callable[[list[UUID], str], list[UUID]]  # ids and database alias -> the ids of those that were changed
 
 
 class EntryAdmin(ReadOnlyAdmin):
@@ -51,6 +46,9 @@ class EntryAdmin(ReadOnlyAdmin):
         "Part of a task's name or of the arguments, or an id; its last digits, as the log shows them, will do."
     )
     show_facets = admin.ShowFacets.NEVER
+
+    enqueued = display.moment_of("enqueued_at", _("enqueued"))
+    kept_until = display.moment_of("expires_at", _("kept until"))
 
     @admin.display(description=_("task"))
     def task(self, entry: Entry) -> SafeString | str:
@@ -82,14 +80,6 @@ class EntryAdmin(ReadOnlyAdmin):
     def used(self, entry: Entry) -> str:
         return f"{entry.attempts} / {entry.max_attempts or '∞'}"
 
-    @admin.display(description=_("enqueued"))
-    def enqueued(self, entry: Entry) -> SafeString | str:
-        return display.moment(entry.enqueued_at)
-
-    @admin.display(description=_("kept until"))
-    def kept_until(self, entry: Entry) -> SafeString | str:
-        return display.moment(entry.expires_at)
-
     @admin.display(description=_("visibility timeout"))
     def visibility_timeout(self, entry: Entry) -> str:
         return duration(entry.lease_us)
@@ -107,13 +97,13 @@ class EntryAdmin(ReadOnlyAdmin):
         return timeline(entry, self.admin_site.name)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """An action is for the rows that were selected on a page: the others are neither counted nor shown."""
+        """Limit an action to the rows that were selected on the page, and answer a search for an id."""
         posted = request.POST.copy()
         posted.pop("select_across", None)
         if selected := posted.getlist(ACTION_CHECKBOX_NAME):
             posted.setlist(ACTION_CHECKBOX_NAME, [str(parse_id(row_id) or NO_ID) for row_id in selected])
         request.POST = posted  # type: ignore[assignment]
-        if there := addresses.search(self, request):
+        if there := self.search(request):
             return there
         response = super().changelist_view(request, extra_context)
         if "page" in posted:
@@ -122,7 +112,7 @@ class EntryAdmin(ReadOnlyAdmin):
         return self.unless_unchanged(request, response) if refreshed else response
 
     def unless_unchanged(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        """Return the page for a refresh, or 304 if that would show what it showed before: rendering takes the time."""
+        """Return the page, or 304 if the browser shows the same already: rendering takes most of the time."""
         if not isinstance(response, TemplateResponse) or not response.context_data:
             return response
         version = f'"{response.context_data["cl"].version(request.user.pk, self.as_of_now)}"'
@@ -132,118 +122,101 @@ class EntryAdmin(ReadOnlyAdmin):
         return response
 
     def as_of_now(self, entry: Any) -> object:
-        """Return what of a row in a list changes with time alone."""
+        """Return the part of a row in a list that changes with time alone."""
         return None
 
     def back_to_page(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        """Lead back to the page of a row from which an action was posted, or to what that has become."""
+        """Redirect to the page from which an action was posted, or to where its row is now."""
         row_id = parse_id(request.POST.get(ACTION_CHECKBOX_NAME))
         if response.status_code != 302:
             return response
         if self.get_queryset(request).filter(pk=row_id).exists():
             return self.go_to(f"{self.opts.model_name}_change", row_id)
-        return addresses.find(self, request, row_id) or response
+        return self.find(request, row_id) or response
+
+    # -- an id has one address, whatever has become of the job -----------------------------------------------------
 
     def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponse:
-        """Lead to what a row has become, instead of to the index of the site."""
-        return self.not_here(request, object_id)
-
-    def not_here(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Lead to what a row has become, or say that it is gone."""
-        return addresses.find(self, request, parse_id(unquote(object_id))) or addresses.gone(self, request, object_id)
+        """Redirect to where the row is now, or say that it is gone; Django would redirect to the index."""
+        return self.find(request, parse_id(unquote(object_id))) or self.gone(request, object_id)
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """What is confirmed on the page of a row is done, and said, as for a row that was selected in the list."""
-        if not (self.has_delete_permission(request) and self.has_view_permission(request)):
-            raise PermissionDenied
-        if request.method != "POST":
-            rows = self.get_queryset(request).filter(pk=parse_id(unquote(object_id)))
-            back = address(self.admin_site.name, f"{self.opts.model_name}_change", object_id)
-            return self.ask_to_discard(request, rows, back) if rows else self.not_here(request, object_id)
-        posted = request.POST.copy()
-        posted["post"], posted[ACTION_CHECKBOX_NAME] = "yes", object_id
-        request.POST = posted  # type: ignore[assignment]
-        self.delete_selected(request, self.get_queryset(request).filter(pk=parse_id(object_id)))
-        return self.back_to_page(request, self.go_to(f"{self.opts.model_name}_changelist"))
+        """Redirect to the page of the row: to discard it is an action there, as in the list."""
+        return self.go_to(f"{self.opts.model_name}_change", object_id)
 
-    def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Delete rows, once that has been confirmed; None if it is done."""
-        raise NotImplementedError
-
-    def ask_to_discard(self, request: HttpRequest, rows: QuerySet[Any], back: str | None = None) -> HttpResponse:
-        """Return the page that asks before rows are gone for good; ``back``: where it leads otherwise."""
-        count = len(rows)
-        if self.model is Job:
-            text = ngettext("%d job will be discarded for good.", "%d jobs will be discarded for good.", count)
-        else:
-            text = ngettext(
-                "%d dead letter will be discarded for good.", "%d dead letters will be discarded for good.", count
+    def search(self, request: HttpRequest) -> HttpResponse | None:
+        """Redirect to the one row that an id, or its last digits, finds in the other table alone; None otherwise."""
+        text, queryset = request.GET.get("q", "").strip(" …"), self.get_queryset(request)
+        if row_id := parse_id(text):
+            return None if queryset.filter(pk=row_id).exists() else self.find(request, row_id)
+        if not re.fullmatch(DIGITS, text):
+            return None
+        here, there = (
+            engine_for(queryset.db).inspection.ids_ending(
+                str(model._meta.model_name), text.lower(), DIGITS_LOOKED_AT, 2
             )
-        return self.form_page(
-            request,
-            None,
-            title=_("Discard"),
-            text=text % count,
-            rows=rows,
-            action="delete_selected",
-            checkbox=ACTION_CHECKBOX_NAME,
-            page="page" in request.POST,
-            back=back or address(self.admin_site.name, f"{self.opts.model_name}_changelist"),
-            button=_("Discard"),
-            danger=True,
+            for model in (self.model, self.other)
         )
+        return self.find(request, UUID(there[0])) if not here and len(there) == 1 else None
 
-    def carry_out(
-        self,
-        request: HttpRequest,
-        queryset: QuerySet[Any],
-        change: Change,
-        flag: int,
-        *,
-        done: "StrPromise",
-        skipped: "StrPromise | None" = None,
-        reasons: Reasons | None = None,
-        note: str = "",
-    ) -> None:
-        """Change rows, each batch in one transaction with its lines in the admin's log; say how many were changed.
+    @property
+    def other(self) -> type[Entry]:
+        """The table in which a row may be that is not in this one."""
+        return DeadLetter if self.model is Job else Job
 
-        ``skipped`` says how many were not, ``reasons`` why each of them was not.
-        """
-        entries, count = list(queryset), 0
-        unchanged: list[Any] = []
-        for start in range(0, len(entries), BATCH):
-            batch = entries[start : start + BATCH]
-            with transaction.atomic(using=queryset.db):
-                changed = set(change([entry.pk for entry in batch], queryset.db))
-                log = [self.logged_as(entry, flag) for entry in batch if entry.pk in changed]
-                LogEntry.objects.log_actions(request.user.pk, log, flag, note)  # type: ignore[arg-type]
-            count += len(changed)
-            unchanged += [entry for entry in batch if entry.pk not in changed]
-        if not entries:
-            self.message_user(request, _("What you selected is not here any more."), messages.WARNING)
-        elif (gone := len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - len(entries)) > 0:
-            text = ngettext(
-                "%d of those selected is not here any more.", "%d of those selected are not here any more.", gone
-            )
-            self.message_user(request, text % gone, messages.WARNING)
-        if count:
-            self.message_user(request, done % count, messages.SUCCESS)
-        if skipped and (left := len(entries) - count):
-            self.message_user(request, skipped % left, messages.WARNING)
-        for reason in reasons(unchanged, queryset.db) if reasons and unchanged else ():
-            self.message_user(request, reason, messages.WARNING)
+    def find(self, request: HttpRequest, row_id: UUID | None) -> HttpResponse | None:
+        """Redirect to the row of an id in the other table, and say how it came there; None if it is not there."""
+        if row_id is None or self.other not in self.visible(request):
+            return None
+        entry = self.other.objects.using(self.get_queryset(request).db).filter(pk=row_id).first()
+        if entry is None:
+            return None
+        refreshed = request.headers.get("X-Requested-With") == "fetch"  # by the page's script, which shows no message
+        if not refreshed and (said := how(entry)):
+            self.message_user(request, said, messages.INFO)
+        return self.go_to(f"{entry._meta.model_name}_change", entry.pk)
 
-    def has_acknowledge_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("vtqueue.change_deadletter")
+    def visible(self, request: HttpRequest) -> list[type[Entry]]:
+        """Return the tables whose rows this user may see on this site."""
+        pages = self.admin_site._registry
+        return [model for model in (Job, DeadLetter) if model in pages and pages[model].has_view_permission(request)]
+
+    def gone(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Return the page of an id that is in neither table, with what the admin's log knows of it."""
+        row_id, database = parse_id(object_id), self.get_queryset(request).db
+        hidden = row_id and any(
+            model.objects.using(database).filter(pk=row_id).exists() for model in (Job, DeadLetter)
+        )  # it is there, in a table that this user may not see
+        if hidden or not self.has_view_permission(request):
+            raise PermissionDenied
+        types = ContentType.objects.get_for_models(*self.visible(request)).values()
+        log = LogEntry.objects.filter(content_type__in=types, object_id=str(row_id)).select_related("user")
+        context = {"title": _("Not here any more"), "object_id": object_id, "known": row_id, "log": log[:LINES]}
+        response = self.page(request, "vtqueue/gone.html", **context)
+        response.status_code = 404
+        return response
+
+    # -- permissions -----------------------------------------------------------------------------------------------
+
+    has_acknowledge_permission = permitted("change_deadletter")
 
     def has_requeue_permission(self, request: HttpRequest) -> bool:
-        """It needs the permission to see, too: the pages that ask first show the letter, or count it."""
+        """A user must be allowed to see the letters too: the pages that ask first show or count them."""
         return request.user.has_perm("vtqueue.requeue_deadletter") and self.has_view_permission(request)
 
-    def logged_as(self, entry: Entry, flag: int) -> Entry:
-        """Return the row that the log shall point to: a requeued letter is a job by now, with the same id."""
-        if isinstance(entry, Job) or flag == DELETION:
-            return entry
-        return Job(pk=entry.pk, queue_name=entry.queue_name, task_path=entry.task_path)
+
+def how(entry: Entry) -> str:
+    """Return who requeued a job, when, and what came of it; of a dead letter, when it died."""
+    if isinstance(entry, DeadLetter):
+        return gettext("It died at %(time)s.") % {"time": time_of(entry.died_at)}
+    requeues = [each for each in history.read(entry.history) if each.get("outcome") == history.REQUEUED]
+    if not requeues or not isinstance(ended := requeues[-1].get("ended"), int):  # never, or the history is damaged
+        return ""
+    requeued_at = clock.from_instant(ended)
+    values = {"name": requeues[-1].get("worker") or "?", "time": time_of(requeued_at)}
+    if entry.state != states.SUCCESSFUL or entry.finished_at is None:
+        return gettext("It was requeued by %(name)s at %(time)s.") % values
+    values["later"] = duration(clock.microseconds(entry.finished_at - requeued_at))
+    return gettext("It was requeued by %(name)s at %(time)s, and done %(later)s later.") % values

@@ -3,22 +3,21 @@
 from functools import partial
 from typing import Any
 
-from django.contrib import admin, messages
-from django.contrib.admin.models import CHANGE, DELETION
+from django.contrib import admin
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.urls import path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext, ngettext_lazy
+from django.utils.translation import gettext, ngettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from .. import control
 from ..core import clock, states
 from ..models import Job
 from . import display
-from .actions import PriorityForm, QueueForm, ask, asked, left_out
-from .enqueueing import enqueue_view
+from .actions import PriorityForm, QueueForm, ask, ask_to_discard, asked, carry_out, left_out
+from .base import Views, permitted
+from .enqueueing import enqueue
 from .filters import LABELS, JobTaskFilter, PeriodFilter, QueueFilter, StateFilter, WorkerFilter
 from .job_base import GRID, EntryAdmin
 from .lists import JobList
@@ -29,6 +28,7 @@ from .timelines import present, worker_link
 class JobAdmin(EntryAdmin):
     """Jobs that wait, run, or are done."""
 
+    changelist = JobList
     list_display = ("task", "word", "timing", "place", "used", "enqueued")
     list_filter = (StateFilter, QueueFilter, JobTaskFilter, PeriodFilter, WorkerFilter)
     actions = ("run_now", "change_priority", "move", "cancel", "delete_selected")
@@ -62,17 +62,13 @@ class JobAdmin(EntryAdmin):
             details = {**details, "fields": ("situation", *details["fields"])}
         return [(name, {**options, "fields": fields}), *others, (last, details)]
 
-    def get_urls(self) -> list[Any]:
-        enqueue = self.admin_site.admin_view(partial(enqueue_view, self))
-        return [path("enqueue/", enqueue, name="vtqueue_job_enqueue"), *super().get_urls()]
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:
-        return JobList
+    def own_views(self) -> Views:
+        return {"enqueue": (enqueue, "enqueue")}
 
     @admin.display(description=_("state"))
     def word(self, job: Job) -> SafeString:
         word = display.word_of(job, clock.now())
-        return format_html('<span class="vtq-word vtq-{}">{}</span>', word, LABELS[word])
+        return display.badge(word, LABELS[word])
 
     @admin.display(description=_("when"))
     def timing(self, job: Job) -> SafeString | str:
@@ -99,50 +95,30 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("progress"))
     def progress_bar(self, job: Job) -> SafeString:
-        percent = display.percent(job)
-        return format_html(
-            '<progress class="vtq-progress" max="100" value="{}" aria-label="{}"></progress> {}% {}',
-            percent,
-            gettext("Progress"),
-            percent,
-            display.cut(job.progress_text or ""),
-        )
+        percent = display.percent(job.progress or 0)
+        text = f"{percent}% {display.cut(job.progress_text or '')}"
+        return display.progress(percent, 100, gettext("Progress"), text)
 
     @admin.display(description=_("result"))
     def returned(self, job: Job) -> SafeString | str:
         return "-" if job.finished_at is None else display.returned(job)
 
-    def has_run_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("vtqueue.run_job")
-
-    def has_amend_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("vtqueue.change_job")
-
-    def has_cancel_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("vtqueue.cancel_job")
+    has_enqueue_permission = permitted("enqueue_job")
+    has_run_permission = permitted("run_job")
+    has_amend_permission = permitted("change_job")
+    has_cancel_permission = permitted("cancel_job")
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         held = isinstance(obj, Job) and display.word_of(obj, clock.now()) == "running"
-        return not held and super().has_delete_permission(request, obj)
-
-    def delete_view(
-        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Discard a job; if a worker has taken it meanwhile, say so."""
-        row = self.get_object(request, object_id) if self.has_delete_permission(request) else None
-        if request.method == "POST" or row is None or self.has_delete_permission(request, row):
-            return super().delete_view(request, object_id, extra_context)
-        for reason in left_out([row], str(row._state.db)):
-            self.message_user(request, reason, messages.WARNING)
-        return self.go_to("job_change", row.pk)
+        return not held and request.user.has_perm("vtqueue.delete_job")
 
     @admin.action(permissions=["run"], description=_("Run selected %(verbose_name_plural)s now"))
     def run_now(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        self.carry_out(
+        carry_out(
+            self,
             request,
             queryset,
             control.run_now,
-            CHANGE,
             note=gettext("Run now."),
             done=ngettext_lazy("%d job is due now.", "%d jobs are due now."),
             skipped=ngettext_lazy(
@@ -157,11 +133,11 @@ class JobAdmin(EntryAdmin):
         if not form.is_valid():
             return ask(self, request, queryset, form)
         priority = form.cleaned_data["priority"]
-        self.carry_out(
+        carry_out(
+            self,
             request,
             queryset,
-            lambda ids, database: control.change_priority(ids, priority, database),
-            CHANGE,
+            partial(control.change_priority, priority=priority),
             note=gettext("Priority set to %(priority)d.") % {"priority": priority},
             done=ngettext_lazy("%d job has this priority now.", "%d jobs have this priority now."),
             reasons=left_out,
@@ -174,24 +150,24 @@ class JobAdmin(EntryAdmin):
         if not form.is_valid():
             return ask(self, request, queryset, form)
         queue_name = form.cleaned_data["queue_name"]
-        self.carry_out(
+        carry_out(
+            self,
             request,
             queryset,
-            lambda ids, database: control.move(ids, queue_name, database),
-            CHANGE,
+            partial(control.move, queue_name=queue_name),
             note=gettext("Moved to queue “%(queue)s”.") % {"queue": queue_name},
             done=ngettext_lazy("%d job was moved.", "%d jobs were moved."),
-            reasons=lambda jobs, database: left_out(jobs, database, queue_name),
+            reasons=partial(left_out, queue_name=queue_name),
         )
         return None
 
     @admin.action(permissions=["cancel"], description=_("Cancel selected %(verbose_name_plural)s"))
     def cancel(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        self.carry_out(
+        carry_out(
+            self,
             request,
             queryset,
-            lambda ids, database: control.cancel(ids, database, by=request.user.get_username()),
-            CHANGE,
+            partial(control.cancel, by=request.user.get_username()),
             note=gettext("Cancelled."),
             done=ngettext_lazy(
                 "%d job was cancelled: if it waited it is a dead letter now, if it runs it is asked to stop.",
@@ -206,13 +182,15 @@ class JobAdmin(EntryAdmin):
     @admin.action(permissions=["delete"], description=_("Discard selected %(verbose_name_plural)s"))
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         if "post" not in request.POST:
-            return self.ask_to_discard(request, queryset)
-        self.carry_out(
+            count = len(queryset)
+            text = ngettext("%s job will be discarded for good.", "%s jobs will be discarded for good.", count)
+            return ask_to_discard(self, request, queryset, text % display.number(count))
+        carry_out(
+            self,
             request,
             queryset,
             control.delete,
-            DELETION,
             done=ngettext_lazy("%d job was discarded.", "%d jobs were discarded."),
-            skipped=ngettext_lazy("%d job was skipped: a worker holds it.", "%d jobs were skipped: workers hold them."),
+            reasons=left_out,
         )
         return None

@@ -1,15 +1,11 @@
 """The pages of dead letters."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
+from uuid import UUID
 
 from django.contrib import admin
-from django.contrib.admin.models import CHANGE, DELETION
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from django.http.response import HttpResponseBase
-from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext_lazy
@@ -20,7 +16,9 @@ from ..core.failures import shorten
 from ..core.humanize import local, whole
 from ..models import DeadLetter
 from ..queue import dead_letters
-from . import bulk, display, edits, exports, groups, selection, tracebacks
+from . import bulk, display, edits, groups, selection, tracebacks
+from .actions import ask_to_discard, carry_out
+from .base import Views
 from .filters import ExceptionFilter, Filter, QueueFilter, TaskFilter, WorkerFilter
 from .job_base import GRID, EntryAdmin
 from .lists import LetterList
@@ -29,7 +27,7 @@ NOTE = 80  # characters of a note in the list
 
 
 class ChoiceFilter(Filter):
-    """A filter whose values ``meant`` knows, so that the same letters can be requeued, discarded or exported."""
+    """A filter whose values ``selection`` knows, so that the same letters can be requeued, discarded or exported."""
 
     def asked(self, now: int) -> dict[str, Any]:
         criteria = selection.criteria_of({str(self.parameter_name): self.value() or ""}, now)
@@ -67,6 +65,7 @@ class GroupFilter(ChoiceFilter):
 class DeadLetterAdmin(EntryAdmin):
     """Jobs that failed for good, until they are requeued or discarded."""
 
+    changelist = LetterList
     list_display = ("task", "failure", "died", "queue_name", "seen")
     list_filter = (
         QueueFilter,
@@ -92,25 +91,15 @@ class DeadLetterAdmin(EntryAdmin):
         ),
     )
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LetterList]:
-        return LetterList
+    died = display.moment_of("died_at", _("died"))
 
     @admin.display(description=_("failure"))
     def failure(self, letter: DeadLetter) -> SafeString:
-        return format_html(
-            '<strong title="{}">{}</strong> {}',
-            letter.exception_class,
-            letter.exception_class.rpartition(".")[2],
-            letter.message,
-        )
+        return format_html("{} {}", display.exception(letter.exception_class), letter.message)
 
     @admin.display(description=_("traceback"))
     def traceback(self, letter: DeadLetter) -> SafeString | str:
         return tracebacks.last_of(history.read(letter.history))
-
-    @admin.display(description=_("died"))
-    def died(self, letter: DeadLetter) -> SafeString | str:
-        return display.moment(letter.died_at)
 
     @admin.display(description=_("acknowledged"))
     def acknowledged(self, letter: DeadLetter) -> SafeString | str:
@@ -134,28 +123,20 @@ class DeadLetterAdmin(EntryAdmin):
             shorten(letter.note, NOTE),
         )
 
-    def get_urls(self) -> list[URLPattern]:
-        views: dict[str, Callable[..., HttpResponseBase]] = {
-            "groups": groups.page,
-            "requeue": bulk.requeue,
-            "discard": bulk.discard,
-            "export": exports.page,
-            "<uuid:pk>/edit": edits.edit,
-            "<uuid:pk>/acknowledge": edits.acknowledge,
+    def own_views(self) -> Views:
+        return {
+            "groups": (groups.page, "view"),
+            "requeue": (bulk.requeue, "requeue"),
+            "discard": (bulk.discard, "delete"),
+            "export": (bulk.export, "view"),
+            "<uuid:pk>/edit": (edits.edit, "requeue"),
+            "<uuid:pk>/acknowledge": (edits.acknowledge, "acknowledge"),
         }
-        return [
-            path(
-                f"{place}/",
-                self.admin_site.admin_view(partial(view, self)),
-                name=f"vtqueue_deadletter_{place.rpartition('/')[2]}",
-            )
-            for place, view in views.items()
-        ] + super().get_urls()
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         criteria = selection.criteria_of(request.GET.dict(), clock.now())
         own = {
-            "meant": None if criteria is None else selection.query_of(criteria),
+            "selected": None if criteria is None else selection.query_of(criteria),
             "may_requeue": self.has_requeue_permission(request),
             "may_discard": self.has_delete_permission(request),
         }
@@ -166,41 +147,36 @@ class DeadLetterAdmin(EntryAdmin):
 
     @admin.action(permissions=["requeue"], description=_("Requeue selected %(verbose_name_plural)s"))
     def requeue(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        self.carry_out(
-            request,
-            queryset,
-            lambda ids, database: dead_letters.requeue(ids, database, by=request.user.get_username()),
-            CHANGE,
-            note=gettext("Requeued."),
-            done=ngettext_lazy("%d dead letter is a job again.", "%d dead letters are jobs again."),
-            skipped=bulk.SKIPPED,
-        )
+        bulk.requeue_at_once(self, request, queryset)
 
     @admin.action(permissions=["acknowledge"], description=_("Acknowledge selected %(verbose_name_plural)s"))
     def acknowledge_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        by = request.user.get_username()
-        self.carry_out(
+        def acknowledge(letters: list[DeadLetter]) -> list[UUID]:
+            new = [letter for letter in letters if letter.acknowledged_at is None]
+            return dead_letters.acknowledge(new, by=request.user.get_username(), note="")
+
+        carry_out(
+            self,
             request,
-            queryset.filter(acknowledged_at=None),
-            lambda ids, database: dead_letters.acknowledge(ids, database, by=by, note=""),
-            CHANGE,
+            queryset,
+            acknowledge,
             note=gettext("Acknowledged."),
             done=ngettext_lazy("%d dead letter is acknowledged.", "%d dead letters are acknowledged."),
         )
 
     @admin.action(permissions=["view"], description=_("Export selected %(verbose_name_plural)s as JSON lines"))
     def export_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> StreamingHttpResponse:
-        return exports.as_file(exports.chosen(queryset))
+        return bulk.as_file([list(queryset.defer(None))])
 
     @admin.action(permissions=["delete"], description=_("Discard selected %(verbose_name_plural)s"))
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         if "post" not in request.POST:
-            return self.ask_to_discard(request, queryset)
-        self.carry_out(
+            return ask_to_discard(self, request, queryset, bulk.question(len(queryset)))
+        carry_out(
+            self,
             request,
             queryset,
             dead_letters.discard,
-            DELETION,
             done=ngettext_lazy("%d dead letter was discarded.", "%d dead letters were discarded."),
         )
         return None

@@ -9,10 +9,12 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from ..core import clock
 from ..core.humanize import local
+from ..models import DeadLetter, Job, Requeue, WorkerProcess
 
 
 @dataclass(frozen=True)
@@ -20,63 +22,60 @@ class Pages:
     """The addresses of lists and of actions on one admin site; None: not for this user, or not on this site."""
 
     site: str
+    overview: str | None
     jobs: str | None
     letters: str | None
     groups: str | None
+    requeues: str | None
     workers: str | None
+    charts: str | None
     pause: str | None
     resume: str | None
     ask: str | None
-    charts: str | None
 
 
 def pages_for(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> Pages:
     """Return where this user may go; ``app_list``: as Django's admin gives it to its templates."""
-    site = getattr(request, "current_app", None) or "admin"
-    lists = {model["object_name"]: model["admin_url"] for app in app_list for model in app["models"]}
+    match = request.resolver_match
+    site = getattr(request, "current_app", None) or (match.namespace if match else "admin")
+    app: Mapping[str, Any] = next((app for app in app_list if app["app_label"] == "vtqueue"), {})
+    lists = {model["object_name"]: model["admin_url"] for model in app.get("models", ())}
 
     def action(permission: str, name: str) -> str | None:
         return address(site, name) if request.user.has_perm(f"vtqueue.{permission}") else None
 
     return Pages(
         site=site,
+        overview=app.get("app_url"),
         jobs=lists.get("Job"),
         letters=lists.get("DeadLetter"),
         groups=address(site, "deadletter_groups") if "DeadLetter" in lists else None,
+        requeues=lists.get("Requeue"),
         workers=lists.get("WorkerProcess"),
+        charts=action("view_job", "queuestate_charts"),
         pause=action("pause_queue", "queuestate_pause"),
         resume=action("pause_queue", "queuestate_resume"),
-        charts=action("view_job", "queuestate_charts"),
         ask=action("stop_worker", "workerprocess_ask"),
     )
 
 
-@dataclass(frozen=True)
-class Tab:
-    """A page of the app to which each of its pages leads; ``here``: it is this one, or this one belongs to it."""
+def tabs(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the tabs that this user may open, for the template; ``here``: this page is it, or belongs to it.
 
-    text: str
-    url: str
-    here: bool
-
-
-def tabs(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> list[Tab]:
-    """Return where this user may go; ``app_list``: as Django's admin gives it to its templates."""
-    app = next((app for app in app_list if app["app_label"] == "vtqueue"), None)
-    if app is None:
-        return []
-    match = request.resolver_match
-    site = getattr(request, "current_app", None) or (match.namespace if match else "admin")
-    lists = {model["object_name"]: (model["name"], model["admin_url"]) for model in app["models"]}
-    found = [(_("Overview"), app["app_url"]), *(lists.get(name, ("", None)) for name in ("Job", "DeadLetter"))]
-    if "DeadLetter" in lists:
-        found.append((_("Failures"), address(site, "deadletter_groups")))
-    found += [lists.get(name, ("", None)) for name in ("Requeue", "WorkerProcess")]
-    if "Job" in lists and request.user.has_perm("vtqueue.view_job"):
-        found.append((_("Charts"), address(site, "queuestate_charts")))
-    offered = [(text, url) for text, url in found if url]
-    here = max((url for _text, url in offered if request.path.startswith(url)), key=len, default="")
-    return [Tab(text, url, url == here) for text, url in offered]
+    ``app_list``: see ``pages_for``.
+    """
+    pages = pages_for(request, app_list)
+    found = (
+        (_("Overview"), pages.overview),
+        (capfirst(Job._meta.verbose_name_plural), pages.jobs),
+        (capfirst(DeadLetter._meta.verbose_name_plural), pages.letters),
+        (_("Failures"), pages.groups),
+        (capfirst(Requeue._meta.verbose_name_plural), pages.requeues),
+        (capfirst(WorkerProcess._meta.verbose_name_plural), pages.workers),
+        (_("Charts"), pages.jobs and pages.charts),
+    )
+    here = max((url for _text, url in found if url and request.path.startswith(url)), key=len, default="")
+    return [{"text": text, "url": url, "here": url == here} for text, url in found if url]
 
 
 def zone() -> str:

@@ -21,9 +21,9 @@ from ..engines import Engine, engine_for
 from ..engines.inspection import Count, Inspection, Key, ListQuery, Row, in_json
 from ..tasks.signatures import mask_of, searchable
 from . import display
-from .addresses import DIGITS, DIGITS_LOOKED_AT
 from .base import LeanChangeList
 from .filters import Filter
+from .job_base import DIGITS, DIGITS_LOOKED_AT
 
 LOOKED_AT = 20_000  # rows for one page
 LOOKED_INTO = 10_000  # rows for one page if their payloads are searched

@@ -20,7 +20,7 @@ from . import display
 from .banners import banners, failing, unmigrated
 from .links import Pages, pages_for
 from .queue_rows import Facts, flows
-from .worker_rows import Busy, busy
+from .workers import Busy, busy
 
 SHOWN = 100  # queues, and workers
 NAMES = 1000  # that are looked for

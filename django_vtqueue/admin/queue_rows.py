@@ -21,7 +21,7 @@ from ..throughput import Flow
 from . import display
 from .links import Pages
 from .plots import sparkline
-from .worker_rows import Busy, takes
+from .workers import Busy, takes
 
 QUIET = Flow([], [], [], Percentiles(), Percentiles())
 

@@ -5,14 +5,14 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
 from django.db.models import Exists, OuterRef, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
-from django.urls import URLPattern, path
+from django.http import HttpRequest, HttpResponse
+from django.utils.decorators import method_decorator
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
+from django.views.decorators.http import require_POST
 
 from .. import requeueing
 from ..core import clock, states
@@ -20,7 +20,7 @@ from ..models import DeadLetter, Job, Requeue
 from ..queue.dead_letters import MOST_COUNTED, Criteria
 from ..queue.why import why
 from . import display, selection
-from .base import ReadOnlyAdmin
+from .base import ReadOnlyAdmin, Views
 from .links import link
 
 WORDS = {
@@ -48,21 +48,14 @@ class RequeueAdmin(ReadOnlyAdmin):
         ),
     )
 
+    started = display.moment_of("created_at", gettext_lazy("started"))
+    ended = display.moment_of("ended_at", gettext_lazy("ended"))
+
     @admin.display(description=gettext_lazy("failure"))
     def named(self, run: Requeue) -> SafeString:
         task = _("several tasks") if run.task_path is None else display.task_name(run.task_path)
-        if run.exception_class is None:
-            return format_html("{}: {}", task, _("several exceptions"))
-        short = run.exception_class.rpartition(".")[2]
-        return format_html('{}: <strong title="{}">{}</strong>', task, run.exception_class, short)
-
-    @admin.display(description=gettext_lazy("started"))
-    def started(self, run: Requeue) -> SafeString | str:
-        return display.moment(run.created_at)
-
-    @admin.display(description=gettext_lazy("ended"))
-    def ended(self, run: Requeue) -> SafeString | str:
-        return display.moment(run.ended_at)
+        path = run.exception_class
+        return format_html("{}: {}", task, _("several exceptions") if path is None else display.exception(path))
 
     @admin.display(description=gettext_lazy("dead letters"))
     def which(self, run: Requeue) -> SafeString | str:
@@ -74,8 +67,8 @@ class RequeueAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("state"))
     def word(self, run: Requeue) -> SafeString | str:
-        kind, text = WORDS.get(run.state, ("", run.state))
-        return format_html('<span class="vtq-word vtq-{}">{}</span>', kind, text)
+        colour, text = WORDS.get(run.state, ("", run.state))
+        return display.badge(colour, text)
 
     @admin.display(description=gettext_lazy("progress"))
     def progress(self, run: Requeue) -> SafeString:
@@ -85,13 +78,7 @@ class RequeueAdmin(ReadOnlyAdmin):
             "matched": display.number(run.matched, more=run.matched >= MOST_COUNTED),
             "skipped": display.number(run.skipped),
         }
-        return format_html(
-            '<progress class="vtq-progress" max="{}" value="{}" aria-label="{}"></progress> {}',
-            max(run.matched, done, 1),
-            done,
-            text,
-            text,
-        )
+        return display.progress(done, max(run.matched, done, 1), text, text)
 
     @admin.display(description=gettext_lazy("became of them"))
     def fate(self, run: Requeue) -> str:
@@ -123,8 +110,8 @@ class RequeueAdmin(ReadOnlyAdmin):
         gone = run.matched - run.requeued - run.skipped
         if run.state == requeueing.DONE and gone > 0:
             text = ngettext(
-                "%d letter had been requeued or discarded by somebody else.",
-                "%d letters had been requeued or discarded by somebody else.",
+                "%d letter had been requeued or discarded by another user.",
+                "%d letters had been requeued or discarded by another user.",
                 gone,
             )
             return text % gone
@@ -150,38 +137,29 @@ class RequeueAdmin(ReadOnlyAdmin):
         return link(self.admin_site.name, "job_change", run.canary, run.canary)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Read with each run whether its next step is there: a moment later another one may be the next."""
+        """Read at one moment each run and whether its next step exists: another one may be the next after that."""
         step = Job.objects.filter(pk=OuterRef("step"), finished_at=None)
         runs: QuerySet[Any] = super().get_queryset(request).annotate(goes_on=Exists(step))
         return runs
 
-    def get_urls(self) -> list[URLPattern]:
-        own = {"stop": self.stop, "resume": self.resume}
-        return [
-            path(f"<uuid:pk>/{name}/", self.admin_site.admin_view(view), name=f"vtqueue_requeue_{name}")
-            for name, view in own.items()
-        ] + super().get_urls()
+    def own_views(self) -> Views:
+        return {
+            "<uuid:pk>/stop": (RequeueAdmin.stop, "requeue"),
+            "<uuid:pk>/resume": (RequeueAdmin.resume, "requeue"),
+        }
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Who starts one sees what becomes of it."""
-        return self.may_change(request) or super().has_view_permission(request, obj)
+        """A user who may start a requeue may see what becomes of it."""
+        return self.has_requeue_permission(request) or super().has_view_permission(request, obj)
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def may_change(self, request: HttpRequest) -> bool:
-        """As of the letters themselves: what is requeued is seen."""
+    def has_requeue_permission(self, request: HttpRequest) -> bool:
+        """As for the letters themselves: a user must be allowed to see what is requeued."""
         letters = self.admin_site._registry.get(DeadLetter)
         seen = letters is not None and letters.has_view_permission(request)
         return seen and request.user.has_perm("vtqueue.requeue_deadletter")
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        run = self.get_object(request, object_id)
-        lost = run is not None and run.ended_at is None and not run.goes_on
-        own = {"lost": lost, "changes": run is not None and self.changes(run)}
-        return super().change_view(request, object_id, form_url, {**own, **(extra_context or {})})
+    def own_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        return {"lost": row.ended_at is None and not row.goes_on, "changes": self.changes(row)}
 
     def changes(self, run: Requeue) -> bool:
         """Return whether something on the page of a run can still change."""
@@ -190,20 +168,18 @@ class RequeueAdmin(ReadOnlyAdmin):
         fate = requeueing.fate_of(run)
         return bool(fate[states.RUNNING] or fate[states.READY])
 
+    @method_decorator(require_POST)
     def stop(self, request: HttpRequest, pk: UUID) -> HttpResponse:
         """End a run where it is."""
         act = partial(requeueing.stop, by=request.user.get_username())
         return self.change(request, pk, act, _("It is stopped."), _("It has ended already."))
 
+    @method_decorator(require_POST)
     def resume(self, request: HttpRequest, pk: UUID) -> HttpResponse:
-        """Go on with a run whose next step is lost."""
+        """Continue a run whose next step is lost."""
         return self.change(request, pk, requeueing.resume, _("It goes on."), _("It goes on already, or has ended."))
 
     def change(self, request: HttpRequest, pk: UUID, act: Any, done: str, not_done: str) -> HttpResponse:
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        if not self.may_change(request):
-            raise PermissionDenied
         if act(pk):
             self.log_change(request, Requeue(pk=pk), done)
             self.message_user(request, done, messages.SUCCESS)

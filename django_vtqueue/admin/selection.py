@@ -4,12 +4,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import urlencode
 
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..core import clock
 from ..core.humanize import local, whole
+from ..engines import database_for, engine_for
 from ..queue.dead_letters import TEXTS, Criteria
+from .base import ReadOnlyAdmin
 from .lists import AFTER, TRAIL
 
 TIMES = {
@@ -40,9 +44,25 @@ def criteria_of(query: Mapping[str, str], now: int) -> Criteria | None:
         return None
 
 
-def until(criteria: Criteria, now: int) -> Criteria:
-    """Return criteria that leave out what dies from now on: what was counted is what will be changed."""
-    return criteria if criteria.died_to is not None else replace(criteria, died_to=now)
+def selected(request: HttpRequest) -> Criteria | None:
+    """Return which letters a request is about: those that were confirmed, or those of its address; None: unclear.
+
+    What dies from now on is left out: what was counted is what will be changed.
+    """
+    now = engine_for(database_for()).now()
+    try:
+        posted = request.method == "POST"
+        found = Criteria.from_json(request.POST.get("criteria", "")) if posted else criteria_of(request.GET.dict(), now)
+    except ValueError:
+        return None
+    return replace(found, died_to=now) if found and found.died_to is None else found
+
+
+def refused(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
+    """Say that it is not clear which letters were selected."""
+    text = _("Nothing was done: choose by queue, task, exception, group and time only; a search is no choice.")
+    model_admin.message_user(request, text, messages.ERROR)
+    return model_admin.go_to("deadletter_changelist")
 
 
 def query_of(criteria: Criteria) -> str:

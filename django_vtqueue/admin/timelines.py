@@ -13,13 +13,14 @@ from django.utils.translation import gettext_lazy
 from ..core import clock, history, states
 from ..core.humanize import duration
 from ..core.ids import shown_worker
-from ..models import DeadLetter, Job, WorkerProcess
+from ..engines import database_for
+from ..models import Job, WorkerProcess
 from . import display
+from .display import Entry
 from .filters import LABELS
 from .links import link
 from .tracebacks import folded
 
-Entry = Job | DeadLetter
 OUTCOMES = {
     "lease expired": gettext_lazy("lease expired"),
     "worker died": gettext_lazy("worker died"),
@@ -121,7 +122,7 @@ def instant(value: object) -> int | None:
 def present(workers: Any) -> set[str]:
     """Return which of these workers have a page."""
     names = {display.cut(name) for name in workers if name}
-    database = display.database()
+    database = database_for()
     return set(WorkerProcess.objects.using(database).filter(pk__in=names).values_list("pk", flat=True))
 
 

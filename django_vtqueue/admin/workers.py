@@ -1,35 +1,53 @@
 """The workers that announced themselves: what each does, and asking one to be quiet or to stop."""
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.contrib import admin, messages
-from django.contrib.admin.utils import unquote
-from django.core.exceptions import BadRequest, PermissionDenied
+from django.contrib.admin.utils import quote
+from django.core.exceptions import BadRequest
 from django.db import transaction
 from django.db.models import Model
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
-from django.urls import URLPattern, path, reverse
+from django.utils.decorators import method_decorator
+from django.utils.html import format_html, format_html_join
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST
 
 from .. import control
 from ..core import clock
+from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..engines import engine_for
+from ..engines.inspection import HeldCount, Running
 from ..models import WorkerProcess
+from ..queue.workers import SILENCE
 from . import display
-from .base import ReadOnlyAdmin
-from .worker_rows import badge, busy, ending, heartbeat, memory, word_of
+from .base import ReadOnlyAdmin, Views, permitted
+from .links import address, link
 
 DETAILS = ("host", "pid", "served", "slots", "occupied", "started", "heartbeat", "doorbell")
 LISTED = 100  # running jobs on the page of a worker
 MOST_LEFT = 100  # jobs on the page of a dead worker
 LOOKED_AT = 10_000  # held jobs
+SAMPLE = 5  # jobs of a dead worker that are shown in a sentence
 
-# What a worker may be asked to do: what the user is told, and what the admin's log says.
+# The words for what a worker does, each with the state of jobs whose colour it has.
+WORDS = {
+    "alive": (_("alive"), "running"),
+    "quiet": (_("quiet"), "retrying"),
+    "stopping": (_("stopping"), "retrying"),
+    "gone": (_("gone"), "expired"),
+    "died": (_("died"), "expired"),
+}
+WHEN_ASKED = {"quiet": "quiet", "stop": "stopping"}
+
+# What a worker can be asked to do: the message for the user, and the line in the admin's log.
 ASKED = {
     "": (_("The worker %s is asked to work again."), _("Asked to work again.")),
     "quiet": (_("The worker %s is asked to claim nothing more."), _("Asked to claim nothing more.")),
@@ -52,6 +70,8 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
     class Media:
         css = {"all": ["django_vtqueue/overview.css"]}
 
+    started = display.moment_of("started_at", _("started"))
+
     @admin.display(description=_("worker"))
     def worker(self, worker: WorkerProcess) -> str:
         return f"{worker.host}:{worker.pid}"
@@ -68,22 +88,18 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
     def occupied(self, worker: WorkerProcess) -> str:
         return memory(worker)
 
-    @admin.display(description=_("started"))
-    def started(self, worker: WorkerProcess) -> SafeString | str:
-        return display.moment(worker.started_at)
-
     @admin.display(description=_("last heartbeat"))
     def heartbeat(self, worker: WorkerProcess) -> SafeString | str:
         return heartbeat(worker, clock.now())
 
     @admin.display(description=_("runs"))
     def doing(self, worker: WorkerProcess) -> SafeString | str:
+        if worker.died_at:
+            return ending(worker, self.admin_site.name, MOST_LEFT)
         engine = engine_for(str(worker._state.db))
         now = engine.now()
         held = [part for part in engine.inspection.held(LOOKED_AT, now) if part.worker_id == worker.pk]
         [row] = busy([worker], held, engine.inspection.running([worker.pk], LISTED), now, self.admin_site.name)
-        if worker.died_at:
-            return ending(worker, self.admin_site.name, MOST_LEFT)
         return render_to_string("vtqueue/running.html", {"row": row})
 
     def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> Any:
@@ -92,22 +108,14 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
             return self.fieldsets
         return ((None, {"fields": ("presence", *DETAILS)}),)
 
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
+    has_stop_permission = permitted("stop_worker")
 
-    def has_stop_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("vtqueue.stop_worker")
+    def own_views(self) -> Views:
+        return {"ask": (WorkerProcessAdmin.ask, "stop")}
 
-    def get_urls(self) -> list[URLPattern]:
-        ask = path("ask/", self.admin_site.admin_view(self.ask), name="vtqueue_workerprocess_ask")
-        return [ask, *super().get_urls()]
-
+    @method_decorator(require_POST)
     def ask(self, request: HttpRequest) -> HttpResponse:
         """Ask a worker to be quiet, to work again, or to stop; it obeys with one of its next heartbeats."""
-        if not self.has_stop_permission(request):
-            raise PermissionDenied
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         worker_id, to = request.POST.get("worker_id", ""), request.POST.get("to")
         if to not in ASKED:
             raise BadRequest(f"A worker can be asked to {', '.join(map(repr, ASKED))}, not {to!r}.")
@@ -131,13 +139,137 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
             return page
         return self.overview(request)
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def own_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The page has the buttons, if the worker is there and the user may press them."""
-        worker = self.get_object(request, unquote(object_id))
-        word = "gone" if worker is None else word_of(worker, clock.now())
-        context: dict[str, Any] = {"word": word}
-        if word not in ("gone", "died") and self.has_stop_permission(request):
-            context["ask_url"] = reverse("admin:vtqueue_workerprocess_ask", current_app=self.admin_site.name)
-        return super().change_view(request, object_id, form_url, {**context, **(extra_context or {})})
+        word = word_of(row, clock.now())
+        offered = word not in ("gone", "died") and self.has_stop_permission(request)
+        return {"word": word, "ask_url": address(self.admin_site.name, "workerprocess_ask") if offered else None}
+
+
+# -- a worker and what it runs, as the overview and its page show them -------------------------------------------------
+
+
+@dataclass
+class Busy:
+    """A worker as the pages show it. ``used``: slots; ``jobs``: some of what it runs, for the template."""
+
+    worker: WorkerProcess
+    word: str
+    heartbeat: SafeString | str
+    memory: str
+    url: str | None
+    used: int = 0
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    ending: SafeString | str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.worker.host}:{self.worker.pid}"
+
+    @property
+    def queues(self) -> list[str]:
+        return [name for name in self.worker.queues.split(",") if name]
+
+    def serves(self, queue_name: str) -> bool:
+        """Return whether it would take jobs of a queue, were it not quiet or gone."""
+        return not self.queues or queue_name in self.queues
+
+    @property
+    def badge(self) -> SafeString:
+        return badge(self.word)
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, or is taken for ended."""
+        return self.word in ("gone", "died")
+
+    @property
+    def more(self) -> int:
+        """How many of its jobs are not listed."""
+        return max(self.used - len(self.jobs), 0)
+
+
+def word_of(worker: WorkerProcess, now: int) -> str:
+    """Return the word for what a worker does: alive, quiet, stopping, gone, died."""
+    if worker.died_at is not None:
+        return "died"
+    silent = abs(now - clock.to_instant(worker.heartbeat_at))  # ahead: by a clock that was wrong
+    return WHEN_ASKED.get(worker.asked_to, "alive") if silent < clock.microseconds(SILENCE) else "gone"
+
+
+def badge(word: str) -> SafeString:
+    """Return the word for what a worker does."""
+    text, colour = WORDS[word]
+    return display.badge(colour, text)
+
+
+def heartbeat(worker: WorkerProcess, now: int) -> SafeString | str:
+    """Return when the last heartbeat of a worker was."""
+    silent = now - clock.to_instant(worker.heartbeat_at)
+    return display.moment(worker.heartbeat_at, gettext("%s ago") % duration(max(silent, 0)))
+
+
+def busy(
+    workers: Iterable[WorkerProcess], held: Iterable[HeldCount], running: Iterable[Running], now: int, site: str
+) -> list[Busy]:
+    """Return workers with what they do; ``site``: the name of the admin site to link to."""
+    rows = {
+        each.pk: Busy(
+            worker=each,
+            word=word_of(each, now),
+            heartbeat=heartbeat(each, now),
+            memory=memory(each),
+            url=address(site, "workerprocess_change", quote(each.pk)),
+            ending=ending(each, site) if each.died_at else "",
+        )
+        for each in workers
+    }
+    for part in held:
+        if row := rows.get(part.worker_id):
+            row.used += part.begun
+    for job in running:
+        rows[job.worker_id].jobs.append(running_job(job, now, site))
+    return list(rows.values())
+
+
+def ending(worker: WorkerProcess, site: str, most: int = SAMPLE) -> SafeString | str:
+    """Return when a worker died and what became of its jobs, with links to ``most`` of them."""
+    died = display.moment(worker.died_at)
+    if not worker.went_on + worker.buried:
+        return format_html(gettext("died at {}; it held no job"), died)
+    parts = []
+    if worker.went_on:
+        parts.append(ngettext("%d job went on", "%d jobs went on", worker.went_on) % worker.went_on)
+    if worker.buried:
+        parts.append(ngettext("%d job died", "%d jobs died", worker.buried) % worker.buried)
+    ids = worker.left.split()[:most]
+    shown = ((link(site, "job_change", f"…{job_id[-8:]}", job_id),) for job_id in ids)
+    links = format_html_join(" ", '<span class="vtq-id">{}</span>', shown)
+    more = " …" if worker.went_on + worker.buried > len(ids) else ""
+    return format_html(gettext("died at {}; {}: {}"), died, ", ".join(parts), format_html("{}{}", links, more))
+
+
+def running_job(job: Running, now: int, site: str) -> dict[str, Any]:
+    started = now if job.started_at is None else job.started_at
+    return {
+        "task": display.task_name(job.task_path),
+        "url": address(site, "job_change", job.id),
+        "queue_name": job.queue_name,
+        "age": display.moment(clock.from_instant(started), duration(max(now - started, 0))),
+        "expired": job.lease_ends_at <= now,
+        "cancelled": job.cancelled,
+        "percent": None if job.progress is None else display.percent(job.progress),
+        "progress_text": job.progress_text or "",
+    }
+
+
+def takes(workers: Sequence[Busy], queue_name: str) -> bool:
+    """Return whether one of these workers takes jobs of a queue."""
+    return any(row.word == "alive" and row.serves(queue_name) for row in workers)
+
+
+def memory(worker: WorkerProcess) -> str:
+    """Return how much memory a worker occupies."""
+    if worker.memory is None:
+        return "-"
+    return gettext("%s MB") % round(worker.memory / 1_000_000)

@@ -17,7 +17,7 @@ LONGEST = 100  # characters of the arguments in a line
 
 
 def add_json(parser: ArgumentParser) -> None:
-    """Add the option of those who read it by a program."""
+    """Add the option for output that programs read."""
     parser.add_argument("--json", action="store_true", help="as one JSON value, for scripts; times are ISO 8601, UTC")
 
 

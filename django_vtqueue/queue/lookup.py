@@ -68,14 +68,9 @@ def digits_of(given: object) -> str:
     return digits
 
 
-def ending(entries: "QuerySet[E]", digits: str) -> "QuerySet[E]":
-    """Return those whose ids end so, the oldest first."""
-    return entries.filter(pk__endswith=digits).order_by("pk")
-
-
 def some(entries: "QuerySet[E]", digits: str) -> "list[E]":
-    """Return those whose ids end so, but no more than it takes to say that they are too many."""
-    return list(ending(entries, digits)[: SHOWN + 1])
+    """Return those whose ids end so, the oldest first, but no more than it takes to say that they are too many."""
+    return list(entries.filter(pk__endswith=digits).order_by("pk")[: SHOWN + 1])
 
 
 def only(found: "Sequence[E]", given: object) -> "E | None":

@@ -9,7 +9,7 @@ from django.test import Client
 
 @pytest.fixture
 def staff(client: Client) -> Callable[..., Client]:
-    """Return a function that logs somebody in who has these permissions of the app, and no others."""
+    """Return a function that logs in a user who has these permissions of the app, and no others."""
 
     def log_in(*permissions: str) -> Client:
         user = User.objects.create_user("staff", is_staff=True)

@@ -2,26 +2,33 @@
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.db import connection
+from django.db import connection, connections
 from django.test import Client
 from django.urls import reverse
 
-from django_vtqueue import requeueing
+from django_vtqueue import Queue, requeueing
 from django_vtqueue.admin import bulk, selection
+from django_vtqueue.core import clock
 from django_vtqueue.core.history import Entry
 from django_vtqueue.models import DeadLetter, Job, Requeue
 from django_vtqueue.queue import dead_letters
+from django_vtqueue.queue.dead_letters import Criteria
 from tests.pending import run_pending
 
 from .test_admin import client_with as client_with
 from .test_admin import letter, page, said, text
+from .test_forged import HUGE
 from .tools import criteria_in, group, send, shown
 
 pytestmark = pytest.mark.django_db
+
+UNCLEAR = ("", "[]", "{}x", "[" * 100_000, '{"queue": "a"}', f'{{"died_to": {HUGE}}}', '{"queue_name": "\\ud800"}')
 
 
 def test_requeue_of_a_few_is_done_at_once(admin_client: Client) -> None:
@@ -111,7 +118,6 @@ def test_discard_of_many(admin_client: Client, monkeypatch: pytest.MonkeyPatch) 
     group("a", 5), group("b", 1)
     html = shown(admin_client, "discard", fingerprint="a")
     assert "5 dead letters will be discarded for good." in html
-    monkeypatch.setattr(bulk, "BATCH", 2)
     monkeypatch.setattr(bulk, "MOST_DISCARDED", 4)
     values = {"criteria": criteria_in(html)}
     assert said(send(admin_client, "discard", **values)) == [
@@ -128,9 +134,9 @@ def test_nothing_is_done_to_letters_that_nobody_chose(admin_client: Client, view
     """A search, or criteria that are not understood, choose no letters: nothing is done to any, and that is said."""
     group("a", 1)
     response = admin_client.get(reverse(f"admin:vtqueue_deadletter_{view}"), {"q": "add"}, follow=True)
-    assert said(response)[0].startswith("Nothing was changed")  # type: ignore[arg-type]
-    for criteria in ("", "{}x", '{"queue": "a"}'):
-        assert said(send(admin_client, view, criteria=criteria))[0].startswith("Nothing was changed")
+    assert said(response)[0].startswith("Nothing was done")  # type: ignore[arg-type]
+    for criteria in UNCLEAR:
+        assert said(send(admin_client, view, criteria=criteria))[0].startswith("Nothing was done")
     assert "No dead letter meets this filter." in shown(admin_client, view, queue_name="nobody")
     assert DeadLetter.objects.count() == 1
 
@@ -200,3 +206,26 @@ def test_what_became_of_many(admin_client: Client, monkeypatch: pytest.MonkeyPat
     seen = text(page(admin_client, run))
     assert "tests.project.tasks.add: several exceptions" in seen
     assert "5 requeued; of the last 3: 3 succeeded" in seen
+
+
+def die(queue: Queue) -> None:
+    """Have a job become a dead letter."""
+    queue.publish(1)
+    job = queue.claim()
+    assert job
+    job.nack()
+
+
+def test_nothing_is_read_while_an_export_is_sent(sqlite_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a line that was sent, with more to come, no reader is open: a slow download does not keep the log long."""
+    monkeypatch.setattr(bulk, "SLICE", 2)
+    queue = Queue("default", using=sqlite_file, max_attempts=1)
+    for _ in range(5):
+        die(queue)
+    lines = iter(bulk.as_file(bulk.slices(Criteria(died_to=clock.now()), sqlite_file)))
+    next(lines)
+    die(queue)  # there is something in the log
+    path = connections[sqlite_file].settings_dict["NAME"]
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
+    assert len(list(lines)) == 4

@@ -2,7 +2,6 @@
 
 import html
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +20,7 @@ from tests.pending import run_pending
 
 from ..fake_clock import FakeClock
 from ..project.tasks import add
-from .test_admin import EVIL, HOUR, SECOND, client_with, job, page, sign_in
+from .test_admin import EVIL, SECOND, client_with, job, page, sign_in
 
 __all__ = ["client_with"]
 
@@ -144,16 +143,6 @@ def test_tasks_of_other_backends(admin_client: Client, settings: Any) -> None:
         del globals()["add_now"]
 
 
-@task
-def log_in(user: str, password: str = "d3fault") -> None: ...
-
-
-def test_a_secret_default_is_hidden(admin_client: Client) -> None:
-    """The signature in a message shows no default value of a parameter whose name is masked."""
-    told = errors(sent(admin_client, "[]", log_in.module_path))
-    assert "log_in(user: str, password: str = '••••') -> None" in told
-
-
 def test_known_tasks_are_offered(admin_client: Client) -> None:
     """One can choose among the tasks that this process knows, and the queues that there are."""
     job(queue_name="in-use")
@@ -194,21 +183,3 @@ def test_like_what_is_not_there(admin_client: Client, like: str) -> None:
     assert admin_client.get(ENQUEUE, {"like": like}).status_code == 200
     for row in (job(task_path=""), job(payload="{oops"), job(payload=json.dumps({"args": [EVIL], "kwargs": {}}))):
         assert "<script>alert" not in admin_client.get(ENQUEUE, {"like": str(row.pk)}).content.decode()
-
-
-def test_who_may(client_with: Callable[..., Client]) -> None:
-    """Without the permission there is no link, no form, and a forged POST is refused; with it there are."""
-    viewer = client_with("change_job", "run_job", "delete_job")
-    row = job("done")
-    listing = reverse("admin:vtqueue_job_changelist")
-    assert viewer.get(ENQUEUE).status_code == sent(viewer).status_code == 403
-    assert ENQUEUE not in viewer.get(listing).content.decode() + page(viewer, row)
-    assert Job.objects.count() == 1
-
-
-def test_who_may_enqueue(client_with: Callable[..., Client]) -> None:
-    """The permission to enqueue is enough, for this and nothing else."""
-    client = client_with("enqueue_job")
-    assert ENQUEUE in client.get(reverse("admin:vtqueue_job_changelist")).content.decode()
-    assert sent(client).status_code == 302
-    assert Job.objects.get().visible_at <= clock.from_instant(clock.now() + HOUR)

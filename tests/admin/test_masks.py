@@ -93,7 +93,7 @@ def every_page(client: Client, waiting: Job, dead: DeadLetter) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", UNKNOWN.values(), ids=UNKNOWN)
 def test_tasks_that_are_not_known(admin_client: Client, path: str) -> None:
-    """An argument of which nobody knows the name is hidden, and not found; what is passed by name is shown."""
+    """An argument whose name is not known is hidden, and not found; what is passed by name is shown."""
     payload = '{"args":["s3cret-1","s3cret-2"],"kwargs":{"city":"Paris"}}'
     if path == reset.module_path:
         payload = payload.replace("s3cret-1", "ann")
@@ -107,7 +107,7 @@ def test_tasks_that_are_not_known(admin_client: Client, path: str) -> None:
 
 
 def test_a_requeue_keeps_what_is_not_known(admin_client: Client) -> None:
-    """Whoever changes the letter of a task that is not known keeps its hidden arguments, each in its place."""
+    """A change of the letter of a task that is not known keeps its hidden arguments, each in its place."""
     dead = letter(
         task_path=UNKNOWN["renamed"], payload='{"args":["s3cret-1",["s3cret-2"],3],"kwargs":{"city":"Paris"}}'
     )

@@ -70,7 +70,8 @@ def test_links_stay_on_their_site(admin_client: Client) -> None:
     assert led("deadletter_acknowledge", seen.pk, note="") == acknowledged
     assert led("deadletter_requeue", criteria="{}", rate="1").startswith("/office/vtqueue/requeue/")
     assert led("deadletter_requeue", criteria="").startswith("/office/vtqueue/deadletter/")
-    assert led("deadletter_delete", dead.pk) == "/office/vtqueue/deadletter/"
+    discarding = {"action": "delete_selected", "_selected_action": str(dead.pk), "page": "1", "post": "yes"}
+    assert led("deadletter_changelist", **discarding) == "/office/vtqueue/deadletter/"
     assert led("job_enqueue", task_path="tests.project.tasks.add", arguments="[1,2]").startswith("/office/vtqueue/job/")
     assert led("queuestate_pause", queue_name="mail") == "/office/vtqueue/"
 

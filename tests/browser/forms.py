@@ -1,4 +1,4 @@
-"""What the forms of a page would send, so that somebody else can send it."""
+"""What the forms of a page would send, so that another user can send it."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -16,7 +16,7 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "shop/mail.py", line 7, 
 
 
 def fill(alias: str, words: str) -> None:
-    """Store rows of each kind, with ``words`` wherever a row can carry text that somebody else has written."""
+    """Store rows of each kind, with ``words`` wherever a row can have text from outside."""
     for word in (*states.WORDS[:-1],):
         job(word, words).save(using=alias)
     for number in range(3):

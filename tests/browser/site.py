@@ -19,8 +19,12 @@ SETTINGS = "tests.browser.settings"
 ADDRESS = re.compile(r"development server at (http://[\d.:]+)/")
 PASSWORD = "correct horse battery staple"
 VIEW_ONLY = "view_"  # the permissions whose names begin so
-LEFT = "net::ERR_ABORTED"  # somebody has left the page before all of it was there
+LEFT = "net::ERR_ABORTED"  # the page was left before all of it was there
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 375, "height": 700}
+
+# A page refreshes itself each half second, instead of each five seconds.
+SOON = """const later = window.setTimeout;
+window.setTimeout = (act, pause, ...given) => later(act, pause < 5000 ? pause : pause / 10, ...given);"""
 
 
 class Site:
@@ -92,6 +96,7 @@ class Visitors:
     def window(self, options: Any, *, watched: bool = True) -> Iterator[Page]:
         """Open a window, and close it; ``watched``: what goes wrong in it is noted."""
         with closing(self.browser.new_context(**options)) as context:
+            context.add_init_script(SOON)
             if watched:
                 self.watch(context)
             page = context.new_page()

@@ -4,15 +4,10 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from django_vtqueue.models import DeadLetter
-from django_vtqueue.queue import dead_letters
-
-from ..conftest import ALIAS
 from ..processes.conftest import Start
 from ..processes.database import Database
 from ..waiting import wait_until
 from .conftest import Visit
-from .rows import letter
 from .site import SETTINGS, Site, Visitors
 from .tasks import send_receipt
 
@@ -58,21 +53,10 @@ def test_a_job(site: Site, visit: Visit, database: Database, start_worker: Start
         assert loaded_once(page)
 
 
-def test_a_letter_that_somebody_else_requeues(site: Site, visit: Visit) -> None:
-    """Who looks at it is led to the job, and reads who it was."""
-    row: DeadLetter = letter(1, "refused")
-    row.save(using=ALIAS)
-    with visit() as page:
-        page.goto(f"{site.url}deadletter/{row.pk}/change/")
-        dead_letters.requeue([row.pk], ALIAS, by="bob")
-        expect(page.get_by_text("It was requeued by bob at")).to_have_count(1)
-        expect(page).to_have_url(f"{site.url}job/{row.pk}/change/")
-
-
-def test_a_job_that_somebody_else_deletes(
+def test_a_job_that_is_deleted(
     site: Site, visit: Visit, visitors: Visitors, database: Database, tmp_path: Path
 ) -> None:
-    """Who looks at it reads that it is gone."""
+    """A user who looks at it reads that it is gone."""
     job_id = database.enqueue(send_receipt, 1, str(tmp_path))
     with visit() as page:
         page.goto(f"{site.url}job/{job_id}/change/")

@@ -16,7 +16,7 @@ ORDERS = 40
 
 
 class Operator:
-    """Somebody in front of a page that was loaded once: every click is counted, and nothing is reloaded."""
+    """A user in front of a page that was loaded once: every click is counted, and nothing is reloaded."""
 
     def __init__(self, page: Page) -> None:
         self.page = page

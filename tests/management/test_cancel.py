@@ -61,12 +61,12 @@ def test_cancel(time: FakeClock) -> None:
 
 
 def test_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system does not know who runs the command, nobody is named."""
+    """Where the system does not know who runs the command, no name is stored."""
 
-    def nobody() -> str:
+    def no_user() -> str:
         raise KeyError("uid not found")
 
-    monkeypatch.setattr(getpass, "getuser", nobody)
+    monkeypatch.setattr(getpass, "getuser", no_user)
     vtqueue("cancel", tasks.add.enqueue(1, 2).id)
     assert DeadLetter.objects.get().message == "Cancelled."
 

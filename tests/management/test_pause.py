@@ -1,6 +1,5 @@
 """``manage.py vtqueue pause`` and ``resume``, as people call them."""
 
-import getpass
 import io
 from collections.abc import Iterator
 from typing import Any
@@ -64,21 +63,9 @@ def test_pause_and_resume(time: FakeClock) -> None:
 
 
 def test_a_pause_without_a_reason_or_an_end(time: FakeClock) -> None:
-    """By whoever has logged in."""
+    """It has the name of the user who has logged in."""
     Queue("emails").publish("x")
     assert vtqueue("pause", "emails")[0] == "Queue 'emails' is paused by anna."
-
-
-def test_a_pause_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process whose user has no name, as in a container, pauses as well."""
-
-    def no_such_user() -> str:
-        raise KeyError("getpwuid(): uid not found: 1234")
-
-    monkeypatch.setattr("django_vtqueue.management.subcommands.pause.getuser", no_such_user)
-    Queue("emails").publish("x")
-    assert vtqueue("pause", "emails")[0] == "Queue 'emails' is paused."
-    assert getpass.getuser() == "anna"
 
 
 @pytest.mark.parametrize(

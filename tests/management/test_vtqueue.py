@@ -38,7 +38,7 @@ def refusal(*arguments: str) -> str:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], list[str]]:
-    """Return a function that says what the person at the keyboard answers (None: nobody is there)."""
+    """Return a function that says what is answered at the keyboard (None: there is no terminal)."""
     asked: list[str] = []
 
     def answers(text: str | None) -> list[str]:
@@ -89,7 +89,7 @@ def test_purge_deletes_what_nobody_holds() -> None:
 
 
 def test_purge_takes_what_a_dead_worker_held(time: Any) -> None:
-    """A job whose lease has ended is held by nobody."""
+    """A job whose lease has ended is not held."""
     queue = Queue("a", visibility_timeout=60)
     queue.publish("1")
     queue.claim()
@@ -127,7 +127,7 @@ def test_purge_deletes_nothing_without_a_yes(answers: Callable[[str | None], lis
 
 
 def test_purge_with_nothing_to_delete(answers: Callable[[str | None], list[str]]) -> None:
-    """An empty queue is no error, and nobody is asked about it."""
+    """An empty queue is no error, and there is no question."""
     asked = answers("n")
     assert vtqueue("purge", "a") == vtqueue("purge", "--all") == "Deleted 0 jobs.\n"
     assert asked == []
@@ -286,7 +286,7 @@ def test_a_stop_is_not_taken_back(later: str) -> None:
 
 
 def test_all_workers_are_there_or_none_is_asked() -> None:
-    """A name that no worker has is an error that says which there are, and then nobody is asked."""
+    """A name that no worker has is an error that says which there are, and then no worker is asked."""
     assert refusal("stop", "web1:1") == "There is no worker web1:1. Workers: none."
     worker("web1:1:aa")
     assert refusal("stop", "web1:1", "web9:9") == "There is no worker web9:9. Workers: web1:1."

@@ -7,13 +7,47 @@ from django.core.management.base import BaseCommand, CommandError, no_translatio
 
 from ...queue.lookup import UnclearId
 from ...queue.schema import mismatch
-from ..arguments import add_backend, backend_of
-from ..subcommands import cancel, pause, purge, quiet, requeue, resume, show, status, stop, why
+from ..arguments import add_backend, add_ids, backend_of
+from ..subcommands import jobs, queues, show, status, why, workers
 from ..subcommands import list as list_
 
+# Each subcommand: what its help says, what adds its arguments to a parser, and what yields the lines that it writes.
 SUBCOMMANDS = {
-    module.__name__.rpartition(".")[2]: module
-    for module in (cancel, list_, pause, purge, quiet, requeue, resume, show, status, stop, why)
+    "cancel": (
+        "Cancels jobs: one that waits becomes a dead letter, one that runs is asked to stop.",
+        add_ids,
+        jobs.cancel,
+    ),
+    "list": (list_.HELP, list_.add_arguments, list_.run),
+    "pause": (
+        "Pauses a queue: no job of it is claimed, until it is resumed or the pause ends; what runs goes on to its end.",
+        queues.pause_arguments,
+        queues.pause,
+    ),
+    "purge": (
+        "Deletes unfinished jobs, scheduled ones too, of the queues named; not those that a worker holds.",
+        queues.purge_arguments,
+        queues.purge,
+    ),
+    "quiet": (
+        "Asks workers to finish what they run and to claim nothing, until they are stopped or asked to work again.",
+        workers.quiet_arguments,
+        workers.quiet,
+    ),
+    "requeue": (
+        "Requeues dead letters: they keep their ids and histories, and have all their attempts again.",
+        jobs.requeue_arguments,
+        jobs.requeue,
+    ),
+    "resume": ("Ends the pause of a queue, and wakes the workers.", queues.resume_arguments, queues.resume),
+    "show": (show.HELP, show.add_arguments, show.run),
+    "status": (status.HELP, status.add_arguments, status.run),
+    "stop": (
+        "Asks workers to stop as after SIGTERM: they finish what they run and exit.",
+        workers.stop_arguments,
+        workers.stop,
+    ),
+    "why": (why.HELP, why.add_arguments, why.run),
 }
 # Django's own options, which stand before a subcommand, or, as people write them, behind it.
 WITH_VALUE = (("-v", "--verbosity"), ("--settings",), ("--pythonpath",))
@@ -26,10 +60,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parsers = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
-        for name, subcommand in SUBCOMMANDS.items():
-            own = parsers.add_parser(name, help=subcommand.HELP, description=subcommand.HELP)
+        for name, (text, add_own, _run) in SUBCOMMANDS.items():
+            own = parsers.add_parser(name, help=text, description=text)
             add_backend(own)
-            subcommand.add_arguments(own)
+            add_own(own)
             for names in WITH_VALUE:
                 own.add_argument(*names, type=int if "-v" in names else str, default=SUPPRESS, help=SUPPRESS)
             for names in FLAGS:
@@ -40,8 +74,9 @@ class Command(BaseCommand):
         backend = backend_of(options["backend"])
         if problem := mismatch(backend.database):
             raise CommandError(f"{problem}.")
+        _help, _add_arguments, run = SUBCOMMANDS[options["subcommand"]]
         try:
-            for line in SUBCOMMANDS[options["subcommand"]].run(backend, options):
+            for line in run(backend, options):
                 self.stdout.write(line)
         except UnclearId as error:
             raise CommandError(str(error)) from error

@@ -9,14 +9,15 @@ from django.core.management.base import CommandError
 from ...backend import VTQueueBackend
 from ...engines import engine_for
 from ...models import DeadLetter, Job
-from ...queue.lookup import SHORTEST, digits_of, only, some
+from ...queue.lookup import digits_of, only, some
 from ...queue.why import why
+from ..arguments import add_ids
 
 HELP = "Says in one sentence why a job is not running, or what became of it."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("ids", nargs="+", metavar="ID", help=f"of a job, or its last {SHORTEST} digits or more")
+    add_ids(parser)
 
 
 def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:

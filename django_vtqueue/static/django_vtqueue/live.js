@@ -86,7 +86,7 @@
         }
     }
 
-    /* Whoever is about to decide something must not have it change under the hand. */
+    /* A page does not change while its user is about to decide something. */
     function formIsOpen() {
         return live.querySelector("details.vtq-form[open]") !== null;
     }
