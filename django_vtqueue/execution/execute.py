@@ -310,7 +310,7 @@ def settle_with(
                 raise Lost
     except BaseException as error:
         if committed:
-            logger.exception("%s is done, but what was to follow its commit failed", job.task_path)
+            logger.exception("%s is done, but a hook of its transaction (on_commit) failed", job.task_path)
         elif not begun and engine.trouble(error):
             raise NotBegun from error
         else:

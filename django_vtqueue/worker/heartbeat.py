@@ -102,7 +102,7 @@ class Heartbeat:
             self._rows.filter(died_at__lt=now - microseconds(REMEMBERED))._raw_delete(self.engine.alias)
             left = None if self.moved_in else move_in(self.engine, now)
         if left:
-            logger.info("the jobs of this database were worked off on %s before; now they are here", left)
+            logger.info("the jobs of this database ran on %s before; from now on they run here", left)
         self.moved_in = True
         self._beat_at, self._beaten = time.monotonic() + HEARTBEAT, now
 

@@ -51,8 +51,8 @@ class Maintenance:
         if kept > HUGE_LOG and not self._told_of_log:
             self._told_of_log = True
             logger.warning(
-                "the log beside the database (-wal) has over %d MB: a transaction that reads has been open for long (a "
-                "shell, a backup, a streamed response), and until it ends the log cannot begin anew",
+                "the WAL file has grown beyond %d MB: another connection keeps a read transaction open (a shell, a "
+                "backup, a streamed response), and the file cannot be used anew until that ends",
                 HUGE_LOG // 1_000_000,
             )
 

@@ -87,8 +87,6 @@ class Outage:
 # When a settlement fails for a reason of its own, or when little time is left.
 
 
-logger = logging.getLogger("django_vtqueue")
-
 NOT_STORED = Failure("django_vtqueue.exceptions.OutcomeNotStored", "The outcome could not be stored.", "", "not stored")
 
 
@@ -106,7 +104,7 @@ def settle_alone(engine: Engine, outcomes: Sequence[Outcome], letter_ttl: Letter
         except Exception as error:
             if engine.trouble(error):
                 raise
-            logger.warning("the outcome of %s could not be stored: %r", outcome.job.id, error)
+            logger.warning("the outcome of job %s could not be stored: %r", outcome.job.id, error)
             job = outcome.job
             wait = job.lease_us
             outcome.settlement = failed(job, history.FAILED, NOT_STORED, engine.now(), wait, letter_ttl(job.queue_name))
@@ -123,7 +121,7 @@ def _settle_at_last(engine: Engine, outcome: Outcome, letter_ttl: LetterTTL) -> 
     except Exception as error:
         if engine.trouble(error):
             raise
-        logger.warning("the row of %s takes no change: %r", outcome.job.id, error)
+        logger.warning("the database refuses each change to the row of job %s: %r", outcome.job.id, error)
         return {outcome.job.key}
 
 

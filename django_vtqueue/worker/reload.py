@@ -103,19 +103,12 @@ class Files:
     """The loaded modules of this process, and when they were last changed."""
 
     def __init__(self) -> None:
-        self._seen = self._look()
+        self._reloader = autoreload.StatReloader()
+        self._seen = dict(self._reloader.snapshot_files())
 
     def changed(self) -> Path | None:
         """Return a file that has changed since the last call; None if none has."""
-        now = self._look()
+        now = dict(self._reloader.snapshot_files())
         changed = next((path for path, when in now.items() if self._seen.get(path, when) != when), None)
-        self._seen = {**self._seen, **now}
+        self._seen |= now
         return changed
-
-    @staticmethod
-    def _look() -> dict[Path, float]:
-        times = {}
-        for path in autoreload.iter_all_python_module_files():
-            with suppress(OSError):
-                times[path] = Path(path).stat().st_mtime
-        return times

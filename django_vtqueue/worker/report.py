@@ -7,6 +7,7 @@ no supervisor writes them as well.
 import ctypes
 import mmap
 import os
+from tempfile import TemporaryFile
 from typing import Self
 
 NEVER = float("inf")
@@ -48,6 +49,10 @@ class Report(ctypes.Structure):
 
 def new_memory() -> int:
     """Return a file descriptor of new memory for one report; a child process may inherit it."""
-    descriptor = os.memfd_create("vtqueue-report")
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("vtqueue-report")
+    else:  # not on Linux
+        with TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
     os.ftruncate(descriptor, ctypes.sizeof(Report))
     return descriptor

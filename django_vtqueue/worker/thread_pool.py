@@ -94,7 +94,9 @@ class Pool:
         self._news.put(None)
         self._announcer.join(max(deadline - time.monotonic(), 0))
         if self._announcer.is_alive() and (left := self._news.qsize()):
-            logger.warning("the receivers of signals were too slow: they were not told of the ends of %d turns", left)
+            logger.warning(
+                "the receivers of task_finished were too slow: the results of %d turns were not announced", left
+            )
 
     def _execute(self, job: HeldJob) -> None:
         if not job.begun:

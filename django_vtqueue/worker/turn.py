@@ -146,7 +146,7 @@ class Turns:
         if trouble is Trouble.BUSY:
             self.pacing.busy()
         if trouble is None and self.work.outcomes:
-            logger.warning("a turn failed (%r): its settlements are made one by one", error)
+            logger.warning("a turn failed (%r); its jobs are settled one by one", error)
             try:
                 self.work.settle_alone()
                 return

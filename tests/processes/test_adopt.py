@@ -63,7 +63,7 @@ def test_a_worker_writes_where_it_works(database: Database, start_worker: Start)
     worker = start_worker(**DEBUG)
     wait_until(lambda: database.succeeded(job_id), PATIENCE)
     assert is_here(database)
-    assert "were worked off on" not in worker.log
+    assert "ran on" not in worker.log
 
 
 def test_with_debug_a_worker_leaves_when_a_copy_takes_the_place_of_its_database(
@@ -105,7 +105,7 @@ def test_with_debug_a_worker_refuses(copied: Database, start: Start, arguments: 
 def test_adopt(copied: Database, drain: Start, start_worker: Start) -> None:
     """--adopt runs the jobs; from then on this is its origin, and no worker refuses it."""
     first = copied.enqueue(tasks.add, 1, 2)
-    assert "worked off on web1, /srv/shop/db.sqlite3 before" in drain("--adopt", **DEBUG).log
+    assert "ran on web1, /srv/shop/db.sqlite3 before" in drain("--adopt", **DEBUG).log
     assert copied.succeeded(first)
     assert is_here(copied)
     second = copied.enqueue(tasks.add, 3, 4)
@@ -127,7 +127,7 @@ def test_without_debug_a_worker_takes_over(copied: Database, drain: Start) -> No
     job_id = copied.enqueue(tasks.add, 1, 2)
     worker = drain()
     assert copied.succeeded(job_id)
-    assert worker.log.count("were worked off on web1, /srv/shop/db.sqlite3 before; now they are here") == 1
+    assert worker.log.count("ran on web1, /srv/shop/db.sqlite3 before; from now on they run here") == 1
     assert is_here(copied)
 
 

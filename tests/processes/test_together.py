@@ -84,7 +84,7 @@ def test_a_log_that_cannot_be_kept_short_is_told_once(database: Database, start_
             writer.execute("CREATE TABLE junk (data)")
             for _ in range(70):
                 writer.execute("INSERT INTO junk VALUES (zeroblob(1000000))")
-            worker.wait_for("the log beside the database (-wal) has over 64 MB")
+            worker.wait_for("the WAL file has grown beyond 64 MB")
             writer.execute("INSERT INTO junk VALUES (zeroblob(1000000))")
     wait_until(lambda: log.stat().st_size < 4_000_000, PATIENCE)
-    assert worker.log.count("the log beside the database") == 1
+    assert worker.log.count("the WAL file") == 1
