@@ -5,8 +5,8 @@ BIN = .venv/bin
 .PHONY: test faults demo bench lint format types messages screenshots wheel test-oldest test-newest matrix clean
 .SECONDARY:
 
-# Two files at a time: many tests wait for processes.
-SIDE_BY_SIDE = -n 2 --dist loadfile
+# Three files at a time on two cores, since many tests wait for processes; the slow ones begin (tests/conftest.py).
+SIDE_BY_SIDE = -n 3 --dist loadfile --no-loadscope-reorder
 test: .venv/.installed
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 

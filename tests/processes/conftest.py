@@ -17,6 +17,23 @@ MANAGE = str(ROOT / "tests" / "manage.py")
 
 Start = Callable[..., Running]
 
+# ``vtworker`` with other values of constants, so that a test need not wait for as long as a user.
+PATCHED = """
+import sys
+from importlib import import_module
+import django
+django.setup()
+for name, value in {constants}.items():
+    module, _, constant = name.rpartition(".")
+    module = import_module("django_vtqueue." + module)
+    assert hasattr(module, constant), name
+    setattr(module, constant, value)
+sys.argv[0] = {manage!r}
+from django.core.management import execute_from_command_line
+execute_from_command_line(sys.argv)
+"""
+NEVER_LOOKS = {"worker.loop.LOOK": 3600, "worker.loop.RARE_LOOK": 3600}  # it is woken, or waits for a time it knows
+
 
 def environment(database: Database, **variables: str) -> dict[str, str]:
     """Return the environment in which the test project runs on a database."""
@@ -63,10 +80,20 @@ def start(database: Database, tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def start_worker(start: Start) -> Start:
-    """Return a function that starts a worker and waits until it is ready (``ready=False``: does not wait)."""
+    """Return a function that starts a worker and waits until it is ready.
 
-    def start_worker(*arguments: str, ready: bool = True, **variables: str) -> Running:
-        worker = start(MANAGE, "vtworker", "--no-reload", *arguments, **variables)
+    ``ready=False``: does not wait. ``constants``: values by names below the package, as ``worker.recorder.PERIOD``.
+    """
+
+    def start_worker(
+        *arguments: str,
+        ready: bool = True,
+        reload: bool = False,
+        constants: dict[str, float] | None = None,
+        **variables: str,
+    ) -> Running:
+        program = ["-c", PATCHED.format(constants=constants, manage=MANAGE)] if constants else [MANAGE]
+        worker = start(*program, "vtworker", "--reload" if reload else "--no-reload", *arguments, **variables)
         if ready:
             worker.wait_ready()
         return worker

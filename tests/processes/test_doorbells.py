@@ -20,7 +20,7 @@ from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import Start
+from .conftest import NEVER_LOOKS, Start
 from .database import Database
 from .running import PATIENCE, Running
 
@@ -142,21 +142,9 @@ def test_a_folder_of_others_is_not_used(database: Database, folder: Path, caplog
     assert list(folder.iterdir()) == []
 
 
-NEVER_LOOKS = """
-import sys
-from django_vtqueue.worker import loop
-assert loop.LOOK < 1
-loop.LOOK = loop.CHORES = 3600
-sys.argv = ["manage.py", "vtworker", "--no-reload"]
-from django.core.management import execute_from_command_line
-execute_from_command_line()
-"""
-
-
-def test_a_publisher_wakes_an_idle_worker(database: Database, start: Start) -> None:
+def test_a_publisher_wakes_an_idle_worker(database: Database, start_worker: Start) -> None:
     """A worker that would look by itself in an hour only gets a job at once: it was woken by its bell."""
-    worker = start("-c", "import django; django.setup()" + NEVER_LOOKS)
-    worker.wait_ready()
+    start_worker(constants=NEVER_LOOKS)
     for _ in range(3):
         job_id = database.enqueue(tasks.add, 1, 2)
         wait_until(lambda: database.succeeded(job_id), PATIENCE)  # noqa: B023

@@ -13,7 +13,7 @@ from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import Start
+from .conftest import NEVER_LOOKS, Start
 from .database import Database
 from .running import PATIENCE, Running
 
@@ -42,29 +42,9 @@ def test_a_paused_queue_waits_until_it_is_resumed(
     wait_until(lambda: database.succeeded(*waiting), PATIENCE)
 
 
-NEVER_LOOKS = """
-import sys
-import django
-django.setup()
-from django_vtqueue.worker import loop
-assert loop.LOOK < 1 and loop.RARE_LOOK < 1
-loop.LOOK = loop.RARE_LOOK = 3600
-sys.argv = ["manage.py", "vtworker", "--no-reload"]
-from django.core.management import execute_from_command_line
-execute_from_command_line()
-"""
-
-
-@pytest.fixture
-def never_looks(start: Start) -> Running:
-    """Return a worker that is woken by its bell, or by a time that it knows, or in an hour."""
-    worker = start("-c", NEVER_LOOKS)
-    worker.wait_ready()
-    return worker
-
-
-def test_resuming_wakes_the_workers(database: Database, never_looks: Running) -> None:
+def test_resuming_wakes_the_workers(database: Database, start_worker: Start) -> None:
     """What waited runs at once: the bell was rung."""
+    start_worker(constants=NEVER_LOOKS)
     pause("a", using=ALIAS)
     job_id = database.enqueue(tasks.add.using(queue_name="a"), 1, 2)
     other = database.enqueue(tasks.add.using(queue_name="b"), 1, 2)
@@ -73,8 +53,9 @@ def test_resuming_wakes_the_workers(database: Database, never_looks: Running) ->
     wait_until(lambda: database.succeeded(job_id), PATIENCE)
 
 
-def test_when_the_pause_ends_its_jobs_run_by_themselves(database: Database, never_looks: Running) -> None:
+def test_when_the_pause_ends_its_jobs_run_by_themselves(database: Database, start_worker: Start) -> None:
     """A worker that knows of them wakes at the end of the pause, and not before."""
+    start_worker(constants=NEVER_LOOKS)
     pause("a", until=2, using=ALIAS)
     [(end,)] = database.rows("SELECT paused_until FROM vtqueue_queuestate")
     job_id = database.enqueue(tasks.add.using(queue_name="a"), 1, 2)

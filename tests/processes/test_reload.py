@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from django_vtqueue.worker.reload import GRACE
 from tests.project import tasks
 
 from ..waiting import wait_until
-from .conftest import MANAGE, ROOT, Start
+from .conftest import ROOT, Start
 from .database import Database
 from .running import PATIENCE, Running, is_ours
+
+GRACE = 1.0  # seconds for which a job may run on after a change of the code
 
 TASKS = """
 from django_vtqueue import task
@@ -43,18 +44,15 @@ def code(tmp_path: Path) -> Code:
 
 
 @pytest.fixture
-def parent(start: Start, code: Code, tmp_path: Path) -> Running:
+def parent(start_worker: Start, code: Code, tmp_path: Path) -> Running:
     """Return a running ``vtworker --reload``, with a worker that is ready."""
-    process = start(
-        MANAGE,
-        "vtworker",
-        "--reload",
+    return start_worker(
+        reload=True,
+        constants={"worker.reload.INTERVAL": 0.2, "worker.reload.GRACE": GRACE},
         PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}",
         PYTHONDONTWRITEBYTECODE="1",  # a file that is changed twice in a second would be taken from there
         VTQUEUE_TEST_APPS="edited",
     )
-    process.wait_ready()
-    return process
 
 
 def answer(database: Database) -> str:
@@ -108,15 +106,20 @@ def test_a_mistake_in_the_code_is_waited_out(database: Database, parent: Running
 def test_a_signal_to_the_parent_ends_both(
     database: Database, parent: Running, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """SIGTERM and Ctrl-C go on to the worker, which finishes its job first; both exit with 0."""
+    """SIGTERM and Ctrl-C go on to the worker, which finishes its job first; both exit with 0.
+
+    The time that a job has after a change of the code does not limit a stop by a signal.
+    """
     worker = parent.wait_ready()
     running = database.enqueue(tasks.hold, str(tmp_path))
     wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
     parent.signal(number)
+    stopped = time.monotonic()
+    wait_until(lambda: parent.ended() or time.monotonic() > stopped + GRACE + 0.5, PATIENCE)
     (tmp_path / "go").touch()
     assert parent.wait() == 0
     assert not is_ours(worker)
-    assert database.succeeded(running)
+    assert (database.succeeded(running), database.history(running)) == (True, [])
 
 
 def test_a_signal_ends_a_parent_that_waits_for_a_change(database: Database, parent: Running, code: Code) -> None:
@@ -142,16 +145,3 @@ def test_a_killed_worker_is_started_again(database: Database, parent: Running) -
     parent.wait_for("the worker was killed by signal 9; starting anew")
     parent.wait_ready(times=2)
     assert answer(database) == "first"
-
-
-def test_a_stop_waits_for_the_job(database: Database, parent: Running, tmp_path: Path) -> None:
-    """The few seconds that a job has after a change of the code are no limit to a stop by a signal."""
-    running = database.enqueue(tasks.hold, str(tmp_path))
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
-    parent.signal(signal.SIGTERM)
-    stopped = time.monotonic()
-    wait_until(lambda: parent.ended() or time.monotonic() > stopped + GRACE + 1, PATIENCE)
-    (tmp_path / "go").touch()
-    assert parent.wait() == 0
-    assert database.succeeded(running)
-    assert database.history(running) == []

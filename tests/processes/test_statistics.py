@@ -45,7 +45,7 @@ def test_statistics_appear_while_it_works_and_add_up(
     database: Database, start_worker: Start, arguments: list[str]
 ) -> None:
     """Each attempt is counted once: the first ones can be read soon, all of them when the worker has left."""
-    worker = start_worker(*arguments)
+    worker = start_worker(*arguments, constants={"worker.recorder.PERIOD": 0.5})
     ids = database.enqueue_many(tasks.add, [(1, 2)] * 500)
     wait_until(lambda: sums(database)[0] > 0, PATIENCE)
     assert not worker.ended()
