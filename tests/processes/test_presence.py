@@ -1,4 +1,4 @@
-"""The rows of live workers. Their heartbeats are in test_together, which lasts long enough."""
+"""The rows of live workers. Their heartbeats are in test_together."""
 
 import signal
 import socket

@@ -34,36 +34,22 @@ def wait_until_renewed(database: Database, job_id: str) -> None:
     wait_until(lambda: database.job(job_id)["visible_at"] > clock.now(), PATIENCE)
 
 
-@pytest.mark.parametrize("after", [-0.1, -0.02, 0.03, 0.1, 0.5])
-def test_a_lock_that_ends_around_the_end_of_a_lease(
-    database: Database, start_worker: Start, tmp_path: Path, after: float
-) -> None:
-    """Its holder renews it before an idle worker may take the job, which had its only attempt."""
+def test_a_lock_that_ends_around_the_end_of_a_lease(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """Its holder renews it before an idle worker may take the job, which had its only attempt.
+
+    Also where the idle worker comes just when it may take the job, and gets the lock at its first try.
+    """
     database.options |= {"visibility_timeout": LEASE, "max_attempts": 1}
     workers = [start_worker("--threads", "1") for _ in range(2)]
     job_id = database.enqueue(tasks.hold, str(tmp_path))
     wait_until((tmp_path / "started").exists, PATIENCE)
-    for _ in range(2):
+    for after in (-0.02, 0.03, LEASE / 10 - 0.001, 0.5, LEASE / 10 - 0.001):
         lock_around_the_end(database, job_id, after)
         wait_until_renewed(database, job_id)
     (tmp_path / "go").touch()
     wait_until(lambda: database.succeeded(job_id), PATIENCE)
     assert database.job(job_id)["claims"] == 1
     assert not any(worker.lines("lost") for worker in workers)
-
-
-def test_a_lock_that_ends_when_the_lease_may_be_taken(database: Database, start_worker: Start, tmp_path: Path) -> None:
-    """An idle worker that comes just then, and gets the lock at its first try, leaves it to the holder first."""
-    database.options |= {"visibility_timeout": LEASE, "max_attempts": 1}
-    for _ in range(2):
-        start_worker("--threads", "1")
-    job_id = database.enqueue(tasks.hold, str(tmp_path))
-    wait_until((tmp_path / "started").exists, PATIENCE)
-    for _ in range(5):
-        lock_around_the_end(database, job_id, LEASE / 10 - 0.001)
-        wait_until_renewed(database, job_id)
-    (tmp_path / "go").touch()
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
 
 
 def test_moments_between_locks_after_the_end_of_a_lease(
@@ -75,7 +61,7 @@ def test_moments_between_locks_after_the_end_of_a_lease(
     job_id = database.enqueue(tasks.hold, str(tmp_path))
     wait_until((tmp_path / "started").exists, PATIENCE)
     renewed = 0
-    for _ in range(5):
+    for _ in range(3):
         lock_around_the_end(database, job_id, 2.1)
         time.sleep(0.05)
         with database.locked():
@@ -83,21 +69,19 @@ def test_moments_between_locks_after_the_end_of_a_lease(
         wait_until_renewed(database, job_id)
     (tmp_path / "go").touch()
     wait_until(lambda: database.succeeded(job_id), PATIENCE)
-    assert renewed >= 4  # a machine with much to do may miss one
+    assert renewed >= 2  # a machine with much to do may miss one
 
 
-@pytest.mark.parametrize("after", [0.03, 0.5])
-def test_a_lock_around_the_end_of_a_consumers_lease(
-    database: Database, start: Start, tmp_path: Path, after: float
-) -> None:
+def test_a_lock_around_the_end_of_a_consumers_lease(database: Database, start: Start, tmp_path: Path) -> None:
     """The same holds between two processes that handle raw jobs by ``Queue.run``."""
     database.options["visibility_timeout"] = LEASE
     for _ in range(2):
         start("-m", "tests.faults.consumer", str(tmp_path)).wait_for("ready")
     job_id = Queue("raw", using=ALIAS, visibility_timeout=LEASE).publish("held").hex
     wait_until((tmp_path / "held-1").exists, PATIENCE)
-    lock_around_the_end(database, job_id, after)
-    wait_until_renewed(database, job_id)
+    for after in (0.03, 0.5):
+        lock_around_the_end(database, job_id, after)
+        wait_until_renewed(database, job_id)
     (tmp_path / "go").touch()
     wait_until(lambda: database.succeeded(job_id), PATIENCE)
     assert database.job(job_id)["claims"] == 1

@@ -78,7 +78,7 @@ def test_a_lost_lease_takes_its_writes_back(database: Database, start_worker: St
 def test_many_in_a_row_do_not_keep_others_from_writing(database: Database, start_worker: Start) -> None:
     """Between two of them another worker claims, renews and settles, although the lock is free for a moment only."""
     one_after_the_other = transactional.take_long.using(queue_name="slow")
-    slow = database.enqueue_many(one_after_the_other, [("x", 1.6)] * 15)
+    slow = database.enqueue_many(one_after_the_other, [("x", 1.2)] * 15)
     for _ in range(2):
         start_worker("--queues", "slow", ready=False)
     wait_until(lambda: database.unfinished() < len(slow), PATIENCE)  # it is in the middle of it
@@ -95,9 +95,9 @@ def waiting(database: Database) -> list[str]:
 
 @pytest.fixture
 def line(database: Database, known: None, start_worker: Start, tmp_path: Path) -> list[str]:
-    """Return jobs of 0.2 s; a worker has claimed twenty more than it has begun, and they wait in it for their turn."""
+    """Return jobs of 0.1 s; a worker has claimed twenty more than it has begun, and they wait in it for their turn."""
     database.options["visibility_timeout"] = 30
-    jobs = database.enqueue_many(writers.say_and_sleep, [(str(tmp_path / "log"), 0.2)] * 40)
+    jobs = database.enqueue_many(writers.say_and_sleep, [(str(tmp_path / "log"), 0.1)] * 40)
     start_worker()
     wait_until(lambda: len(waiting(database)) > 20, PATIENCE)
     return jobs
@@ -174,7 +174,7 @@ def test_the_write_lock_is_free_when_the_time_is_up(database: Database, start_wo
 @KINDS
 def test_to_wait_for_a_turn_is_not_to_run(database: Database, drain: Start, processes: str) -> None:
     """Each of many has its whole time, from the moment at which its own transaction begins; none ends without it."""
-    ids = database.enqueue_many(writers.take_a_second, [("x",)] * 4)
+    ids = database.enqueue_many(writers.take_half_its_time, [("x",)] * 4)
     drain("--processes", processes)
     assert database.succeeded(*ids)
     assert effects(database) == 4
@@ -184,7 +184,7 @@ def test_the_time_of_another_workers_transaction_is_no_time_of_ones_own(
     database: Database, start_worker: Start
 ) -> None:
     """The same holds where another process has the write lock."""
-    ids = database.enqueue_many(writers.take_a_second, [("x",)] * 4)
+    ids = database.enqueue_many(writers.take_half_its_time, [("x",)] * 4)
     for _ in range(2):
         start_worker("--threads", "2")
     wait_until(lambda: database.succeeded(*ids), PATIENCE)
@@ -231,7 +231,7 @@ def test_what_waits_for_its_turn_is_given_back_at_a_stop(
     database: Database, start_worker: Start, tmp_path: Path, processes: str
 ) -> None:
     """It is not run to its end: it has not begun."""
-    first = database.enqueue(writers.say_and_sleep, str(tmp_path / "first"), 2)
+    first = database.enqueue(writers.say_and_sleep, str(tmp_path / "first"), 1)
     waiting = database.enqueue_many(writers.append, [("x",)] * 3)
     worker = start_worker("--processes", processes)
     wait_until((tmp_path / "first").exists, PATIENCE)
