@@ -11,7 +11,7 @@ test: .venv/.installed
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 # What `make test` does in seconds to workers, disks and clocks, for as long as you like: `make faults MINUTES=15`.
-# The soak and the mix last that long each; the other tests take a larger number of jobs or examples instead.
+# Each mix lasts that long; the other tests take a larger number of jobs or examples instead.
 MINUTES ?= 15
 faults: .venv/.installed
 	VTQUEUE_FAULT_MINUTES=$(MINUTES) $(BIN)/python -m pytest -s tests/faults

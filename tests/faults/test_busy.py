@@ -9,7 +9,7 @@ from ..processes.conftest import Start
 from ..processes.database import Database
 from ..processes.running import PATIENCE
 from ..waiting import wait_until
-from .seconds import HELD
+from .scale import HELD
 
 LOCKED = "the database is locked by another process; waiting. Nothing is lost."
 JOBS = 300

@@ -18,7 +18,7 @@ from ..processes.database import Database
 from ..processes.running import PATIENCE, Running
 from ..waiting import wait_until
 from .disks import LimitedDisk, SmallDisk, reading, small_disk
-from .seconds import HELD
+from .scale import HELD
 
 FULL = "the database cannot be written"
 Disk = LimitedDisk | SmallDisk

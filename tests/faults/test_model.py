@@ -1,6 +1,5 @@
 """Any course of events, against a model in plain Python: after each step both say the same of every job."""
 
-import os
 import time as wall
 
 import pytest
@@ -14,8 +13,8 @@ from django_vtqueue.queue import queue
 from tests.fake_clock import FakeClock
 
 from .machine import QueueAgainstModel
+from .scale import MINUTES
 
-MINUTES = float(os.environ.get("VTQUEUE_FAULT_MINUTES", 0))
 STEADY = settings(max_examples=150, stateful_step_count=60, suppress_health_check=list(HealthCheck))
 AT_RANDOM = settings(
     STEADY, max_examples=150, stateful_step_count=200, derandomize=False, database=None, print_blob=True

@@ -82,6 +82,14 @@ def is_ours(pid: int) -> bool:
     return False
 
 
+def children(pid: int) -> list[int]:
+    """Return the processes whose parent is this one, whichever of its threads has started them."""
+    with suppress(OSError):
+        threads = Path(f"/proc/{pid}/task").glob("*/children")
+        return [int(child) for thread in threads for child in thread.read_text().split()]
+    return []
+
+
 def python(*arguments: str) -> list[str]:
     """Return a command line that runs the Python of this test."""
     return [sys.executable, *arguments]

@@ -14,7 +14,7 @@ from tests.project import tasks
 from ..waiting import wait_until
 from .conftest import MANAGE, environment
 from .database import Database
-from .running import PATIENCE, Running, python
+from .running import PATIENCE, Running, children, python
 
 UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 CHILDREN = [(), ("--processes", "2")]
@@ -30,12 +30,6 @@ def why_not() -> str:
 
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=f"no process namespace can be made: {why_not()}")
-
-
-def children(pid: int) -> list[int]:
-    """Return the processes whose parent is this one, whichever of its threads has started them."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
 
 
 class Container:

@@ -18,23 +18,22 @@ from django_vtqueue.queue.pauses import pause, resume
 from ...conftest import ALIAS
 from ...processes.conftest import Start
 from ...processes.database import Database
-from ...processes.running import READY, Running
-from ..storm import children
+from ...processes.running import READY, Running, children
 from .kinds import ASIDE, LONG_LEASE, SHORT_LEASE
 
 T = TypeVar("T")
 THREADS = ("--threads", "4")
 PROCESSES = ("--processes", "2", "--threads", "2")
-LASTING = (THREADS, PROCESSES)
+LASTING = (THREADS, (*PROCESSES, "--max-jobs-per-process", "500"))
 OTHERS = (("--threads", "3"), ("--processes", "2", "--threads", "1"))
 CONSUMERS = 2
-BETWEEN = (0.5, 2.0)  # seconds between two faults
 LEAVING = 20.0  # seconds for workers to leave when nothing is left to do
 
 KILL, KILL_CHILD, TERM, TERM_TWICE = "kill", "kill of a child", "SIGTERM", "SIGTERM twice"
 STOP, STANDSTILL, LEASE_LOCK, LOCK, PAUSE = "stop", "standstill", "lock until a lease ends", "lock", "pause"
 VISIT, DRAIN = "Queue.run for a moment", "vtworker --drain"
-CHANCES = {
+KILLS = {KILL: 1, KILL_CHILD: 2}
+EVERYTHING = {
     KILL: 2,
     KILL_CHILD: 2,
     TERM: 3,
@@ -68,11 +67,11 @@ class Fault:
     end: int
 
 
-def plan(seed: int, seconds: float) -> list[Step]:
-    """Return the same faults for the same seed."""
+def plan(seed: int, seconds: float, chances: dict[str, int], between: tuple[float, float]) -> list[Step]:
+    """Return the same faults for the same seed; ``between``: the seconds between two of them."""
     chance, at, steps = random.Random(seed), 0.0, []
-    while (at := at + chance.uniform(*BETWEEN)) < seconds:
-        [fault] = chance.choices(list(CHANCES), list(CHANCES.values()))
+    while (at := at + chance.uniform(*between)) < seconds:
+        [fault] = chance.choices(list(chances), list(chances.values()))
         steps.append(Step(at, fault, chance.random(), chance.random()))
     return steps
 
@@ -184,8 +183,14 @@ class Faults:
         choose[step.fault](step)
 
     def _kill_one(self, step: Step) -> None:
-        if chosen := pick(ready(self.others) + self.consumers, step.choice):
+        if chosen := pick(self._busy(ready(self.others) + self.consumers), step.choice):
             self._kill(chosen)
+
+    def _busy(self, processes: list[Running]) -> list[Running]:
+        """Return those that hold jobs; all, if none does."""
+        held = self._database.rows("SELECT DISTINCT worker_id FROM vtqueue_job WHERE state = 'RUNNING'")
+        holders = {int(row["worker_id"].split(":")[1]) for row in held}
+        return [process for process in processes if process.pid in holders] or processes
 
     def _kill(self, process: Running) -> None:
         """Kill a process, and write it down before its next job can begin elsewhere."""
@@ -194,7 +199,8 @@ class Faults:
         fault.end = clock.now()
 
     def _kill_child(self, step: Step) -> None:
-        family = [(worker.pid, child) for worker in ready(self.lasting + self.others) for child in children(worker.pid)]
+        workers = self._busy(ready(self.lasting + self.others))
+        family = [(worker.pid, child) for worker in workers for child in children(worker.pid)]
         if chosen := pick(family, step.choice):
             self._note(KILL_CHILD, {chosen[0]})
             send(chosen[1], signal.SIGKILL)
