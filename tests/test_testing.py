@@ -140,16 +140,6 @@ def test_a_broken_exception_is_a_failure(kind: str) -> None:
 
 
 @pytest.mark.django_db
-def test_a_keyboard_interrupt_gives_the_job_back() -> None:
-    """Ctrl-C in a test reaches the test; the job it hit has lost no attempt and is due again."""
-    tasks.interrupt.enqueue()
-    with pytest.raises(KeyboardInterrupt):
-        run_pending()
-    job = Job.objects.get()
-    assert (job.state, job.attempts, job.claims, job.worker_id) == ("READY", 0, 1, "")
-
-
-@pytest.mark.django_db
 def test_a_rolled_back_enqueue_does_not_run() -> None:
     """What was enqueued in a block that was rolled back is not there."""
     with transaction.atomic():

@@ -1,14 +1,12 @@
 """At least once, settled once, and nothing else has to be alive for it."""
 
-import random
-from collections import Counter
 from dataclasses import replace
 
 import pytest
 from django.db import transaction as transactions
 
 from django_vtqueue.core import history
-from django_vtqueue.core.job import HeldJob, Scope, succeeded
+from django_vtqueue.core.job import Scope, succeeded
 from tests.fake_clock import at
 
 from .bench import VERBS, Bench, Verb, failure
@@ -87,41 +85,6 @@ def test_the_callers_transaction_decides(bench: Bench) -> None:
     assert bench.everything() == before
     states = [bench.found(job_id).state for job_id in transaction(commit=True)]
     assert states == ["SUCCESSFUL", "FAILED", "RUNNING"]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_nothing_is_ever_lost_or_done_twice(bench: Bench, seed: int) -> None:
-    """Whatever workers do in whatever order, stale ones too: a job waits, is held, done or dead; it is acked once."""
-    chance = random.Random(seed)
-    ids = bench.publish(*range(8), max_attempts=3, lease=10)
-    now, acked, highest = 0.0, Counter[str](), Counter[str]()
-    tokens: list[HeldJob] = []
-    holders: dict[str, HeldJob] = {}
-    for _ in range(150):
-        now += chance.choice([0, 1, 4, 11])
-        match chance.randrange(3):
-            case 0:
-                for job in bench.claim(now, limit=chance.randrange(1, 4), worker=f"w{chance.randrange(3)}"):
-                    assert job.claims > highest[job.id], "a claim number was given twice"
-                    highest[job.id], holders[job.id] = job.claims, job
-                    tokens.append(job)
-            case 1 if tokens:
-                job, verb = chance.choice(tokens), chance.choice(["ack", "nack", "release", "renew", "bury"])
-                held = VERBS[verb](bench, job, now)
-                running = bench.found(job.id)
-                if held and verb == "ack":
-                    acked[job.id] += 1
-                    assert (running.state, running.claims) == ("SUCCESSFUL", job.claims)
-                assert not held or holders[job.id] == job, f"{verb} by a stale holder was accepted"
-                if held and verb != "renew":
-                    tokens = [token for token in tokens if token != job]
-            case 2:
-                letters = [str(pk.hex) for pk in bench.letters.values_list("pk", flat=True)]
-                assert bench.engine.requeue(letters, at(now)) == set(letters)
-        assert all(bench.engine.find(job_id) for job_id in ids)
-        assert bench.jobs.count() + bench.letters.count() == len(ids)
-    assert sum(acked.values()) == bench.jobs.filter(state="SUCCESSFUL").count()
-    assert max(acked.values(), default=1) == 1
 
 
 # -- settled once -----------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class Recorded:
             folder = self.log.with_name("executed")
             folder.mkdir()
             worker = start_worker(ready=False, **variables)
-            command = ("-m", "tests.faults.publisher", str(PUBLISHED), str(folder))
+            command = ("-m", "tests.processes.publisher", str(PUBLISHED), str(folder))
             publishers = [start(*command, **variables) for _ in range(2)]
             assert [publisher.wait() for publisher in publishers] == [0, 0], [it.log for it in publishers]
             worker.wait_ready()

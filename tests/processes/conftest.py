@@ -10,6 +10,7 @@ import pytest
 from django.db import connections
 
 from .database import Database
+from .held import begin
 from .running import PATIENCE, Running, python
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -111,3 +112,10 @@ def drain(start_worker: Start) -> Callable[..., Running]:
         return worker
 
     return drain
+
+
+@pytest.fixture
+def held(database: Database, start_worker: Start, tmp_path: Path) -> tuple[Running, str]:
+    """Return a worker with one thread, and the id of the job that it runs."""
+    worker = start_worker("--threads", "1")
+    return worker, begin(database, tmp_path)

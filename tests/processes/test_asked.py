@@ -12,7 +12,8 @@ from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
-from .running import PATIENCE, Running
+from .held import begin
+from .running import Running
 
 QUIET = "is quiet: it finishes what runs, and claims nothing until it is asked to work"
 
@@ -23,15 +24,6 @@ def ask(database: Database, worker: Running, to: str) -> None:
     assert control.ask([worker_id], to, using=ALIAS) == [worker_id]
 
 
-@pytest.fixture
-def held(database: Database, start_worker: Start, tmp_path: Path) -> tuple[Running, str]:
-    """Return a worker with one thread, and the id of the job that it runs."""
-    worker = start_worker("--threads", "1")
-    job_id = database.enqueue(tasks.hold, str(tmp_path))
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
-    return worker, job_id
-
-
 def test_a_quiet_worker_claims_nothing_until_it_is_to_work(
     database: Database, held: tuple[Running, str], start_worker: Start, tmp_path: Path
 ) -> None:
@@ -40,17 +32,17 @@ def test_a_quiet_worker_claims_nothing_until_it_is_to_work(
     ask(database, worker, "quiet")
     worker.wait_for(QUIET)
     (tmp_path / "go").touch()
-    wait_until(lambda: database.succeeded(running), PATIENCE)
+    database.wait_for(running)
     left = database.enqueue(tasks.sign, str(tmp_path))
     other = start_worker()
-    wait_until(lambda: database.succeeded(left), PATIENCE)
+    database.wait_for(left)
     assert not (tmp_path / str(worker.pid)).exists()
     assert other.terminate() == 0
     later = database.enqueue(tasks.sign, str(tmp_path))
     assert database.job(later)["claims"] == 0
     assert not worker.ended()
     ask(database, worker, "")
-    wait_until(lambda: database.succeeded(later), PATIENCE)
+    database.wait_for(later)
     assert (tmp_path / str(worker.pid)).exists()
     assert (worker.log.count("is quiet"), worker.log.count("works again")) == (1, 1)
     assert worker.terminate() == 0
@@ -95,10 +87,10 @@ def test_what_was_claimed_ahead_is_given_back(database: Database, start_worker: 
     """A quiet worker keeps nothing that it does not run."""
     worker = start_worker("--threads", "1")
     ids = database.enqueue_many(tasks.sign, [(str(tmp_path),)] * 30_000)
-    wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_job WHERE state = 'SUCCESSFUL' LIMIT 1"), PATIENCE)
+    wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_job WHERE state = 'SUCCESSFUL' LIMIT 1"))
     ask(database, worker, "quiet")
     worker.wait_for(QUIET)
-    wait_until(lambda: not database.rows("SELECT 1 FROM vtqueue_job WHERE state = 'RUNNING'"), PATIENCE)
+    wait_until(lambda: not database.rows("SELECT 1 FROM vtqueue_job WHERE state = 'RUNNING'"))
     left = database.unfinished()
     assert 0 < left < len(ids)
     lines = (tmp_path / str(worker.pid)).read_text().split()
@@ -107,9 +99,8 @@ def test_what_was_claimed_ahead_is_given_back(database: Database, start_worker: 
 
 def test_a_quiet_drain_ends(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """With --drain a quiet worker finishes what runs, and ends: there is nothing that it would wait for."""
-    running = database.enqueue(tasks.hold, str(tmp_path))
     worker = start_worker("--drain", "--threads", "1")
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    running = begin(database, tmp_path)
     left = database.enqueue(tasks.add, 1, 2)
     ask(database, worker, "quiet")
     worker.wait_for(QUIET)
@@ -125,7 +116,7 @@ def test_what_was_asked_outlives_the_row(database: Database, start_worker: Start
     ask(database, worker, "quiet")
     worker.wait_for(QUIET)
     database.write("DELETE FROM vtqueue_workerprocess")
-    [row] = wait_until(database.workers, PATIENCE)
+    [row] = wait_until(database.workers)
     assert row["asked_to"] == "quiet"
     assert "works again" not in worker.log
 
@@ -136,7 +127,7 @@ def test_asking(database: Database, start_worker: Start) -> None:
         control.ask(["w"], "pause", using=ALIAS)
     assert control.ask(["gone:1:a"], "stop", using=ALIAS) == []
     one, two = start_worker(), start_worker()
-    rows = wait_until(lambda: len(database.workers()) == 2 and database.workers(), PATIENCE)
+    rows = wait_until(lambda: len(database.workers()) == 2 and database.workers())
     ids = [row["worker_id"] for row in rows]
     assert control.ask([ids[1], "gone:1:a", ids[0]], "stop", using=ALIAS) == [ids[1], ids[0]]
     assert (one.wait(), two.wait()) == (0, 0)
@@ -156,10 +147,10 @@ def test_memory_is_told_with_the_heartbeat(
     names = ("a", "b") if arguments else ("a",)
     for name in names:  # all children are ready when each has a job
         database.enqueue(tasks.hold, str(tmp_path), name)
-    wait_until(lambda: all((tmp_path / f"{name}started").exists() for name in names), PATIENCE)
-    wait_until(database.workers, PATIENCE)
+    wait_until(lambda: all((tmp_path / f"{name}started").exists() for name in names))
+    wait_until(database.workers)
     database.write("DELETE FROM vtqueue_workerprocess")  # it beats again at once
-    [row] = wait_until(database.workers, PATIENCE)
+    [row] = wait_until(database.workers)
     pids = {worker.pid, *(int((tmp_path / f"{name}started").read_text()) for name in names)}
     assert len(pids) == (3 if arguments else 1)
     assert row["memory"] == pytest.approx(sum(map(resident, pids)), rel=0.2)

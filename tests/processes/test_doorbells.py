@@ -31,7 +31,7 @@ django.setup()
 from pathlib import Path
 from django_vtqueue.queue.doorbell import Doorbell
 bell = Doorbell("default", Path(sys.argv[1]), "owner")
-bell.listen(lambda: print("rung", flush=True))
+bell.listen(lambda asked: print("rung", flush=True))
 print(bell.path, flush=True)
 time.sleep(60)
 """
@@ -52,26 +52,24 @@ def no_descriptors() -> Iterator[None]:
 def owner(database: Database, start: Start) -> tuple[Running, str]:
     """Return another process, and the path of the bell that it listens at."""
     process = start("-c", OWNER, database.options["doorbells"])
-    wait_until(lambda: process.log.endswith("\n") or process.ended(), PATIENCE)
+    wait_until(lambda: process.log.endswith("\n") or process.ended())
     return process, process.log.strip()
 
 
 def test_a_ring_reaches_the_bell_of_another_process(database: Database, owner: tuple[Running, str]) -> None:
-    """Whoever publishes into a database file wakes the processes that wait at its bells, by the file's name alone."""
+    """Whoever publishes into a database file wakes the processes that wait at its bells, by the file's name alone.
+
+    Ringing at a process that is stopped, far more often than its socket holds, neither blocks nor raises, and wakes it.
+    """
     process, path = owner
     assert Path(path).exists()
     ring(ALIAS, database.options["doorbells"])
     process.wait_for("rung")
-
-
-def test_a_burst_of_rings_wakes_without_blocking(database: Database, owner: tuple[Running, str]) -> None:
-    """Ringing at a process that is stopped, far more often than its socket holds, neither blocks nor raises."""
-    process, _ = owner
     process.signal(signal.SIGSTOP)
     for _ in range(1000):
         ring(ALIAS, database.options["doorbells"])
     process.signal(signal.SIGCONT)
-    process.wait_for("rung")
+    wait_until(lambda: process.log.count("rung") > 1)
 
 
 def test_only_a_refusing_bell_proves_a_death(owner: tuple[Running, str], tmp_path: Path) -> None:
@@ -103,15 +101,9 @@ def test_what_is_no_bell_is_left_alone(database: Database, start_worker: Start, 
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as left_behind:
         left_behind.bind(str(dead))
     for path in (*files, dead):
-        database.write(
-            "INSERT INTO vtqueue_workerprocess (worker_id, host, pid, queues, slots, started_at, heartbeat_at,"
-            " doorbell, asked_to) VALUES (?, 'h', 1, '', 1, 1, ?, ?, '')",
-            str(path),
-            time.time_ns() // 1000,
-            str(path),
-        )
+        database.add_worker(str(path), time.time_ns() // 1000, str(path))
     start_worker()
-    wait_until(lambda: not dead.exists(), PATIENCE)
+    wait_until(lambda: not dead.exists())
     assert all(file.exists() for file in files)
     assert len(database.workers()) == 3
 
@@ -126,10 +118,10 @@ def test_a_closed_bell_is_gone_and_its_listener_ends(database: Database, folder:
     """Closing takes the socket out of the folder and ends the thread that waited at it."""
     before = threading.active_count()
     bell = Doorbell(ALIAS, folder, "own")
-    bell.listen(lambda: None)
+    bell.listen(lambda asked: None)
     assert threading.active_count() == before + 1
     bell.close()
-    wait_until(lambda: threading.active_count() == before, PATIENCE)
+    wait_until(lambda: threading.active_count() == before)
     assert list(folder.iterdir()) == []
     assert not proves_death(bell.path, ALIAS, folder)
 
@@ -147,7 +139,7 @@ def test_a_publisher_wakes_an_idle_worker(database: Database, start_worker: Star
     start_worker(constants=NEVER_LOOKS)
     for _ in range(3):
         job_id = database.enqueue(tasks.add, 1, 2)
-        wait_until(lambda: database.succeeded(job_id), PATIENCE)  # noqa: B023
+        database.wait_for(job_id)
 
 
 def test_a_publisher_that_cannot_ring_is_noticed(database: Database, start_worker: Start) -> None:
@@ -155,7 +147,7 @@ def test_a_publisher_that_cannot_ring_is_noticed(database: Database, start_worke
     start_worker()
     database.options["doorbells"] = "/nonexistent"
     job_id = database.enqueue(tasks.add, 1, 2)
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
 
 
 def test_who_cannot_ring_has_published(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

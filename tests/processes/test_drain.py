@@ -29,11 +29,6 @@ def test_drain_runs_what_is_due_and_leaves_what_is_scheduled(database: Database,
     assert "done: 20 jobs;" in worker.lines("vtworker")[-1]
 
 
-def test_drain_of_an_empty_queue_ends_at_once(database: Database, drain: Drain) -> None:
-    """--drain with nothing to do exits with 0."""
-    assert "done: 0 jobs;" in drain().lines("vtworker")[-1]
-
-
 def test_drain_does_not_wait_for_retries(database: Database, drain: Drain) -> None:
     """What failed during a drain is left for later: its next attempt is not due."""
     job_id = database.enqueue(tasks.raise_later)

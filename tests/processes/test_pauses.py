@@ -15,6 +15,7 @@ from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import NEVER_LOOKS, Start
 from .database import Database
+from .held import begin
 from .running import PATIENCE, Running
 
 Drain = Callable[..., Running]
@@ -36,10 +37,10 @@ def test_a_paused_queue_waits_until_it_is_resumed(
     pause("a", using=ALIAS)
     waiting = [database.enqueue(tasks.add.using(queue_name="a", priority=9), 1, 2) for _ in range(5)]
     others = [database.enqueue(tasks.add.using(queue_name="b"), 1, 2) for _ in range(5)]
-    wait_until(lambda: database.succeeded(*others), PATIENCE)
+    database.wait_for(*others)
     assert [database.job(job_id)["claims"] for job_id in waiting] == [0] * 5
     assert resume("a", using=ALIAS)
-    wait_until(lambda: database.succeeded(*waiting), PATIENCE)
+    database.wait_for(*waiting)
 
 
 def test_resuming_wakes_the_workers(database: Database, start_worker: Start) -> None:
@@ -48,9 +49,9 @@ def test_resuming_wakes_the_workers(database: Database, start_worker: Start) -> 
     pause("a", using=ALIAS)
     job_id = database.enqueue(tasks.add.using(queue_name="a"), 1, 2)
     other = database.enqueue(tasks.add.using(queue_name="b"), 1, 2)
-    wait_until(lambda: database.succeeded(other), PATIENCE)
+    database.wait_for(other)
     resume("a", using=ALIAS)
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
 
 
 def test_when_the_pause_ends_its_jobs_run_by_themselves(database: Database, start_worker: Start) -> None:
@@ -59,21 +60,20 @@ def test_when_the_pause_ends_its_jobs_run_by_themselves(database: Database, star
     pause("a", until=2, using=ALIAS)
     [(end,)] = database.rows("SELECT paused_until FROM vtqueue_queuestate")
     job_id = database.enqueue(tasks.add.using(queue_name="a"), 1, 2)
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
     assert 0 <= database.job(job_id)["started_at"] - end < PATIENCE * 1_000_000
-    wait_until(lambda: not QueueState.objects.using(ALIAS).exists(), PATIENCE)
+    wait_until(lambda: not QueueState.objects.using(ALIAS).exists())
 
 
 def test_a_job_that_runs_goes_on_to_its_end(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """Its queue is paused while it runs: it succeeds. The one behind it waits."""
-    running = database.enqueue(tasks.hold, str(tmp_path))
     start_worker("--threads", "1")
-    wait_until((tmp_path / "started").exists, PATIENCE)
+    running = begin(database, tmp_path)
     pause("default", using=ALIAS)
     behind = database.enqueue(tasks.add, 1, 2)
     other = database.enqueue(tasks.add.using(queue_name="b"), 1, 2)
     (tmp_path / "go").touch()
-    wait_until(lambda: database.succeeded(running, other), PATIENCE)
+    database.wait_for(running, other)
     assert database.job(behind)["claims"] == 0
 
 

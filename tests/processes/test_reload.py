@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.project import tasks
-
 from ..waiting import wait_until
 from .conftest import ROOT, Start
 from .database import Database
-from .running import PATIENCE, Running, is_ours
+from .held import begin, executions
+from .running import Running, is_ours
 
 GRACE = 1.0  # seconds for which a job may run on after a change of the code
 
@@ -58,7 +57,7 @@ def parent(start_worker: Start, code: Code, tmp_path: Path) -> Running:
 def answer(database: Database) -> str:
     """Return what the edited task returns."""
     job_id = database.publish("edited.tasks.answer")
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
     return str(database.result(job_id))
 
 
@@ -67,8 +66,7 @@ def test_a_change_restarts_the_worker_when_its_job_has_ended(
 ) -> None:
     """When code changes, what runs is finished by the old worker, and what comes next runs the new code."""
     assert answer(database) == "first"
-    running = database.enqueue(tasks.hold, str(tmp_path))
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    running = begin(database, tmp_path)
     code.write("the second")
     parent.wait_for("tasks.py changed; starting anew")
     (tmp_path / "go").touch()
@@ -80,13 +78,12 @@ def test_a_change_restarts_the_worker_when_its_job_has_ended(
 
 def test_a_job_that_does_not_end_is_given_back(database: Database, parent: Running, code: Code, tmp_path: Path) -> None:
     """A job that runs on after a change of the code is given back, without loss of an attempt, and begun anew."""
-    running = database.enqueue(tasks.hold, str(tmp_path))
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    running = begin(database, tmp_path)
     code.write("the second")
-    wait_until(lambda: len((tmp_path / "started").read_text().split()) == 2, PATIENCE)
+    wait_until(lambda: len(executions(tmp_path)) == 2)
     (tmp_path / "go").touch()
-    wait_until(lambda: database.succeeded(running), PATIENCE)
-    assert [entry["outcome"] for entry in database.history(running)] == ["released"]
+    database.wait_for(running)
+    assert database.outcomes(running) == ["released"]
     assert (database.job(running)["attempts"], database.job(running)["claims"]) == (1, 2)
 
 
@@ -111,11 +108,10 @@ def test_a_signal_to_the_parent_ends_both(
     The time that a job has after a change of the code does not limit a stop by a signal.
     """
     worker = parent.wait_ready()
-    running = database.enqueue(tasks.hold, str(tmp_path))
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    running = begin(database, tmp_path)
     parent.signal(number)
     stopped = time.monotonic()
-    wait_until(lambda: parent.ended() or time.monotonic() > stopped + GRACE + 0.5, PATIENCE)
+    wait_until(lambda: parent.ended() or time.monotonic() > stopped + GRACE + 0.5)
     (tmp_path / "go").touch()
     assert parent.wait() == 0
     assert not is_ours(worker)
@@ -134,7 +130,7 @@ def test_a_worker_does_not_outlive_its_parent(database: Database, parent: Runnin
     """When the parent is killed its worker stops by itself, as after a signal."""
     worker = parent.wait_ready()
     parent.kill()
-    wait_until(lambda: not is_ours(worker), PATIENCE)
+    wait_until(lambda: not is_ours(worker))
     assert f":{worker} done: 0 jobs" in parent.log
     assert database.workers() == []
 

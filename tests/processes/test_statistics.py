@@ -22,7 +22,7 @@ from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
-from .running import PATIENCE, Running
+from .running import Running
 
 SUMS = """
 SELECT coalesce(sum(succeeded), 0) AS succeeded, coalesce(sum(failed), 0) AS failed, coalesce(sum(dead), 0) AS dead
@@ -47,12 +47,12 @@ def test_statistics_appear_while_it_works_and_add_up(
     """Each attempt is counted once: the first ones can be read soon, all of them when the worker has left."""
     worker = start_worker(*arguments, constants={"worker.recorder.PERIOD": 0.5})
     ids = database.enqueue_many(tasks.add, [(1, 2)] * 500)
-    wait_until(lambda: sums(database)[0] > 0, PATIENCE)
+    wait_until(lambda: sums(database)[0] > 0)
     assert not worker.ended()
     ids += database.enqueue_many(tasks.add.using(queue_name="other"), [(1, 2)] * 300)
     ids.append(database.enqueue(tasks.fail_first, 2))
     dead = database.enqueue(tasks.raise_it, "SystemExit")
-    wait_until(lambda: database.succeeded(*ids) and database.letter(dead), PATIENCE)
+    wait_until(lambda: database.succeeded(*ids) and database.letter(dead))
     assert worker.terminate() == 0
     assert sums(database) == (801, 2, 1)
     assert (timed(database, "run_times"), timed(database, "wait_times")) == (804, 804)
@@ -75,7 +75,7 @@ def test_what_a_child_takes_with_it_is_counted(database: Database, start_worker:
     """A job that kills its child has failed, then is dead; how long it ran is known to the parent."""
     worker = start_worker("--processes", "2", "--threads", "1")
     job_id = database.enqueue(tasks.kill_worker, str(tmp_path / "killed"))
-    wait_until(lambda: database.letter(job_id), PATIENCE)
+    wait_until(lambda: database.letter(job_id))
     assert worker.terminate() == 0
     assert (sums(database), timed(database, "run_times")) == ((0, 1, 1), 2)
 
@@ -95,7 +95,7 @@ def test_what_a_dead_worker_held_is_counted_by_another(
         os.unlink(row["doorbell"])
         database.write("UPDATE vtqueue_job SET lease_until = 1, lease_us = 300000")
     other = start_worker()
-    wait_until(lambda: database.letter(job_id), PATIENCE)
+    wait_until(lambda: database.letter(job_id))
     assert other.terminate() == 0
     assert sums(database) == (0, max_attempts - 1, 1)
     assert timed(database, "run_times") == timed(database, "wait_times") == max_attempts - 1
@@ -113,10 +113,10 @@ def test_jobs_go_on_without_their_statistics(database: Database, start_worker: S
     database.write("CREATE TABLE vtqueue_throughput (id)")
     worker = start_worker()
     ids = database.enqueue_many(tasks.add, [(1, 2)] * 100)
-    wait_until(lambda: database.succeeded(*ids), PATIENCE)
+    database.wait_for(*ids)
     worker.wait_for("the statistics could not be written")
     later = database.enqueue(tasks.add, 1, 2)
-    wait_until(lambda: database.succeeded(later), PATIENCE)
+    database.wait_for(later)
     assert worker.terminate() == 0
     assert worker.log.count("the statistics could not be written") == 1
 
@@ -194,5 +194,5 @@ def test_depth_is_measured(database: Database, start_worker: Start) -> None:
     database.enqueue_many(tasks.add.using(queue_name="other"), [(1, 2)] * 7)
     start_worker("--queues", "default")
     found = "SELECT depth FROM vtqueue_throughput WHERE queue_name = 'other' AND task_path = ''"
-    wait_until(lambda: database.rows(found), PATIENCE)
+    wait_until(lambda: database.rows(found))
     assert [row[0] for row in database.rows(found)] == [7]
