@@ -247,24 +247,18 @@ def test_large_results_of_one_turn_are_kept(bench: Bench) -> None:
     assert [bench.found(job.id).result for job in jobs] == [*results[:3], None]
 
 
-@pytest.mark.parametrize("delay", [0, 5, None], ids=["nack", "nack-later", "bury"])
-def test_a_failure_that_was_stored_already_is_not_lost(bench: Bench, delay: float | None) -> None:
-    """After a commit whose answer never came, the same settlement is made again: it finds itself done."""
-    bench.publish("x")
-    settlement = failure(bench.one(), now=1, delay=delay)
-    assert bench.settle(settlement) == set()
-    before = bench.everything()
-    assert bench.settle(settlement) == set()
-    assert bench.everything() == before
-
-
-def test_an_acknowledgement_that_was_stored_already_is_not_lost(bench: Bench) -> None:
-    """The same holds for a success and for a retry."""
-    bench.publish("x", "y")
-    done, back = bench.claim()
-    settlements = [succeeded(done, '"done"', at(1), None), failure(back, now=1, delay=5)]
+def test_a_settlement_that_was_stored_already_is_not_lost(bench: Bench) -> None:
+    """After a commit whose answer never came, the same settlements are made again: each finds itself done."""
+    bench.publish(*"abcd")
+    done, again, later, dead = bench.claim()
+    settlements = [
+        succeeded(done, '"done"', at(1), None),
+        *(failure(job, now=1, delay=delay) for job, delay in ((again, 0), (later, 5), (dead, None))),
+    ]
     assert bench.settle(*settlements) == set()
     before = bench.everything()
+    for settlement in settlements:
+        assert bench.settle(settlement) == set()
     assert bench.settle(*settlements) == set()
     assert bench.everything() == before
 

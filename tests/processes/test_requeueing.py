@@ -68,18 +68,6 @@ def test_canary_and_rate(database: Database, start_worker: Start, tmp_path: Path
     assert (run.ended_at - run.created_at).total_seconds() > 2  # 100, and two seconds later the others
 
 
-def test_canary_that_dies_again(database: Database, start_worker: Start, tmp_path: Path) -> None:
-    """A worker requeues one; as it dies again the others stay, and the run says of what it died."""
-    bury(3, tmp_path / "noted")
-    DeadLetter.objects.using(ALIAS).update(payload={"args": ["only one"], "kwargs": {}}, max_attempts=1)
-    run = requeueing.start(Criteria(), canary=True, using=ALIAS)
-    start_worker()
-    wait_until(lambda: now_again(run).ended_at)
-    assert (run.state, run.requeued) == ("failed", 1)
-    assert run.remark.startswith("builtins.TypeError")
-    assert DeadLetter.objects.using(ALIAS).count() == 3
-
-
 def test_workers_killed_in_the_middle(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """Workers are killed in the middle of a run: what is meant is requeued once each, and nothing else is."""
     path = tmp_path / "noted"
