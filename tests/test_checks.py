@@ -362,7 +362,7 @@ def test_framework_app_not_installed(tmp_path: Path) -> None:
 
 
 def test_check_runs_without_tasks(tmp_path: Path) -> None:
-    """The settings are checked although nobody imports the framework or a task: the app sees to it."""
+    """The settings are checked although no code imports the framework or a task: the app sees to it."""
     project = Project(tmp_path, 'TASKS["default"]["OPTIONS"] = {"max_atempts": 3}')
     project.write("shop/apps.py", "")
     said = project.manage("check")

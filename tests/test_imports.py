@@ -25,7 +25,7 @@ LAYERS = {
     "tables": "fields migrations models",
     # the SQL that differs from database to database, each statement whole
     "engines": "engines",
-    # the primitive, and what else needs nothing but the tables: who is alive, who is woken, what is paused or dead
+    # the primitive, and what else needs nothing but the tables: live workers, doorbells, pauses, dead letters
     "queue": "queue",
     # what is done with jobs from outside, and what is read of them
     "operations": "control throughput",
@@ -76,7 +76,7 @@ def imported(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def test_every_module_has_a_layer() -> None:
-    """Whoever adds a module says in LAYERS where it belongs; whoever removes one takes it out."""
+    """LAYERS has each module of the package, and no other."""
     assert {module_of(path) for path in sources()} - {"__init__"} == LEVELS.keys()
 
 
@@ -255,7 +255,7 @@ from django_vtqueue import task
 
 
 def test_import_without_the_backport(tmp_path: Path) -> None:
-    """On Django 5.2 without the backport the error is the command that installs it; from 6.0 on nobody misses it."""
+    """On Django 5.2 without the backport the error is the command that installs it; from 6.0 on it is not needed."""
     said = run("-c", WITHOUT_BACKPORT, folder=tmp_path, DJANGO_SETTINGS_MODULE="settings")
     if django.VERSION >= (6, 0):
         assert said == "exit 0\n"

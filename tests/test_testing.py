@@ -86,7 +86,7 @@ def test_what_a_task_enqueues_runs_too(tmp_path: Path) -> None:
 
 @pytest.mark.django_db
 def test_priorities_and_times_order_the_runs(tmp_path: Path) -> None:
-    """Higher priorities come first, then who came first, as in a worker."""
+    """Higher priorities come first, then earlier jobs, as in a worker."""
     for text, priority in [("a", 0), ("b", 0), ("urgent", 10), ("idle", -10)]:
         tasks.note.using(priority=priority).enqueue(str(tmp_path / "noted"), text)
     run_pending()
@@ -197,7 +197,7 @@ def test_what_is_meant_does_not_raise() -> None:
 
 
 def test_a_backend_that_cannot_be_built_is_none_of_ours(settings: Settings, db: None) -> None:
-    """Another entry of TASKS, whose library is not there, keeps nobody from running tests."""
+    """Another entry of TASKS, whose library is not there, keeps no test from running."""
     settings.TASKS = {"other": {"BACKEND": "no.such.library.Backend"}, **settings.TASKS}
     tasks.add.enqueue(1, 2)
     assert [result.return_value for result in run_pending()] == [3]

@@ -154,7 +154,7 @@ def test_a_folder_that_cannot_be_written(unharmed: Database, bench: Bench) -> No
 
 
 def test_a_locked_database(unharmed: Database, bench: Bench) -> None:
-    """Where somebody holds the write lock for longer than writers wait, it says so."""
+    """Where another process holds the write lock for longer than writers wait, it says so."""
     with unharmed.locked():
         running = bench("1", VTQUEUE_TEST_TIMEOUT="0.1")
         assert running.wait() == 1

@@ -109,7 +109,7 @@ def look_at_myself(context: TaskContext) -> dict[str, Any]:
 
 @task
 def lose_my_lease() -> str:
-    """Be claimed by somebody else while running."""
+    """Be claimed by another worker while running."""
     alias = task_backends["default"].database  # type: ignore[attr-defined]
     Job.objects.using(alias).filter(state="RUNNING").update(claims=F("claims") + 1, worker_id="thief")
     return "too late"
@@ -174,7 +174,7 @@ def test_empty_queues_allow_any(alias: str, settings: Settings) -> None:
 
 
 def test_every_worker_of_empty_queues_serves_any(backend: VTQueueBackend, run: Run) -> None:
-    """A queue that nobody has named before is worked on."""
+    """A queue whose name is new is worked on."""
     result = give.using(queue_name="whatever", priority=-7).enqueue(1)
     run()
     done = backend.get_result(result.id)
@@ -198,7 +198,7 @@ def test_signals_are_sent_with_the_class_as_sender(backend: VTQueueBackend, run:
 
 @pytest.mark.parametrize("failing", [False, True])
 def test_task_finished_is_sent_after_the_commit(backend: VTQueueBackend, alias: str, run: Run, failing: bool) -> None:
-    """Whoever hears it finds the end of the job stored, and no transaction open."""
+    """A receiver finds the end of the job stored, and no transaction open."""
     status = FAILED if failing else SUCCESSFUL
     stored: list[TaskResultStatus] = []
 
@@ -258,7 +258,7 @@ def test_a_failure_that_will_be_retried_is_not_announced(backend: VTQueueBackend
 
 
 def test_a_loser_of_the_lease_announces_nothing(backend: VTQueueBackend, run: Run) -> None:
-    """Who finishes a job that somebody else holds by now changes nothing and says nothing."""
+    """A worker that finishes a job which another one holds by now changes nothing and says nothing."""
     result = lose_my_lease.enqueue()
     with heard(task_finished) as finished:
         run()

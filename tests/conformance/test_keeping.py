@@ -66,7 +66,7 @@ def test_many_jobs_go_in_together_in_order(bench: Bench) -> None:
 def test_history_goes_on_after_a_requeue(bench: Bench) -> None:
     """A letter's past is the past of the job it becomes again; the numbers of its attempts go on.
 
-    Who requeued it, and when, stands between them; it is no attempt.
+    The name of the person that requeued it, and the time, stand between them; it is no attempt.
     """
     [job_id] = bench.publish("x", max_attempts=2)
     for life in range(3):

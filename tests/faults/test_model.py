@@ -23,7 +23,7 @@ AT_RANDOM = settings(
 
 @pytest.fixture
 def one_time(monkeypatch: pytest.MonkeyPatch, time: FakeClock) -> FakeClock:
-    """Have all clocks show the same: time passes, and nobody takes it for a standstill or a step."""
+    """Have all clocks show the same: time passes, and looks neither like a standstill nor like a step."""
     monkeypatch.setattr(clock, "since_boot", lambda: time() / SECOND)
     monkeypatch.setattr(clock, "wait", lambda seconds: time.advance(seconds + 0.01))  # as ever, a little longer
     monkeypatch.setattr(Clocks, "read", lambda now: Clocks(*[now / SECOND] * 3))

@@ -94,7 +94,7 @@ def test_a_backup_from_before_a_claim_starts_no_second_run_of_it(
     restore: Callable[[Path, Path], None],
     executors: str,
 ) -> None:
-    """A job that waits in the backup and runs here is claimed again by who runs it, and settled by that run."""
+    """A job that waits in the backup and runs here is claimed again by its worker, and settled by that run."""
     job_id = database.enqueue(tasks.hold, str(tmp_path))
     copy = back_up(database.path, tmp_path / "copy")
     worker = start_worker(executors)
@@ -195,7 +195,7 @@ def assert_impatient(database: Database, engine: Engine) -> None:
 
 
 def test_a_connection_closed_by_django_is_as_impatient_when_it_is_opened_again(database: Database) -> None:
-    """Whoever opens it, no statement of a control loop waits for a lock; what it knew of commits is forgotten."""
+    """Whatever opens it, no statement of a control loop waits for a lock; what it knew of commits is forgotten."""
     engine = new_engine(ALIAS, traced=False)
     with engine.without_lock_waits():
         assert engine.changed()

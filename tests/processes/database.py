@@ -61,7 +61,7 @@ class Database:
             return connection.execute(sql, values).fetchall()
 
     def write(self, sql: str, *values: Any) -> None:
-        """Write behind everybody's back."""
+        """Write as a foreign program would, without a ring."""
         with closing(sqlite3.connect(self.path, timeout=30)) as connection, connection:
             connection.execute(sql, values)
 

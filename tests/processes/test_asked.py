@@ -63,7 +63,7 @@ def test_stop_is_as_graceful_as_sigterm(database: Database, held: tuple[Running,
 
 
 def test_stop_after_a_signal_changes_nothing(database: Database, held: tuple[Running, str], tmp_path: Path) -> None:
-    """Who is asked to stop while it already does goes on finishing what runs: that is no second signal."""
+    """A worker that is asked to stop while it already stops goes on finishing what runs: it is no second signal."""
     worker, running = held
     worker.signal(signal.SIGTERM)
     ask(database, worker, "stop")

@@ -45,7 +45,7 @@ def test_a_task_that_looks_stops(
 ) -> None:
     """A task, sync or async, sees that it was asked to stop and ends as cancelled, once; its progress is in its row.
 
-    Also in a queue whose leases nobody renews.
+    Also in a queue whose leases are not renewed.
     """
     database.options["heartbeat"] = kind == "processes"
     job_id = database.enqueue(task, str(tmp_path), "stop")
@@ -72,7 +72,7 @@ def test_what_was_asked_to_stop_is_not_tried_again(
     job_id = database.enqueue(tasks.steered, str(tmp_path), end)
     workers = [start_worker(*KINDS[kind], VTQUEUE_TEST_DEBUG="1")]
     wait_for_start(tmp_path)
-    workers.append(start_worker(*KINDS["threads"], VTQUEUE_TEST_DEBUG="1"))  # who finds the other one dead
+    workers.append(start_worker(*KINDS["threads"], VTQUEUE_TEST_DEBUG="1"))  # it finds the other one dead
     cancel(job_id)
     assert cancelled(database, job_id) == [outcome, "cancelled"]
     wait_until(lambda: any("\ndjango_vtqueue.exceptions.Cancelled: Cancelled by anna." in w.log for w in workers))

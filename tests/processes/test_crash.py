@@ -71,7 +71,7 @@ def test_a_stopped_worker_is_not_taken_for_dead(database: Database, start_worker
 def test_without_doorbells_a_killed_workers_job_comes_back_when_its_lease_ends(
     database: Database, start_worker: Start, tmp_path: Path
 ) -> None:
-    """Where there can be no sockets, a job reappears by itself, and its history says who had it."""
+    """Where there can be no sockets, a job reappears by itself, and its history names the worker that had it."""
     database.options |= {"doorbells": str(tmp_path / ("too long" * 20)), "visibility_timeout": 2}
     first = start_worker()
     assert first.log.count("no doorbell, publishers are noticed within 0.25 s instead") == 1

@@ -1,4 +1,4 @@
-"""Doorbells between processes: who rings wakes, and a refusing bell proves a death."""
+"""Doorbells between processes: a ring wakes, and a refusing bell proves a death."""
 
 import resource
 import signal
@@ -57,7 +57,7 @@ def owner(database: Database, start: Start) -> tuple[Running, str]:
 
 
 def test_a_ring_reaches_the_bell_of_another_process(database: Database, owner: tuple[Running, str]) -> None:
-    """Whoever publishes into a database file wakes the processes that wait at its bells, by the file's name alone.
+    """A publisher into a database file wakes the processes that wait at its bells, by the file's name alone.
 
     Ringing at a process that is stopped, far more often than its socket holds, neither blocks nor raises, and wakes it.
     """

@@ -90,7 +90,7 @@ def test_what_does_not_exist_is_refused_with_what_does(
 
 @pytest.mark.django_db(transaction=True)
 def test_drain_on_a_database_in_memory_runs_in_the_callers_thread() -> None:
-    """Nobody else could see the rows: call_command("vtworker", drain=True) runs them here and now."""
+    """No other thread could see the rows: call_command("vtworker", drain=True) runs them here and now."""
     result = tasks.thread_id.enqueue()
     call_command("vtworker", drain=True)
     result.refresh()
@@ -157,7 +157,7 @@ def test_call_command_drains_in_process(database: Database, start: Start, script
 
 
 def test_without_drain_a_worker_in_a_transaction_is_refused(database: Database, start: Start) -> None:
-    """A worker that nobody could share a database with says so instead of waiting for ever."""
+    """A worker whose rows no publisher could reach says so instead of waiting for ever."""
     process = start("-c", SCRIPT + 'with transaction.atomic():\n    call_command("vtworker")')
     assert process.wait() == 1
     assert "Use --drain to run what is due here and now." in process.log

@@ -95,7 +95,7 @@ def test_a_started_program_does_not_hide_the_death_of_its_worker(
 def test_a_forked_process_is_part_of_its_job(
     database: Database, start_worker: Start, arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """As long as a process runs that a task has forked, and the lease lasts, nobody takes the job for abandoned."""
+    """As long as a process runs that a task has forked, and the lease lasts, the job does not count as abandoned."""
     database.enqueue(tasks.fork_and_hold, str(tmp_path))
     worker = start_worker(*arguments)
     [runs] = wait_until(lambda: lines(tmp_path / "started"))

@@ -33,7 +33,7 @@ def test_a_job_longer_than_its_visibility_timeout_runs_once(
 def test_without_heartbeat_the_job_is_picked_up_and_only_its_holder_settles_it(
     database: Database, start_worker: Start, tmp_path: Path
 ) -> None:
-    """With heartbeat off another worker takes over when the lease ends; who was overtaken has its result dropped."""
+    """With heartbeat off another worker takes over when the lease ends; the result of the first one is dropped."""
     database.options |= {"visibility_timeout": 1, "heartbeat": False}
     first = start_worker("--threads", "1")
     job_id = database.enqueue(tasks.hold_attempt, str(tmp_path))
@@ -51,7 +51,7 @@ def test_without_heartbeat_the_job_is_picked_up_and_only_its_holder_settles_it(
 
 
 def test_without_heartbeat_the_first_completion_wins(database: Database, start_worker: Start, tmp_path: Path) -> None:
-    """A job that was finished by who overtook it stays as it was settled, whatever the slow one says later."""
+    """A job that the second worker finished stays as it was settled, whatever the first one says later."""
     database.options |= {"visibility_timeout": 1, "heartbeat": False}
     first = start_worker("--threads", "1")
     job_id = database.enqueue(tasks.hold_attempt, str(tmp_path))

@@ -1,4 +1,4 @@
-"""A foreign process holds the write lock for longer than anybody's busy timeout: a backup, a migration, a shell."""
+"""A foreign process holds the write lock for longer than every busy timeout: a backup, a migration, a shell."""
 
 import time
 from datetime import timedelta
@@ -64,7 +64,7 @@ def test_a_job_that_ends_in_time_is_not_ended_because_of_a_lock(
 def test_a_lock_longer_than_the_leases_takes_no_job_from_its_living_holder(
     database: Database, start_worker: Start, tmp_path: Path
 ) -> None:
-    """After the lock every lease looks expired, but those of living workers are renewed before anybody takes them."""
+    """After the lock every lease looks expired, but living workers renew theirs before another one takes them."""
     database.options["visibility_timeout"] = 1.5
     workers = [start_worker("--threads", "12", VTQUEUE_TEST_TIMEOUT="1") for _ in range(2)]
     jobs = [

@@ -23,7 +23,7 @@ in_threads_and_children = pytest.mark.parametrize("arguments", CHILDREN, ids=["t
 
 
 def why_not() -> str:
-    """Return why this system lets nobody make a process namespace; "" if it does."""
+    """Return why no process namespace can be made on this system; "" if it does."""
     if not shutil.which("unshare"):
         return "there is no unshare(1)"
     done = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True, check=False)
@@ -97,7 +97,7 @@ def test_orphans_of_process_one(
 ) -> None:
     """What tasks leave running becomes process 1's child. Ended, it stays a zombie, which does the worker no harm.
 
-    Nobody but the task's own code could tell an orphan from a program that the task still waits for.
+    Only the task's own code could tell an orphan from a program that the task still waits for.
     """
     worker = start_container(*arguments)
     job_ids = [database.enqueue(tasks.leave_orphans, 20) for _ in range(5)]

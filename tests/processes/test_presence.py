@@ -35,7 +35,7 @@ def test_a_worker_is_present_from_its_start_to_its_end(database: Database, start
 
 
 def test_a_worker_long_silent_is_forgotten(database: Database, start_worker: Start) -> None:
-    """A row without a bell, of a worker that nobody has heard of for long, is removed; a recent one is left alone."""
+    """A row without a bell, of a worker that has been silent for long, is removed; a recent one is left alone."""
     worker = start_worker()
     wait_until(database.workers)
     [[now]] = database.rows("SELECT heartbeat_at FROM vtqueue_workerprocess")
@@ -47,7 +47,7 @@ def test_a_worker_long_silent_is_forgotten(database: Database, start_worker: Sta
 
 
 def test_a_worker_holds_no_job_before_it_is_known(database: Database, start_worker: Start, tmp_path: Path) -> None:
-    """A worker has its row before its first job, also where a lock was in the way: else nobody could see it dead."""
+    """A worker has its row before its first job, also where a lock was in the way: else no other could see it dead."""
     database.enqueue(tasks.hold, str(tmp_path))
     with database.locked():
         worker = start_worker()
@@ -57,7 +57,7 @@ def test_a_worker_holds_no_job_before_it_is_known(database: Database, start_work
 
 
 def test_another_backends_dead_worker_is_left_to_its_own(database: Database, start_worker: Start) -> None:
-    """Who finds a dead worker settles only the jobs of its own queues; the last one takes row and bell away."""
+    """A worker that finds a dead one settles only the jobs of its own queues; the last one takes row and bell away."""
     database.options["visibility_timeout"] = 600
     killed = start_worker("--threads", "1")
     job_id = database.enqueue(tasks.kill_worker.using(queue_name="emails"), "/dev/null")

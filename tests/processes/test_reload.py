@@ -25,7 +25,7 @@ def answer():
 
 
 class Code:
-    """The tasks module of an app that somebody works on."""
+    """The tasks module of an app that a developer edits."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "edited" / "tasks.py"
@@ -136,7 +136,7 @@ def test_a_worker_does_not_outlive_its_parent(database: Database, parent: Runnin
 
 
 def test_a_killed_worker_is_started_again(database: Database, parent: Running) -> None:
-    """A worker that somebody kills (the system, for its memory) is replaced, without a change of the code."""
+    """A worker that is killed (by the system, for its memory) is replaced, without a change of the code."""
     os.kill(parent.wait_ready(), signal.SIGKILL)
     parent.wait_for("the worker was killed by signal 9; starting anew")
     parent.wait_ready(times=2)

@@ -1,4 +1,4 @@
-"""What a worker tells the one who runs it."""
+"""What a worker tells its service manager and its administrator."""
 
 import signal
 import socket

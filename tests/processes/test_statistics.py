@@ -86,7 +86,7 @@ def test_what_a_child_takes_with_it_is_counted(database: Database, start_worker:
 def test_what_a_dead_worker_held_is_counted_by_another(
     database: Database, start_worker: Start, tmp_path: Path, max_attempts: int, proven: bool
 ) -> None:
-    """Who ends the attempt of a dead worker counts it, but not how long it took, which nobody knows."""
+    """The worker that ends the attempt of a dead one counts it, but not how long it took, which is unknown."""
     job_id = database.publish(f"{tasks.__name__}.kill_worker", str(tmp_path / "killed"), max_attempts=max_attempts)
     assert start_worker(ready=False).wait() == -signal.SIGKILL
     database.write("UPDATE vtqueue_job SET task_path = ?", f"{tasks.__name__}.raise_later")
@@ -190,7 +190,7 @@ def test_hours_are_the_sums_of_their_minutes(database: Database, monkeypatch: py
 
 
 def test_depth_is_measured(database: Database, start_worker: Start) -> None:
-    """A worker notes how many jobs are due in each queue, also in those that nobody takes from."""
+    """A worker notes how many jobs are due in each queue, also in those that no worker serves."""
     database.enqueue_many(tasks.add.using(queue_name="other"), [(1, 2)] * 7)
     start_worker("--queues", "default")
     found = "SELECT depth FROM vtqueue_throughput WHERE queue_name = 'other' AND task_path = ''"

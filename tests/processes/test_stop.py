@@ -105,7 +105,7 @@ def test_a_signal_ends_a_worker_that_waits_for_its_tables(database: Database, st
 @pytest.mark.skipif(not shutil.which("setsid"), reason="there is no setsid(1)")
 @pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["threads", "processes"])
 def test_ctrl_c_on_a_terminal(database: Database, tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    """Ctrl-C reaches the worker and its children alike: the job is finished, the end is clean, nobody is left."""
+    """Ctrl-C reaches the worker and its children alike: the job is finished, the end is clean, no process is left."""
     master, slave = os.openpty()
     command = ["setsid", "--ctty", *python(MANAGE, "vtworker", "--no-reload", *arguments)]
     worker = Running(command, environment(database), tmp_path / "log", stdin=slave)
@@ -162,7 +162,7 @@ def test_nohup(database: Database, start_worker: Start) -> None:
 
 @pytest.mark.parametrize("reader", ["stands still", "is gone"])
 def test_nothing_keeps_a_worker_that_has_given_its_jobs_back(database: Database, tmp_path: Path, reader: str) -> None:
-    """A worker whose output nobody reads, and whose job has threads of its own, is gone before others may take it."""
+    """A worker whose output is not read, and whose job has threads of its own, is gone before others may take it."""
     job_id = database.enqueue(forks.write_and_hang, str(tmp_path))
     ours, theirs = os.pipe()
     command = python(MANAGE, "vtworker", "--no-reload", "--threads", "1")

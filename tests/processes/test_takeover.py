@@ -1,4 +1,4 @@
-"""Leases that end while their holders are alive: a lock, a standstill, an extension, and who may take what when."""
+"""Leases that end while their holders are alive: a lock, a standstill, an extension, and what may be taken when."""
 
 import signal
 import time

@@ -45,7 +45,7 @@ def test_four_workers_and_two_publishers_run_every_job_once(
 
 
 def test_the_log_of_the_database_is_kept_short(database: Database, start_worker: Start) -> None:
-    """Where nobody else does it, a worker copies the write-ahead log back and has it begin anew."""
+    """Where no other process does it, a worker copies the write-ahead log back and has it begin anew."""
     log = Path(f"{database.path}-wal")
     start_worker()
     with closing(sqlite3.connect(database.path, isolation_level=None)) as connection:
@@ -63,7 +63,7 @@ def test_the_log_is_kept_short_while_jobs_are_run(database: Database, start_work
     """What the worker itself writes is copied back between its turns; it need not come to rest for that."""
     log, sizes = Path(f"{database.path}-wal"), [0]
     database.enqueue_many(tasks.add, [(1, 2)] * 20_000)
-    with closing(sqlite3.connect(database.path)) as keeper:  # whoever is the last to close would remove it
+    with closing(sqlite3.connect(database.path)) as keeper:  # the last connection to close would remove it
         keeper.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         worker = start_worker("--drain", ready=False)
         wait_until(lambda: sizes.append(log.stat().st_size) or worker.process.poll() is not None)

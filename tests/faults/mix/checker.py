@@ -48,7 +48,7 @@ class Job:
 
 @dataclass
 class Row:
-    """What the tables say of a job in the end; ``state`` is FAILED for a dead letter, ``worker`` who had it last."""
+    """What the tables say of a job in the end; ``state`` is FAILED for a dead letter, ``worker`` its last holder."""
 
     state: str
     worker: str
@@ -209,7 +209,7 @@ def stood_still(story: Story, execution: Execution, until: int) -> bool:
 def excused(story: Story, execution: Execution, begin: int) -> bool:
     """Return whether another execution may begin although this one goes on."""
     since = execution.begin
-    if execution.leases:  # it keeps its lease itself, and nobody waits for it when that has ended
+    if execution.leases:  # it keeps its lease itself, and no claim waits for it when that has ended
         known = [end for at, end in execution.leases if at <= begin]
         return bool(known) and begin >= max(known)
     if stood_still(story, execution, begin) or story.met(execution.worker, [STOP], since, begin):

@@ -1,4 +1,4 @@
-"""What happens to the workers of a mix: a plan that a seed decides, and who carries it out and writes it down."""
+"""What happens to the workers of a mix: a plan that a seed decides, its execution, and what has happened by it."""
 
 import os
 import random
@@ -86,14 +86,14 @@ class Faults:
         self._database, self._start, self._start_worker = database, start, start_worker
         self._steps = steps
         self._began = 0.0
-        self._visitors: list[tuple[float, Running]] = []  # who leaves when (monotonic)
+        self._visitors: list[tuple[float, Running]] = []  # which process leaves when (monotonic)
         self._stopped: list[tuple[float, list[int], Fault]] = []  # which processes go on when
         self._paused: tuple[float, Fault] | None = None
         self._locks: list[threading.Thread] = []
-        self._told: set[int] = set()  # who was told to stop
+        self._told: set[int] = set()  # which were told to stop
         self.happened: list[Fault] = []
         self.ended: list[Running] = []
-        self.stayed: list[Running] = []  # who did not leave when told to
+        self.stayed: list[Running] = []  # which did not leave when told to
         self.lasting = [self._worker(arguments) for arguments in LASTING]
         self.others = [self._worker(arguments) for arguments in OTHERS]
         self.consumers = [self._consumer() for _ in range(CONSUMERS)]
@@ -110,7 +110,7 @@ class Faults:
         self._began = time.monotonic()
 
     def go_on(self) -> None:
-        """Do what is to be done now: end what is over, replace who has ended, cause the next fault."""
+        """Do what is to be done now: end what is over, replace workers that have ended, cause the next fault."""
         now = time.monotonic()
         self._end_those(now)
         self._replace()
@@ -125,7 +125,7 @@ class Faults:
             lock.join()
 
     def calm(self) -> None:
-        """Stop all workers in good order; who does not leave is killed, and so are consumers, that know no order."""
+        """Stop all workers in good order; kill those that do not leave, and the consumers, which know no order."""
         workers = self.lasting + self.others + [visitor for _, visitor in self._visitors]
         for worker in workers:
             worker.signal(signal.SIGTERM)
@@ -166,7 +166,7 @@ class Faults:
 
     def _cause(self, step: Step) -> None:
         if self._stopped and step.fault != LOCK:
-            return  # who stands still is not to be killed meanwhile, nor stopped twice
+            return  # a process that stands still is neither killed meanwhile nor stopped twice
         choose = {
             KILL: self._kill_one,
             KILL_CHILD: self._kill_child,
@@ -225,7 +225,7 @@ class Faults:
             self._freeze(STOP, [chosen], [chosen.pid], step.size * 1.5 * SHORT_LEASE)
 
     def _stop_all(self, step: Step) -> None:
-        """Stop all who hold jobs or claim them, for longer than the short leases and not for half of the long ones."""
+        """Stop all holders and claimers of jobs for longer than the short leases, and not for half of the long ones."""
         everybody = self.lasting + self.others + self.consumers + [visitor for _, visitor in self._visitors]
         stopped = [process for process in everybody if not process.ended()]
         pids = [pid for process in stopped for pid in (process.pid, *children(process.pid))]
