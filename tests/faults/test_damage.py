@@ -16,6 +16,7 @@ from tests.project import tasks
 
 from ..processes.conftest import Start
 from ..processes.database import Database
+from ..processes.running import PATIENCE
 from ..waiting import wait_until
 
 NUMBERS = ["0", "-1", "7", str(2**63 - 1), str(-(2**63)), "0.5", "-1e300", "1e300", "9e999", "-9e999"]
@@ -110,18 +111,18 @@ def test_a_row_edited_while_its_job_runs(
     cases = [("priority", "500"), ("lease_us", "'abc'"), ("attempts", "x'ff'"), ("claims", "7"), ("state", "'FAILED'")]
     for number, case in enumerate(cases):
         job_id = database.enqueue(tasks.hold, str(tmp_path), str(number))
-        wait_until((tmp_path / f"{number}started").exists)
+        wait_until((tmp_path / f"{number}started").exists, PATIENCE)
         damage(database, [(job_id, case)])
         (tmp_path / f"{number}go").touch()
         after = database.enqueue(tasks.add, number, 1)
-        wait_until(lambda after=after: database.succeeded(after))
+        wait_until(lambda after=after: database.succeeded(after), PATIENCE)
 
 
 def test_a_row_that_cannot_be_read_hides_no_death(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """What becomes of the jobs of a dead worker is told, also beside a row whose time is none."""
     holder = start_worker()
     job_id = database.enqueue(tasks.hold, str(tmp_path), "")
-    wait_until(lambda: (tmp_path / "started").exists())
+    wait_until((tmp_path / "started").exists, PATIENCE)
     database.write("UPDATE vtqueue_job SET max_attempts = 1")
     holder.process.send_signal(signal.SIGSTOP)  # or it would look at the damaged row first
     damage(database, [(database.enqueue(tasks.add, 1, 2), ("due_at", "x'ff'"))])

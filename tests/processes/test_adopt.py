@@ -22,7 +22,7 @@ from ..faults.exchange import back_up, move_over
 from ..waiting import wait_until
 from .conftest import MANAGE, Start
 from .database import Database
-from .running import Running
+from .running import PATIENCE, Running
 
 MOVE = "INSERT INTO vtqueue_home VALUES (1, ?, ?, ?, 1780000000000000)"
 ELSEWHERE = ("web1:0", "/srv/shop/db.sqlite3", "1:1")
@@ -61,7 +61,7 @@ def test_a_worker_writes_where_it_works(database: Database, start_worker: Start)
     assert database.rows("SELECT 1 FROM vtqueue_home") == []
     job_id = database.enqueue(tasks.add, 1, 2)
     worker = start_worker(**DEBUG)
-    database.wait_for(job_id)
+    wait_until(lambda: database.succeeded(job_id), PATIENCE)
     assert is_here(database)
     assert "were worked off on" not in worker.log
 
@@ -71,7 +71,7 @@ def test_with_debug_a_worker_leaves_when_a_copy_takes_the_place_of_its_database(
 ) -> None:
     """A copy that is put over the file under a running worker is not worked off; a new worker says the two ways on."""
     worker = start_worker(**DEBUG)
-    wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_home"))
+    wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_home"), PATIENCE)
     copy = back_up(database.path, tmp_path / "copy.sqlite3")
     with closing(sqlite3.connect(copy)) as connection, connection:
         connection.execute("DELETE FROM vtqueue_home")
@@ -119,7 +119,7 @@ def test_purge_is_the_other_way(copied: Database, start: Start, start_worker: St
     assert refused(start_worker(ready=False, **DEBUG))
     assert start(MANAGE, "vtqueue", "purge", "--all", "--yes", **DEBUG).wait() == 0
     start_worker(**DEBUG)
-    wait_until(lambda: is_here(copied))
+    wait_until(lambda: is_here(copied), PATIENCE)
 
 
 def test_without_debug_a_worker_takes_over(copied: Database, drain: Start) -> None:
@@ -192,10 +192,10 @@ def test_a_worker_in_your_own_process(copied: Database, settings: Settings) -> N
 def test_the_row_is_written_once_a_start(database: Database, start_worker: Start) -> None:
     """Its moment is that of the last start of a worker; heartbeats do not touch it."""
     worker = start_worker()
-    [[first]] = wait_until(lambda: database.rows("SELECT worked_at FROM vtqueue_home"))
+    [[first]] = wait_until(lambda: database.rows("SELECT worked_at FROM vtqueue_home"), PATIENCE)
     [row] = database.workers()
     assert first == row["started_at"]
     worker.signal(signal.SIGTERM)
     worker.wait()
     start_worker()
-    wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_home WHERE worked_at > ?", first))
+    wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_home WHERE worked_at > ?", first), PATIENCE)
