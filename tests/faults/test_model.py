@@ -15,7 +15,7 @@ from tests.fake_clock import FakeClock
 from .machine import QueueAgainstModel
 from .scale import MINUTES
 
-STEADY = settings(max_examples=150, stateful_step_count=60, suppress_health_check=list(HealthCheck))
+STEADY = settings(max_examples=100, stateful_step_count=60, suppress_health_check=list(HealthCheck))
 AT_RANDOM = settings(
     STEADY, max_examples=150, stateful_step_count=200, derandomize=False, database=None, print_blob=True
 )
