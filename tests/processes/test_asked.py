@@ -12,7 +12,6 @@ from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
-from .held import begin
 from .running import Running
 
 QUIET = "is quiet: it finishes what runs, and claims nothing until it is asked to work"
@@ -99,8 +98,9 @@ def test_what_was_claimed_ahead_is_given_back(database: Database, start_worker: 
 
 def test_a_quiet_drain_ends(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """With --drain a quiet worker finishes what runs, and ends: there is nothing that it would wait for."""
+    running = database.enqueue(tasks.hold, str(tmp_path))
     worker = start_worker("--drain", "--threads", "1")
-    running = begin(database, tmp_path)
+    wait_until((tmp_path / "started").exists)
     left = database.enqueue(tasks.add, 1, 2)
     ask(database, worker, "quiet")
     worker.wait_for(QUIET)
