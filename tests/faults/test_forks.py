@@ -18,7 +18,7 @@ from django_vtqueue.exceptions import TaskTimeout
 from django_vtqueue.queue import doorbell
 from django_vtqueue.queue.doorbell import Doorbell
 from tests.conftest import ALIAS
-from tests.project.tasks import add, enqueue_note
+from tests.project.tasks import add
 
 from ..processes.conftest import Start
 from ..processes.database import Database
@@ -141,10 +141,3 @@ def test_async_code_enqueues(database: Database, bell: Doorbell) -> None:
     assert async_to_sync(view)() == 20
     assert database.unfinished() == 20
     assert rings(bell) > 0
-
-
-def test_a_running_task_enqueues(database: Database, drain: Start, tmp_path: Path) -> None:
-    """What a task enqueues runs too, before ``--drain`` ends."""
-    database.enqueue(enqueue_note, str(tmp_path / "note"), "here")
-    drain()
-    assert (tmp_path / "note").read_text() == "here\n"

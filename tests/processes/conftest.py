@@ -33,7 +33,8 @@ sys.argv[0] = {manage!r}
 from django.core.management import execute_from_command_line
 execute_from_command_line(sys.argv)
 """
-NEVER_LOOKS = {"worker.loop.LOOK": 3600, "worker.loop.RARE_LOOK": 3600}  # it is woken, or waits for a time it knows
+# A worker that is woken by its bell, or by a time that it knows, or in an hour.
+NEVER_LOOKS = {"worker.loop.LOOK": 3600, "worker.loop.RARE_LOOK": 3600}
 
 
 def environment(database: Database, **variables: str) -> dict[str, str]:

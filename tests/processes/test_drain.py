@@ -29,13 +29,6 @@ def test_drain_runs_what_is_due_and_leaves_what_is_scheduled(database: Database,
     assert "done: 20 jobs;" in worker.lines("vtworker")[-1]
 
 
-def test_drain_does_not_wait_for_retries(database: Database, drain: Drain) -> None:
-    """What failed during a drain is left for later: its next attempt is not due."""
-    job_id = database.enqueue(tasks.raise_later)
-    drain()
-    assert (database.job(job_id)["state"], database.job(job_id)["attempts"]) == ("READY", 1)
-
-
 def test_drain_retries_waits_for_what_becomes_due_in_that_time(database: Database, drain: Drain) -> None:
     """--drain-retries 60 also runs the retries and the scheduled jobs of the next minute, not those after it."""
     retried = database.enqueue(tasks.fail_first, 2)

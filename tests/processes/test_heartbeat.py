@@ -1,5 +1,6 @@
 """Leases that are kept up, and leases that are not."""
 
+import re
 from pathlib import Path
 
 from tests.project import tasks
@@ -51,7 +52,10 @@ def test_without_heartbeat_the_job_is_picked_up_and_only_its_holder_settles_it(
 
 
 def test_without_heartbeat_the_first_completion_wins(database: Database, start_worker: Start, tmp_path: Path) -> None:
-    """A job that the second worker finished stays as it was settled, whatever the first one says later."""
+    """A job that the second worker finished stays as it was settled, whatever the first one says later.
+
+    The log of the first one says that its result was dropped.
+    """
     database.options |= {"visibility_timeout": 1, "heartbeat": False}
     first = start_worker("--threads", "1")
     job_id = database.enqueue(tasks.hold_attempt, str(tmp_path))
@@ -61,6 +65,8 @@ def test_without_heartbeat_the_first_completion_wins(database: Database, start_w
     database.wait_for(job_id)
     settled = tuple(database.job(job_id))
     (tmp_path / "1go").touch()
-    wait_until(lambda: first.lines("lost"))
+    [line] = wait_until(lambda: first.lines("lost"))
+    words = r"lost  tests\.project\.tasks\.hold_attempt …[0-9a-f]{8} lease lost after \d+(\.\d)?m?s; result dropped"
+    assert re.fullmatch(words, line)
     assert tuple(database.job(job_id)) == settled
     assert database.result(job_id) == 2

@@ -20,7 +20,6 @@ from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import MANAGE, Start, environment
 from .database import Database
-from .held import begin
 from .running import PATIENCE, Running, python
 
 Drain = Callable[..., Running]
@@ -71,10 +70,9 @@ def test_a_drain_says_what_it_leaves(database: Database, drain: Drain) -> None:
     assert line_of(drain(), "left") == "left for later: 1 job in paused queues"
 
 
-def test_the_first_signal_says_what_is_waited_for(database: Database, start_worker: Start, tmp_path: Path) -> None:
+def test_the_first_signal_says_what_is_waited_for(held: tuple[Running, str], tmp_path: Path) -> None:
     """It names the jobs that run, and what a second one does."""
-    worker = start_worker()
-    job_id = begin(database, tmp_path)
+    worker, job_id = held
     worker.signal(signal.SIGINT)
     wait_until(lambda: worker.lines("stopping"))
     assert line_of(worker, "stopping") == (
@@ -115,17 +113,6 @@ def test_the_line_of_a_dead_letter_ends_in_a_command(database: Database, drain: 
     assert start(MANAGE, *command.split()).wait() == 0
     assert database.job(first)["state"] == "READY"
     assert database.letter(second)
-
-
-def test_a_lost_lease_has_its_line(database: Database, start_worker: Start, tmp_path: Path) -> None:
-    """A result that came too late is said to be dropped."""
-    worker = start_worker()
-    job_id = begin(database, tmp_path)
-    database.write("UPDATE vtqueue_job SET claims = claims + 1, worker_id = 'another:1:a' WHERE id = ?", job_id)
-    (tmp_path / "go").touch()
-    wait_until(lambda: worker.lines("lost "))
-    assert re.fullmatch(rf"lost  {JOB} lease lost after {TIME}; result dropped", line_of(worker, "lost "))
-    assert not worker.lines("ok ")
 
 
 MANY = 400
