@@ -5,13 +5,13 @@ BIN = .venv/bin
 .PHONY: test faults demo bench lint format types messages screenshots wheel test-oldest test-newest matrix clean
 .SECONDARY:
 
-# Two files at a time: many tests wait for processes.
-SIDE_BY_SIDE = -n 2 --dist loadfile
+# Three files at a time on two cores, since many tests wait for processes; the slow ones begin (tests/conftest.py).
+SIDE_BY_SIDE = -n 3 --dist loadfile --no-loadscope-reorder
 test: .venv/.installed
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 # What `make test` does in seconds to workers, disks and clocks, for as long as you like: `make faults MINUTES=15`.
-# The soak and the mix last that long each; the other tests take a larger number of jobs or examples instead.
+# Each mix lasts that long; the other tests take a larger number of jobs or examples instead.
 MINUTES ?= 15
 faults: .venv/.installed
 	VTQUEUE_FAULT_MINUTES=$(MINUTES) $(BIN)/python -m pytest -s tests/faults

@@ -18,7 +18,7 @@ DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "db.sql
 TASKS = {"default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend"}}
 """
 
-# As a user's urls, views or models do: somebody imports the tasks.
+# As a user's urls, views or models do: they import the tasks.
 APP = """
 from django.apps import AppConfig
 

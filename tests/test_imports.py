@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import django
@@ -24,7 +25,7 @@ LAYERS = {
     "tables": "constraints fields migrations models",
     # the SQL that differs from database to database, each statement whole
     "engines": "engines",
-    # the primitive, and what else needs nothing but the tables: who is alive, who is woken, what is paused or dead
+    # the primitive, and what else needs nothing but the tables: live workers, doorbells, pauses, dead letters
     "queue": "queue",
     # what is done with jobs from outside, and what is read of them
     "operations": "control throughput",
@@ -39,8 +40,14 @@ LAYERS = {
 LEVELS = {module: level for level, modules in enumerate(LAYERS.values()) for module in modules.split()}
 
 
+@cache
 def sources() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def module_of(path: Path) -> str:
@@ -51,7 +58,7 @@ def module_of(path: Path) -> str:
 def imported(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the line and the first name below the package of each of its own imports, wherever in the file."""
     package = path.relative_to(ROOT).parent.parts
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names = [alias.name.split(".") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -69,7 +76,7 @@ def imported(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def test_every_module_has_a_layer() -> None:
-    """Whoever adds a module says in LAYERS where it belongs; whoever removes one takes it out."""
+    """LAYERS has each module of the package, and no other."""
     assert {module_of(path) for path in sources()} - {"__init__"} == LEVELS.keys()
 
 
@@ -127,16 +134,21 @@ def dotted(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
+@cache
+def known() -> set[str]:
+    """Return the dotted names of all files."""
+    return {dotted(path) for path in sources()}
+
+
 def origins(path: Path) -> Iterator[str]:
     """Yield the modules that a file imports, each by its dotted name."""
     package = path.relative_to(ROOT).parent.parts
-    known = {dotted(each) for each in sources()}
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith(PACKAGE.name)):
             above = package[: len(package) - node.level + 1] if node.level else ()
             origin = ".".join([*above, *([node.module] if node.module else [])])
             for alias in node.names:
-                yield f"{origin}.{alias.name}" if f"{origin}.{alias.name}" in known else origin
+                yield f"{origin}.{alias.name}" if f"{origin}.{alias.name}" in known() else origin
 
 
 def test_pure_modules() -> None:
@@ -151,7 +163,7 @@ def test_one_place_reads_the_clock() -> None:
     readers = {
         path.name
         for path in sources()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Attribute) and ast.unparse(node) in clocks
     }
     assert readers == {"clock.py", "ids.py"}
@@ -212,11 +224,11 @@ def test_import_without_settings(tmp_path: Path) -> None:
     assert run("-c", code, folder=tmp_path) == f"exit 0\n{django_vtqueue.__version__}\n"
 
 
-@pytest.mark.parametrize("name", django_vtqueue.__all__)
-def test_import_before_setup(tmp_path: Path, name: str) -> None:
+def test_import_before_setup(tmp_path: Path) -> None:
     """Each public name can be imported before the apps are ready."""
     (tmp_path / "settings.py").write_text(SETTINGS)
-    code = f"from django_vtqueue import {name}; from django.apps import apps; print(apps.models_ready)"
+    names = ", ".join(django_vtqueue.__all__)
+    code = f"from django_vtqueue import {names}; from django.apps import apps; print(apps.models_ready)"
     assert run("-c", code, folder=tmp_path, DJANGO_SETTINGS_MODULE="settings") == "exit 0\nFalse\n"
 
 
@@ -243,7 +255,7 @@ from django_vtqueue import task
 
 
 def test_import_without_the_backport(tmp_path: Path) -> None:
-    """On Django 5.2 without the backport the error is the command that installs it; from 6.0 on nobody misses it."""
+    """On Django 5.2 without the backport the error is the command that installs it; from 6.0 on it is not needed."""
     said = run("-c", WITHOUT_BACKPORT, folder=tmp_path, DJANGO_SETTINGS_MODULE="settings")
     if django.VERSION >= (6, 0):
         assert said == "exit 0\n"

@@ -441,7 +441,7 @@ def test_traceback_is_that_of_the_last_failure() -> None:
 
 
 def test_a_letter_requeues_itself() -> None:
-    """It becomes a job with the same id, told who did it; a second time there is nothing to requeue."""
+    """It becomes a job with the same id, and keeps the person's name; a second time there is nothing to requeue."""
     row = letter(queue_name="a")
     assert row.requeue(by="anna", queue_name="b", priority=5) is True
     again = Job.objects.get(pk=row.pk)

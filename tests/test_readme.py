@@ -1,12 +1,9 @@
 """What README.md and docs/ say is true: their examples run, their tables are the code's, their links lead somewhere."""
 
 import ast
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from dataclasses import fields
@@ -24,12 +21,12 @@ from django_vtqueue.management.commands.vtqueue import SUBCOMMANDS
 from django_vtqueue.management.commands.vtworker import Command as VTWorker
 from django_vtqueue.tasks import task
 
-ROOT = Path(__file__).resolve().parent.parent
+from .projects import ROOT, run
+
 PACKAGE = ROOT / "django_vtqueue"
 README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [README, *DOCS]
-PATIENCE = 60  # seconds for a subprocess
 
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (\S+\.py)(, Django 5\.2 only)?\n")
@@ -96,28 +93,18 @@ class Project:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def run(self, *arguments: str, code: int = 0) -> str:
+    def run(self, *arguments: str) -> str:
         """Run Python in the project with warnings as errors; return what it wrote."""
-        done = subprocess.run(
-            [sys.executable, "-W", "error", *arguments],
-            cwd=self.folder,
-            env={
-                **{name: value for name, value in os.environ.items() if not name.startswith(("VTQUEUE_", "DJANGO_"))},
-                "PYTHONPATH": f"{ROOT}{os.pathsep}{self.folder}",
-                "PYTHONDONTWRITEBYTECODE": "1",  # the same file may change twice in a second
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        assert done.returncode == code, done.stdout
-        return done.stdout
+        said = run(*arguments, folder=self.folder, PYTHONDONTWRITEBYTECODE="1")  # a file may change twice in a second
+        assert said.startswith("exit 0\n"), said
+        return said.removeprefix("exit 0\n")
 
     def manage(self, *arguments: str) -> str:
         return self.run("manage.py", *arguments)
+
+    def script(self, code: str) -> str:
+        """Run lines of Python after ``django.setup()``."""
+        return self.run("-c", BEFORE_ALL + code)
 
     def write(self, page: Path) -> None:
         """Add the blocks of a page to the files that they name."""
@@ -151,48 +138,39 @@ def project(quickstart: Path, tmp_path: Path) -> Project:
 
 
 def test_quickstart(project: Project) -> None:
-    """The view enqueues, the worker runs the task, and its result can be read."""
-    (project.folder / "visit.py").write_text(
-        BEFORE_ALL + "from django.test import RequestFactory\n"
+    """The settings pass every check; the view enqueues, the worker runs the task, and its result can be read."""
+    assert "no issues" in project.manage("check", "--database", "default", "--fail-level", "WARNING")
+    visit = project.script(
+        "from django.test import RequestFactory\n"
         "from shop.views import sign_up\n"
         "response = sign_up(RequestFactory().get('/', {'name': 'Ada'}))\n"
         "assert response.status_code == 202\n"
         "print(response.content.decode())\n"
     )
-    said = re.search(r"Your job is (\S+)\.", project.run("visit.py"))
+    said = re.search(r"Your job is (\S+)\.", visit)
     assert said
     log = project.manage("vtworker", "--drain")
     assert "Welcome, Ada!" in log
     assert re.search(r"^ok    shop\.tasks\.welcome …", log, re.MULTILINE), log
     assert "(wal, normal)" in log
-    (project.folder / "result.py").write_text(
-        BEFORE_ALL + f"from shop.tasks import welcome\nassert welcome.get_result('{said[1]}').return_value == 3\n"
-    )
-    project.run("result.py")
-
-
-def test_quickstart_has_nothing_to_warn_of(project: Project) -> None:
-    """The settings of the quickstart pass every check, those that look into the database too."""
-    assert "no issues" in project.manage("check", "--database", "default", "--fail-level", "WARNING")
+    project.script(f"from shop.tasks import welcome\nassert welcome.get_result('{said[1]}').return_value == 3\n")
 
 
 def test_tasks_that_are_not_repeated(project: Project) -> None:
     """max_attempts=1, no_retry_for and GiveUp end in the dead letters; requeue brings them back."""
-    (project.folder / "fail.py").write_text(
-        BEFORE_ALL + "from shop.tasks import charge, ship\n"
+    project.script(
+        "from shop.tasks import charge, ship\n"
         "charge.enqueue(1), ship.enqueue(-1), ship.using(priority=1).enqueue('not a number')\n"
     )
-    project.run("fail.py")
     log = project.manage("vtworker", "--drain")
     assert re.search(r"^dead  shop\.tasks\.charge …\w+ after 1 attempt: ConnectionError: closed; ", log, re.MULTILINE)
     assert re.search(r"^dead  shop\.tasks\.ship …\w+ after 1 attempt: GiveUp: no such order; ", log, re.MULTILINE)
     assert re.search(r"^retry shop\.tasks\.ship …\w+ attempt=1/10 TypeError", log, re.MULTILINE), log
-    (project.folder / "again.py").write_text(
-        BEFORE_ALL + "import django_vtqueue\nfrom django_vtqueue.models import DeadLetter\n"
+    project.script(
+        "import django_vtqueue\nfrom django_vtqueue.models import DeadLetter\n"
         "assert len(django_vtqueue.requeue(DeadLetter.objects.all())) == 2\n"
         "assert not DeadLetter.objects.exists()\n"
     )
-    project.run("again.py")
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text()], ids=page_name)
@@ -203,25 +181,19 @@ def test_examples(page: Path, project: Project) -> None:
     tests = project.manage("test", "--verbosity", "2")  # it runs the checks first
     assert "test_welcome (shop.tests.WelcomeTest" in tests
     examples = [block.text for block in blocks(page) if block.language == "python" and not block.file]
-    (project.folder / "examples.py").write_text(BEFORE_ALL + "\n".join(examples))
-    project.run("examples.py")
+    project.script("\n".join(examples))
 
 
 def test_a_handler_gets_raw_jobs(project: Project) -> None:
     """The function that docs/queue.md names in the settings is called by the worker."""
     project.write(ROOT / "docs/queue.md")
-    (project.folder / "publish.py").write_text(
-        BEFORE_ALL + "from django_vtqueue import Queue\nQueue('sensors').publish({'id': 7})\n"
-    )
-    project.run("publish.py")
+    project.script("from django_vtqueue import Queue\nQueue('sensors').publish({'id': 7})\n")
     assert "sensor 7" in project.manage("vtworker", "--drain")
 
 
 def test_leaving(project: Project) -> None:
     """The commands of docs/leaving.md export the rows, which can be loaded again, and leave no table behind."""
-    fail = BEFORE_ALL + "from shop.tasks import charge, welcome\ncharge.enqueue(1), welcome.enqueue('Ada')\n"
-    (project.folder / "fail.py").write_text(fail)
-    project.run("fail.py")
+    project.script("from shop.tasks import charge, welcome\ncharge.enqueue(1), welcome.enqueue('Ada')\n")
     drain, dump, zero, clean = [line.split()[2:] for line in commands(ROOT / "docs/leaving.md")]
     drain[-1] = "0"
     for command in (drain, dump, zero):
@@ -233,22 +205,19 @@ def test_leaving(project: Project) -> None:
     settings = project.folder / "mysite/settings.py"
     settings.write_text(settings.read_text() + "\nINSTALLED_APPS.remove('django_vtqueue')\ndel TASKS\n")
     project.manage(*clean, "--no-input")
-    (project.folder / "look.py").write_text(
-        BEFORE_ALL + "from django.db import connection\n"
+    project.script(
+        "from django.db import connection\n"
         "from django.contrib.auth.models import Permission\n"
         "assert not [name for name in connection.introspection.table_names() if 'vtqueue' in name]\n"
         "assert not Permission.objects.filter(content_type__app_label='vtqueue').exists()\n"
     )
-    project.run("look.py")
 
 
 def test_log_lines(project: Project) -> None:
     """The log in docs/worker.md is what a worker writes, but for names, numbers and times."""
     with (project.folder / "shop/tasks.py").open("a") as file:
         file.write("\n\n@task(max_attempts=2)\ndef sync():\n    raise ConnectionError('refused')\n")
-    enqueue = BEFORE_ALL + "from shop.tasks import *\nwelcome.enqueue('Ada'), charge.enqueue(1), sync.enqueue()\n"
-    (project.folder / "enqueue.py").write_text(enqueue)
-    project.run("enqueue.py")
+    project.script("from shop.tasks import *\nwelcome.enqueue('Ada'), charge.enqueue(1), sync.enqueue()\n")
     written = {without_numbers(line) for line in project.manage("vtworker", "--drain").splitlines()}
     [sample] = [block.text for block in blocks(ROOT / "docs/worker.md") if block.language == "text"]
     assert {without_numbers(line) for line in sample.splitlines()} - written == set()

@@ -86,7 +86,7 @@ def test_what_a_task_enqueues_runs_too(tmp_path: Path) -> None:
 
 @pytest.mark.django_db
 def test_priorities_and_times_order_the_runs(tmp_path: Path) -> None:
-    """Higher priorities come first, then who came first, as in a worker."""
+    """Higher priorities come first, then earlier jobs, as in a worker."""
     for text, priority in [("a", 0), ("b", 0), ("urgent", 10), ("idle", -10)]:
         tasks.note.using(priority=priority).enqueue(str(tmp_path / "noted"), text)
     run_pending()
@@ -137,16 +137,6 @@ def test_a_broken_exception_is_a_failure(kind: str) -> None:
     after = tasks.add.enqueue(1, 2)
     assert [result.status for result in run_pending(raise_errors=False)] == ["FAILED", "SUCCESSFUL"]
     assert tasks.add.get_result(after.id).return_value == 3
-
-
-@pytest.mark.django_db
-def test_a_keyboard_interrupt_gives_the_job_back() -> None:
-    """Ctrl-C in a test reaches the test; the job it hit has lost no attempt and is due again."""
-    tasks.interrupt.enqueue()
-    with pytest.raises(KeyboardInterrupt):
-        run_pending()
-    job = Job.objects.get()
-    assert (job.state, job.attempts, job.claims, job.worker_id) == ("READY", 0, 1, "")
 
 
 @pytest.mark.django_db
@@ -207,7 +197,7 @@ def test_what_is_meant_does_not_raise() -> None:
 
 
 def test_a_backend_that_cannot_be_built_is_none_of_ours(settings: Settings, db: None) -> None:
-    """Another entry of TASKS, whose library is not there, keeps nobody from running tests."""
+    """Another entry of TASKS, whose library is not there, keeps no test from running."""
     settings.TASKS = {"other": {"BACKEND": "no.such.library.Backend"}, **settings.TASKS}
     tasks.add.enqueue(1, 2)
     assert [result.return_value for result in run_pending()] == [3]

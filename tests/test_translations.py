@@ -44,7 +44,7 @@ def test_languages() -> None:
 
 @each_catalogue
 def test_nothing_is_missing(catalogue: Path, texts: Path) -> None:
-    """Each text of the source is translated, none by a guess that nobody has read, and there is no other."""
+    """Each text of the source is translated, none by an unread guess, and there is no other."""
     assert said("msgcmp", catalogue, texts) == ""
 
 

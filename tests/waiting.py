@@ -8,8 +8,10 @@ import pytest
 
 T = TypeVar("T")
 
+PATIENCE = 30  # seconds: generous, for a busy machine; nothing waits for it in vain
 
-def wait_until(condition: Callable[[], T | None], timeout: float = 10, every: float = 0.01) -> T:
+
+def wait_until(condition: Callable[[], T | None], timeout: float = PATIENCE, every: float = 0.01) -> T:
     """Return the first true value of ``condition()``; fail if there is none within ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):

@@ -59,13 +59,20 @@ def requeued(by: str, now: int) -> Entry:
     return Entry(number=NO_ATTEMPT, worker=by, ended=now, outcome=REQUEUED)
 
 
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no value of JSON, although Python reads it.")
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse).decode
+
+
 def read(stored: Any) -> list[Entry]:
     """Return the entries of a history, given as its stored text or as the value that the models have read.
 
     A history that cannot be read becomes one entry that shows it.
     """
     try:
-        entries = json.loads(stored) if isinstance(stored, str) else stored
+        entries = _decode(stored) if isinstance(stored, str) else stored
         if isinstance(entries, list) and all(isinstance(item, dict) for item in entries):
             return entries
     except (ValueError, RecursionError):

@@ -13,7 +13,7 @@ from django_vtqueue.core.job import HeldJob, NewJobs, Scope, broken_off, interru
 from django_vtqueue.exceptions import WorkerDied
 from django_vtqueue.queue.claims import NONE, Taken, collect, take
 from django_vtqueue.worker.progress import backlog
-from tests.fake_clock import at
+from tests.fake_clock import FakeClock, at
 
 from .bench import SECOND, Bench
 
@@ -138,13 +138,6 @@ def test_far_more_urgent_jobs_of_the_future_do_not_hide_what_is_due(bench: Bench
     assert bench.payloads(now=1, queues=queues, limit=1) == ["due"]
 
 
-def test_claims_of_workers_share_no_job(bench: Bench) -> None:
-    """What one worker holds no other is given."""
-    bench.publish(*range(30))
-    claimed = [job.id for number in range(6) for job in bench.claim(limit=7, worker=f"w{number}")]
-    assert len(claimed) == len(set(claimed)) == 30
-
-
 def test_a_claim_may_set_a_lease_of_its_own(bench: Bench) -> None:
     """The claimer's visibility timeout goes before the publisher's, and renewals keep to it."""
     bench.publish("x", lease=60)
@@ -167,6 +160,20 @@ def test_what_was_taken_meanwhile_is_not_collected(bench: Bench, thief: str) -> 
     stolen = bench.claim(now=1, limit=1, worker=thief, patience=NONE)
     assert [job.id for job in collect(bench.engine, taken)] == [job_id for job_id in ids if job_id != stolen[0].id]
     assert collect(bench.engine, Taken("slow")) == []
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_nobody_begins_on_a_lease_that_has_ended(bench: Bench, time: FakeClock, lost: bool) -> None:
+    """A claim whose commit took longer than its lease is renewed before the job is handed out, unless it is lost."""
+    bench.publish("x", lease=60)
+    with bench.engine.transaction():
+        taken = take(bench.engine, [Scope(("q",), raw=True)], 1, "w1", time(), lambda name: None)
+    time.advance(61)
+    if lost:
+        assert bench.one(now=61, worker="w2").claims == 2
+    jobs = collect(bench.engine, taken)
+    assert [job.visible_at for job in jobs] == ([] if lost else [at(121)])
+    assert [bench.found(job.id).visible_at for job in jobs] == ([] if lost else [at(121)])
 
 
 # -- when to look again -----------------------------------------------------------------------------------------------

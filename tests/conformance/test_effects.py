@@ -74,7 +74,7 @@ def test_what_is_lost_before_the_end_is_rolled_back(bench: Bench) -> None:
 
 
 def test_it_does_not_begin_inside_a_transaction(bench: Bench) -> None:
-    """Inside somebody else's transaction nothing could be promised: it is refused."""
+    """Inside a transaction of the caller nothing could be promised: it is refused."""
     with transaction.atomic(using=bench.engine.alias), pytest.raises(RuntimeError, match="durable"):
         settle_with(bench.engine, held(bench), 5, lambda: pytest.fail("it was called"))
 

@@ -1,4 +1,4 @@
-"""What the overview counts: how much lies in each queue, and who runs what."""
+"""What the overview counts: how much lies in each queue, and which worker runs what."""
 
 from typing import Any
 

@@ -42,7 +42,7 @@ class Agreement(RuleBasedStateMachine):
             name: Queue(name, alias, visibility_timeout=LEASES[name], max_attempts=BUDGETS[name]) for name in NAMES
         }
         self.workers = ["w0.1", "w1.1", "w2.1"]
-        self.tokens: list[tuple[HeldJob, ClaimedJob | None]] = []  # with what people who use a Queue have of it
+        self.tokens: list[tuple[HeldJob, ClaimedJob | None]] = []  # with what a Queue has given for it
         self.ahead: list[HeldJob] = []  # claimed ahead, and not begun
         self.claimed: set[Key] = set()
         self.before: dict[str, str] = {}
@@ -109,7 +109,7 @@ class Agreement(RuleBasedStateMachine):
         return True
 
     def agree(self, held: HeldJob, mine: bool, change: Callable[[ModelJob], None]) -> None:
-        """Only who holds the job may end its attempt; then the model changes too."""
+        """Only the holder of a job may end its attempt; then the model changes too."""
         row = self.model.held(held)
         assert mine == (row is not None)
         if row:

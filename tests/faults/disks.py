@@ -51,7 +51,7 @@ class SmallDisk:
         self.folder = folder
 
     def fill(self, database: Path, pid: int | None = None) -> None:
-        """Leave no byte free, whoever wants to write."""
+        """Leave no byte free for any process."""
         with suppress(OSError), (self.folder / "filler").open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(4096))

@@ -1,6 +1,6 @@
 """What the database itself saw happen to each job: triggers write it down in the transaction that does it."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import NamedTuple
 
 from ..processes.database import Database
@@ -45,10 +45,3 @@ class Ledger:
     def buried(self) -> Counter[str]:
         """Return how many times each job became a dead letter."""
         return Counter(event.job for event in self.events("buried"))
-
-    def claims(self) -> dict[str, list[Event]]:
-        """Return each job's claims."""
-        claims: dict[str, list[Event]] = defaultdict(list)
-        for event in self.events("claimed"):
-            claims[event.job].append(event)
-        return claims

@@ -90,7 +90,7 @@ class QueueAgainstModel(Agreement):
 
     @rule(holder=holders, name=names, which=pick)
     def crowd(self, holder: int, name: str, which: int) -> None:
-        """A worker claims some jobs ahead, and somebody asks one that is held to stop."""
+        """A worker claims some jobs ahead, and a job that is held is asked to stop."""
         for _ in range(4):
             self.enqueue(name, 7, 0, 0)
         self.tables_and_model_agree()
@@ -163,7 +163,7 @@ class QueueAgainstModel(Agreement):
     @precondition(lambda self: self.tokens)
     @rule(which=pick)
     def renew(self, which: int) -> None:
-        """Leases that are kept up are renewed, also when they have ended while nobody else has the job."""
+        """Leases that are kept up are renewed, also when they have ended while no other worker has the job."""
         now, (held, _) = self.clock.instant, self.token(which)
         with self.engine.transaction():
             mine = not self.engine.renew([held], now)
@@ -197,7 +197,7 @@ class QueueAgainstModel(Agreement):
 
     @rule(holder=holders)
     def crash(self, holder: int) -> None:
-        """A worker forgets all it holds; who starts in its place has a name of its own."""
+        """A worker forgets all it holds; the one that starts in its place has a name of its own."""
         name, _, times = self.workers[holder].partition(".")
         self.tokens = [token for token in self.tokens if token[0].worker_id != self.workers[holder]]
         self.ahead = [held for held in self.ahead if held.worker_id != self.workers[holder]]

@@ -66,13 +66,13 @@ class ModelJob:
         return self.state == states.READY and self.lease_until is None and self.due_at <= now
 
     def held(self, now: int) -> bool:
-        """Return whether nobody else may have it: its lease goes on, or its code may."""
+        """Return whether no other holder may have it: its lease goes on, or its code may."""
         return self.lease_until is not None and self.lease_until > now
 
     def expired(self, now: int, by: str, free: float = inf) -> bool:
-        """Return whether it may be taken from its holder, who has a moment more to renew its lease.
+        """Return whether it may be taken from its holder, which has a moment more to renew its lease.
 
-        ``by``: who takes what it holds itself at once, for it knows that it does not renew it.
+        ``by``: a worker that takes what it holds itself at once, for it knows that it does not renew it.
         ``free``: when others last saw the write lock free, so that its holder could have renewed it.
         """
         if self.worker in ("", by):
@@ -258,7 +258,7 @@ class Model:
             del self.jobs[job_id]
 
     def unheld(self, now: int) -> list[str]:
-        """Return the ids of unfinished jobs that nobody holds."""
+        """Return the ids of unfinished jobs without a holder."""
         unfinished = [job for job in self.jobs.values() if job.state in (states.READY, states.RUNNING)]
         return [job.id for job in unfinished if not job.held(now)]
 

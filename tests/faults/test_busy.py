@@ -7,9 +7,9 @@ from tests.project import tasks
 
 from ..processes.conftest import Start
 from ..processes.database import Database
-from ..processes.running import PATIENCE
+from ..processes.held import begin, executions
 from ..waiting import wait_until
-from .seconds import HELD
+from .scale import HELD
 
 LOCKED = "the database is locked by another process; waiting. Nothing is lost."
 JOBS = 300
@@ -31,18 +31,15 @@ def test_a_long_lock_costs_child_processes_no_job(database: Database, start_work
     """What ends in children during a lock longer than the leases stays in hand: claimed once, executed once."""
     database.options["visibility_timeout"] = 1
     worker = start_worker("--processes=2")
-    jobs = []
-    for number in range(4):
-        jobs.append(database.enqueue(tasks.hold, str(tmp_path), f"{number}-"))
-        wait_until(lambda: (tmp_path / f"{number}-started").exists(), PATIENCE)  # noqa: B023
+    jobs = [begin(database, tmp_path, f"{number}-") for number in range(4)]
     with database.locked():
         for number in range(4):
             (tmp_path / f"{number}-go").touch()
         worker.wait_for(LOCKED)
         time.sleep(HELD)
-    wait_until(lambda: database.succeeded(*jobs), PATIENCE)
+    database.wait_for(*jobs)
     assert [database.job(job_id)["claims"] for job_id in jobs] == [1] * 4
-    assert [len((tmp_path / f"{number}-started").read_text().splitlines()) for number in range(4)] == [1] * 4
+    assert [len(executions(tmp_path, f"{number}-")) for number in range(4)] == [1] * 4
     assert worker.log.count(LOCKED) == 2  # each child says it once
     assert "Traceback" not in worker.log
     assert not worker.lines("lost")
@@ -53,11 +50,11 @@ def test_time_limits_hold_during_a_lock(database: Database, start_worker: Start)
     database.options["visibility_timeout"] = 1
     worker = start_worker("--processes=2")
     job_id = database.enqueue(tasks.hang)
-    wait_until(lambda: database.job(job_id)["state"] == "RUNNING", PATIENCE)
+    wait_until(lambda: database.job(job_id)["state"] == "RUNNING")
     with database.locked():
         worker.wait_for("runs for too long")
-    wait_until(lambda: database.letter(job_id), PATIENCE)
-    assert [entry["outcome"] for entry in database.history(job_id)] == ["timed out"]
+    wait_until(lambda: database.letter(job_id))
+    assert database.outcomes(job_id) == ["timed out"]
 
 
 def test_vacuum_and_backups_by_another_process_disturb_nothing(
@@ -72,8 +69,8 @@ def test_vacuum_and_backups_by_another_process_disturb_nothing(
     jobs = []
     for number in range(JOBS):
         jobs.append(database.enqueue(tasks.note, str(notes), str(number)))
-    wait_until(lambda: database.succeeded(*jobs), PATIENCE)
-    wait_until(lambda: len(maintenance.lines("ok")) > 2, PATIENCE)
+    database.wait_for(*jobs)
+    wait_until(lambda: len(maintenance.lines("ok")) > 2)
     assert sorted(map(int, notes.read_text().splitlines())) == list(range(JOBS))
     assert {row["attempts"] for row in database.rows("SELECT attempts FROM vtqueue_job")} == {1}
     assert set(maintenance.log.split()) == {"ok"}

@@ -15,20 +15,21 @@ from tests.project import tasks
 from ..conftest import ALIAS, connected
 from ..processes.conftest import MANAGE, Start
 from ..processes.database import Database
-from ..processes.running import PATIENCE, Running
+from ..processes.held import begin, executions
+from ..processes.running import Running
 from ..waiting import wait_until
 from .disks import LimitedDisk, SmallDisk, reading, small_disk
-from .seconds import HELD
+from .scale import HELD
 
 FULL = "the database cannot be written"
 Disk = LimitedDisk | SmallDisk
 
 
-@pytest.fixture(params=["limited", "small"])
+@pytest.fixture
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
     """Return a disk that can be filled."""
     (tmp_path / "disk").mkdir()
-    if request.param == "limited":
+    if getattr(request, "param", "limited") == "limited":  # what needs no privilege
         yield LimitedDisk(tmp_path / "disk")
     else:
         with small_disk(tmp_path / "disk") as disk:
@@ -44,20 +45,10 @@ def sqlite_file(empty_file: Path, disk: Disk, django_db_blocker: DjangoDbBlocker
         yield alias
 
 
-def begin_to_run(database: Database, folder: Path, name: str = "") -> str:
-    job_id = database.enqueue(tasks.hold, str(folder), name)
-    wait_until(lambda: (folder / f"{name}started").exists(), PATIENCE)
-    return job_id
-
-
 def lengthen_the_log(database: Database) -> None:
     """Make the log (WAL) longer than what a worker writes to standard error."""
     for _ in range(10):
         database.write("PRAGMA user_version = 1")
-
-
-def executions(folder: Path, name: str = "") -> int:
-    return len((folder / f"{name}started").read_text().splitlines())
 
 
 def assert_said_once(worker: Running) -> None:
@@ -71,7 +62,7 @@ def test_a_full_disk_is_waited_out_with_results_in_hand(
 ) -> None:
     """What finishes while nothing can be written is stored when there is room again: claimed once, executed once."""
     worker = start_worker()
-    jobs = [begin_to_run(database, tmp_path, name) for name in "abc"]
+    jobs = [begin(database, tmp_path, name) for name in "abc"]
     lengthen_the_log(database)
     with reading(database.path):
         disk.fill(database.path, worker.pid)
@@ -82,11 +73,11 @@ def test_a_full_disk_is_waited_out_with_results_in_hand(
         (tmp_path / "cgo").touch()
         time.sleep(HELD / 2)
         disk.free(worker.pid)
-    wait_until(lambda: database.succeeded(*jobs), PATIENCE)
+    database.wait_for(*jobs)
     assert [database.job(job_id)["claims"] for job_id in jobs] == [1, 1, 1]
-    assert [executions(tmp_path, name) for name in "abc"] == [1, 1, 1]
+    assert [len(executions(tmp_path, name)) for name in "abc"] == [1, 1, 1]
     later = database.enqueue(tasks.add, 1, 2)
-    wait_until(lambda: database.succeeded(later), PATIENCE)
+    database.wait_for(later)
     assert_said_once(worker)
     assert worker.terminate() == 0
 
@@ -102,7 +93,7 @@ def test_a_worker_that_starts_on_a_full_disk_begins_when_there_is_room(
     worker.wait_for(FULL)
     disk.free(worker.pid)
     worker.wait_ready()
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
     assert_said_once(worker)
 
 
@@ -120,7 +111,7 @@ def test_a_worker_that_waits_for_a_full_disk_at_its_start_leaves_when_told(
 def test_an_idle_worker_leaves_a_full_disk_when_told(database: Database, start_worker: Start, disk: Disk) -> None:
     """It cannot take its row away, and does not wait for that."""
     worker = start_worker()
-    wait_until(database.workers, PATIENCE)
+    wait_until(database.workers)
     lengthen_the_log(database)
     with reading(database.path):
         disk.fill(database.path, worker.pid)
@@ -134,7 +125,7 @@ def test_a_worker_with_results_in_hand_leaves_a_full_disk_and_the_jobs_run_again
     """A first signal waits for room, a second does not; what could not be stored is done again when its lease ends."""
     database.options["visibility_timeout"] = 2
     worker = start_worker()
-    job_id = begin_to_run(database, tmp_path)
+    job_id = begin(database, tmp_path)
     lengthen_the_log(database)
     with reading(database.path):
         disk.fill(database.path, worker.pid)
@@ -148,9 +139,9 @@ def test_a_worker_with_results_in_hand_leaves_a_full_disk_and_the_jobs_run_again
             disk.free(worker.pid)
     assert "Traceback" not in worker.log
     start_worker()
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
-    assert executions(tmp_path) == 2
-    assert [entry["outcome"] for entry in database.history(job_id)] in (["worker died"], ["lease expired"])
+    database.wait_for(job_id)
+    assert len(executions(tmp_path)) == 2
+    assert database.outcomes(job_id) in (["worker died"], ["lease expired"])
 
 
 @pytest.mark.parametrize("disk", ["small"], indirect=True)
@@ -162,5 +153,5 @@ def test_a_disk_that_may_only_be_read_is_waited_for(database: Database, start_wo
     worker = start_worker(ready=False)
     worker.wait_for(FULL)
     disk.remount("rw")
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
     assert_said_once(worker)

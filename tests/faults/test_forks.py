@@ -1,4 +1,4 @@
-"""Enqueueing from forked processes, threads, async code, and inside of transactions."""
+"""Enqueueing from forked processes, threads and async code."""
 
 import asyncio
 import json
@@ -6,24 +6,21 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connections, transaction
+from django.db import connections
 
-from django_vtqueue.core.ids import new_id, process_worker_id
+from django_vtqueue.core.ids import process_worker_id
 from django_vtqueue.core.timeouts import timekeeper
 from django_vtqueue.exceptions import TaskTimeout
 from django_vtqueue.queue.doorbell import Doorbell
 from tests.conftest import ALIAS
-from tests.project.tasks import add, enqueue_note
+from tests.project.tasks import add
 
 from ..processes.conftest import Start
 from ..processes.database import Database
-from ..processes.running import PATIENCE
-from ..waiting import wait_until
 
 
 def in_child(work: Callable[[], object]) -> Callable[[], object]:
@@ -89,7 +86,7 @@ def test_forked_children_enqueue(database: Database, start_worker: Start) -> Non
     ids = [job_id for result in results for job_id in result[1]]  # type: ignore[index]
     assert len(names) == 5
     assert len(set(ids)) == 200
-    wait_until(lambda: database.succeeded(first, *ids), PATIENCE)
+    database.wait_for(first, *ids)
 
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
@@ -112,14 +109,6 @@ def test_a_child_rings_and_keeps_time_by_itself(database: Database, bell: Doorbe
             child = in_child(work)
     assert child() == "in time"
     assert rings(bell) == 2
-
-
-@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-def test_ids_of_forked_children_differ() -> None:
-    """They come from the system's randomness, of which a fork copies nothing."""
-    children = [in_child(lambda: [new_id() for _ in range(500)]) for _ in range(4)]
-    ids = [job_id for wait in children for job_id in wait()]  # type: ignore[attr-defined]
-    assert len(set(ids)) == 2000
 
 
 def test_threads_enqueue(database: Database) -> None:
@@ -151,28 +140,3 @@ def test_async_code_enqueues(database: Database, bell: Doorbell) -> None:
     assert async_to_sync(view)() == 20
     assert database.unfinished() == 20
     assert rings(bell) > 0
-
-
-def test_a_running_task_enqueues(database: Database, drain: Start, tmp_path: Path) -> None:
-    """What a task enqueues runs too, before ``--drain`` ends."""
-    database.enqueue(enqueue_note, str(tmp_path / "note"), "here")
-    drain()
-    assert (tmp_path / "note").read_text() == "here\n"
-
-
-def test_bells_ring_when_the_outermost_block_has_committed(database: Database, bell: Doorbell) -> None:
-    """Inside ``atomic`` jobs are stored with the rest of it: nobody is woken before, nor for what was rolled back."""
-    with transaction.atomic(ALIAS):
-        kept = database.enqueue(add, 1, 2)
-        with suppress(ZeroDivisionError), transaction.atomic(ALIAS):
-            database.enqueue(add, 3, 4)
-            raise ZeroDivisionError
-        with transaction.atomic(ALIAS):
-            also = database.enqueue(add, 5, 6)
-        assert (rings(bell), database.unfinished()) == (0, 0)
-    assert rings(bell) == 1
-    assert {row["id"] for row in database.rows("SELECT id FROM vtqueue_job")} == {kept, also}
-    with suppress(ZeroDivisionError), transaction.atomic(ALIAS):
-        database.enqueue(add, 7, 8)
-        raise ZeroDivisionError
-    assert (rings(bell), database.unfinished()) == (0, 2)

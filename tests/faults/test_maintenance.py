@@ -1,4 +1,4 @@
-"""Pruning, and copying the log back, beside others who write."""
+"""Pruning, and copying the log back, beside other writers."""
 
 import sqlite3
 import threading
@@ -56,7 +56,7 @@ def test_what_cannot_be_pruned_is_told_once(database: Database, caplog: pytest.L
 
 
 def test_the_log_is_copied_back_early_while_others_wait(database: Database) -> None:
-    """Before the commit of somebody else has to do it; where nobody waits, it is left alone for longer."""
+    """Before the commit of another connection has to do it; where none waits, it is left alone for longer."""
     log = Path(f"{database.path}-wal")
     maintenance = Maintenance(engine := new_engine(ALIAS, traced=False))
     with engine.without_lock_waits(), closing(sqlite3.connect(database.path, isolation_level=None)) as other:

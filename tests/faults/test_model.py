@@ -1,6 +1,5 @@
 """Any course of events, against a model in plain Python: after each step both say the same of every job."""
 
-import os
 import time as wall
 
 import pytest
@@ -14,9 +13,9 @@ from django_vtqueue.queue import queue
 from tests.fake_clock import FakeClock
 
 from .machine import QueueAgainstModel
+from .scale import MINUTES
 
-MINUTES = float(os.environ.get("VTQUEUE_FAULT_MINUTES", 0))
-STEADY = settings(max_examples=150, stateful_step_count=60, suppress_health_check=list(HealthCheck))
+STEADY = settings(max_examples=100, stateful_step_count=60, suppress_health_check=list(HealthCheck))
 AT_RANDOM = settings(
     STEADY, max_examples=150, stateful_step_count=200, derandomize=False, database=None, print_blob=True
 )
@@ -24,7 +23,7 @@ AT_RANDOM = settings(
 
 @pytest.fixture
 def one_time(monkeypatch: pytest.MonkeyPatch, time: FakeClock) -> FakeClock:
-    """Have all clocks show the same: time passes, and nobody takes it for a standstill or a step."""
+    """Have all clocks show the same: time passes, and looks neither like a standstill nor like a step."""
     monkeypatch.setattr(clock, "since_boot", lambda: time() / SECOND)
     monkeypatch.setattr(clock, "wait", lambda seconds: time.advance(seconds + 0.01))  # as ever, a little longer
     monkeypatch.setattr(Clocks, "read", lambda now: Clocks(*[now / SECOND] * 3))

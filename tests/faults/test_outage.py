@@ -61,7 +61,7 @@ def test_a_broken_transaction_leaves_the_interpreter_as_it_was(database: Databas
 def test_a_database_to_which_others_write_is_opened_when_it_took_the_place_of_ours(
     database: Database, tmp_path: Path
 ) -> None:
-    """Another file has settled when it grows no more, whoever writes to it."""
+    """Another file has settled when it grows no more, though other connections write to it."""
     other = tmp_path / "other.sqlite3"
     with closing(sqlite3.connect(database.path)) as connection:
         connection.execute("VACUUM INTO ?", (str(other),))

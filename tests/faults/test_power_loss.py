@@ -38,12 +38,12 @@ class Recorded:
 
     def run(self, start: Start, start_worker: Start, **variables: str) -> None:
         """Have them work, until all is published; then stop the worker somewhere in its work."""
-        with closing(sqlite3.connect(self._path)) as keeper:  # whoever is the last to close would remove the WAL
+        with closing(sqlite3.connect(self._path)) as keeper:  # the last connection to close would remove the WAL
             keeper.execute("SELECT count(*) FROM vtqueue_job").fetchone()
             folder = self.log.with_name("executed")
             folder.mkdir()
             worker = start_worker(ready=False, **variables)
-            command = ("-m", "tests.faults.publisher", str(PUBLISHED), str(folder))
+            command = ("-m", "tests.processes.publisher", str(PUBLISHED), str(folder))
             publishers = [start(*command, **variables) for _ in range(2)]
             assert [publisher.wait() for publisher in publishers] == [0, 0], [it.log for it in publishers]
             worker.wait_ready()

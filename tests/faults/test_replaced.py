@@ -16,7 +16,8 @@ from tests.project import tasks
 from ..conftest import ALIAS
 from ..processes.conftest import Start
 from ..processes.database import Database
-from ..processes.running import PATIENCE, Running
+from ..processes.held import begin, executions
+from ..processes.running import Running
 from ..waiting import wait_until
 from .exchange import back_up, delete, delete_and_copy, move_over, restore_in_place
 
@@ -31,21 +32,11 @@ def other(empty_file: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(empty_file, tmp_path / "other.sqlite3"))
 
 
-def begin_to_run(database: Database, folder: Path) -> str:
-    job_id = database.enqueue(tasks.hold, str(folder))
-    wait_until(lambda: (folder / "started").exists(), PATIENCE)
-    return job_id
-
-
-def executions(folder: Path) -> int:
-    return len((folder / "started").read_text().splitlines())
-
-
 def assert_works(database: Database, worker: Running, exchanges: int = 1) -> None:
     """Assert that a worker still takes jobs, is known to others, and has said everything once (at the most)."""
     job_id = database.enqueue(tasks.add, 1, 2)
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
-    wait_until(lambda: [row for row in database.workers() if row["pid"] == worker.pid], PATIENCE)
+    database.wait_for(job_id)
+    wait_until(lambda: [row for row in database.workers() if row["pid"] == worker.pid])
     assert not worker.ended(), worker.log
     assert "Traceback" not in worker.log
     assert worker.log.count(REPLACED) <= exchanges
@@ -63,7 +54,7 @@ def test_another_file_is_noticed_and_worked_off(
 ) -> None:
     """A worker goes on with the file in the place of its own; what that does not know is lost, and said."""
     worker = start_worker()
-    begin_to_run(database, tmp_path)
+    begin(database, tmp_path)
     exchange(other, database.path)
     worker.wait_for(REPLACED)
     assert_works(database, worker)
@@ -79,18 +70,18 @@ def test_a_backup_from_the_run_of_a_job_takes_its_result(
 ) -> None:
     """A job that runs in the backup as it runs here is settled there: it is executed once, with one claim."""
     worker = start_worker()
-    job_id = begin_to_run(database, tmp_path)
+    job_id = begin(database, tmp_path)
     copy = back_up(database.path, tmp_path / "copy")
     later = database.enqueue(tasks.add, 1, 2)
-    wait_until(lambda: database.succeeded(later), PATIENCE)
+    database.wait_for(later)
     restore(copy, database.path)
     if restore is not restore_in_place:
         worker.wait_for(REPLACED)
     assert_works(database, worker)
     (tmp_path / "go").touch()
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
     assert database.job(job_id)["claims"] == 1
-    assert executions(tmp_path) == 1
+    assert len(executions(tmp_path)) == 1
     assert database.rows("SELECT * FROM vtqueue_job WHERE id = ?", later) == []
 
 
@@ -101,35 +92,35 @@ def test_a_backup_from_before_a_claim_starts_no_second_run_of_it(
     tmp_path: Path,
     restore: Callable[[Path, Path], None],
 ) -> None:
-    """A job that waits in the backup and runs here is claimed again by who runs it, and settled by that run."""
+    """A job that waits in the backup and runs here is claimed again by its worker, and settled by that run."""
     job_id = database.enqueue(tasks.hold, str(tmp_path))
     copy = back_up(database.path, tmp_path / "copy")
     worker = start_worker()
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    wait_until(lambda: (tmp_path / "started").exists())
     restore(copy, database.path)
-    wait_until(lambda: database.job(job_id)["state"] == "RUNNING", PATIENCE)
+    wait_until(lambda: database.job(job_id)["state"] == "RUNNING")
     (tmp_path / "go").touch()
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
     assert_works(database, worker)
     assert database.job(job_id)["claims"] == 1
-    assert executions(tmp_path) == 1
+    assert len(executions(tmp_path)) == 1
 
 
 def test_a_deleted_file_is_waited_for(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """Without its file a worker waits, creates none, and keeps what has finished until a backup takes it."""
     worker = start_worker("--threads", "2")
-    job_id = begin_to_run(database, tmp_path)
+    job_id = begin(database, tmp_path)
     copy = back_up(database.path, tmp_path / "copy")
     delete(database.path)
     worker.wait_for(GONE)
     (tmp_path / "go").touch()
     assert not database.path.exists()
     copy.rename(database.path)
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
     worker.wait_for(REPLACED)
     assert_works(database, worker)
     assert database.job(job_id)["claims"] == 1
-    assert executions(tmp_path) == 1
+    assert len(executions(tmp_path)) == 1
 
 
 def test_a_worker_without_its_file_leaves_when_told(database: Database, start_worker: Start) -> None:
@@ -145,16 +136,16 @@ def test_a_worker_without_its_file_leaves_when_told(database: Database, start_wo
 def test_a_damaged_file_is_waited_out(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """A file of garbage is said once; when a good one is back, what has finished meanwhile is stored there."""
     worker = start_worker()
-    job_id = begin_to_run(database, tmp_path)
+    job_id = begin(database, tmp_path)
     copy = back_up(database.path, tmp_path / "copy")
     move_over(Path(shutil.copy(__file__, tmp_path / "garbage")), database.path)
     worker.wait_for(DAMAGED)
     (tmp_path / "go").touch()
     delete_and_copy(copy, database.path)
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
     assert_works(database, worker, exchanges=2)
     assert database.job(job_id)["claims"] == 1
-    assert executions(tmp_path) == 1
+    assert len(executions(tmp_path)) == 1
 
 
 def test_a_connection_that_is_closed_is_opened_anew(database: Database, start_worker: Start) -> None:
@@ -162,7 +153,7 @@ def test_a_connection_that_is_closed_is_opened_anew(database: Database, start_wo
     worker = start_worker("--threads", "2")
     for _ in range(2):
         job_id = database.enqueue(tasks.close_all_connections)
-        wait_until(lambda: database.succeeded(job_id), PATIENCE)  # noqa: B023
+        database.wait_for(job_id)
     assert_works(database, worker)
     assert database.job(job_id)["claims"] == 1
 
@@ -202,7 +193,7 @@ def assert_impatient(database: Database, engine: Engine) -> None:
 
 
 def test_a_connection_closed_by_django_is_as_impatient_when_it_is_opened_again(database: Database) -> None:
-    """Whoever opens it, no statement of a control loop waits for a lock; what it knew of commits is forgotten."""
+    """Whatever opens it, no statement of a control loop waits for a lock; what it knew of commits is forgotten."""
     engine = new_engine(ALIAS, traced=False)
     with engine.without_lock_waits():
         assert engine.changed()
@@ -231,9 +222,9 @@ def test_a_connection_that_a_thread_keeps_is_not_kept_to_an_old_file(
     """With persistent connections a job that starts after the exchange writes into the new file."""
     worker = start_worker("--threads", "1", VTQUEUE_TEST_CONNECTION='{"CONN_MAX_AGE": null}')
     before = database.enqueue(tasks.effect, "before")
-    wait_until(lambda: database.succeeded(before), PATIENCE)
+    database.wait_for(before)
     move_over(other, database.path)
     worker.wait_for(REPLACED)
     after = database.enqueue(tasks.effect, "after")
-    wait_until(lambda: database.succeeded(after), PATIENCE)
+    database.wait_for(after)
     assert [row["name"] for row in database.rows("SELECT name FROM project_effect")] == ["after"]

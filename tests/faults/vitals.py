@@ -1,11 +1,17 @@
-"""How much the processes and the files of a soak use, from one look to the next."""
+"""How much the workers and the database of a mix use, from one look to the next."""
 
 import resource
+import time
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
+from .scale import MINUTES
+
 MIB = 2**20
+LOOK = 1.0  # seconds between two looks
+LONGEST_WAL = 32  # MiB
+GROWTH = 5  # MiB of a worker's memory, from the second fifth of the time to the last
 
 
 class Vitals:
@@ -16,18 +22,35 @@ class Vitals:
         self.memory: dict[int, list[float]] = {pid: [] for pid in pids}  # MiB
         self.files: dict[int, list[int]] = {pid: [] for pid in pids}
         self.wal: list[float] = []  # MiB
+        self._look_at = 0.0
 
     def look(self) -> None:
+        """Take a sample, if it is time."""
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + LOOK
         for pid in self.memory:
             self.memory[pid].append(resident(pid))
             self.files[pid].append(len(list(Path(f"/proc/{pid}/fd").iterdir())))
         with suppress(FileNotFoundError):
             self.wal.append(self._wal.stat().st_size / MIB)
 
+    def check(self) -> None:
+        """The WAL stays small; in a long run the memory and the open files of the workers do not grow."""
+        assert max(self.wal) < LONGEST_WAL
+        for pid in self.memory if MINUTES else ():
+            _, early, *_, late = fifths(self.memory[pid])
+            assert late - early < GROWTH
+            assert max(self.files[pid][-10:]) <= max(self.files[pid][: len(self.files[pid]) // 2]) + 2
+
+    def __str__(self) -> str:
+        samples = [f"{self.memory[pid][::10]} MiB, {self.files[pid][::10]} files" for pid in self.memory]
+        return f"the WAL had at most {max(self.wal):.1f} MiB; each tenth look at the workers: {'; '.join(samples)}"
+
 
 def resident(pid: int) -> float:
     """Return the resident memory of a process in MiB."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() / MIB
+    return round(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() / MIB, 1)
 
 
 def fifths(samples: list[float]) -> list[float]:

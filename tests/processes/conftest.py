@@ -10,12 +10,31 @@ import pytest
 from django.db import connections
 
 from .database import Database
+from .held import begin
 from .running import PATIENCE, Running, python
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MANAGE = str(ROOT / "tests" / "manage.py")
 
 Start = Callable[..., Running]
+
+# ``vtworker`` with other values of constants, so that a test need not wait for as long as a user.
+PATCHED = """
+import sys
+from importlib import import_module
+import django
+django.setup()
+for name, value in {constants}.items():
+    module, _, constant = name.rpartition(".")
+    module = import_module("django_vtqueue." + module)
+    assert hasattr(module, constant), name
+    setattr(module, constant, value)
+sys.argv[0] = {manage!r}
+from django.core.management import execute_from_command_line
+execute_from_command_line(sys.argv)
+"""
+# A worker that is woken by its bell, or by a time that it knows, or in an hour.
+NEVER_LOOKS = {"worker.housekeeping.LOOK": 3600, "worker.housekeeping.RARE_LOOK": 3600}
 
 
 def environment(database: Database, **variables: str) -> dict[str, str]:
@@ -63,10 +82,20 @@ def start(database: Database, tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def start_worker(start: Start) -> Start:
-    """Return a function that starts a worker and waits until it is ready (``ready=False``: does not wait)."""
+    """Return a function that starts a worker and waits until it is ready.
 
-    def start_worker(*arguments: str, ready: bool = True, **variables: str) -> Running:
-        worker = start(MANAGE, "vtworker", "--no-reload", *arguments, **variables)
+    ``ready=False``: does not wait. ``constants``: values by names below the package, as ``worker.recorder.PERIOD``.
+    """
+
+    def start_worker(
+        *arguments: str,
+        ready: bool = True,
+        reload: bool = False,
+        constants: dict[str, float] | None = None,
+        **variables: str,
+    ) -> Running:
+        program = ["-c", PATCHED.format(constants=constants, manage=MANAGE)] if constants else [MANAGE]
+        worker = start(*program, "vtworker", "--reload" if reload else "--no-reload", *arguments, **variables)
         if ready:
             worker.wait_ready()
         return worker
@@ -84,3 +113,10 @@ def drain(start_worker: Start) -> Callable[..., Running]:
         return worker
 
     return drain
+
+
+@pytest.fixture
+def held(database: Database, start_worker: Start, tmp_path: Path) -> tuple[Running, str]:
+    """Return a worker with one thread, and the id of the job that it runs."""
+    worker = start_worker("--threads", "1")
+    return worker, begin(database, tmp_path)

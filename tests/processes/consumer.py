@@ -1,30 +1,27 @@
-"""A process in ``Queue.run``: writes each payload to a file; with the payload ``hold`` it waits for a file ``go``.
+"""A process that handles raw jobs by ``Queue.run``: ``python -m tests.processes.consumer FOLDER [HANDLER]``.
 
-With ``fork`` and a way to leave the handler it forks, and writes what became of the forked process to a file."""
+It says ``ready``, and runs each job until there is a file ``go`` after a file named by the job was made; or by another
+handler, given by its path.
+"""
 
 import sys
 from pathlib import Path
 
 import django
 
-
-def main(folder: Path) -> None:
+if __name__ == "__main__":
     django.setup()
-    from django_vtqueue import ClaimedJob, Queue
-    from tests.project.forks import fork_and_leave
+    from django.utils.module_loading import import_string
+
+    from django_vtqueue import Queue
+    from django_vtqueue.queue.queue import ClaimedJob
     from tests.project.tasks import wait_for_file
 
-    def handle(job: ClaimedJob) -> None:
-        with (folder / "handled").open("a") as file:
-            file.write(f"{job.payload}\n")
-        if job.payload == "hold":
-            wait_for_file(folder / "go")
-        verb, _, how = str(job.payload).partition(" ")
-        if verb == "fork":
-            (folder / how).write_text(str(fork_and_leave(how)))
+    folder = Path(sys.argv[1])
 
-    Queue("consumed").run(handle)
+    def handler(job: ClaimedJob) -> None:
+        (folder / f"{job.payload}-{job.claim_number}").touch()
+        wait_for_file(folder / "go")
 
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    print("ready")
+    Queue("raw").run(import_string(sys.argv[2]) if sys.argv[2:] else handler)

@@ -20,6 +20,7 @@ from django_vtqueue.queue.publishing import store
 from django_vtqueue.tasks.compat import Task
 
 from ..conftest import ALIAS
+from ..waiting import wait_until
 
 
 class Database:
@@ -60,7 +61,7 @@ class Database:
             return connection.execute(sql, values).fetchall()
 
     def write(self, sql: str, *values: Any) -> None:
-        """Write behind everybody's back."""
+        """Write as a foreign program would, without a ring."""
         with closing(sqlite3.connect(self.path, timeout=30)) as connection, connection:
             connection.execute(sql, values)
 
@@ -79,6 +80,10 @@ class Database:
         query = f"SELECT count(*) FROM vtqueue_job WHERE state = 'SUCCESSFUL' AND id IN ({marks})"
         return bool(self.rows(query, *job_ids)[0][0] == len(job_ids))
 
+    def wait_for(self, *job_ids: str) -> None:
+        """Wait until all these jobs have been acknowledged."""
+        wait_until(lambda: self.succeeded(*job_ids))
+
     def unfinished(self) -> int:
         """Return how many jobs wait or run."""
         return int(self.rows("SELECT count(*) FROM vtqueue_job WHERE finished_at IS NULL")[0][0])
@@ -91,6 +96,18 @@ class Database:
         """Return a job's ended attempts, also when it is a dead letter."""
         entries: list[dict[str, Any]] = json.loads((self.letter(job_id) or self.job(job_id))["history"])
         return entries
+
+    def outcomes(self, job_id: str) -> list[str]:
+        """Return how a job's attempts have ended."""
+        return [entry["outcome"] for entry in self.history(job_id)]
+
+    def add_worker(self, worker_id: str, heartbeat_at: int, doorbell: str = "") -> None:
+        """Store the row of a worker that was elsewhere."""
+        self.write(
+            "INSERT INTO vtqueue_workerprocess (worker_id, host, pid, queues, slots, started_at, heartbeat_at,"
+            " doorbell, asked_to) VALUES (?, 'elsewhere', 1, '', 4, 1, ?, ?, '')",
+            *(worker_id, heartbeat_at, doorbell),
+        )
 
     def workers(self) -> list[sqlite3.Row]:
         """Return the rows of the workers that count as present."""

@@ -8,9 +8,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from ..waiting import wait_until
+from ..waiting import PATIENCE, wait_until
 
-PATIENCE = 30  # seconds: generous, for a busy machine; nothing waits for it in vain
 READY = re.compile(r"^vtworker \S+:(\d+) ready: ", re.MULTILINE)
 
 
@@ -33,12 +32,12 @@ class Running:
 
     def wait_for(self, text: str) -> None:
         """Wait until it has written ``text``; show what it has written instead if it ends before."""
-        wait_until(lambda: text in self.log or self.ended(), PATIENCE)
+        wait_until(lambda: text in self.log or self.ended())
         assert text in self.log
 
     def wait_ready(self, times: int = 1) -> int:
         """Wait until a worker has started for the ``times``-th time; return the pid it names."""
-        wait_until(lambda: len(READY.findall(self.log)) >= times or self.ended(), PATIENCE)
+        wait_until(lambda: len(READY.findall(self.log)) >= times or self.ended())
         assert len(READY.findall(self.log)) >= times, self.log
         return int(READY.findall(self.log)[-1])
 
@@ -80,6 +79,14 @@ def is_ours(pid: int) -> bool:
         status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return status != "Z" and b"vtworker" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes whose parent is this one, whichever of its threads has started them."""
+    with suppress(OSError):
+        threads = Path(f"/proc/{pid}/task").glob("*/children")
+        return [int(child) for thread in threads for child in thread.read_text().split()]
+    return []
 
 
 def python(*arguments: str) -> list[str]:

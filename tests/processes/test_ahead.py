@@ -11,7 +11,8 @@ from tests.project import tasks
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
-from .running import PATIENCE, Running
+from .held import executions
+from .running import Running
 
 SHORT = 300
 
@@ -27,8 +28,8 @@ def blocked(
     long = database.enqueue_many(tasks.hold, [(str(folder),)] * 2)
     behind = database.enqueue_many(tasks.add, [(3, 4)] * SHORT)
     worker = start_worker(*slots)
-    wait_until(lambda: (folder / "started").exists(), PATIENCE)
-    wait_until(lambda: len((folder / "started").read_text().split()) == 2, PATIENCE)
+    wait_until(lambda: (folder / "started").exists())
+    wait_until(lambda: len(executions(folder)) == 2)
     assert database.succeeded(*short[:1])
     return worker, long, behind
 
@@ -37,15 +38,13 @@ def blocked(
 def test_what_waits_is_given_back(database: Database, start_worker: Start, tmp_path: Path, slots: list[str]) -> None:
     """While long jobs occupy all slots, what was claimed ahead goes to another worker, as if never claimed."""
     worker, long, behind = blocked(database, start_worker, tmp_path, slots)
-    wait_until(
-        lambda: not database.rows("SELECT 1 FROM vtqueue_job WHERE attempts = 0 AND state = 'RUNNING'"), PATIENCE
-    )
+    wait_until(lambda: not database.rows("SELECT 1 FROM vtqueue_job WHERE attempts = 0 AND state = 'RUNNING'"))
     assert {database.job(job_id)["state"] for job_id in long} == {"RUNNING"}
     start_worker()
-    wait_until(lambda: database.succeeded(*behind), PATIENCE)
+    database.wait_for(*behind)
     assert {(database.job(job_id)["attempts"], database.job(job_id)["history"]) for job_id in behind} == {(1, "[]")}
     (tmp_path / "go").touch()
-    wait_until(lambda: database.succeeded(*long), PATIENCE)
+    database.wait_for(*long)
     assert [database.job(job_id)["attempts"] for job_id in long] == [1, 1]
     assert "ended with code" not in worker.log
 
@@ -53,15 +52,15 @@ def test_what_waits_is_given_back(database: Database, start_worker: Start, tmp_p
 def test_a_killed_worker_charges_only_what_it_ran(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """The jobs that ran when their worker was killed have lost an attempt; those that waited behind them have not."""
     worker, long, behind = blocked(database, start_worker, tmp_path, ["--threads=2"])
-    wait_until(lambda: [database.job(job_id)["attempts"] for job_id in long] == [1, 1], PATIENCE)
+    wait_until(lambda: [database.job(job_id)["attempts"] for job_id in long] == [1, 1])
     worker.kill()
     start_worker()
     (tmp_path / "go").touch()
-    wait_until(lambda: database.succeeded(*long, *behind), PATIENCE)
+    database.wait_for(*long, *behind)
     assert {(database.job(job_id)["attempts"], database.job(job_id)["history"]) for job_id in behind} == {(1, "[]")}
     for job_id in long:
         assert database.job(job_id)["attempts"] == 2
-        assert [entry["outcome"] for entry in database.history(job_id)] == ["worker died"]
+        assert database.outcomes(job_id) == ["worker died"]
 
 
 def test_a_worker_without_a_free_slot_rests(database: Database, start_worker: Start, tmp_path: Path) -> None:
@@ -71,12 +70,12 @@ def test_a_worker_without_a_free_slot_rests(database: Database, start_worker: St
     database.enqueue(tasks.hold, str(tmp_path))
     waiting = database.enqueue_many(tasks.add, [(1, 2)] * 2)
     worker = start_worker("--threads=1")
-    wait_until(lambda: (tmp_path / "started").exists() and database.succeeded(*short), PATIENCE)
+    wait_until(lambda: (tmp_path / "started").exists() and database.succeeded(*short))
     before = cpu_seconds(worker.pid)
     time.sleep(1)  # the time in which it is watched
     assert cpu_seconds(worker.pid) - before < 0.5
     (tmp_path / "go").touch()
-    wait_until(lambda: database.succeeded(*waiting), PATIENCE)
+    database.wait_for(*waiting)
 
 
 def cpu_seconds(pid: int) -> float:

@@ -12,7 +12,7 @@ from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
-from .running import PATIENCE, Running
+from .running import Running
 
 QUIET = "is quiet: it finishes what runs, and claims nothing until it is asked to work"
 
@@ -34,7 +34,7 @@ def held(database: Database, start_worker: Start, tmp_path: Path) -> tuple[Runni
     """Return a worker with one thread, and the id of the job that it runs."""
     worker = start_worker("--threads", "1")
     job_id = database.enqueue(tasks.hold, str(tmp_path))
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    wait_until(lambda: (tmp_path / "started").exists())
     return worker, job_id
 
 
@@ -46,17 +46,17 @@ def test_a_quiet_worker_claims_nothing_until_it_is_to_work(
     ask(database, worker, "quiet")
     worker.wait_for(QUIET)
     (tmp_path / "go").touch()
-    wait_until(lambda: database.succeeded(running), PATIENCE)
+    database.wait_for(running)
     left = database.enqueue(tasks.sign, str(tmp_path))
     other = start_worker()
-    wait_until(lambda: database.succeeded(left), PATIENCE)
+    database.wait_for(left)
     assert not (tmp_path / str(worker.pid)).exists()
     assert other.terminate() == 0
     later = database.enqueue(tasks.sign, str(tmp_path))
     assert database.job(later)["claims"] == 0
     assert not worker.ended()
     ask(database, worker, "")
-    wait_until(lambda: database.succeeded(later), PATIENCE)
+    database.wait_for(later)
     assert (tmp_path / str(worker.pid)).exists()
     assert (worker.log.count("is quiet"), worker.log.count("works again")) == (1, 1)
     assert worker.terminate() == 0
@@ -77,7 +77,7 @@ def test_stop_is_as_graceful_as_sigterm(database: Database, held: tuple[Running,
 
 
 def test_stop_after_a_signal_changes_nothing(database: Database, held: tuple[Running, str], tmp_path: Path) -> None:
-    """Who is asked to stop while it already does goes on finishing what runs: that is no second signal."""
+    """A worker that is asked to stop while it already stops goes on finishing what runs: it is no second signal."""
     worker, running = held
     worker.signal(signal.SIGTERM)
     ask(database, worker, "stop")
@@ -90,12 +90,12 @@ def test_stop_after_a_signal_changes_nothing(database: Database, held: tuple[Run
 def test_a_supervisor_ends_with_the_workers_that_were_asked_to_stop(database: Database, start_worker: Start) -> None:
     """A child that is asked to stop, quiet or not, is not replaced; with the last one the supervisor ends."""
     worker = start_worker("--processes", "2")
-    wait_until(lambda: len(database.workers()) == 2, PATIENCE)
+    wait_until(lambda: len(database.workers()) == 2)
     ask_all(database, "quiet")
-    wait_until(lambda: worker.log.count(QUIET) == 2, PATIENCE)
+    wait_until(lambda: worker.log.count(QUIET) == 2)
     first, second = (row["worker_id"] for row in database.workers())
     control.ask([first], "stop", using=ALIAS)
-    wait_until(lambda: len(database.workers()) == 1, PATIENCE)
+    wait_until(lambda: len(database.workers()) == 1)
     assert not worker.ended()
     control.ask([second], "stop", using=ALIAS)
     assert worker.wait() == 0
@@ -106,10 +106,10 @@ def test_what_was_claimed_ahead_is_given_back(database: Database, start_worker: 
     """A quiet worker keeps nothing that it does not run."""
     worker = start_worker("--threads", "1")
     ids = database.enqueue_many(tasks.sign, [(str(tmp_path),)] * 30_000)
-    wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_job WHERE state = 'SUCCESSFUL' LIMIT 1"), PATIENCE)
+    wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_job WHERE state = 'SUCCESSFUL' LIMIT 1"))
     ask(database, worker, "quiet")
     worker.wait_for(QUIET)
-    wait_until(lambda: not database.rows("SELECT 1 FROM vtqueue_job WHERE state = 'RUNNING'"), PATIENCE)
+    wait_until(lambda: not database.rows("SELECT 1 FROM vtqueue_job WHERE state = 'RUNNING'"))
     left = database.unfinished()
     assert 0 < left < len(ids)
     lines = (tmp_path / str(worker.pid)).read_text().split()
@@ -121,11 +121,11 @@ def test_a_quiet_drain_ends(database: Database, start_worker: Start, tmp_path: P
     """With --drain a quiet worker finishes what runs, and ends: there is nothing that it would wait for."""
     running = database.enqueue_many(tasks.hold, [(str(tmp_path),)] * 2)
     worker = start_worker("--drain", *arguments)
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
-    wait_until(lambda: len((tmp_path / "started").read_text().split()) == 2, PATIENCE)
+    wait_until(lambda: (tmp_path / "started").exists())
+    wait_until(lambda: len((tmp_path / "started").read_text().split()) == 2)
     left = database.enqueue(tasks.add, 1, 2)
     ask_all(database, "quiet")
-    wait_until(lambda: worker.log.count(QUIET) == len(database.workers()), PATIENCE)
+    wait_until(lambda: worker.log.count(QUIET) == len(database.workers()))
     (tmp_path / "go").touch()
     assert worker.wait() == 0
     assert database.succeeded(*running)
@@ -138,7 +138,7 @@ def test_what_was_asked_outlives_the_row(database: Database, start_worker: Start
     ask(database, worker, "quiet")
     worker.wait_for(QUIET)
     database.write("DELETE FROM vtqueue_workerprocess")
-    [row] = wait_until(database.workers, PATIENCE)
+    [row] = wait_until(database.workers)
     assert row["asked_to"] == "quiet"
     assert "works again" not in worker.log
 
@@ -149,7 +149,7 @@ def test_asking(database: Database, start_worker: Start) -> None:
         control.ask(["w"], "pause", using=ALIAS)
     assert control.ask(["gone:1:a"], "stop", using=ALIAS) == []
     one, two = start_worker(), start_worker()
-    rows = wait_until(lambda: len(database.workers()) == 2 and database.workers(), PATIENCE)
+    rows = wait_until(lambda: len(database.workers()) == 2 and database.workers())
     ids = [row["worker_id"] for row in rows]
     assert control.ask([ids[1], "gone:1:a", ids[0]], "stop", using=ALIAS) == [ids[1], ids[0]]
     assert (one.wait(), two.wait()) == (0, 0)
@@ -169,9 +169,9 @@ def test_memory_is_told_with_the_heartbeat(
     names = ("a", "b") if arguments else ("a",)
     for name in names:  # all children are ready when each has a job
         database.enqueue(tasks.hold, str(tmp_path), name)
-    wait_until(lambda: all((tmp_path / f"{name}started").exists() for name in names), PATIENCE)
+    wait_until(lambda: all((tmp_path / f"{name}started").exists() for name in names))
     database.write("DELETE FROM vtqueue_workerprocess")  # it beats again at once
-    rows = wait_until(lambda: len(database.workers()) == len(names) and database.workers(), PATIENCE)
+    rows = wait_until(lambda: len(database.workers()) == len(names) and database.workers())
     assert {row["pid"] for row in rows} == {int((tmp_path / f"{name}started").read_text()) for name in names}
     for row in rows:
         assert row["memory"] == pytest.approx(resident(row["pid"]), rel=0.2)

@@ -15,7 +15,7 @@ from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
-from .running import PATIENCE
+from .held import lines
 
 KINDS = {"threads": ("--threads", "1"), "processes": ("--processes", "2", "--threads", "1")}
 
@@ -24,23 +24,19 @@ def cancel(*job_ids: str) -> list[str]:
     return [job_id.hex for job_id in control.cancel(job_ids, using=ALIAS, by="anna")]
 
 
-def lines(path: Path) -> list[str]:
-    return path.read_text().split() if path.exists() else []
-
-
-def wait_for_start(folder: Path) -> int:
-    """Wait until a task says that it has started; return its process."""
-    return int(wait_until(lambda: lines(folder / "started"), PATIENCE)[0])
+def wait_for_start(folder: Path) -> None:
+    """Wait until a task says that it has started."""
+    wait_until(lambda: lines(folder / "started"))
 
 
 def cancelled(database: Database, job_id: str) -> list[str]:
     """Wait until a job is a dead letter because it was cancelled; return how its attempts have ended."""
-    letter = wait_until(lambda: database.letter(job_id), PATIENCE)
+    letter = wait_until(lambda: database.letter(job_id))
     assert (letter["exception_class"], letter["message"]) == (
         "django_vtqueue.exceptions.Cancelled",
         "Cancelled by anna.",
     )
-    return [entry["outcome"] for entry in database.history(job_id)]
+    return database.outcomes(job_id)
 
 
 @pytest.mark.parametrize(("kind", "task"), [("processes", tasks.steered), ("threads", tasks.steered_async)])
@@ -49,12 +45,12 @@ def test_a_task_that_looks_stops(
 ) -> None:
     """A task, sync or async, sees that it was asked to stop and ends as cancelled, once; its progress is in its row.
 
-    Also in a queue whose leases nobody renews.
+    Also in a queue whose leases are not renewed.
     """
     database.options["heartbeat"] = kind == "processes"
     job_id = database.enqueue(task, str(tmp_path), "stop")
     worker = start_worker(*KINDS[kind])
-    wait_until(lambda: database.job(job_id)["progress"], PATIENCE)
+    wait_until(lambda: database.job(job_id)["progress"])
     assert (database.job(job_id)["progress"], database.job(job_id)["progress_text"]) == (0.4, "page 4 of 10")
     assert cancel(job_id) == [job_id]
     assert cancelled(database, job_id) == ["cancelled"]
@@ -76,13 +72,11 @@ def test_what_was_asked_to_stop_is_not_tried_again(
     job_id = database.enqueue(tasks.steered, str(tmp_path), end)
     workers = [start_worker(*KINDS[kind], VTQUEUE_TEST_DEBUG="1")]
     wait_for_start(tmp_path)
-    workers.append(start_worker(*KINDS["threads"], VTQUEUE_TEST_DEBUG="1"))  # who finds the other one dead
+    workers.append(start_worker(*KINDS["threads"], VTQUEUE_TEST_DEBUG="1"))  # it finds the other one dead
     cancel(job_id)
     assert cancelled(database, job_id) == [outcome, "cancelled"]
-    wait_until(
-        lambda: any("\ndjango_vtqueue.exceptions.Cancelled: Cancelled by anna." in w.log for w in workers), PATIENCE
-    )
-    wait_until(lambda: sum(len(worker.lines("dead  tests.project.tasks.steered")) for worker in workers) == 1, PATIENCE)
+    wait_until(lambda: any("\ndjango_vtqueue.exceptions.Cancelled: Cancelled by anna." in w.log for w in workers))
+    wait_until(lambda: sum(len(worker.lines("dead  tests.project.tasks.steered")) for worker in workers) == 1)
     assert len(lines(tmp_path / "started")) == 1
 
 
@@ -92,7 +86,7 @@ def test_a_job_that_returns_has_succeeded(database: Database, start_worker: Star
     start_worker(*KINDS["processes"])
     wait_for_start(tmp_path)
     cancel(job_id)
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
     row = database.job(job_id)
     assert (row["progress"], row["progress_text"], row["cancelled_by"]) == (1, "", "anna")
 
@@ -119,11 +113,11 @@ def test_each_job_runs_or_is_cancelled(database: Database, start_worker: Start, 
     chance = random.Random(5)
     job_ids = database.enqueue_many(tasks.sign, [(str(tmp_path),)] * 600)
     start_worker(*KINDS[kind])
-    wait_until(lambda: any(path.name.isdigit() for path in tmp_path.iterdir()), PATIENCE)
+    wait_until(lambda: any(path.name.isdigit() for path in tmp_path.iterdir()))
     told = []
     for _ in range(60):
         told += cancel(*chance.sample(job_ids, 10))
-    wait_until(lambda: not database.unfinished(), PATIENCE)
+    wait_until(lambda: not database.unfinished())
     executed = Counter(
         line.replace("-", "") for path in tmp_path.iterdir() if path.name.isdigit() for line in lines(path)
     )

@@ -11,7 +11,7 @@ from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
-from .running import PATIENCE, is_ours
+from .running import is_ours
 
 
 def lines(path: Path) -> list[str]:
@@ -31,13 +31,13 @@ def test_children_run_the_jobs(database: Database, start_worker: Start, tmp_path
     """Jobs run in the child processes, as many at a time as all of them have threads; each is a worker with a row."""
     job_ids = database.enqueue_many(tasks.hold, [(str(tmp_path),)] * 4)
     worker = start_worker("--processes", "2", "--threads", "2")
-    wait_until(lambda: len(lines(tmp_path / "started")) == 4, PATIENCE)
+    wait_until(lambda: len(lines(tmp_path / "started")) == 4)
     children = set(map(int, lines(tmp_path / "started")))
     assert len(children) == 2
     assert worker.pid not in children
     assert {row["pid"]: row["slots"] for row in database.workers()} == dict.fromkeys(children, 2)
     (tmp_path / "go").touch()
-    wait_until(lambda: database.succeeded(*job_ids), PATIENCE)
+    wait_until(lambda: database.succeeded(*job_ids))
     assert worker.terminate() == 0
     assert not any(alive(child) for child in children)
 
@@ -48,13 +48,13 @@ def test_a_killed_childs_job_goes_on_at_once(database: Database, start_worker: S
     (tmp_path / "b").mkdir()
     worker = start_worker("--processes", "2", "--threads", "1")
     a, b = (database.enqueue(tasks.hold, str(tmp_path / name)) for name in "ab")
-    wait_until(lambda: lines(tmp_path / "a" / "started") and lines(tmp_path / "b" / "started"), PATIENCE)
+    wait_until(lambda: lines(tmp_path / "a" / "started") and lines(tmp_path / "b" / "started"))
     [victim] = lines(tmp_path / "a" / "started")
     os.kill(int(victim), signal.SIGKILL)
-    wait_until(lambda: len(lines(tmp_path / "a" / "started")) == 2, PATIENCE)
+    wait_until(lambda: len(lines(tmp_path / "a" / "started")) == 2)
     for name in "ab":
         (tmp_path / name / "go").touch()
-    wait_until(lambda: database.succeeded(a, b), PATIENCE)
+    wait_until(lambda: database.succeeded(a, b))
     [entry] = database.history(a)
     assert entry["outcome"] == "worker died"
     assert f":{victim}:" in entry["message"]
@@ -69,7 +69,7 @@ def test_a_task_that_holds_the_interpreter_keeps_its_lease(
     job_id = database.enqueue(tasks.hold_the_interpreter, str(tmp_path), 3)
     start_worker("--processes", "2", "--threads", "1")
     start_worker("--processes", "2", "--threads", "1")
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    wait_until(lambda: database.succeeded(job_id))
     assert len(lines(tmp_path / "started")) == 1
     assert (database.job(job_id)["claims"], database.history(job_id)) == (1, [])
 
@@ -80,7 +80,7 @@ def test_a_second_signal_kills_the_children_and_gives_their_jobs_back(
     """Two signals: the children are ended, and what they ran is given back without an attempt."""
     job_id = database.enqueue(tasks.hold, str(tmp_path))
     worker = start_worker("--processes", "2", "--threads", "1")
-    wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
+    wait_until(lambda: lines(tmp_path / "started"))
     worker.signal(signal.SIGTERM, signal.SIGINT)
     assert worker.wait() == 0
     assert not alive(int(lines(tmp_path / "started")[0]))
@@ -93,10 +93,10 @@ def test_children_end_with_a_killed_worker(database: Database, start_worker: Sta
     """When the supervisor is killed its children give back what they run and end: it renews their leases no more."""
     database.enqueue(tasks.hold, str(tmp_path))
     worker = start_worker("--processes", "2", "--threads", "1")
-    wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
+    wait_until(lambda: lines(tmp_path / "started"))
     [child] = lines(tmp_path / "started")
     worker.kill()
-    wait_until(lambda: not alive(int(child)), PATIENCE)
+    wait_until(lambda: not alive(int(child)))
     assert not is_ours(worker.pid)
 
 
@@ -128,12 +128,12 @@ def test_hard_time_limit(database: Database, start_worker: Start, tmp_path: Path
     """``hard_timeout`` kills the child: that attempt has timed out, its neighbours are given back uncounted."""
     neighbour = database.enqueue(tasks.hold, str(tmp_path))
     worker = start_worker("--processes", "2", "--threads", "2")
-    wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
+    wait_until(lambda: lines(tmp_path / "started"))
     hanging = database.enqueue_many(tasks.hang_again, [()] * 3)  # one of them beside the neighbour
-    wait_until(lambda: all(database.letter(job_id) for job_id in hanging), PATIENCE)
-    wait_until(lambda: len(lines(tmp_path / "started")) >= 2, PATIENCE)
+    wait_until(lambda: all(database.letter(job_id) for job_id in hanging))
+    wait_until(lambda: len(lines(tmp_path / "started")) >= 2)
     (tmp_path / "go").touch()
-    wait_until(lambda: database.succeeded(neighbour), PATIENCE)
+    wait_until(lambda: database.succeeded(neighbour))
     for job_id in hanging:
         assert [entry["outcome"] for entry in database.history(job_id)] == ["timed out"] * 2
     assert (database.job(neighbour)["attempts"], database.history(neighbour)) == (1, [])
@@ -156,10 +156,10 @@ def test_a_child_that_does_not_read_stops_nobody(database: Database, start_worke
     database.options |= {"hard_timeout": 2, "max_attempts": 2}
     hanging = database.enqueue(tasks.hold_the_interpreter, str(tmp_path), 30)
     start_worker("--processes", "2", "--threads", "4")
-    wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
+    wait_until(lambda: lines(tmp_path / "started"))
     large = [database.enqueue(tasks.note, str(tmp_path / "noted"), "x" * 900_000) for _ in range(6)]
     wait_until(lambda: database.letter(hanging), 20)
-    wait_until(lambda: database.succeeded(*large), PATIENCE)
+    wait_until(lambda: database.succeeded(*large))
     assert [entry["outcome"] for entry in database.history(hanging)] == ["timed out"] * 2
 
 
@@ -170,9 +170,9 @@ def test_a_neighbour_that_may_start_once_is_not_given_back(
     database.options |= {"max_attempts": 1}
     neighbour = database.enqueue(tasks.hold, str(tmp_path))
     worker = start_worker("--processes", "2", "--threads", "2")
-    wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
+    wait_until(lambda: lines(tmp_path / "started"))
     hanging = database.enqueue_many(tasks.hang, [()] * 3)  # one of them beside the neighbour
-    wait_until(lambda: all(database.letter(job_id) for job_id in [neighbour, *hanging]), PATIENCE)
+    wait_until(lambda: all(database.letter(job_id) for job_id in [neighbour, *hanging]))
     assert [entry["outcome"] for entry in database.history(neighbour)] == ["worker died"]
     assert len(lines(tmp_path / "started")) == 1
     assert worker.terminate() == 0
@@ -185,12 +185,12 @@ def test_what_a_task_has_forked_does_not_hide_the_end_of_its_child(
     forked = database.enqueue(tasks.fork_and_hold, str(tmp_path))
     worker = start_worker("--processes", "2", "--threads", "1")
     try:
-        wait_until(lambda: len(lines(tmp_path / "started")) == 1, PATIENCE)
+        wait_until(lambda: len(lines(tmp_path / "started")) == 1)
         [child] = lines(tmp_path / "started")
         os.kill(int(child), signal.SIGKILL)
-        wait_until(lambda: len(lines(tmp_path / "started")) == 2, PATIENCE)
+        wait_until(lambda: len(lines(tmp_path / "started")) == 2)
         (tmp_path / "go").touch()
-        wait_until(lambda: database.succeeded(forked), PATIENCE)
+        wait_until(lambda: database.succeeded(forked))
         assert [entry["outcome"] for entry in database.history(forked)] == ["worker died"]
         assert worker.terminate() == 0
     finally:
@@ -204,7 +204,7 @@ def test_a_child_that_outlives_its_supervisor_keeps_its_job(
     """A killed supervisor's child that was stopped still holds its bell: until it has ended no worker takes its job."""
     job_id = database.enqueue(tasks.hold, str(tmp_path))
     worker = start_worker("--processes", "2", "--threads", "1")
-    wait_until(lambda: lines(tmp_path / "started") and len(database.workers()) == 2, PATIENCE)
+    wait_until(lambda: lines(tmp_path / "started") and len(database.workers()) == 2)
     [child] = map(int, lines(tmp_path / "started"))
     [row] = [row for row in database.workers() if row["pid"] == child]
     os.kill(child, signal.SIGSTOP)  # it cannot notice that its worker is gone
@@ -214,11 +214,11 @@ def test_a_child_that_outlives_its_supervisor_keeps_its_job(
         assert not proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent)
     finally:
         os.kill(child, signal.SIGKILL)
-    wait_until(lambda: proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent), PATIENCE)
+    wait_until(lambda: proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent))
     start_worker()
-    wait_until(lambda: len(lines(tmp_path / "started")) == 2, PATIENCE)
+    wait_until(lambda: len(lines(tmp_path / "started")) == 2)
     (tmp_path / "go").touch()
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    wait_until(lambda: database.succeeded(job_id))
     assert [entry["outcome"] for entry in database.history(job_id)] == ["worker died"]
 
 
@@ -235,7 +235,7 @@ def test_what_is_said_of_a_killed_task(database: Database, start_worker: Start, 
     database.enqueue(tasks.hold, str(tmp_path))
     # With DEBUG Django's logger, a receiver of task_finished, writes to the console.
     worker = start_worker("--processes", "2", "--threads", "1", VTQUEUE_TEST_DEBUG="1")
-    wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
+    wait_until(lambda: lines(tmp_path / "started"))
     database.enqueue(tasks.hang)
     worker.wait_for("django_vtqueue.exceptions.TaskTimeout: It was ended after")
     assert "WorkerDied" not in worker.log
@@ -251,13 +251,13 @@ def test_a_drain_keeps_all_its_children_while_one_has_a_job(
         (tmp_path / name).mkdir()
     database.enqueue(tasks.hold, str(tmp_path / "a"))
     worker = start_worker("--drain", "--processes", "2", "--threads", "1")
-    wait_until(lambda: lines(tmp_path / "a" / "started") and len(database.workers()) == 2, PATIENCE)
+    wait_until(lambda: lines(tmp_path / "a" / "started") and len(database.workers()) == 2)
     b = database.enqueue(tasks.hold, str(tmp_path / "b"))
-    wait_until(lambda: lines(tmp_path / "b" / "started"), PATIENCE)
+    wait_until(lambda: lines(tmp_path / "b" / "started"))
     c = database.enqueue(tasks.hold, str(tmp_path / "c"))
     (tmp_path / "a" / "go").touch()
     (tmp_path / "b" / "go").touch()
-    wait_until(lambda: lines(tmp_path / "c" / "started"), PATIENCE)
+    wait_until(lambda: lines(tmp_path / "c" / "started"))
     assert not worker.ended()
     (tmp_path / "c" / "go").touch()
     assert worker.wait() == 0
@@ -280,12 +280,12 @@ def test_an_idle_child_that_stands_still_does_not_hold_up_the_end(
     """A child that cannot react to a stop and holds no job is killed."""
     job_id = database.enqueue(tasks.hold, str(tmp_path))
     worker = start_worker("--processes", "2", "--threads", "1")
-    wait_until(lambda: lines(tmp_path / "started") and len(database.workers()) == 2, PATIENCE)
+    wait_until(lambda: lines(tmp_path / "started") and len(database.workers()) == 2)
     [busy] = map(int, lines(tmp_path / "started"))
     [idle] = [row["pid"] for row in database.workers() if row["pid"] != busy]
     os.kill(idle, signal.SIGSTOP)
     worker.signal(signal.SIGTERM)
-    wait_until(lambda: not alive(idle), PATIENCE)
+    wait_until(lambda: not alive(idle))
     (tmp_path / "go").touch()
     assert worker.wait() == 0
     assert database.succeeded(job_id)

@@ -8,64 +8,13 @@ import pytest
 
 from django_vtqueue import Queue
 from django_vtqueue.tasks.compat import Task
-from tests.project import broken, tasks
+from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
 from .running import PATIENCE
-
-RAISED = {
-    "SystemExit": "builtins.SystemExit",
-    "KeyboardInterrupt": "builtins.KeyboardInterrupt",
-    "GeneratorExit": "builtins.GeneratorExit",
-    "BaseException": "builtins.BaseException",
-    "CancelledError": "asyncio.exceptions.CancelledError",
-    "MemoryError": "builtins.MemoryError",
-    "RecursionError": "builtins.RecursionError",
-    "Unprintable": "tests.project.tasks.Unprintable",
-}
-
-
-def test_whatever_a_task_raises_is_recorded_and_the_next_job_runs(database: Database, start_worker: Start) -> None:
-    """No exception of a task, of whatever kind, ends the worker or its thread: each is a failed attempt, with its
-    class and its traceback in the history, and the jobs after it run."""
-    worker = start_worker("--threads", "1")
-    raising = {kind: database.enqueue(tasks.raise_it, kind) for kind in RAISED}
-    no_json = database.enqueue(tasks.no_json)
-    after = database.enqueue(tasks.add, 1, 2)
-    wait_until(lambda: database.succeeded(after), PATIENCE)
-    for kind, job_id in raising.items():
-        letter = database.letter(job_id)
-        assert letter, kind
-        assert letter["exception_class"] == RAISED[kind]
-        [entry] = database.history(job_id)
-        assert (entry["outcome"], entry["exception_class"]) == ("failed", RAISED[kind])
-        assert entry["traceback"]
-    assert "str() raised RuntimeError" in database.history(raising["Unprintable"])[0]["message"]
-    assert database.letter(no_json)
-    [entry] = database.history(no_json)
-    assert (entry["outcome"], entry["exception_class"]) == ("failed", "builtins.TypeError")
-    assert "result is not JSON" in entry["message"]
-    assert worker.terminate() == 0
-    assert "met an error and goes on" not in worker.log
-    assert len(worker.lines("dead ")) == len([*raising, no_json])
-
-
-@pytest.mark.parametrize("arguments", [("--threads", "1"), ("--processes", "2")], ids=["threads", "children"])
-def test_an_exception_that_fails_when_it_is_looked_at(
-    database: Database, start_worker: Start, arguments: tuple[str, ...]
-) -> None:
-    """Each attempt has an outcome, however broken its exception is: a dead letter with our own text at least."""
-    queue = Queue("broken", using=ALIAS, max_attempts=1)
-    database.options |= {"queue_options": {"broken": {"handler": "tests.project.broken.handle_broken"}}}
-    ids = [database.enqueue(broken.raise_broken, kind) for kind in broken.BROKEN]
-    ids += [queue.publish(kind).hex for kind in broken.BROKEN]
-    worker = start_worker(*arguments)
-    wait_until(lambda: all(database.letter(job_id) for job_id in ids), PATIENCE)
-    assert all(database.history(job_id)[0]["message"] for job_id in ids)
-    assert worker.terminate() == 0
 
 
 @pytest.mark.parametrize("arguments", [("--threads", "2"), ("--processes", "2")], ids=["threads", "children"])

@@ -29,18 +29,6 @@ def test_drain_runs_what_is_due_and_leaves_what_is_scheduled(database: Database,
     assert "done: 20 jobs;" in worker.lines("vtworker")[-1]
 
 
-def test_drain_of_an_empty_queue_ends_at_once(database: Database, drain: Drain) -> None:
-    """--drain with nothing to do exits with 0."""
-    assert "done: 0 jobs;" in drain().lines("vtworker")[-1]
-
-
-def test_drain_does_not_wait_for_retries(database: Database, drain: Drain) -> None:
-    """What failed during a drain is left for later: its next attempt is not due."""
-    job_id = database.enqueue(tasks.raise_later)
-    drain()
-    assert (database.job(job_id)["state"], database.job(job_id)["attempts"]) == ("READY", 1)
-
-
 def test_drain_retries_waits_for_what_becomes_due_in_that_time(database: Database, drain: Drain) -> None:
     """--drain-retries 60 also runs the retries and the scheduled jobs of the next minute, not those after it."""
     retried = database.enqueue(tasks.fail_first, 2)
@@ -95,7 +83,7 @@ def test_what_does_not_exist_is_refused_with_what_does(
 
 @pytest.mark.django_db(transaction=True)
 def test_drain_on_a_database_in_memory_runs_in_the_callers_thread() -> None:
-    """Nobody else could see the rows: call_command("vtworker", drain=True) runs them here and now."""
+    """No other thread could see the rows: call_command("vtworker", drain=True) runs them here and now."""
     result = tasks.thread_id.enqueue()
     call_command("vtworker", drain=True)
     result.refresh()
@@ -162,7 +150,7 @@ def test_call_command_drains_in_process(database: Database, start: Start, script
 
 
 def test_without_drain_a_worker_in_a_transaction_is_refused(database: Database, start: Start) -> None:
-    """A worker that nobody could share a database with says so instead of waiting for ever."""
+    """A worker whose rows no publisher could reach says so instead of waiting for ever."""
     process = start("-c", SCRIPT + 'with transaction.atomic():\n    call_command("vtworker")')
     assert process.wait() == 1
     assert "Use --drain to run what is due here and now." in process.log

@@ -16,7 +16,6 @@ from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
-from .running import PATIENCE
 from .test_children import lines
 
 ARGUMENTS = [("--threads", "2"), ("--processes", "2", "--threads", "1")]
@@ -70,7 +69,7 @@ def test_a_forked_process_that_leaves_other_code_of_a_job_ends(
         Queue("raw", using=ALIAS).publish(f"{how} {tmp_path / how}")
     database.enqueue(forks.fork_in_backoff, str(tmp_path / "backoff"))
     found = {**forks.CODES, "backoff": 0}
-    wait_until(lambda: all(lines(tmp_path / name) for name in found), PATIENCE)
+    wait_until(lambda: all(lines(tmp_path / name) for name in found))
     assert {name: int((tmp_path / name).read_text()) for name in found} == found
 
 
@@ -80,12 +79,12 @@ def test_a_started_program_does_not_hide_the_death_of_its_worker(
     """A program that a task has started does not keep the bell open."""
     started = database.enqueue(forks.start_program, str(tmp_path / "program"))
     worker = start_worker()
-    wait_until(lambda: database.succeeded(started), PATIENCE)
+    wait_until(lambda: database.succeeded(started))
     program = int((tmp_path / "program").read_text())
     try:
         [row] = database.workers()
         worker.kill()
-        wait_until(lambda: proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent), PATIENCE)
+        wait_until(lambda: proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent))
         os.kill(program, 0)  # it still runs
     finally:
         with suppress(ProcessLookupError):
@@ -96,16 +95,16 @@ def test_a_started_program_does_not_hide_the_death_of_its_worker(
 def test_a_forked_process_is_part_of_its_job(
     database: Database, start_worker: Start, arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """As long as a process runs that a task has forked, and the lease lasts, nobody takes the job for abandoned."""
+    """As long as a process runs that a task has forked, and the lease lasts, the job does not count as abandoned."""
     database.enqueue(tasks.fork_and_hold, str(tmp_path))
     worker = start_worker(*arguments)
-    [runs] = wait_until(lambda: lines(tmp_path / "started"), PATIENCE)
+    [runs] = wait_until(lambda: lines(tmp_path / "started"))
     [row] = database.workers()
     forked = int((tmp_path / "forked").read_text())
     try:
         worker.kill()
-        wait_until(lambda: not Path(f"/proc/{runs}").exists(), PATIENCE)
+        wait_until(lambda: not Path(f"/proc/{runs}").exists())
         assert not proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent)
     finally:
         os.kill(forked, signal.SIGKILL)
-    wait_until(lambda: proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent), PATIENCE)
+    wait_until(lambda: proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent))

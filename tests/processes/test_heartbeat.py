@@ -1,5 +1,6 @@
 """Leases that are kept up, and leases that are not."""
 
+import re
 from pathlib import Path
 
 from tests.project import tasks
@@ -7,7 +8,7 @@ from tests.project import tasks
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
-from .running import PATIENCE
+from .held import executions
 
 
 def test_a_job_longer_than_its_visibility_timeout_runs_once(
@@ -22,10 +23,10 @@ def test_a_job_longer_than_its_visibility_timeout_runs_once(
         job = database.job(job_id)
         return bool(job["state"] == "RUNNING" and job["visible_at"] - job["started_at"] > 4_000_000)
 
-    wait_until(three_leases_long, PATIENCE)
+    wait_until(three_leases_long)
     (tmp_path / "go").touch()
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
-    assert len((tmp_path / "started").read_text().split()) == 1
+    database.wait_for(job_id)
+    assert len(executions(tmp_path)) == 1
     assert (database.job(job_id)["claims"], database.history(job_id)) == (1, [])
     assert not [line for worker in workers for line in worker.lines("lost")]
 
@@ -33,34 +34,39 @@ def test_a_job_longer_than_its_visibility_timeout_runs_once(
 def test_without_heartbeat_the_job_is_picked_up_and_only_its_holder_settles_it(
     database: Database, start_worker: Start, tmp_path: Path
 ) -> None:
-    """With heartbeat off another worker takes over when the lease ends; who was overtaken has its result dropped."""
+    """With heartbeat off another worker takes over when the lease ends; the result of the first one is dropped."""
     database.options |= {"visibility_timeout": 1, "heartbeat": False}
     first = start_worker("--threads", "1")
     job_id = database.enqueue(tasks.hold_attempt, str(tmp_path))
-    wait_until(lambda: (tmp_path / "1started").exists(), PATIENCE)
+    wait_until(lambda: (tmp_path / "1started").exists())
     second = start_worker("--threads", "1")
-    wait_until(lambda: (tmp_path / "2started").exists(), PATIENCE)
+    wait_until(lambda: (tmp_path / "2started").exists())
     (tmp_path / "1go").touch()  # first to be ready, but not its holder any more
-    wait_until(lambda: first.lines("lost"), PATIENCE)
+    wait_until(lambda: first.lines("lost"))
     assert database.job(job_id)["state"] == "RUNNING"
     (tmp_path / "2go").touch()
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
     assert database.result(job_id) == 2
-    assert [entry["outcome"] for entry in database.history(job_id)] == ["lease expired"]
+    assert database.outcomes(job_id) == ["lease expired"]
     assert not second.lines("lost")
 
 
 def test_without_heartbeat_the_first_completion_wins(database: Database, start_worker: Start, tmp_path: Path) -> None:
-    """A job that was finished by who overtook it stays as it was settled, whatever the slow one says later."""
+    """A job that the second worker finished stays as it was settled, whatever the first one says later.
+
+    The log of the first one says that its result was dropped.
+    """
     database.options |= {"visibility_timeout": 1, "heartbeat": False}
     first = start_worker("--threads", "1")
     job_id = database.enqueue(tasks.hold_attempt, str(tmp_path))
-    wait_until(lambda: (tmp_path / "1started").exists(), PATIENCE)
+    wait_until(lambda: (tmp_path / "1started").exists())
     start_worker("--threads", "1")
     (tmp_path / "2go").touch()
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
     settled = tuple(database.job(job_id))
     (tmp_path / "1go").touch()
-    wait_until(lambda: first.lines("lost"), PATIENCE)
+    [line] = wait_until(lambda: first.lines("lost"))
+    words = r"lost  tests\.project\.tasks\.hold_attempt …[0-9a-f]{8} lease lost after \d+(\.\d)?m?s; result dropped"
+    assert re.fullmatch(words, line)
     assert tuple(database.job(job_id)) == settled
     assert database.result(job_id) == 2

@@ -19,7 +19,6 @@ from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
-from .running import PATIENCE
 
 Work = Callable[..., str]
 
@@ -106,7 +105,7 @@ def test_where_every_deletion_is_listened_to(
 ) -> None:
     """A worker takes its own row away, and that of a dead one, without the transaction that deleting would begin."""
     killed = start_worker()
-    wait_until(database.workers, PATIENCE)
+    wait_until(database.workers)
     killed.kill()
     job_id = database.enqueue(tasks.add, 1, 2)
     assert "waiting" not in work()

@@ -1,4 +1,4 @@
-"""A foreign process holds the write lock for longer than anybody's busy timeout: a backup, a migration, a shell."""
+"""A foreign process holds the write lock for longer than every busy timeout: a backup, a migration, a shell."""
 
 import time
 from datetime import timedelta
@@ -13,14 +13,11 @@ from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
-from .running import PATIENCE, Running
+from .held import begin
+from .running import Running
 
 LOCKED = "the database is locked by another process; waiting. Nothing is lost."
-LONG = 3.0  # seconds for which the lock is held; the busy timeout is 1 second
-
-
-def hold_the_lock() -> None:
-    time.sleep(LONG)
+LONG = 2.0  # seconds for which the lock is held after that was said; the busy timeout is 1 second
 
 
 def assert_said_once(worker: Running, processes: int = 1) -> None:
@@ -35,14 +32,13 @@ def test_a_lock_during_settlement_and_claim_loses_nothing(
 ) -> None:
     """What finishes and what becomes due during a long lock is settled and claimed after it; the log has one line."""
     worker = start_worker(VTQUEUE_TEST_TIMEOUT="1")
-    running = database.enqueue(tasks.hold, str(tmp_path))
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    running = begin(database, tmp_path)
     due = database.enqueue(tasks.add, 1, 2, run_after=timedelta(seconds=1))
     with database.locked():
         (tmp_path / "go").touch()
         worker.wait_for(LOCKED)
-        hold_the_lock()
-    wait_until(lambda: database.succeeded(running, due), PATIENCE)
+        time.sleep(LONG)
+    database.wait_for(running, due)
     assert [database.job(job_id)["claims"] for job_id in (running, due)] == [1, 1]
     assert_said_once(worker)
 
@@ -52,15 +48,14 @@ def test_a_job_that_ends_in_time_is_not_ended_because_of_a_lock(
     database: Database, start_worker: Start, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     """The time of a job that has finished cannot be up, however long a lock keeps it from being settled."""
-    database.options["hard_timeout"] = 2
-    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    database.options["hard_timeout"] = 1.5
     worker = start_worker(*arguments, VTQUEUE_TEST_TIMEOUT="1")
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    job_id = begin(database, tmp_path)
     with database.locked():
         (tmp_path / "go").touch()
         worker.wait_for(LOCKED)
-        hold_the_lock()
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+        time.sleep(LONG)
+    database.wait_for(job_id)
     assert "runs for too long" not in worker.log
     assert "ended with code" not in worker.log
     assert_said_once(worker, processes=2 if arguments else 1)
@@ -69,22 +64,21 @@ def test_a_job_that_ends_in_time_is_not_ended_because_of_a_lock(
 def test_a_lock_longer_than_the_leases_takes_no_job_from_its_living_holder(
     database: Database, start_worker: Start, tmp_path: Path
 ) -> None:
-    """After the lock every lease looks expired, but those of living workers are renewed before anybody takes them."""
+    """After the lock every lease looks expired, but living workers renew theirs before another one takes them."""
     database.options["visibility_timeout"] = 1.5
     workers = [start_worker("--threads", "12", VTQUEUE_TEST_TIMEOUT="1") for _ in range(2)]
-    jobs = []
-    for number in range(16):  # one after the other, so that each worker gets some
-        jobs.append(database.enqueue(tasks.hold, str(tmp_path), f"{number}-"))
-        wait_until(lambda: (tmp_path / f"{number}-started").exists(), PATIENCE)  # noqa: B023
+    jobs = [
+        begin(database, tmp_path, f"{number}-") for number in range(16)
+    ]  # one after the other, so that each worker gets some
     with database.locked():
         for worker in workers:
             worker.wait_for(LOCKED)
-        hold_the_lock()
+        time.sleep(LONG)
         locked_until = time.time_ns() // 1000
-    wait_until(lambda: all(database.job(job_id)["visible_at"] > locked_until for job_id in jobs), PATIENCE)
+    wait_until(lambda: all(database.job(job_id)["visible_at"] > locked_until for job_id in jobs))
     for number in range(16):
         (tmp_path / f"{number}-go").touch()
-    wait_until(lambda: database.succeeded(*jobs), PATIENCE)
+    database.wait_for(*jobs)
     assert [database.job(job_id)["claims"] for job_id in jobs] == [1] * 16
     for worker in workers:
         assert not worker.lines("lost")
@@ -111,8 +105,8 @@ def test_a_lock_at_the_start_and_at_the_end_is_waited_for(database: Database, st
     with database.locked():
         worker = start_worker(VTQUEUE_TEST_TIMEOUT="1")
         worker.wait_for(LOCKED)
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
-    wait_until(database.workers, PATIENCE)
+    database.wait_for(job_id)
+    wait_until(database.workers)
     with database.locked():
         assert worker.terminate() == 0
     assert "Traceback" not in worker.log

@@ -13,8 +13,9 @@ from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import Start
+from .conftest import NEVER_LOOKS, Start
 from .database import Database
+from .held import begin
 from .running import PATIENCE, Running
 
 Drain = Callable[..., Running]
@@ -36,63 +37,43 @@ def test_a_paused_queue_waits_until_it_is_resumed(
     pause("a", using=ALIAS)
     waiting = [database.enqueue(tasks.add.using(queue_name="a", priority=9), 1, 2) for _ in range(5)]
     others = [database.enqueue(tasks.add.using(queue_name="b"), 1, 2) for _ in range(5)]
-    wait_until(lambda: database.succeeded(*others), PATIENCE)
+    database.wait_for(*others)
     assert [database.job(job_id)["claims"] for job_id in waiting] == [0] * 5
     assert resume("a", using=ALIAS)
-    wait_until(lambda: database.succeeded(*waiting), PATIENCE)
+    database.wait_for(*waiting)
 
 
-NEVER_LOOKS = """
-import sys
-import django
-django.setup()
-from django_vtqueue.worker import loop
-assert loop.LOOK < 1 and loop.RARE_LOOK < 1
-loop.LOOK = loop.RARE_LOOK = 3600
-sys.argv = ["manage.py", "vtworker", "--no-reload"]
-from django.core.management import execute_from_command_line
-execute_from_command_line()
-"""
-
-
-@pytest.fixture
-def never_looks(start: Start) -> Running:
-    """Return a worker that is woken by its bell, or by a time that it knows, or in an hour."""
-    worker = start("-c", NEVER_LOOKS)
-    worker.wait_ready()
-    return worker
-
-
-def test_resuming_wakes_the_workers(database: Database, never_looks: Running) -> None:
+def test_resuming_wakes_the_workers(database: Database, start_worker: Start) -> None:
     """What waited runs at once: the bell was rung."""
+    start_worker(constants=NEVER_LOOKS)
     pause("a", using=ALIAS)
     job_id = database.enqueue(tasks.add.using(queue_name="a"), 1, 2)
     other = database.enqueue(tasks.add.using(queue_name="b"), 1, 2)
-    wait_until(lambda: database.succeeded(other), PATIENCE)
+    database.wait_for(other)
     resume("a", using=ALIAS)
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
 
 
-def test_when_the_pause_ends_its_jobs_run_by_themselves(database: Database, never_looks: Running) -> None:
+def test_when_the_pause_ends_its_jobs_run_by_themselves(database: Database, start_worker: Start) -> None:
     """A worker that knows of them wakes at the end of the pause, and not before."""
+    start_worker(constants=NEVER_LOOKS)
     pause("a", until=2, using=ALIAS)
     [(end,)] = database.rows("SELECT paused_until FROM vtqueue_queuestate")
     job_id = database.enqueue(tasks.add.using(queue_name="a"), 1, 2)
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
     assert 0 <= database.job(job_id)["started_at"] - end < PATIENCE * 1_000_000
-    wait_until(lambda: not QueueState.objects.using(ALIAS).exists(), PATIENCE)
+    wait_until(lambda: not QueueState.objects.using(ALIAS).exists())
 
 
 def test_a_job_that_runs_goes_on_to_its_end(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """Its queue is paused while it runs: it succeeds. The one behind it waits."""
-    running = database.enqueue(tasks.hold, str(tmp_path))
     start_worker("--threads", "1")
-    wait_until((tmp_path / "started").exists, PATIENCE)
+    running = begin(database, tmp_path)
     pause("default", using=ALIAS)
     behind = database.enqueue(tasks.add, 1, 2)
     other = database.enqueue(tasks.add.using(queue_name="b"), 1, 2)
     (tmp_path / "go").touch()
-    wait_until(lambda: database.succeeded(running, other), PATIENCE)
+    database.wait_for(running, other)
     assert database.job(behind)["claims"] == 0
 
 

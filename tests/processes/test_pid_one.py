@@ -14,7 +14,8 @@ from tests.project import tasks
 from ..waiting import wait_until
 from .conftest import MANAGE, environment
 from .database import Database
-from .running import PATIENCE, Running, python
+from .held import begin
+from .running import Running, children, python
 
 UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 CHILDREN = [(), ("--processes", "2")]
@@ -22,7 +23,7 @@ in_threads_and_children = pytest.mark.parametrize("arguments", CHILDREN, ids=["t
 
 
 def why_not() -> str:
-    """Return why this system lets nobody make a process namespace; "" if it does."""
+    """Return why no process namespace can be made on this system; "" if it does."""
     if not shutil.which("unshare"):
         return "there is no unshare(1)"
     done = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True, check=False)
@@ -30,12 +31,6 @@ def why_not() -> str:
 
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=f"no process namespace can be made: {why_not()}")
-
-
-def children(pid: int) -> list[int]:
-    """Return the processes whose parent is this one, whichever of its threads has started them."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
 
 
 class Container:
@@ -78,8 +73,7 @@ def start_container(database: Database, tmp_path: Path) -> Iterator[StartContain
             running.kill()  # --kill-child: the namespace goes with it
 
 
-@in_threads_and_children
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("arguments", "number"), [(CHILDREN[0], signal.SIGTERM), (CHILDREN[1], signal.SIGINT)])
 def test_process_one_stops_gracefully(
     database: Database,
     start_container: StartContainer,
@@ -89,8 +83,7 @@ def test_process_one_stops_gracefully(
 ) -> None:
     """A signal from outside is obeyed: the running job is finished, the exit code is 0, and nothing is left behind."""
     worker = start_container(*arguments)
-    job_id = database.enqueue(tasks.hold, str(tmp_path))
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    job_id = begin(database, tmp_path)
     worker.stop(number)
     (tmp_path / "go").touch()
     assert worker.running.wait() == 0
@@ -104,14 +97,14 @@ def test_orphans_of_process_one(
 ) -> None:
     """What tasks leave running becomes process 1's child. Ended, it stays a zombie, which does the worker no harm.
 
-    Nobody but the task's own code could tell an orphan from a program that the task still waits for.
+    Only the task's own code could tell an orphan from a program that the task still waits for.
     """
     worker = start_container(*arguments)
     job_ids = [database.enqueue(tasks.leave_orphans, 20) for _ in range(5)]
-    wait_until(lambda: database.succeeded(*job_ids), PATIENCE)
-    wait_until(lambda: worker.zombies() == 100, PATIENCE)
+    database.wait_for(*job_ids)
+    wait_until(lambda: worker.zombies() == 100)
     again = database.enqueue(tasks.ignored_signals)
-    wait_until(lambda: database.succeeded(again), PATIENCE)
+    database.wait_for(again)
     worker.stop(signal.SIGTERM)
     assert worker.running.wait() == 0
     assert "Traceback" not in worker.running.log

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from django_vtqueue.worker.reload import GRACE
-from tests.project import tasks
-
 from ..waiting import wait_until
-from .conftest import MANAGE, ROOT, Start
+from .conftest import ROOT, Start
 from .database import Database
-from .running import PATIENCE, Running, is_ours
+from .held import begin, executions
+from .running import Running, is_ours
+
+GRACE = 1.0  # seconds for which a job may run on after a change of the code
 
 TASKS = """
 from django_vtqueue import task
@@ -25,7 +25,7 @@ def answer():
 
 
 class Code:
-    """The tasks module of an app that somebody works on."""
+    """The tasks module of an app that a developer edits."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "edited" / "tasks.py"
@@ -43,24 +43,21 @@ def code(tmp_path: Path) -> Code:
 
 
 @pytest.fixture
-def parent(start: Start, code: Code, tmp_path: Path) -> Running:
+def parent(start_worker: Start, code: Code, tmp_path: Path) -> Running:
     """Return a running ``vtworker --reload``, with a worker that is ready."""
-    process = start(
-        MANAGE,
-        "vtworker",
-        "--reload",
+    return start_worker(
+        reload=True,
+        constants={"worker.reload.INTERVAL": 0.2, "worker.reload.GRACE": GRACE},
         PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}",
         PYTHONDONTWRITEBYTECODE="1",  # a file that is changed twice in a second would be taken from there
         VTQUEUE_TEST_APPS="edited",
     )
-    process.wait_ready()
-    return process
 
 
 def answer(database: Database) -> str:
     """Return what the edited task returns."""
     job_id = database.publish("edited.tasks.answer")
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
     return str(database.result(job_id))
 
 
@@ -69,8 +66,7 @@ def test_a_change_restarts_the_worker_when_its_job_has_ended(
 ) -> None:
     """When code changes, what runs is finished by the old worker, and what comes next runs the new code."""
     assert answer(database) == "first"
-    running = database.enqueue(tasks.hold, str(tmp_path))
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    running = begin(database, tmp_path)
     code.write("the second")
     parent.wait_for("tasks.py changed; starting anew")
     (tmp_path / "go").touch()
@@ -82,13 +78,12 @@ def test_a_change_restarts_the_worker_when_its_job_has_ended(
 
 def test_a_job_that_does_not_end_is_given_back(database: Database, parent: Running, code: Code, tmp_path: Path) -> None:
     """A job that runs on after a change of the code is given back, without loss of an attempt, and begun anew."""
-    running = database.enqueue(tasks.hold, str(tmp_path))
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    running = begin(database, tmp_path)
     code.write("the second")
-    wait_until(lambda: len((tmp_path / "started").read_text().split()) == 2, PATIENCE)
+    wait_until(lambda: len(executions(tmp_path)) == 2)
     (tmp_path / "go").touch()
-    wait_until(lambda: database.succeeded(running), PATIENCE)
-    assert [entry["outcome"] for entry in database.history(running)] == ["released"]
+    database.wait_for(running)
+    assert database.outcomes(running) == ["released"]
     assert (database.job(running)["attempts"], database.job(running)["claims"]) == (1, 2)
 
 
@@ -108,15 +103,19 @@ def test_a_mistake_in_the_code_is_waited_out(database: Database, parent: Running
 def test_a_signal_to_the_parent_ends_both(
     database: Database, parent: Running, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """SIGTERM and Ctrl-C go on to the worker, which finishes its job first; both exit with 0."""
+    """SIGTERM and Ctrl-C go on to the worker, which finishes its job first; both exit with 0.
+
+    The time that a job has after a change of the code does not limit a stop by a signal.
+    """
     worker = parent.wait_ready()
-    running = database.enqueue(tasks.hold, str(tmp_path))
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    running = begin(database, tmp_path)
     parent.signal(number)
+    stopped = time.monotonic()
+    wait_until(lambda: parent.ended() or time.monotonic() > stopped + GRACE + 0.5)
     (tmp_path / "go").touch()
     assert parent.wait() == 0
     assert not is_ours(worker)
-    assert database.succeeded(running)
+    assert (database.succeeded(running), database.history(running)) == (True, [])
 
 
 def test_a_signal_ends_a_parent_that_waits_for_a_change(database: Database, parent: Running, code: Code) -> None:
@@ -131,27 +130,14 @@ def test_a_worker_does_not_outlive_its_parent(database: Database, parent: Runnin
     """When the parent is killed its worker stops by itself, as after a signal."""
     worker = parent.wait_ready()
     parent.kill()
-    wait_until(lambda: not is_ours(worker), PATIENCE)
+    wait_until(lambda: not is_ours(worker))
     assert f":{worker} done: 0 jobs" in parent.log
     assert database.workers() == []
 
 
 def test_a_killed_worker_is_started_again(database: Database, parent: Running) -> None:
-    """A worker that somebody kills (the system, for its memory) is replaced, without a change of the code."""
+    """A worker that is killed (by the system, for its memory) is replaced, without a change of the code."""
     os.kill(parent.wait_ready(), signal.SIGKILL)
     parent.wait_for("the worker was killed by signal 9; starting anew")
     parent.wait_ready(times=2)
     assert answer(database) == "first"
-
-
-def test_a_stop_waits_for_the_job(database: Database, parent: Running, tmp_path: Path) -> None:
-    """The few seconds that a job has after a change of the code are no limit to a stop by a signal."""
-    running = database.enqueue(tasks.hold, str(tmp_path))
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
-    parent.signal(signal.SIGTERM)
-    stopped = time.monotonic()
-    wait_until(lambda: parent.ended() or time.monotonic() > stopped + GRACE + 1, PATIENCE)
-    (tmp_path / "go").touch()
-    assert parent.wait() == 0
-    assert database.succeeded(running)
-    assert database.history(running) == []

@@ -1,14 +1,12 @@
-"""What a worker tells the one who runs it."""
+"""What a worker tells its service manager and its administrator."""
 
 import signal
 import socket
 from pathlib import Path
 
-from tests.project import tasks
-
-from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
+from .held import begin
 from .running import PATIENCE
 
 
@@ -30,11 +28,10 @@ def test_a_service_manager_is_told(start_worker: Start, doorbells: str) -> None:
 
 def test_what_every_thread_does(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """SIGUSR1 writes the stack of every thread to the log, and the worker goes on."""
-    job_id = database.enqueue(tasks.hold, str(tmp_path))
     worker = start_worker()
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    job_id = begin(database, tmp_path)
     worker.signal(signal.SIGUSR1)
     worker.wait_for("in wait_for_file")
     worker.wait_for("worker/loop.py")  # the control loop, wherever it is
     (tmp_path / "go").touch()
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)

@@ -22,7 +22,7 @@ from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
-from .running import PATIENCE, Running
+from .running import Running
 
 SUMS = """
 SELECT coalesce(sum(succeeded), 0) AS succeeded, coalesce(sum(failed), 0) AS failed, coalesce(sum(dead), 0) AS dead
@@ -45,14 +45,14 @@ def test_statistics_appear_while_it_works_and_add_up(
     database: Database, start_worker: Start, arguments: list[str]
 ) -> None:
     """Each attempt is counted once: the first ones can be read soon, all of them when the worker has left."""
-    worker = start_worker(*arguments)
+    worker = start_worker(*arguments, constants={"worker.recorder.PERIOD": 0.5})
     ids = database.enqueue_many(tasks.add, [(1, 2)] * 500)
-    wait_until(lambda: sums(database)[0] > 0, PATIENCE)
+    wait_until(lambda: sums(database)[0] > 0)
     assert not worker.ended()
     ids += database.enqueue_many(tasks.add.using(queue_name="other"), [(1, 2)] * 300)
     ids.append(database.enqueue(tasks.fail_first, 2))
     dead = database.enqueue(tasks.raise_it, "SystemExit")
-    wait_until(lambda: database.succeeded(*ids) and database.letter(dead), PATIENCE)
+    wait_until(lambda: database.succeeded(*ids) and database.letter(dead))
     assert worker.terminate() == 0
     assert sums(database) == (801, 2, 1)
     assert (timed(database, "run_times"), timed(database, "wait_times")) == (804, 804)
@@ -77,7 +77,7 @@ def test_times_are_those_of_the_jobs(database: Database, drain: Callable[..., Ru
 def test_what_a_dead_worker_held_is_counted_by_another(
     database: Database, start_worker: Start, tmp_path: Path, max_attempts: int, proven: bool
 ) -> None:
-    """Who ends the attempt of a dead worker counts it, but not how long it took, which nobody knows."""
+    """The worker that ends the attempt of a dead one counts it, but not how long it took, which is unknown."""
     job_id = database.publish(f"{tasks.__name__}.kill_worker", str(tmp_path / "killed"), max_attempts=max_attempts)
     assert start_worker(ready=False).wait() == -signal.SIGKILL
     database.write("UPDATE vtqueue_job SET task_path = ?", f"{tasks.__name__}.raise_later")
@@ -86,7 +86,7 @@ def test_what_a_dead_worker_held_is_counted_by_another(
         os.unlink(row["doorbell"])
         database.write("UPDATE vtqueue_job SET lease_until = 1, lease_us = 300000")
     other = start_worker()
-    wait_until(lambda: database.letter(job_id), PATIENCE)
+    wait_until(lambda: database.letter(job_id))
     assert other.terminate() == 0
     assert sums(database) == (0, max_attempts - 1, 1)
     assert timed(database, "run_times") == timed(database, "wait_times") == max_attempts - 1
@@ -104,10 +104,10 @@ def test_jobs_go_on_without_their_statistics(database: Database, start_worker: S
     database.write("CREATE TABLE vtqueue_throughput (id)")
     worker = start_worker()
     ids = database.enqueue_many(tasks.add, [(1, 2)] * 100)
-    wait_until(lambda: database.succeeded(*ids), PATIENCE)
+    database.wait_for(*ids)
     worker.wait_for("the statistics could not be written")
     later = database.enqueue(tasks.add, 1, 2)
-    wait_until(lambda: database.succeeded(later), PATIENCE)
+    database.wait_for(later)
     assert worker.terminate() == 0
     assert worker.log.count("the statistics could not be written") == 1
 
@@ -181,9 +181,9 @@ def test_hours_are_the_sums_of_their_minutes(database: Database, monkeypatch: py
 
 
 def test_depth_is_measured(database: Database, start_worker: Start) -> None:
-    """A worker notes how many jobs are due in each queue, also in those that nobody takes from."""
+    """A worker notes how many jobs are due in each queue, also in those that no worker serves."""
     database.enqueue_many(tasks.add.using(queue_name="other"), [(1, 2)] * 7)
     start_worker("--queues", "default")
     found = "SELECT depth FROM vtqueue_throughput WHERE queue_name = 'other' AND task_path = ''"
-    wait_until(lambda: database.rows(found), PATIENCE)
+    wait_until(lambda: database.rows(found))
     assert [row[0] for row in database.rows(found)] == [7]

@@ -18,6 +18,7 @@ from tests.project import forks, tasks
 from ..waiting import wait_until
 from .conftest import MANAGE, ROOT, Start, environment
 from .database import Database
+from .held import begin, executions
 from .running import PATIENCE, Running, python
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
@@ -30,15 +31,6 @@ def hangup() -> Iterator[None]:
     usual = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, usual)
-
-
-@pytest.fixture
-def held(database: Database, start_worker: Start, tmp_path: Path) -> tuple[Running, str]:
-    """Return a worker with one thread, and the id of the job that it runs."""
-    worker = start_worker("--threads", "1")
-    job_id = database.enqueue(tasks.hold, str(tmp_path))
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
-    return worker, job_id
 
 
 @pytest.mark.parametrize("number", ALL_SIGNALS)
@@ -56,17 +48,6 @@ def test_a_signal_lets_finish_what_runs_and_claims_nothing_more(
     assert not (tmp_path / "noted").exists()
     assert "done: 1 jobs;" in worker.lines("vtworker")[-1]
     assert database.workers() == []
-
-
-@pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_ends_an_idle_worker(database: Database, start_worker: Start, number: signal.Signals) -> None:
-    """A worker with nothing to do ends at the first signal, exits with 0 and leaves nothing behind."""
-    worker = start_worker()
-    wait_until(database.workers, PATIENCE)
-    worker.signal(number)
-    assert worker.wait() == 0
-    assert database.workers() == []
-    assert list(Path(database.options["doorbells"]).iterdir()) == []
 
 
 def assert_given_back(database: Database, worker: Running, job_id: str) -> None:
@@ -89,17 +70,16 @@ def test_a_second_signal_gives_the_job_back_at_once(
     assert_given_back(database, worker, job_id)
     (tmp_path / "go").touch()
     start_worker()
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
     assert (database.job(job_id)["attempts"], database.job(job_id)["claims"]) == (1, 2)
-    wait_until(lambda: worker.pid not in [row["pid"] for row in database.workers()], PATIENCE)
-    assert len((tmp_path / "started").read_text().split()) == 2
+    wait_until(lambda: worker.pid not in [row["pid"] for row in database.workers()])
+    assert len(executions(tmp_path)) == 2
 
 
 def test_shutdown_timeout_gives_back_what_still_runs(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """With --shutdown-timeout one signal is enough: what has not ended by then is given back."""
     worker = start_worker("--shutdown-timeout", "0.3")
-    job_id = database.enqueue(tasks.hold, str(tmp_path))
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    job_id = begin(database, tmp_path)
     assert worker.terminate() == 0
     assert_given_back(database, worker, job_id)
 
@@ -107,8 +87,7 @@ def test_shutdown_timeout_gives_back_what_still_runs(database: Database, start_w
 def test_what_ends_within_the_shutdown_timeout_is_kept(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """--shutdown-timeout is a limit, not a wait: a job that ends before it is settled, and the worker leaves then."""
     worker = start_worker("--shutdown-timeout", "1000")
-    job_id = database.enqueue(tasks.hold, str(tmp_path))
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    job_id = begin(database, tmp_path)
     worker.signal(signal.SIGTERM)
     (tmp_path / "go").touch()
     assert worker.wait() == 0
@@ -126,16 +105,14 @@ def test_a_signal_ends_a_worker_that_waits_for_its_tables(database: Database, st
 @pytest.mark.skipif(not shutil.which("setsid"), reason="there is no setsid(1)")
 @pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["threads", "processes"])
 def test_ctrl_c_on_a_terminal(database: Database, tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    """Ctrl-C reaches the worker and its children alike: the job is finished, the end is clean, nobody is left."""
+    """Ctrl-C reaches the worker and its children alike: the job is finished, the end is clean, no process is left."""
     master, slave = os.openpty()
     command = ["setsid", "--ctty", *python(MANAGE, "vtworker", "--no-reload", *arguments)]
     worker = Running(command, environment(database), tmp_path / "log", stdin=slave)
     try:
         worker.wait_ready()
         job_id = database.enqueue(tasks.hold, str(tmp_path))
-        child = int(
-            wait_until(lambda: (tmp_path / "started").exists() and (tmp_path / "started").read_text(), PATIENCE)
-        )
+        child = int(wait_until(lambda: (tmp_path / "started").exists() and (tmp_path / "started").read_text()))
         os.write(master, b"\x03")
         (tmp_path / "go").touch()
         assert worker.wait() == 0
@@ -162,10 +139,10 @@ def test_a_closed_terminal_is_no_second_signal(
     """SIGHUP may come several times, to the children as well: what runs is finished all the same."""
     job_id = database.enqueue(tasks.hold, str(tmp_path))
     worker = start_worker("--threads", "1", *arguments)
-    child = int(wait_until(lambda: (tmp_path / "started").exists() and (tmp_path / "started").read_text(), PATIENCE))
+    child = int(wait_until(lambda: (tmp_path / "started").exists() and (tmp_path / "started").read_text()))
     for pid in [worker.pid, child] * 20:
         os.kill(pid, signal.SIGHUP)
-        wait_until(lambda: not pending(pid), PATIENCE)  # noqa: B023
+        wait_until(lambda: not pending(pid))  # noqa: B023
     later = database.enqueue(tasks.add, 1, 2)
     (tmp_path / "go").touch()
     assert worker.wait() == 0
@@ -179,13 +156,13 @@ def test_nohup(database: Database, start_worker: Start) -> None:
     worker = start_worker()
     worker.signal(signal.SIGHUP)
     job_id = database.enqueue(tasks.add, 1, 2)
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
     assert worker.terminate() == 0
 
 
 @pytest.mark.parametrize("reader", ["stands still", "is gone"])
 def test_nothing_keeps_a_worker_that_has_given_its_jobs_back(database: Database, tmp_path: Path, reader: str) -> None:
-    """A worker whose output nobody reads, and whose job has threads of its own, is gone before others may take it."""
+    """A worker whose output is not read, and whose job has threads of its own, is gone before others may take it."""
     job_id = database.enqueue(forks.write_and_hang, str(tmp_path))
     ours, theirs = os.pipe()
     command = python(MANAGE, "vtworker", "--no-reload", "--threads", "1")
@@ -194,7 +171,7 @@ def test_nothing_keeps_a_worker_that_has_given_its_jobs_back(database: Database,
     os.close(theirs)
     with closing(os.fdopen(ours, "rb")) as pipe:
         try:
-            wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+            wait_until(lambda: (tmp_path / "started").exists())
             if reader == "is gone":
                 pipe.close()
             worker.send_signal(signal.SIGTERM)
@@ -204,7 +181,7 @@ def test_nothing_keeps_a_worker_that_has_given_its_jobs_back(database: Database,
         finally:
             worker.kill()
             worker.wait()
-    assert [entry["outcome"] for entry in database.history(job_id)] == ["released"]
+    assert database.outcomes(job_id) == ["released"]
 
 
 def test_no_log_handler_keeps_a_worker_that_has_given_its_jobs_back(
@@ -220,13 +197,12 @@ def test_no_log_handler_keeps_a_worker_that_has_given_its_jobs_back(
         },
         "loggers": {"django_vtqueue": {"handlers": ["usual", "hanging"], "level": "INFO"}},
     }
-    job_id = database.enqueue(tasks.hold, str(tmp_path))
     worker = start_worker("--threads", "1", VTQUEUE_TEST_LOGGING=json.dumps(logging))
-    wait_until(lambda: (tmp_path / "started").exists(), PATIENCE)
+    job_id = begin(database, tmp_path)
     worker.signal(*SIGNALS)
     assert worker.wait() == 1
     assert clock.now() < database.job(job_id)["visible_at"]
-    assert [entry["outcome"] for entry in database.history(job_id)] == ["released"]
+    assert database.outcomes(job_id) == ["released"]
 
 
 SLOW = """
@@ -254,9 +230,9 @@ def test_a_child_that_hangs_in_an_import_is_named(database: Database, start: Sta
     (tmp_path / "hanging" / "tasks.py").write_text(HANGS_IN_CHILDREN)
     worker = start("-c", SLOW, PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}", VTQUEUE_TEST_APPS="hanging")
     told = re.compile(r"^process (\d+) is not ready after .* \(kill -USR1 \1 shows where\)$", re.MULTILINE)
-    wait_until(lambda: len(told.findall(worker.log)) == 2 or worker.ended(), PATIENCE)
+    wait_until(lambda: len(told.findall(worker.log)) == 2 or worker.ended())
     children = list(map(int, told.findall(worker.log)))
-    wait_until(lambda: (tmp_path / "hanging" / str(children[0])).exists(), PATIENCE)
+    wait_until(lambda: (tmp_path / "hanging" / str(children[0])).exists())
     os.kill(children[0], signal.SIGUSR1)
     worker.wait_for("hanging/tasks.py")
     assert worker.terminate() == 0

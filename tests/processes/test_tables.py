@@ -5,7 +5,6 @@ from tests.project import tasks
 from ..waiting import wait_until
 from .conftest import MANAGE, Start
 from .database import Database
-from .running import PATIENCE
 
 
 def test_without_tables_a_worker_says_what_to_do_and_waits(
@@ -18,7 +17,7 @@ def test_without_tables_a_worker_says_what_to_do_and_waits(
     assert start(MANAGE, "migrate", "vtqueue").wait() == 0
     worker.wait_ready()
     job_id = database.enqueue(tasks.add, 1, 2)
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
     assert worker.log.count("Waiting for it.") == 1
     assert "Traceback" not in worker.log
 
@@ -31,17 +30,17 @@ def test_with_tables_of_a_newer_version_a_worker_says_so_and_waits(database: Dat
     worker.wait_for("the queue's tables are ahead of this code (9999_future)")
     assert database.job(job_id)["claims"] == 0
     database.write("DELETE FROM django_migrations WHERE name = '9999_future'")
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
 
 
 def test_tables_that_vanish_are_waited_for(database: Database, start_worker: Start) -> None:
     """Tables that are gone for a while, as in the middle of a restore, cost a line in the log, not the worker."""
     worker = start_worker()
-    wait_until(database.workers, PATIENCE)
+    wait_until(database.workers)
     database.write("ALTER TABLE vtqueue_job RENAME TO elsewhere")
     worker.wait_for("the queue's tables are missing or of another version")
     database.write("ALTER TABLE elsewhere RENAME TO vtqueue_job")
     job_id = database.enqueue(tasks.add, 1, 2)
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
     assert worker.log.count("the queue's tables") == 1
     assert "Traceback" not in worker.log

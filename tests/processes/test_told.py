@@ -7,11 +7,10 @@ from pathlib import Path
 
 from tests.project import tasks
 
-from ..faults.storm import children
 from ..waiting import wait_until
 from .conftest import ROOT, Start
 from .database import Database
-from .running import PATIENCE, Running
+from .running import PATIENCE, Running, children
 from .test_children import lines
 from .test_log import to_stderr
 

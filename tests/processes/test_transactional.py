@@ -7,15 +7,13 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue import Queue, control
-from django_vtqueue.tasks.compat import Task
 from tests.project import tasks, transactional, writers
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
-from .running import PATIENCE
-from .test_children import lines
+from .held import lines
 
 KINDS = pytest.mark.parametrize("processes", ["1", "2"], ids=["threads", "children"])
 
@@ -28,10 +26,6 @@ def known(database: Database) -> None:
 
 def effects(database: Database, name: str = "x") -> int:
     return int(database.rows("SELECT count(*) FROM project_effect WHERE name = ?", name)[0][0])
-
-
-def outcomes(database: Database, job_id: str) -> list[str]:
-    return [entry["outcome"] for entry in database.history(job_id)]
 
 
 @KINDS
@@ -49,20 +43,18 @@ def test_killed_before_the_end_it_has_done_nothing(database: Database, start_wor
     """A process that is killed in the middle leaves no write and no enqueued job; the next attempt leaves one each."""
     job_id = database.enqueue(transactional.die_first, "x")
     start_worker("--processes", "2", "--threads", "1")
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
-    wait_until(lambda: not database.unfinished(), PATIENCE)
-    assert (outcomes(database, job_id), effects(database)) == (["worker died"], 1)
+    database.wait_for(job_id)
+    wait_until(lambda: not database.unfinished())
+    assert (database.outcomes(job_id), effects(database)) == (["worker died"], 1)
     assert len(database.rows("SELECT 1 FROM vtqueue_job WHERE task_path = ?", tasks.add.module_path)) == 1
 
 
-@pytest.mark.parametrize("task", [transactional.fail, transactional.no_json])
-def test_a_failure_takes_its_writes_back(database: Database, drain: Start, task: Task) -> None:
+def test_a_failure_takes_its_writes_back(database: Database, drain: Start) -> None:
     """What a failed attempt wrote and enqueued is gone, also when it is the result that is not JSON."""
-    job_id = database.enqueue(task, "x")
+    ids = [database.enqueue(task, "x") for task in (transactional.fail, transactional.no_json)]
     drain()
-    assert (effects(database), database.unfinished()) == (0, 0)
-    assert not database.rows("SELECT 1 FROM vtqueue_job")
-    assert outcomes(database, job_id) == ["failed"]
+    assert (effects(database), database.rows("SELECT 1 FROM vtqueue_job")) == (0, [])
+    assert [database.outcomes(job_id) for job_id in ids] == [["failed"]] * 2
 
 
 @KINDS
@@ -70,9 +62,9 @@ def test_a_lost_lease_takes_its_writes_back(database: Database, start_worker: St
     """Whose lease was lost before the end commits nothing; the execution that holds the job does."""
     job_id = database.enqueue(transactional.lose_first, "x")
     worker = start_worker("--processes", processes)
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    wait_until(lambda: database.succeeded(job_id))
     assert effects(database) == 1
-    assert outcomes(database, job_id) in (
+    assert database.outcomes(job_id) in (
         ["lease expired"],
         [],
     )  # or it was released as unknown, by a turn after a lock
@@ -82,13 +74,13 @@ def test_a_lost_lease_takes_its_writes_back(database: Database, start_worker: St
 def test_many_in_a_row_do_not_keep_others_from_writing(database: Database, start_worker: Start) -> None:
     """Between two of them another worker claims, renews and settles, although the lock is free for a moment only."""
     one_after_the_other = transactional.take_long.using(queue_name="slow")
-    slow = database.enqueue_many(one_after_the_other, [("x", 1.6)] * 15)
+    slow = database.enqueue_many(one_after_the_other, [("x", 1.2)] * 15)
     for _ in range(2):
         start_worker("--queues", "slow", ready=False)
-    wait_until(lambda: database.unfinished() < len(slow), PATIENCE)  # it is in the middle of it
+    wait_until(lambda: database.unfinished() < len(slow))  # it is in the middle of it
     start_worker("--queues", "default", "--threads", "1", ready=False)
     jobs = [database.enqueue(tasks.add, 1, 2) for _ in range(2)]  # one at a time: settled, and the next one claimed
-    wait_until(lambda: database.succeeded(*jobs), PATIENCE)
+    database.wait_for(*jobs)
     assert not database.succeeded(*slow)
 
 
@@ -99,18 +91,18 @@ def waiting(database: Database) -> list[str]:
 
 @pytest.fixture
 def line(database: Database, known: None, start_worker: Start, tmp_path: Path) -> list[str]:
-    """Return jobs of 0.2 s; a worker has claimed twenty more than it has begun, and they wait in it for their turn."""
+    """Return jobs of 0.1 s; a worker has claimed twenty more than it has begun, and they wait in it for their turn."""
     database.options["visibility_timeout"] = 30
-    jobs = database.enqueue_many(writers.say_and_sleep, [(str(tmp_path / "log"), 0.2)] * 40)
+    jobs = database.enqueue_many(writers.say_and_sleep, [(str(tmp_path / "log"), 0.1)] * 40)
     start_worker()
-    wait_until(lambda: len(waiting(database)) > 20, PATIENCE)
+    wait_until(lambda: len(waiting(database)) > 20)
     return jobs
 
 
 def test_cancelled_in_line_it_does_not_begin(database: Database, line: list[str]) -> None:
     """A job that waits for its turn in a worker becomes a dead letter, as one does that waits in the queue."""
     cancelled = control.cancel(line[20:], using=ALIAS, by="anna")
-    wait_until(lambda: not database.unfinished(), PATIENCE)
+    wait_until(lambda: not database.unfinished())
     never_begun = database.rows("SELECT 1 FROM vtqueue_deadletter WHERE attempts = 0")
     assert (len(cancelled), len(never_begun)) == (20, 20)
     assert database.succeeded(*line[:20])
@@ -119,18 +111,18 @@ def test_cancelled_in_line_it_does_not_begin(database: Database, line: list[str]
 def test_the_line_is_in_the_order_of_priority(database: Database, line: list[str], tmp_path: Path) -> None:
     """What is urgent does not wait for all those that were there before."""
     urgent = database.enqueue(writers.say_and_sleep.using(priority=100), str(tmp_path / "log"), 0)
-    wait_until(lambda: database.succeeded(urgent), PATIENCE)
+    database.wait_for(urgent)
     assert database.unfinished() > 5
 
 
 def test_a_pause_holds_the_line(database: Database, line: list[str], tmp_path: Path) -> None:
     """Those that wait for their turn when their queue is paused go back to their places, and begin after it."""
     Queue("default", using=ALIAS).pause()
-    wait_until(lambda: not database.rows("SELECT 1 FROM vtqueue_job WHERE state = 'RUNNING'"), PATIENCE)
+    wait_until(lambda: not database.rows("SELECT 1 FROM vtqueue_job WHERE state = 'RUNNING'"))
     assert database.unfinished() > 5
     assert database.rows("SELECT max(attempts) FROM vtqueue_job WHERE state = 'READY'")[0][0] == 0
     Queue("default", using=ALIAS).resume()
-    wait_until(lambda: database.succeeded(*line), PATIENCE)
+    database.wait_for(*line)
     assert len(lines(tmp_path / "log")) == len(line)
 
 
@@ -143,19 +135,17 @@ def test_what_hangs_before_its_transaction_is_ended(
     hanging = database.enqueue(writers.append, "HANG")
     others = database.enqueue_many(writers.append, [("x",)] * 5)
     start_worker("--processes", "2", **environment)
-    wait_until(lambda: database.succeeded(*others), PATIENCE)
-    wait_until(lambda: database.letter(hanging) is not None, PATIENCE)
+    database.wait_for(*others)
+    wait_until(lambda: database.letter(hanging) is not None)
 
 
-ENDLESS = [transactional.query_for_ever, transactional.query_beside_an_open_cursor, transactional.wait_async]
-
-
-@pytest.mark.parametrize("task", ENDLESS, ids=lambda task: task.name)
-def test_the_time_limit_rolls_back(database: Database, drain: Start, task: Task) -> None:
+def test_the_time_limit_rolls_back(database: Database, drain: Start) -> None:
     """When its time is up a task is ended, in a query and in async code too; nothing of it is written."""
-    job_id = database.enqueue(task, "x")
+    endless = (transactional.query_for_ever, transactional.query_beside_an_open_cursor, transactional.wait_async)
+    ids = [database.enqueue(task, "x") for task in endless]
     drain()
-    assert (effects(database), outcomes(database, job_id)) == (0, ["timed out"])
+    assert effects(database) == 0
+    assert [database.outcomes(job_id) for job_id in ids] == [["timed out"]] * 3
 
 
 @KINDS
@@ -163,22 +153,22 @@ def test_the_write_lock_is_free_when_the_time_is_up(database: Database, start_wo
     """A task that hangs where nothing ends it loses its transaction: others write, and its later writes are refused."""
     job_id = database.enqueue(transactional.hang_and_write, "x", 3)
     start_worker("--processes", processes)
-    wait_until(lambda: database.job(job_id)["state"] == "RUNNING", PATIENCE)
+    wait_until(lambda: database.job(job_id)["state"] == "RUNNING")
     began = time.monotonic()
     other = database.enqueue(tasks.add, 1, 2)
-    wait_until(lambda: database.succeeded(other), PATIENCE)
+    database.wait_for(other)
     assert time.monotonic() - began < 3
-    wait_until(lambda: database.letter(job_id), PATIENCE)
-    assert (effects(database), outcomes(database, job_id)) == (0, ["timed out"])
+    wait_until(lambda: database.letter(job_id))
+    assert (effects(database), database.outcomes(job_id)) == (0, ["timed out"])
     again = database.enqueue(transactional.append, "y")
-    wait_until(lambda: database.succeeded(again), PATIENCE)
+    database.wait_for(again)
     assert effects(database, "y") == 1
 
 
 @KINDS
 def test_to_wait_for_a_turn_is_not_to_run(database: Database, drain: Start, processes: str) -> None:
     """Each of many has its whole time, from the moment at which its own transaction begins; none ends without it."""
-    ids = database.enqueue_many(writers.take_a_second, [("x",)] * 4)
+    ids = database.enqueue_many(writers.take_half_its_time, [("x",)] * 4)
     drain("--processes", processes)
     assert database.succeeded(*ids)
     assert effects(database) == 4
@@ -188,10 +178,10 @@ def test_the_time_of_another_workers_transaction_is_no_time_of_ones_own(
     database: Database, start_worker: Start
 ) -> None:
     """The same holds where another process has the write lock."""
-    ids = database.enqueue_many(writers.take_a_second, [("x",)] * 4)
+    ids = database.enqueue_many(writers.take_half_its_time, [("x",)] * 4)
     for _ in range(2):
         start_worker("--threads", "2")
-    wait_until(lambda: database.succeeded(*ids), PATIENCE)
+    database.wait_for(*ids)
     assert effects(database) == 4
 
 
@@ -220,12 +210,12 @@ def test_what_waits_for_its_turn_dies_with_no_worker(database: Database, start_w
     waiting = database.enqueue_many(writers.append, [("x",)] * 3)
     database.write("UPDATE vtqueue_job SET max_attempts = 1")
     worker = start_worker()
-    wait_until((tmp_path / "first").exists, PATIENCE)
-    wait_until(lambda: all(database.job(job)["state"] == "RUNNING" for job in waiting), PATIENCE)
+    wait_until((tmp_path / "first").exists)
+    wait_until(lambda: all(database.job(job)["state"] == "RUNNING" for job in waiting))
     assert [database.job(job)["attempts"] for job in waiting] == [0, 0, 0]
     worker.kill()
     start_worker()
-    wait_until(lambda: database.succeeded(*waiting), PATIENCE)
+    database.wait_for(*waiting)
     assert database.letter(first)
 
 
@@ -235,10 +225,10 @@ def test_what_waits_for_its_turn_is_given_back_at_a_stop(
     database: Database, start_worker: Start, tmp_path: Path, processes: str
 ) -> None:
     """It is not run to its end: it has not begun."""
-    first = database.enqueue(writers.say_and_sleep, str(tmp_path / "first"), 2)
+    first = database.enqueue(writers.say_and_sleep, str(tmp_path / "first"), 1)
     waiting = database.enqueue_many(writers.append, [("x",)] * 3)
     worker = start_worker("--processes", processes)
-    wait_until((tmp_path / "first").exists, PATIENCE)
+    wait_until((tmp_path / "first").exists)
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
     assert database.succeeded(first)
@@ -246,16 +236,15 @@ def test_what_waits_for_its_turn_is_given_back_at_a_stop(
     assert [(row["state"], row["attempts"], row["history"]) for row in rows] == [("READY", 0, "[]")] * 3
 
 
-@pytest.mark.parametrize(
-    "task", [transactional.close_and_sleep, transactional.end_its_transaction], ids=["close", "end"]
-)
-def test_who_leaves_the_transaction_writes_nothing(database: Database, drain: Start, task: Task) -> None:
+def test_who_leaves_the_transaction_writes_nothing(database: Database, drain: Start) -> None:
     """A task that closes its connection, or ends its transaction, has failed; the next one is executed as ever."""
-    job_id, other = database.enqueue(task, "x"), database.enqueue(transactional.append, "y")
+    leaving = [transactional.close_and_sleep, transactional.end_its_transaction]
+    ids = [database.enqueue(task, "x") for task in leaving]
+    after = database.enqueue(transactional.append, "y")
     drain("--threads", "1")
-    assert effects(database) == 0
-    assert outcomes(database, job_id) in (["failed"], ["timed out"])
-    assert (database.succeeded(other), effects(database, "y")) == (True, 1)
+    assert (effects(database), effects(database, "y")) == (0, 1)
+    assert [database.outcomes(job_id) in (["failed"], ["timed out"]) for job_id in ids] == [True, True]
+    assert database.succeeded(after)
 
 
 def test_a_statement_inside_a_statement(database: Database, drain: Start) -> None:
@@ -284,7 +273,7 @@ def test_a_database_that_is_locked_costs_no_attempt(database: Database, start_wo
     """A task that cannot begin within the connection's timeout is given back uncounted, and runs afterwards."""
     start_worker("--threads", "2", VTQUEUE_TEST_TIMEOUT="0.1")  # which does not know yet that the task is transactional
     hanging, waiting = database.enqueue_many(transactional.hang, [("x",)] * 2)  # one claim takes both
-    wait_until(lambda: database.succeeded(hanging, waiting), PATIENCE)
+    database.wait_for(hanging, waiting)
     claims = [database.job(job_id)["claims"] for job_id in (hanging, waiting)]
     assert ([database.job(job_id)["attempts"] for job_id in (hanging, waiting)], effects(database)) == ([1, 1], 2)
     assert sum(claims) > 2

@@ -47,7 +47,7 @@ class WithoutClass(Exception):
 
 
 class WithoutText(Exception):
-    """Whoever prints it leaves."""
+    """To print it is to leave."""
 
     def __str__(self) -> str:
         raise SystemExit

@@ -92,9 +92,12 @@ def leave_fork_transactional(how: str) -> int:
 
 
 def handle(job: ClaimedJob) -> None:
-    """Handle a raw payload: how a forked process leaves, and a file for what became of it."""
+    """Handle a raw payload: how a forked process leaves, and a file to which what became of it is added."""
     how, _, path = job.payload.partition(" ")
-    Path(path).write_text(str(fork_and_leave(how)))
+    status = fork_and_leave(how)
+    if status != -1:  # not in the forked process, which goes on
+        with Path(path).open("a") as file:
+            file.write(f"{status}\n")
 
 
 def forking_backoff(error: Exception, result: object) -> float:

@@ -290,7 +290,7 @@ def leave_orphans(count: int) -> list[int]:
 
 
 def steer(context: JobContext, folder: str, end: str) -> int:
-    """Run until somebody asks this job to stop, then ``end``."""
+    """Run until this job is asked to stop, then ``end``."""
     with (Path(folder) / "started").open("a") as file:
         file.write(f"{os.getpid()}\n")
     context.progress(0.4, "page 4 of 10")

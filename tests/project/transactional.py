@@ -50,7 +50,7 @@ def no_json(name: str) -> object:
 
 @task(transactional=True, takes_context=True, visibility_timeout=2)
 def lose_first(context: TaskContext, name: str) -> None:
-    """Write, and in the first execution lose the lease, as if somebody else had claimed the job."""
+    """Write, and in the first execution lose the lease, as if another worker had claimed the job."""
     Effect.objects.create(name=name)
     if context.task_result.attempts == 1:
         Job.objects.filter(pk=context.task_result.id).update(claims=F("claims") + 1)

@@ -11,7 +11,7 @@ from django_vtqueue.worker.prefetch import Prefetch
 
 
 class Watch:
-    """A watch that a test sets; who sleeps finds it advanced."""
+    """A watch that a test sets; a sleep advances it."""
 
     def __init__(self) -> None:
         self.now, self.slept = 1000.0, 0.0
@@ -34,7 +34,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 
 def test_turns_wait_for_each_other_while_others_often_have_the_lock(watch: Watch) -> None:
-    """At once as long as nobody, or hardly anybody, was in the way; then one every GAP seconds, until few are again."""
+    """At once as long as no other writer, or hardly one, was in the way; then one every GAP seconds, until few are."""
     paced = Pacing()
     paced.wait_for_more()
     for _ in range(20):

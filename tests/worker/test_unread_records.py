@@ -1,4 +1,4 @@
-"""Log records of the Tasks framework that nobody would see, and all ways in which somebody might."""
+"""Log records of the Tasks framework that no handler would write, and all ways in which one might."""
 
 import logging
 

@@ -90,7 +90,7 @@ def test_all_threads_go_at_jobs_that_take_long(several: int) -> None:
 
     def do(job: HeldJob) -> None:
         if done.empty():
-            at_it.wait(PATIENCE)  # nobody passes before four have come
+            at_it.wait(PATIENCE)  # none passes before four have come
         done.put(job)
 
     with threads(waiting, 4, do):

@@ -1,4 +1,4 @@
-"""What happens to the workers of a mix: a plan that a seed decides, and who carries it out and writes it down."""
+"""What happens to the workers of a mix: a plan that a seed decides, its execution, and what has happened by it."""
 
 import os
 import random
@@ -18,23 +18,22 @@ from django_vtqueue.queue.pauses import pause, resume
 from ...conftest import ALIAS
 from ...processes.conftest import Start
 from ...processes.database import Database
-from ...processes.running import READY, Running
-from ..storm import children
+from ...processes.running import READY, Running, children
 from .kinds import ASIDE, LONG_LEASE, SHORT_LEASE
 
 T = TypeVar("T")
 THREADS = ("--threads", "4")
 PROCESSES = ("--processes", "2", "--threads", "2")
-LASTING = (THREADS, PROCESSES)
+LASTING = (THREADS, (*PROCESSES, "--max-jobs-per-process", "500"))
 OTHERS = (("--threads", "3"), ("--processes", "2", "--threads", "1"))
 CONSUMERS = 2
-BETWEEN = (0.5, 2.0)  # seconds between two faults
 LEAVING = 20.0  # seconds for workers to leave when nothing is left to do
 
 KILL, KILL_CHILD, TERM, TERM_TWICE = "kill", "kill of a child", "SIGTERM", "SIGTERM twice"
 STOP, STANDSTILL, LEASE_LOCK, LOCK, PAUSE = "stop", "standstill", "lock until a lease ends", "lock", "pause"
 VISIT, DRAIN = "Queue.run for a moment", "vtworker --drain"
-CHANCES = {
+KILLS = {KILL: 1, KILL_CHILD: 2}
+EVERYTHING = {
     KILL: 2,
     KILL_CHILD: 2,
     TERM: 3,
@@ -68,11 +67,11 @@ class Fault:
     end: int
 
 
-def plan(seed: int, seconds: float) -> list[Step]:
-    """Return the same faults for the same seed."""
+def plan(seed: int, seconds: float, chances: dict[str, int], between: tuple[float, float]) -> list[Step]:
+    """Return the same faults for the same seed; ``between``: the seconds between two of them."""
     chance, at, steps = random.Random(seed), 0.0, []
-    while (at := at + chance.uniform(*BETWEEN)) < seconds:
-        [fault] = chance.choices(list(CHANCES), list(CHANCES.values()))
+    while (at := at + chance.uniform(*between)) < seconds:
+        [fault] = chance.choices(list(chances), list(chances.values()))
         steps.append(Step(at, fault, chance.random(), chance.random()))
     return steps
 
@@ -87,14 +86,14 @@ class Faults:
         self._database, self._start, self._start_worker = database, start, start_worker
         self._steps = steps
         self._began = 0.0
-        self._visitors: list[tuple[float, Running]] = []  # who leaves when (monotonic)
+        self._visitors: list[tuple[float, Running]] = []  # which process leaves when (monotonic)
         self._stopped: list[tuple[float, list[int], Fault]] = []  # which processes go on when
         self._paused: tuple[float, Fault] | None = None
         self._locks: list[threading.Thread] = []
-        self._told: set[int] = set()  # who was told to stop
+        self._told: set[int] = set()  # which were told to stop
         self.happened: list[Fault] = []
         self.ended: list[Running] = []
-        self.stayed: list[Running] = []  # who did not leave when told to
+        self.stayed: list[Running] = []  # which did not leave when told to
         self.lasting = [self._worker(arguments) for arguments in LASTING]
         self.others = [self._worker(arguments) for arguments in OTHERS]
         self.consumers = [self._consumer() for _ in range(CONSUMERS)]
@@ -111,7 +110,7 @@ class Faults:
         self._began = time.monotonic()
 
     def go_on(self) -> None:
-        """Do what is to be done now: end what is over, replace who has ended, cause the next fault."""
+        """Do what is to be done now: end what is over, replace workers that have ended, cause the next fault."""
         now = time.monotonic()
         self._end_those(now)
         self._replace()
@@ -126,7 +125,7 @@ class Faults:
             lock.join()
 
     def calm(self) -> None:
-        """Stop all workers in good order; who does not leave is killed, and so are consumers, that know no order."""
+        """Stop all workers in good order; kill those that do not leave, and the consumers, which know no order."""
         workers = self.lasting + self.others + [visitor for _, visitor in self._visitors]
         for worker in workers:
             worker.signal(signal.SIGTERM)
@@ -167,7 +166,7 @@ class Faults:
 
     def _cause(self, step: Step) -> None:
         if self._stopped and step.fault != LOCK:
-            return  # who stands still is not to be killed meanwhile, nor stopped twice
+            return  # a process that stands still is neither killed meanwhile nor stopped twice
         choose = {
             KILL: self._kill_one,
             KILL_CHILD: self._kill_child,
@@ -184,8 +183,15 @@ class Faults:
         choose[step.fault](step)
 
     def _kill_one(self, step: Step) -> None:
-        if chosen := pick(ready(self.others) + self.consumers, step.choice):
+        processes, holders = ready(self.others) + self.consumers, self._holders()
+        busy = [process for process in processes if family(process) & holders]
+        if chosen := pick(busy or processes, step.choice):
             self._kill(chosen)
+
+    def _holders(self) -> set[int]:
+        """Return the ids of the processes that hold jobs."""
+        held = self._database.rows("SELECT DISTINCT worker_id FROM vtqueue_job WHERE state = 'RUNNING'")
+        return {int(row["worker_id"].split(":")[1]) for row in held}
 
     def _kill(self, process: Running) -> None:
         """Kill a process, and write it down before its next job can begin elsewhere."""
@@ -195,7 +201,7 @@ class Faults:
 
     def _kill_child(self, step: Step) -> None:
         candidates = [child for worker in ready(self.lasting + self.others) for child in children(worker.pid)]
-        if chosen := pick(candidates, step.choice):
+        if chosen := pick(sorted({*candidates} & self._holders()) or candidates, step.choice):
             self._note(KILL_CHILD, {chosen})
             send(chosen, signal.SIGKILL)
 
@@ -220,7 +226,7 @@ class Faults:
             self._freeze(STOP, [pid], step.size * 1.5 * SHORT_LEASE)
 
     def _stop_all(self, step: Step) -> None:
-        """Stop all who hold jobs or claim them, for longer than the short leases and not for half of the long ones."""
+        """Stop all holders and claimers of jobs for longer than the short leases, and not for half of the long ones."""
         everybody = self.lasting + self.others + self.consumers + [visitor for _, visitor in self._visitors]
         pids = [pid for process in everybody if not process.ended() for pid in sorted(family(process))]
         random.Random(step.choice).shuffle(pids)  # in which they go on

@@ -9,6 +9,7 @@ BACKOFF = 5.0  # seconds, shortened by chance by up to a fifth
 LIMIT = 3.0  # seconds: the hard timeout of slow transactional tasks
 SLOW = 2.0  # seconds that they take
 TRANSACTION = 5.0  # seconds that any transaction gets
+COUNTER = "counter"  # the row that transactional tasks increment
 HANDLED, CONSUMED, QUICK, CLAIMED, ASIDE = "handled", "consumed", "quick", "claimed", "aside"  # queues
 
 

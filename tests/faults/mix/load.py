@@ -43,7 +43,7 @@ class Publisher:
         for kind, chance, most in (("once", 0.4, 5), ("long", 0.4, 9), ("medium", 0.3, 6), ("waits", 0.3, 6)):
             if self.wants(kind, chance):
                 self.enqueue(kind, getattr(tasks, kind), 1, seconds(1, most))
-        for kind, chance, count in (("writes", 0.5, 4), ("slow", 0.08, 4), ("hangs", 0.03, 1)):
+        for kind, chance, count in (("writes", 0.5, 15), ("slow", 0.08, 4), ("hangs", 0.03, 1)):
             if self.wants(kind, chance):
                 self.enqueue(kind, getattr(tasks, kind), count)
         for kind, chance in (("forks", 0.1), ("pools", 0.1), ("shells", 0.1)):

@@ -12,7 +12,7 @@ from django_vtqueue import ClaimedJob, GiveUp, JobContext, Retry, task
 from tests.project.models import Effect
 
 from .journal import Run, journaled, write
-from .kinds import BACKOFF, LIMIT, LONGER, SHORT_LEASE, SHORTER, SLOW, TRANSACTION
+from .kinds import BACKOFF, COUNTER, LIMIT, LONGER, SHORT_LEASE, SHORTER, SLOW, TRANSACTION
 
 SOON = 0.1  # seconds of backoff
 
@@ -26,7 +26,7 @@ def begun(context: JobContext, kind: str, delay: float | None = None) -> Abstrac
 @task(takes_context=True, max_attempts=0, backoff=SOON)
 def brief(context: JobContext) -> None:
     with begun(context, "brief"):
-        pass
+        time.sleep(0.02)
 
 
 @task(takes_context=True, max_attempts=0, backoff=SOON)
@@ -82,8 +82,12 @@ def effect(context: JobContext) -> None:
 
 @task(takes_context=True, transactional=True, max_attempts=0, backoff=SOON)
 def writes(context: JobContext) -> None:
+    """Write, and count one more by reading and writing."""
     with begun(context, "writes"):
         effect(context)
+        counter = Effect.objects.get(name=COUNTER)
+        counter.value += 1
+        counter.save()
 
 
 @task(takes_context=True, transactional=True, max_attempts=0, backoff=SOON, hard_timeout=LIMIT)

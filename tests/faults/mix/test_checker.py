@@ -77,6 +77,8 @@ GOOD = [
     story(job(queue=ASIDE), row(), run(1, 2), faults=[fault(PAUSE, 2, 3)], claims=[claim(1)]),
     story(job(), row(EXPIRED, worker=OTHER), run(1, 4, leases=[(at(1), at(3))]), run(3.1, 5, OTHER)),
     story(job(), row(), run(70, 71), faults=[fault(STANDSTILL, 5, 60)]),
+    story(job(queue=ASIDE), None, run(1, 2)),
+    story(job("writes"), row(), run(1, 2), effects=Counter({"j": 1}), counted=1),
     story(
         job("later"),
         row(ended(history.WORKER_DIED, 2), ended(history.RETRY, 2.1, number=2)),
@@ -145,6 +147,7 @@ BAD = {
         story(job("writes"), row(), run(1, 2), effects=Counter({"j": 2})),
         story(job("writes"), row(state=states.FAILED), run(1, 2), effects=Counter({"j": 1})),
     ],
+    "no_increment_is_lost": [story(job("writes"), row(), run(1, 2), effects=Counter({"j": 1}))],
     "what_is_cancelled_does_not_begin": [story(job(cancelled=2), row(), run(2.1, 3))],
     "paused_queues_rest": [
         story(job(queue=ASIDE), row(), run(1, 2), faults=[fault(PAUSE, 0.5, 3)], claims=[claim(1)]),

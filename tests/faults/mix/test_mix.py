@@ -18,12 +18,16 @@ from ...processes.database import Database
 from ...processes.running import Running, is_ours
 from ..ledger import Ledger
 from ..scale import MINUTES, scaled
+from ..vitals import Vitals
 from . import checker, journal
 from .checker import Job, Story, moment, row_of
-from .faults import Faults, plan
-from .kinds import HANDLED, LONG_LEASE
+from .faults import EVERYTHING, KILLS, Faults, plan
+from .kinds import ASIDE, COUNTER, HANDLED, LONG_LEASE
 
-SECONDS = scaled(20.0, 60 * MINUTES)
+MIXES = {  # for how many seconds, which faults, how many seconds apart, and the kinds of jobs; none: all
+    "everything": (scaled(20.0, 60 * MINUTES), EVERYTHING, (0.5, 2.0), ()),
+    "kills": (scaled(8.0, 60 * MINUTES), KILLS, (0.4, 0.6), ("brief", "backs_off", "medium", "writes")),
+}
 PATIENCE = 90  # seconds for what is left over
 FIXED = 7  # a seed
 SEED = os.environ.get("VTQUEUE_SEED")
@@ -36,7 +40,10 @@ OPTIONS = {
     "max_attempts": 0,
     "result_ttl": None,
     "task_modules": ["tests.faults.mix.tasks"],
-    "queue_options": {HANDLED: {"handler": "tests.faults.mix.tasks.handle", "backoff": 0.5}},
+    "queue_options": {
+        HANDLED: {"handler": "tests.faults.mix.tasks.handle", "backoff": 0.5},
+        ASIDE: {"result_ttl": 3},
+    },
 }
 IN_THE_END = """
 SELECT id, state, worker_id, lease_us, '' AS exception_class, history FROM vtqueue_job
@@ -60,7 +67,7 @@ def published(publisher: Running) -> list[Job]:
 def story(database: Database, ledger: Ledger, publisher: Running, faults: Faults, folder: Path) -> Story:
     """Return all that is known in the end."""
     executions, forked = journal.read(folder)
-    effects = database.rows("SELECT name, count(*) AS number FROM project_effect GROUP BY name")
+    effects = database.rows("SELECT name, count(*) AS number, sum(value) AS value FROM project_effect GROUP BY name")
     return Story(
         jobs=published(publisher),
         executions=executions,
@@ -70,15 +77,17 @@ def story(database: Database, ledger: Ledger, publisher: Running, faults: Faults
         acknowledged=ledger.acknowledged(),
         buried=ledger.buried(),
         effects=Counter({row["name"]: row["number"] for row in effects}),
+        counted=next(row["value"] for row in effects if row["name"] == COUNTER),
         forked=forked,
         stayed=[" ".join(map(str, worker.process.args)) for worker in faults.stayed],  # type: ignore[arg-type]
     )
 
 
-def blow(faults: Faults, publisher: Running) -> None:
+def blow(faults: Faults, publisher: Running, vitals: Vitals) -> None:
     faults.begin()
     while not publisher.ended():
         faults.go_on()
+        vitals.look()
         time.sleep(0.02)
     faults.clear_up()
     assert publisher.wait() == 0, publisher.log
@@ -122,24 +131,31 @@ def ended_well(worker: Running) -> bool:
 
 
 @pytest.mark.timeout(60 * MINUTES + 600)
+@pytest.mark.parametrize("mix", MIXES)
 def test_every_promise_holds(
-    database: Database, start: Start, start_worker: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database, start: Start, start_worker: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mix: str
 ) -> None:
     """Whatever workers, consumers and the database meet, all that docs/guarantees.md promises is kept.
+
+    The WAL stays small, and in a long run the memory of the workers. ``kills``: a worker, or a child of one, is killed
+    every half second.
 
     ``VTQUEUE_SEED`` repeats the plan of a run (what meets what is left to the machine); ``VTQUEUE_KINDS``, names from
     kinds.py, leaves out all others.
     """
+    seconds, chances, between, kinds = MIXES[mix]
     seed, folder = chosen_seed(), tmp_path / "journal"
     print(f"\nVTQUEUE_SEED={seed}")
     folder.mkdir()
     monkeypatch.setenv(journal.FOLDER, str(folder))
     database.options |= OPTIONS
     ledger = Ledger(database)
-    faults = Faults(database, start, start_worker, plan(seed, SECONDS))
-    publisher = start("-m", "tests.faults.mix.load", str(seed), str(SECONDS), *KINDS)
+    database.write("INSERT INTO project_effect (name, value) VALUES (?, 0)", COUNTER)
+    faults = Faults(database, start, start_worker, plan(seed, seconds, chances, between))
+    vitals = Vitals(database.path, [worker.pid for worker in faults.lasting])
+    publisher = start("-m", "tests.faults.mix.load", str(seed), str(seconds), *(KINDS or kinds))
     try:
-        blow(faults, publisher)
+        blow(faults, publisher, vitals)
         left_over(database, faults)
         faults.calm()
     finally:
@@ -147,6 +163,10 @@ def test_every_promise_holds(
     happened = story(database, ledger, publisher, faults, folder)
     found = checker.broken(happened)
     report(happened, found)
+    print(vitals)
+    vitals.check()
     assert not found, f"VTQUEUE_SEED={seed} breaks: {'; '.join(found)}"
+    outcomes = [entry.get("outcome") for row in happened.rows.values() for entry in row.history]
+    assert set(outcomes) & set(checker.ENDED_FOR_IT), "no fault met a job"
     assert [worker.log[-2000:] for worker in faults.ended if not ended_well(worker)] == []
     assert [worker.log for worker in faults.ended if any(mistake in worker.log for mistake in MISTAKES)] == []

@@ -16,10 +16,10 @@ from django_vtqueue.core.job import Scope
 from tests.project import tasks
 
 from ..conftest import ALIAS
+from ..processes.conftest import Start
+from ..processes.database import Database
+from ..processes.running import Running
 from ..waiting import wait_until
-from .conftest import Start
-from .database import Database
-from .running import PATIENCE, Running
 
 Bench = Callable[..., Running]
 OPTIONS = '{{"OPTIONS": {{"transaction_mode": "{}", "init_command": "{}"}}}}'
@@ -105,7 +105,7 @@ def test_pauses_do_not_count(database: Database) -> None:
 def test_after_a_kill_the_next_run_leaves_nothing(unharmed: Database, bench: Bench) -> None:
     """A killed run leaves its table and its folder; the next one drops them, at its end too."""
     killed = bench()
-    wait_until(lambda: measuring(unharmed) or killed.ended(), PATIENCE)
+    wait_until(lambda: measuring(unharmed) or killed.ended())
     killed.kill()
     assert copies(unharmed)
     assert folder_of(str(unharmed.path)).exists()
@@ -113,27 +113,22 @@ def test_after_a_kill_the_next_run_leaves_nothing(unharmed: Database, bench: Ben
     assert again.wait() == 0, again.log
 
 
-def test_ctrl_c(unharmed: Database, bench: Bench) -> None:
-    """Ctrl-C in mid-run: it cleans up, says so without a traceback, and ends with 130."""
-    running = bench()
-    wait_until(lambda: measuring(unharmed) or running.ended(), PATIENCE)
-    running.signal(signal.SIGINT)
-    assert running.wait() == 130
-    assert running.log.splitlines()[-1] == "CommandError: Stopped; nothing of the benchmark is left."
-    assert "Traceback" not in running.log
+def test_one_at_a_time_until_ctrl_c(unharmed: Database, bench: Bench) -> None:
+    """A second one is refused while the first runs, and takes nothing away from it.
 
-
-def test_one_at_a_time(unharmed: Database, bench: Bench) -> None:
-    """A second one is refused while the first runs, and takes nothing away from it."""
+    Ctrl-C in mid-run: it cleans up, says so without a traceback, and ends with 130.
+    """
     first = bench()
-    wait_until(lambda: measuring(unharmed) or first.ended(), PATIENCE)
+    wait_until(lambda: measuring(unharmed) or first.ended())
     second = bench("1")
     assert second.wait() == 1
     assert second.log.splitlines()[-1].startswith("CommandError: Another benchmark runs on ")
     assert copies(unharmed)
     assert not first.ended()
     first.signal(signal.SIGINT)
-    first.wait()
+    assert first.wait() == 130
+    assert first.log.splitlines()[-1] == "CommandError: Stopped; nothing of the benchmark is left."
+    assert "Traceback" not in first.log
 
 
 def test_a_full_disk(unharmed: Database, bench: Bench) -> None:
@@ -159,7 +154,7 @@ def test_a_folder_that_cannot_be_written(unharmed: Database, bench: Bench) -> No
 
 
 def test_a_locked_database(unharmed: Database, bench: Bench) -> None:
-    """Where somebody holds the write lock for longer than writers wait, it says so."""
+    """Where another process holds the write lock for longer than writers wait, it says so."""
     with unharmed.locked():
         running = bench("1", VTQUEUE_TEST_TIMEOUT="0.1")
         assert running.wait() == 1
@@ -170,9 +165,9 @@ def test_a_live_site(database: Database, bench: Bench, start_worker: Start) -> N
     """It warns of live workers; meanwhile they run jobs, and a writer without patience finds the lock free often."""
     worker = start_worker()
     running = bench()
-    wait_until(lambda: measuring(database) or running.ended(), PATIENCE)
+    wait_until(lambda: measuring(database) or running.ended())
     job_id = database.enqueue(tasks.add, 1, 2)
-    wait_until(lambda: database.succeeded(job_id), PATIENCE)
+    database.wait_for(job_id)
     free = 0
     with closing(sqlite3.connect(database.path, timeout=0, isolation_level=None)) as connection:
 
@@ -186,7 +181,7 @@ def test_a_live_site(database: Database, bench: Bench, start_worker: Start) -> N
             free += 1
             return free >= FREE
 
-        wait_until(lambda: writes() or running.ended(), PATIENCE)
+        wait_until(lambda: writes() or running.ended())
     assert not running.ended(), running.log
     running.signal(signal.SIGINT)
     running.wait()
