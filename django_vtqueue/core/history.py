@@ -7,6 +7,7 @@ stays small: ``[e1 … e5, {"omitted": 17}, e23 … e67]``.
 """
 
 import json
+from math import isfinite
 from typing import Any, TypedDict
 
 from .encoding import dumps
@@ -59,11 +60,13 @@ def requeued(by: str, now: int) -> Entry:
     return Entry(number=NO_ATTEMPT, worker=by, ended=now, outcome=REQUEUED)
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no value of JSON, although Python reads it.")
+def _finite(number: str) -> float:
+    if not isfinite(value := float(number)):
+        raise ValueError(f"{number} can be read, but not written again.")
+    return value
 
 
-_decode = json.JSONDecoder(parse_constant=_refuse).decode
+_decode = json.JSONDecoder(parse_float=_finite, parse_constant=_finite).decode
 
 
 def read(stored: Any) -> list[Entry]:

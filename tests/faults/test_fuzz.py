@@ -56,6 +56,8 @@ ENTRIES = st.lists(
 
 
 @given(stored | ENTRIES.map(json.dumps))
+@example("[{\"number\": 1e400}]")
+@example("[{\"x\": NaN}]")
 def test_any_history(text: str) -> None:
     """It is read, counted and added to, whatever it is; the new entry is always there."""
     number = history.number(text)
