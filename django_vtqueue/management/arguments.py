@@ -1,22 +1,17 @@
-"""What command lines name: the backend, jobs, queues, workers; and who runs them."""
+"""What command lines name: the backend and jobs; and who runs them."""
 
 import getpass
 from argparse import ArgumentParser
-from collections.abc import Iterator, Sequence
 from typing import cast
 
 from django.conf import settings
 from django.core.management.base import CommandError
 
 from ..backend import VTQueueBackend
-from ..control import ask
-from ..core.ids import shown_worker
 from ..engines import engine_for
 from ..models import Job
 from ..queue.lookup import SHORTEST
 from ..queue.origin import left_behind
-from ..queue.pauses import paused
-from ..queue.workers import QUIET, STOP, WORK, undead
 from ..tasks.compat import DEFAULT_TASK_BACKEND_ALIAS, task_backends
 
 EXAMPLE = 'TASKS = {"default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend"}}'
@@ -88,43 +83,3 @@ def login() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # in a container without an entry for this user
         return ""
-
-
-# -- queues ------------------------------------------------------------------------------------------------------------
-
-
-def remark_on(backend: VTQueueBackend, name: str) -> str:
-    """Return what to say of a name that may be mistyped: neither jobs nor settings have it; "" if one of them does.
-
-    Raise CommandError where the settings say which queues there are.
-    """
-    engine = engine_for(backend.database)
-    there = engine.inspection.queue_names()
-    known = backend.settings.queues | backend.settings.queue_options.keys()
-    if name in {*known, *there, *paused(backend.database, engine.now())}:
-        return ""
-    if backend.settings.queues:
-        raise CommandError(f"There is no queue {name!r}. There are: {', '.join(sorted({*known, *there}))}.")
-    return f"No job of {name!r} is there. Queues with unfinished jobs: {', '.join(there) or 'none'}."
-
-
-# -- workers -----------------------------------------------------------------------------------------------------------
-#
-# By host and pid, as the log names them.
-
-WORDS = {QUIET: "be quiet", STOP: "stop", WORK: "work"}
-
-
-def add_workers(parser: ArgumentParser) -> None:
-    """Add the argument that names them."""
-    parser.add_argument("workers", nargs="+", metavar="WORKER", help="as the log names it: web1:4711")
-
-
-def asked(names: Sequence[str], to: str, database: str) -> Iterator[str]:
-    """Ask workers to do something; yield who was asked. All of them are found, or none is asked."""
-    present = sorted(undead(database).values_list("pk", flat=True))
-    if unknown := [name for name in names if name not in {*present, *map(shown_worker, present)}]:
-        there = ", ".join(map(shown_worker, present)) or "none"
-        raise CommandError(f"There is no worker {', '.join(unknown)}. Workers: {there}.")
-    for worker_id in ask([pk for pk in present if {pk, shown_worker(pk)} & set(names)], to, using=database):
-        yield f"asked {shown_worker(worker_id)} to {WORDS[to]}"

@@ -1,1 +1,1 @@
-"""The subcommands of ``manage.py vtqueue``, one file each, named as on the command line."""
+"""The subcommands of ``manage.py vtqueue``."""

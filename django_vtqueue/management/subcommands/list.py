@@ -19,7 +19,7 @@ from ...engines.inspection import ListQuery, Row, in_json
 from ...models import DeadLetter, Job
 from ...tasks.signatures import mask_of, searchable
 from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
-from .pause import UNITS
+from .queues import UNITS
 
 HELP = "Lists jobs, the newest first (those that wait: in the order in which they are claimed), or dead letters."
 LOOKED_AT = 100_000  # rows

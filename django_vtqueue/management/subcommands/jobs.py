@@ -1,4 +1,4 @@
-"""``vtqueue requeue``: dead letters become jobs again: a few by their ids, or many by what they have in common."""
+"""What ``vtqueue`` does with jobs and dead letters: cancel and requeue them."""
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -6,19 +6,52 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from ... import control
 from ...backend import VTQueueBackend
-from ...models import DeadLetter
-from ...queue.dead_letters import Criteria, requeue
+from ...core import states
+from ...core.ids import shown_worker
+from ...models import DeadLetter, Job
+from ...queue import dead_letters
+from ...queue.dead_letters import Criteria
 from ...requeueing import start
-from ..arguments import add_ids
+from ..arguments import add_ids, login
 from .why import entry_of
 
 WHO = "manage.py vtqueue"  # for the history
 MANY = ("queue_name", "task_path", "exception_class")
-HELP = "Requeues dead letters: they keep their ids and histories, and have all their attempts again."
 
 
-def add_arguments(parser: ArgumentParser) -> None:
+def cancel(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
+    """Cancel the jobs that the command line names: all of them are found, or none is cancelled."""
+    database = backend.database
+    jobs = {job.pk: job for job in (job_of(given, database) for given in options["ids"])}
+    cancelled = control.cancel(jobs, using=database, by=login())
+    running = {job.pk: job for job in Job.objects.using(database).filter(pk__in=cancelled)}
+    for job_id in cancelled:
+        yield outcome(jobs[job_id], running.get(job_id))
+    if left := [str(job_id) for job_id in jobs if job_id not in cancelled]:
+        raise CommandError(f"Not cancelled: {', '.join(left)}. It is done, or was asked to stop before.")
+
+
+def outcome(job: Job, running: Job | None) -> str:
+    """Return what became of a job; ``running``: its row, if it is still there."""
+    name = f"{job.task_path or job.queue_name} {job.pk}"
+    if running and running.state == states.RUNNING:
+        return f"asked to stop {name}, held by {shown_worker(running.worker_id)}"
+    return f"asked to stop {name}, which was just done" if running else f"cancelled {name}"
+
+
+def job_of(given: str, database: str) -> Job:
+    """Return the job of an id; raise CommandError if there is none, UnclearId if there are several."""
+    entry = entry_of(given, database)
+    if isinstance(entry, Job):
+        return entry
+    if entry:
+        raise CommandError(f"{given} is a dead letter in queue {entry.queue_name!r}: no worker runs it.")
+    raise CommandError(f"There is no job {given}; one that is done is kept for result_ttl.")
+
+
+def requeue_arguments(parser: ArgumentParser) -> None:
     add_ids(parser, "of a dead letter", nargs="*")
     parser.add_argument("--all", action="store_true", help="all, in the background")
     parser.add_argument("--queue", dest="queue_name", metavar="NAME", help="all of this queue, in the background")
@@ -29,7 +62,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only say how many they are")
 
 
-def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
+def requeue(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Requeue what the command line names, or begin to requeue all that it describes."""
     criteria = {name: options[name] for name in MANY if options[name] is not None}
     many = options["all"] or bool(criteria)
@@ -62,7 +95,7 @@ def counted(number: int, criteria: Criteria) -> str:
 def named(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Move the letters with these ids: all of them are found, or none is moved."""
     letters = {letter.pk: letter for letter in (letter_of(given, backend.database) for given in options["ids"])}
-    moved = requeue(letters, using=backend.database, by=WHO)
+    moved = dead_letters.requeue(letters, using=backend.database, by=WHO)
     for job_id in moved:
         yield f"requeued {letters[job_id].task_path or letters[job_id].queue_name} {job_id}"
     if left := [str(job_id) for job_id in letters if job_id not in moved]:

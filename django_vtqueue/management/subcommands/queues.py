@@ -1,0 +1,158 @@
+"""What ``vtqueue`` does with queues: pause, resume and purge them."""
+
+import re
+from argparse import ArgumentParser
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime, time, timedelta
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.db.models import Count, Q
+from django.utils.dateparse import parse_datetime
+
+from ...backend import VTQueueBackend
+from ...core.clock import from_instant, to_instant
+from ...core.humanize import local
+from ...engines import engine_for
+from ...models import WAITING, Job
+from ...queue import pauses
+from ..arguments import login
+
+UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def pause_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("queue", metavar="QUEUE")
+    parser.add_argument("--reason", default="", metavar="TEXT", help="for people who wonder why nothing runs")
+    parser.add_argument(
+        "--until", metavar="WHEN", help="30m, 2h, 1d; 15:00 (the next one); 2030-12-31 15:00 (default: it is resumed)"
+    )
+
+
+def pause(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
+    """Pause the queue that the command line names, in the name of who has logged in."""
+    name, database, now = options["queue"], backend.database, engine_for(backend.database).now()
+    remark = remark_on(backend, name)
+    try:
+        pauses.pause(name, reason=options["reason"], until=moment(options["until"], now), by=login(), using=database)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    yield f"Queue {name!r} is {pauses.sentence(pauses.paused(database, now)[name])}."
+    yield f"What runs goes on to its end. To end the pause: manage.py vtqueue resume {name}"
+    if remark:
+        yield remark
+
+
+def moment(given: str | None, now: int) -> datetime | timedelta | None:
+    """Return when a pause is to end; a time of day is the next one. Raise CommandError for what is no moment."""
+    if given is None:
+        return None
+    if found := re.fullmatch(r"(\d{1,6})([smhd])", given):
+        return timedelta(**{UNITS[found[2]]: int(found[1])})
+    with suppress(ValueError):
+        if re.fullmatch(r"\d\d:\d\d(:\d\d)?", given):
+            return next_time(time.fromisoformat(given), now)
+        if end := parse_datetime(given):
+            return from_instant(to_instant(end))
+    raise CommandError(f"--until is {given!r}, but must be as 30m, 2h or 1d, as 15:00, or as 2030-12-31 15:00.")
+
+
+def next_time(given: time, now: int) -> datetime:
+    """Return the next moment at which it is this time of day in ``TIME_ZONE``."""
+    today = datetime.combine(local(from_instant(now)).date(), given)
+    return from_instant(next(end for days in (0, 1) if (end := to_instant(today + timedelta(days))) > now))
+
+
+def resume_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("queue", metavar="QUEUE")
+
+
+def resume(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
+    """Resume the queue that the command line names; one that is not paused is as it should be."""
+    name, database = options["queue"], backend.database
+    remark = remark_on(backend, name)
+    if pauses.resume(name, using=database):
+        yield f"Queue {name!r} is resumed; the workers were woken."
+        return
+    paused = ", ".join(pauses.paused(database, engine_for(database).now()))
+    yield f"Queue {name!r} was not paused. Paused queues: {paused or 'none'}."
+    if remark:
+        yield remark
+
+
+def remark_on(backend: VTQueueBackend, name: str) -> str:
+    """Return what to say of a name that may be mistyped: neither jobs nor settings have it; "" if one of them does.
+
+    Raise CommandError where the settings say which queues there are.
+    """
+    engine = engine_for(backend.database)
+    there = engine.inspection.queue_names()
+    known = backend.settings.queues | backend.settings.queue_options.keys()
+    if name in {*known, *there, *pauses.paused(backend.database, engine.now())}:
+        return ""
+    if backend.settings.queues:
+        raise CommandError(f"There is no queue {name!r}. There are: {', '.join(sorted({*known, *there}))}.")
+    return f"No job of {name!r} is there. Queues with unfinished jobs: {', '.join(there) or 'none'}."
+
+
+def purge_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("queues", nargs="*", metavar="QUEUE")
+    parser.add_argument("--all", action="store_true", help="of every queue in this database")
+    parser.add_argument("--yes", "--noinput", "--no-input", action="store_true", help="do not ask")
+
+
+def purge(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
+    """Delete what the command line says, once that is confirmed."""
+    engine = engine_for(backend.database)
+    free, held = unfinished(backend.database, engine.now())
+    names = chosen(backend, options, free + held)
+    found = {name: free[name] for name in names if free[name]}
+    if found and not options["yes"]:
+        confirm(f"Delete {counted(sum(found.values()))} ({described(found)})?")
+    deleted = sum(engine.purge(name, engine.now()) for name in found)
+    yield f"Deleted {counted(deleted)}."
+    if left := sum(held[name] for name in names):
+        yield f"{counted(left)} held by a worker stayed; what a dead one holds comes back when its lease ends."
+
+
+def unfinished(database: str, now: int) -> tuple[Counter[str], Counter[str]]:
+    """Return how many unfinished jobs of each queue are not held, and how many are."""
+
+    def by_queue(rows: Q) -> Counter[str]:
+        jobs = Job.objects.using(database).filter(rows).order_by("queue_name")
+        return Counter(dict(jobs.values_list("queue_name").annotate(Count("pk"))))
+
+    return by_queue(WAITING) + by_queue(Q(lease_until__lte=now)), by_queue(Q(lease_until__gt=now))
+
+
+def chosen(backend: VTQueueBackend, options: dict[str, Any], found: Counter[str]) -> list[str]:
+    """Return the queues that the command line names; raise CommandError if it names none, or one unknown."""
+    there = f"Queues with unfinished jobs: {described(dict(sorted(found.items()))) or 'none'}."
+    if bool(options["queues"]) == options["all"]:
+        raise CommandError(f"Name the queues to purge, or give --all. {there}")
+    known = backend.settings.queues | set(backend.settings.handler_queues()) | found.keys()
+    if backend.settings.queues and (unknown := sorted(set(options["queues"]) - known)):
+        raise CommandError(f"There is no queue {', '.join(unknown)}. {there}")
+    return sorted(found if options["all"] else set(options["queues"]))
+
+
+def confirm(question: str) -> None:
+    """Ask; raise CommandError unless the answer is yes."""
+    try:
+        answer = input(f"{question} [y/N] ")
+    except EOFError:
+        raise CommandError(
+            "No terminal is there to confirm it, so nothing was deleted; --yes deletes without asking."
+        ) from None
+    if answer.strip().lower() not in ("y", "yes"):
+        raise CommandError("Nothing was deleted.")
+
+
+def counted(number: int) -> str:
+    return f"{number:,} job{'' if number == 1 else 's'}"
+
+
+def described(numbers: dict[str, int]) -> str:
+    return ", ".join(f"{name} {number:,}" for name, number in numbers.items())
