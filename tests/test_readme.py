@@ -287,9 +287,9 @@ def test_queue_commands() -> None:
     said = {(name, flag) for name, flag in said if flag.startswith("--")}
     said |= {(row[0].split()[0], flag) for row in table for flag in row[1:]}
     in_code = set()
-    for name, (_, add_arguments, _) in SUBCOMMANDS.items():
+    for name, subcommand in SUBCOMMANDS.items():
         parser = ArgumentParser()
-        add_arguments(parser)
+        subcommand.add_arguments(parser)
         in_code |= {(name, flag) for action in parser._actions for flag in action.option_strings if len(flag) > 2}
     aliases = {("purge", "--no-input")}
     assert said == in_code - aliases - {(name, "--help") for name in SUBCOMMANDS}

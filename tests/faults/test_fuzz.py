@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command, get_commands, load_command_class
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from django_vtqueue.core import encoding, history
@@ -56,8 +56,8 @@ ENTRIES = st.lists(
 
 
 @given(stored | ENTRIES.map(json.dumps))
-@example("[{\"number\": 1e400}]")
-@example("[{\"x\": NaN}]")
+@example('[{"number": 1e400}]')
+@example('[{"x": NaN}]')
 def test_any_history(text: str) -> None:
     """It is read, counted and added to, whatever it is; the new entry is always there."""
     number = history.number(text)
