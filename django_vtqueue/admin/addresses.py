@@ -4,7 +4,6 @@ What is in neither table is said to be gone, with what the admin's log knows of 
 """
 
 import re
-from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
@@ -17,11 +16,11 @@ from django.utils.translation import gettext as _
 from ..core import clock, history, states
 from ..core.humanize import duration, time_of
 from ..core.ids import parse_id
-from ..engines import engine_for
+from ..inspection.lists import ending
 from ..models import DeadLetter, Job
 from .base import ReadOnlyAdmin
 
-DIGITS, DIGITS_LOOKED_AT = "[0-9a-fA-F]{8,31}", 200_000  # the end of an id, and the ids that are looked at for it
+DIGITS = "[0-9a-fA-F]{8,31}"  # the end of an id
 LINES = 20  # of the admin's log
 
 
@@ -87,8 +86,5 @@ def search(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse | N
         return None if queryset.filter(pk=row_id).exists() else find(model_admin, request, row_id)
     if not re.fullmatch(DIGITS, text):
         return None
-    found: list[list[Any]] = [
-        engine_for(queryset.db).inspection.ids_ending(str(model._meta.model_name), text.lower(), DIGITS_LOOKED_AT, 2)
-        for model in (here, other)
-    ]
-    return find(model_admin, request, UUID(found[1][0])) if not found[0] and len(found[1]) == 1 else None
+    found = [ending(model.objects.using(queryset.db).only("pk"), text, 2) for model in (here, other)]
+    return find(model_admin, request, found[1][0].pk) if not found[0] and len(found[1]) == 1 else None

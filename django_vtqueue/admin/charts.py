@@ -16,7 +16,8 @@ from ..core.counts import HOUR, MINUTE
 from ..core.histograms import Percentiles
 from ..core.humanize import duration, local
 from ..engines import Engine
-from ..throughput import Slot
+from ..inspection.overview import queue_names
+from ..throughput import Slot, Timing
 from . import display, plots
 
 SPANS = {
@@ -61,9 +62,8 @@ def context(request: HttpRequest, engine: Engine, now: int) -> dict[str, Any]:
     span = request.GET.get("span", "hour") if request.GET.get("span") in SPANS else "hour"
     chosen = {name: request.GET[name] for name in ("queue_name", "task_path") if request.GET.get(name)}
     queue, task = chosen.get("queue_name"), chosen.get("task_path")
-    counts, slots, times, timings = throughput.charted(engine.alias, now, str(span), queue, task)
-    ticks = [tick(counts.first + len(slots) * counts.width * part // 4, span) for part in range(5)]
-    hours = [tick(times.first + len(timings) * times.width * part // 4, span) for part in range(5)]
+    slots, timings = throughput.charted(engine.alias, now, str(span), queue, task)
+    ticks, hours = ticks_of(slots, span), ticks_of(timings, span)
     each = str(SPANS[span][1])
     names = [at(slot.at, span) for slot in slots]
     figures = [
@@ -84,8 +84,8 @@ def context(request: HttpRequest, engine: Engine, now: int) -> dict[str, Any]:
         "span": span,
         "seconds": REFRESH[str(span)],
         "spans": [(name, words[0], urlencode({**chosen, "span": name})) for name, words in SPANS.items()],
-        "queues": sorted({*engine.inspection.queue_names()[:MOST_NAMES], *throughput.read(engine.alias, now, 1)}),
-        "since": display.moment(clock.from_instant(counts.first)),
+        "queues": sorted({*queue_names(engine.alias, MOST_NAMES), *throughput.read(engine.alias, now, 1)}),
+        "since": display.moment(clock.from_instant(slots[0].at)),
     }
 
 
@@ -181,6 +181,12 @@ def at(instant: int, span: str) -> str:
     """Return the time of a slot."""
     here = local(clock.from_instant(instant))
     return f"{here:%H:%M}" if span == "hour" else f"{here:%Y-%m-%d %H:%M}"
+
+
+def ticks_of(parts: Sequence[Slot] | Sequence[Timing], span: str) -> list[str]:
+    """Return what stands below the axis of these parts of a time: at its begin, its end, and three times between."""
+    first, width = parts[0].at, parts[1].at - parts[0].at
+    return [tick(first + len(parts) * width * quarter // 4, span) for quarter in range(5)]
 
 
 def tick(instant: int, span: str) -> str:

@@ -10,8 +10,8 @@ from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from ..core import clock
 from ..core.humanize import duration
-from ..engines.inspection import HeldCount, Running
-from ..models import WorkerProcess
+from ..inspection.overview import Held
+from ..models import Job, WorkerProcess
 from ..queue.workers import SILENCE
 from . import display
 from .links import address, link
@@ -109,9 +109,7 @@ def heartbeat(worker: WorkerProcess, now: int) -> SafeString | str:
     return display.moment(worker.heartbeat_at, gettext("%s ago") % duration(max(silent, 0)))
 
 
-def busy(
-    workers: Iterable[WorkerProcess], held: Iterable[HeldCount], running: Iterable[Running], now: int, site: str
-) -> list[Busy]:
+def busy(workers: Iterable[WorkerProcess], held: Held, jobs: Iterable[Job], now: int, site: str) -> list[Busy]:
     """Return workers with what they do; ``site``: the name of the admin site to link to."""
     rows = {
         each.pk: Busy(
@@ -124,11 +122,11 @@ def busy(
         )
         for each in workers
     }
-    for part in held:
-        if row := rows.get(part.worker_id):
-            row.used += part.begun
-            row.ahead += part.running - part.begun
-    for job in running:
+    for (worker_id, word), number in held.workers.items():
+        if row := rows.get(worker_id):
+            row.used += number if word == "begun" else 0
+            row.ahead += number if word == "ahead" else 0
+    for job in jobs:
         rows[job.worker_id].jobs.append(running_job(job, now, site))
     return list(rows.values())
 
@@ -150,15 +148,15 @@ def ending(worker: WorkerProcess, site: str, most: int = SAMPLE) -> SafeString |
     return format_html(gettext("died at {}; {}: {}"), died, ", ".join(parts), format_html("{}{}", links, more))
 
 
-def running_job(job: Running, now: int, site: str) -> RunningJob:
-    started = now if job.started_at is None else job.started_at
+def running_job(job: Job, now: int, site: str) -> RunningJob:
+    started = clock.from_instant(now) if job.started_at is None else job.started_at
     return RunningJob(
         task=display.task_name(job.task_path),
-        url=address(site, "job_change", job.id),
+        url=address(site, "job_change", job.pk),
         queue_name=job.queue_name,
-        age=display.moment(clock.from_instant(started), duration(max(now - started, 0))),
-        expired=job.lease_ends_at <= now,
-        cancelled=job.cancelled,
+        age=display.moment(started, duration(max(now - clock.to_instant(started), 0))),
+        expired=clock.to_instant(job.visible_at) <= now,
+        cancelled=job.cancelled_at is not None,
         progress=None if job.progress is None else min(max(job.progress, 0.0), 1.0),
         progress_text=job.progress_text or "",
     )

@@ -19,6 +19,7 @@ from .. import control
 from ..core import clock
 from ..core.ids import shown_worker
 from ..engines import engine_for
+from ..inspection.overview import begun, held
 from ..models import WorkerProcess
 from . import display
 from .base import ReadOnlyAdmin
@@ -80,8 +81,8 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
     def doing(self, worker: WorkerProcess) -> SafeString | str:
         engine = engine_for(str(worker._state.db))
         now = engine.now()
-        held = [part for part in engine.inspection.held(LOOKED_AT, now) if part.worker_id == worker.pk]
-        [row] = busy([worker], held, engine.inspection.running([worker.pk], LISTED), now, self.admin_site.name)
+        jobs = begun(engine.alias, [worker.pk], LISTED)
+        [row] = busy([worker], held(engine.alias, LOOKED_AT, now), jobs, now, self.admin_site.name)
         if worker.died_at:
             return ending(worker, self.admin_site.name, MOST_LEFT)
         return render_to_string("vtqueue/running.html", {"row": row})

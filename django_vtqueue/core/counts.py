@@ -38,21 +38,6 @@ class Counts:
             self.depth = max(self.depth or 0, other.depth)
 
 
-@dataclass(frozen=True)
-class Chart:
-    """What a chart is of: the minutes from ``first`` to ``last`` in slots of ``width``, all in microseconds.
-
-    ``queue``, ``task``: None for all of them; ``hourly``: from the counts of hours.
-    """
-
-    first: int
-    last: int
-    width: int
-    queue: str | None = None
-    task: str | None = None
-    hourly: bool = False
-
-
 def hour_of(instant: int) -> int:
     """Return the instant at which the hour of an instant began."""
     return instant - instant % HOUR

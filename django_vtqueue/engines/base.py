@@ -17,7 +17,6 @@ from django.db import connections, transaction
 from ..core.counts import Counted, Counts
 from ..core.expiry import Patience
 from ..core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Scope, Settlement, StoredJob
-from .inspection import Inspection
 
 T = TypeVar("T")
 
@@ -45,11 +44,6 @@ class Engine(ABC):
         self.alias = alias
         self.traced = traced
         self.last_hold = self.longest_hold = 0.0
-
-    @property
-    @abstractmethod
-    def inspection(self) -> Inspection:
-        """What pages and commands read of this database."""
 
     @abstractmethod
     def now(self) -> int:

@@ -11,6 +11,7 @@ from ..backend import VTQueueBackend
 from ..control import ask
 from ..core.ids import shown_worker
 from ..engines import engine_for
+from ..inspection.overview import queue_names
 from ..models import Job
 from ..queue.origin import left_behind
 from ..queue.pauses import paused
@@ -81,7 +82,7 @@ def remark_on(backend: VTQueueBackend, name: str) -> str:
     Raise CommandError where the settings say which queues there are.
     """
     engine = engine_for(backend.database)
-    there = engine.inspection.queue_names()
+    there = queue_names(backend.database)
     known = backend.settings.queues | backend.settings.queue_options.keys()
     if name in {*known, *there, *paused(backend.database, engine.now())}:
         return ""

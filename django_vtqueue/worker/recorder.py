@@ -16,6 +16,7 @@ from ..core.histograms import bucket_of
 from ..core.job import Settlement
 from ..engines import Engine, Trouble
 from ..execution.outcomes import Outcome
+from ..inspection.overview import backlogs, queue_names
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -132,11 +133,10 @@ class Recorder:
         """Note how many jobs are due in each queue; a queue that had some, and has none now, has 0."""
         self._depth_at = time.monotonic() + DEPTH_PERIOD
         try:
-            names = self.engine.inspection.queue_names()[:QUEUES]
+            names = queue_names(self.engine.alias, QUEUES)
             most = max(LEAST_DEEP, DEEPEST // max(len(names), 1))
-            depths = dict.fromkeys(self._deep, 0)
-            for backlog in self.engine.inspection.backlogs(names, self.engine.now(), most) if names else ():
-                depths[backlog.queue_name] = depths.get(backlog.queue_name, 0) + backlog.due
+            found = backlogs(self.engine.alias, names, self.engine.now(), most) if names else {}
+            depths = dict.fromkeys(self._deep, 0) | {name: backlog.due for name, backlog in found.items()}
         except Exception as error:
             logger.debug("the depth of the queues could not be measured: %r", error)
             return

@@ -41,7 +41,7 @@ _first: Callable[[Any], tuple[Any, ...]] = methodcaller("fetchone")
 
 
 class SQLiteConnection:
-    """The connection of an engine, or of an inspection; what it promises is said by Engine."""
+    """The connection of an engine; what it promises is said by Engine."""
 
     alias: str
     traced = True

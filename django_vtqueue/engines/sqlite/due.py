@@ -27,7 +27,7 @@ OPENS = """coalesce((
     ), 0)"""
 
 
-def found(index: str, rows: str, limit: str = "") -> str:
+def found(index: str, rows: str) -> str:
     """Return the distinct names of the queues of these rows, each found by one seek in an index that they begin."""
     name = f"SELECT job.queue_name FROM vtqueue_job AS job INDEXED BY {index} WHERE {rows}"
     return f"""(
@@ -36,16 +36,13 @@ def found(index: str, rows: str, limit: str = "") -> str:
         UNION ALL
         SELECT ({name} AND job.queue_name > found.value ORDER BY job.queue_name LIMIT 1)
         FROM found WHERE found.value IS NOT NULL
-        {limit}
     )
     SELECT value FROM found WHERE value IS NOT NULL
 )"""
 
 
-WITH_WAITING = "vtqueue_job_queue", "job.finished_at IS NULL AND job.lease_until IS NULL"
-WITH_HIDDEN = "vtqueue_job_hidden", "job.lease_until IS NOT NULL"
-FOUND, HIDING = found(*WITH_WAITING), found(*WITH_HIDDEN)
-QUEUE_NAMES = f"SELECT CAST(value AS TEXT) FROM {FOUND} UNION SELECT CAST(value AS TEXT) FROM {HIDING} ORDER BY 1"
+FOUND = found("vtqueue_job_queue", "job.finished_at IS NULL AND job.lease_until IS NULL")
+HIDING = found("vtqueue_job_hidden", "job.lease_until IS NOT NULL")
 
 PRUNE_PAUSES = "DELETE FROM vtqueue_queuestate WHERE paused_until <= :now"
 

@@ -6,7 +6,6 @@ lock, and beside computing threads the write lock would be held for as long as i
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from math import inf
 from typing import Any, cast
 
@@ -17,7 +16,6 @@ from ...core.expiry import GRACE, REST, Patience
 from ...core.ids import first_id
 from ...core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Scope, StoredJob
 from ..base import Engine
-from ..inspection import Inspection
 from .due import (
     DUE_ALL,
     DUE_NAMED,
@@ -30,7 +28,6 @@ from .due import (
     FIRST_EXPIRY,
     PRUNE_PAUSES,
 )
-from .inspection import SQLiteInspection
 from .lock import always
 from .settling import SQLiteSettling
 from .statements import (
@@ -87,10 +84,6 @@ def _names(scope: Scope) -> list[str]:
 
 class SQLiteEngine(SQLiteSettling, Engine):
     """See Engine."""
-
-    @cached_property
-    def inspection(self) -> Inspection:
-        return SQLiteInspection(self.alias)
 
     def insert(self, new: NewJobs) -> bool:
         connection = self._connected()
