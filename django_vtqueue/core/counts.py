@@ -8,7 +8,7 @@ from .clock import SECOND
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 
-Counted = tuple[int, str, str]  # a minute (or an hour), a queue, a task
+Key = tuple[int, str, str]  # a minute (or an hour), a queue, a task
 
 
 @dataclass(slots=True)

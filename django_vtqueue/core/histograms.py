@@ -54,8 +54,13 @@ def percentile(histogram: Mapping[int, int], share: float) -> int | None:
     return None
 
 
+def encode(histogram: Mapping[int, int]) -> str:
+    """Return a histogram as it is stored: ``{"bucket": count}``."""
+    return json.dumps(histogram, separators=(",", ":"))
+
+
 def parse(text: Any) -> dict[str, int] | None:
-    """Return a histogram as it was stored, ``{"bucket": count}``; None if it is damaged.
+    """Return a histogram as it was stored, with its buckets as texts; None if it is damaged.
 
     A page reads thousands of them, so they are checked by what needs no loop of Python's.
     """

@@ -7,14 +7,13 @@ A row is named by its handle, which only its engine understands; of two rows the
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from enum import Enum
 from typing import TypeVar
 
 from django.db import connections, transaction
 
-from ..core.counts import Counted, Counts
 from ..core.expiry import Patience
 from ..core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Scope, Settlement, StoredJob
 
@@ -250,16 +249,6 @@ class Engine(ABC):
     def prune(self, now: int, limit: int) -> int:
         """Delete up to ``limit`` finished jobs, and dead letters, that were kept for long enough, and the pauses that
         have ended; return how many rows.
-        """
-
-    @abstractmethod
-    def add_counts(self, worker_id: str, counts: Mapping[Counted, Counts], *, hourly: bool = False) -> None:
-        """Store what a worker has counted, by minute (or hour), queue and task, in the place of what was stored."""
-
-    @abstractmethod
-    def prune_counts(self, before: int, limit: int, *, hourly: bool = False) -> int:
-        """Delete counts of minutes (or hours) before an instant, the oldest first: ``limit`` of them, and what else
-        there is of the last of these minutes; return how many.
         """
 
     def clock_was_ahead(self, now: int) -> bool:

@@ -11,12 +11,14 @@ from collections.abc import Iterable
 
 from ..core import states
 from ..core.clock import SECOND
-from ..core.counts import MINUTE, Counted, Counts, hour_of, minute_of
+from ..core.counts import MINUTE, Counts, Key, hour_of, minute_of
 from ..core.histograms import bucket_of
 from ..core.job import Settlement
 from ..engines import Engine, Trouble
 from ..execution.outcomes import Outcome
 from ..inspection.overview import backlogs, queue_names
+from ..models import HourlyThroughput, Throughput
+from ..throughput import prune, store
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -42,7 +44,7 @@ class Recorder:
         self.at = NEVER  # monotonic: when it is to be written; never as long as nothing has come since
         self._minutes: dict[int, dict[tuple[str, str], Counts]] = {}  # by queue and task
         self._past: dict[int, dict[tuple[str, str], Counts]] = {}  # hours: the minutes that are known no more
-        self._changed: set[Counted] = set()  # not written since
+        self._changed: set[Key] = set()  # not written since
         self._depth_at = 0.0  # monotonic
         self._deep: set[str] = set()  # queues in which jobs were due
         self._written_at = -PERIOD  # monotonic
@@ -117,7 +119,7 @@ class Recorder:
         for name, counts in rows.items():
             hour.setdefault(name, Counts()).add(counts)
 
-    def _hours(self) -> dict[Counted, Counts]:
+    def _hours(self) -> dict[Key, Counts]:
         """Return the totals of the hours in which something has changed."""
         found = {(hour_of(minute), queue, task): Counts() for minute, queue, task in self._changed}
         for (hour, *name), total in found.items():
@@ -155,13 +157,11 @@ class Recorder:
         """Return whether to try again soon, for the database was locked."""
         now = self.engine.now()
         rows = {key: self._minutes[key[0]][key[1:]] for key in self._changed}
-        hours = self._hours()
         try:
-            with self.engine.transaction():
-                self.engine.add_counts(self.worker_id, rows)
-                self.engine.add_counts(self.worker_id, hours, hourly=True)
-                self.engine.prune_counts(now - KEPT, PRUNED_AT_ONCE + len(rows))
-                self.engine.prune_counts(now - KEPT_HOURS, PRUNED_AT_ONCE + len(hours), hourly=True)
+            with self.engine.atomic():
+                for table, counts, kept in ((Throughput, rows, KEPT), (HourlyThroughput, self._hours(), KEPT_HOURS)):
+                    store(table, self.engine.alias, self.worker_id, counts)
+                    prune(table, self.engine.alias, now - kept, PRUNED_AT_ONCE + len(counts))
         except Exception as error:
             return self._failed(error, now)
         self._said = False

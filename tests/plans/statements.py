@@ -7,7 +7,6 @@ from django_vtqueue.core.expiry import Patience
 from django_vtqueue.engines.sqlite import due as due
 from django_vtqueue.engines.sqlite import settling as settling
 from django_vtqueue.engines.sqlite import statements as sql
-from django_vtqueue.engines.sqlite import statistics as counts
 
 from ..fake_clock import at
 from .database import MANY
@@ -83,12 +82,6 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "prunable": (sql.PRUNABLE, {"now": at(0)}, [EXPIRES, LETTER_EXPIRES]),
     "prune jobs": (sql.PRUNE_JOBS, {"now": at(0), "limit": 100}, [EXPIRES, ROWID]),
     "prune letters": (sql.PRUNE_LETTERS, {"now": at(0), "limit": 100}, [LETTER_EXPIRES, ROWID]),
-    "tally": (
-        counts.ADD_MINUTES,
-        {"worker_id": "w0", "rows": json.dumps([[at(0), "q0", "t", 1, 0, 0, {}, {}, None]])},
-        [],
-    ),
-    "prune counts": (counts.PRUNE_COUNTS, {"before": at(-(10**6)), "limit": 100}, [COUNTED]),
     "clock was ahead": (sql.CLOCK_WAS_AHEAD, {"now": at(0), "first_id": "f" * 32}, [KEY, COUNTED]),
     "stamped ahead": (sql.STAMPED_AHEAD, {"after": MANY, "now": at(0), "limit": 10}, [ROWID]),
     "set right": (sql.SET_RIGHT, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),

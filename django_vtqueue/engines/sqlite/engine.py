@@ -5,13 +5,12 @@ lock, and beside computing threads the write lock would be held for as long as i
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any, cast
 
 from ...core import history, states
 from ...core.clock import SECOND
-from ...core.counts import Counted, Counts
 from ...core.expiry import GRACE, REST, Patience
 from ...core.ids import first_id
 from ...core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Scope, StoredJob
@@ -58,12 +57,6 @@ from .statements import (
     SHOW,
     STAMPED_AHEAD,
     guard,
-)
-from .statistics import (
-    ADD_HOURS,
-    ADD_MINUTES,
-    PRUNE_COUNTS,
-    PRUNE_HOURS,
 )
 from .values import MEND
 
@@ -225,16 +218,6 @@ class SQLiteEngine(SQLiteSettling, Engine):
         with self.transaction():
             values = {"now": now, "limit": limit}
             return sum(self._run(prune, values) for prune in (PRUNE_JOBS, PRUNE_LETTERS, PRUNE_PAUSES))
-
-    def add_counts(self, worker_id: str, counts: Mapping[Counted, Counts], *, hourly: bool = False) -> None:
-        rows = [
-            (*key, row.succeeded, row.failed, row.dead, row.run_times, row.wait_times, row.depth)
-            for key, row in counts.items()
-        ]
-        self._run(ADD_HOURS if hourly else ADD_MINUTES, {"worker_id": worker_id, "rows": json.dumps(rows)})
-
-    def prune_counts(self, before: int, limit: int, *, hourly: bool = False) -> int:
-        return self._run(PRUNE_HOURS if hourly else PRUNE_COUNTS, {"before": before, "limit": limit})
 
     def clock_was_ahead(self, now: int) -> bool:
         return bool(self._value(CLOCK_WAS_AHEAD, {"now": now, "first_id": first_id(now + SECOND)}))
