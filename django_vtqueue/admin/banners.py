@@ -19,6 +19,7 @@ from ..core import clock, counts
 from ..core.humanize import time_of
 from ..engines import database_of
 from ..models import DeadLetter, QueueState
+from ..queue.pauses import sentence
 from ..queue.schema import APP
 from . import display
 from .links import Pages
@@ -163,13 +164,6 @@ def failures(level: str, when: str, died: Sequence[Sequence[Any]], pages: Pages,
 
 def paused(pause: QueueState) -> Banner:
     """Return who paused a queue, when, why, and until when."""
-    values = {"queue": pause.queue_name, "since": time_of(pause.paused_at), "by": pause.paused_by}
-    if pause.paused_by:
-        sentences = [_("“%(queue)s” has been paused by %(by)s since %(since)s.") % values]
-    else:
-        sentences = [_("“%(queue)s” has been paused since %(since)s.") % values]
-    if pause.reason:
-        sentences.append(_("Reason: “%s”.") % pause.reason)
-    if pause.paused_until:
-        sentences.append(_("It goes on by itself at %s.") % time_of(pause.paused_until))
+    values = {"queue": pause.queue_name, "pause": sentence(pause)}
+    sentences = [_("“%(queue)s” is %(pause)s.") % values, _("It was paused at %s.") % time_of(pause.paused_at)]
     return Banner("warning", sentences, resume=pause.queue_name)

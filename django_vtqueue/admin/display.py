@@ -11,7 +11,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from ..core import clock, states
+from ..core import clock
 from ..core.encoding import decode
 from ..core.failures import shorten, storable
 from ..core.humanize import duration, local, time_of, whole
@@ -20,6 +20,7 @@ from ..core.masks import HIDDEN, Mask
 from ..engines import backend_options, database_of
 from ..fields import text_of
 from ..models import DeadLetter, Job
+from ..queue.why import word_of as word_of  # for its callers
 from ..tasks.signatures import in_names, mask_of, shown_call
 
 LONGEST = 50_000  # characters of a value that are shown
@@ -54,11 +55,6 @@ def task_name(path: str) -> SafeString | str:
     if not path:
         return _("(raw payload)")
     return format_html_join(mark_safe(".<wbr>"), "{}", ((part,) for part in path.split(".")))
-
-
-def word_of(job: Job, now: int) -> str:
-    """Return the word for a job's state."""
-    return states.word(job.state, clock.to_instant(job.visible_at), job.attempts, now)
 
 
 def timing(job: Job, now: int) -> SafeString | str:

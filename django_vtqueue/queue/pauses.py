@@ -78,27 +78,12 @@ def paused(database: str, now: int) -> "dict[str, QueueState]":
 
 def sentence(state: "QueueState") -> str:
     """Return a pause as people are told of it: who made it, why, and until when, as far as that is known."""
-    values = {
-        "by": state.paused_by,
-        "reason": " ".join(state.reason.split()),
-        "time": time_of(state.paused_until) if state.paused_until else "",
-    }
-    match bool(state.paused_by), bool(state.reason), bool(state.paused_until):
-        case True, True, True:
-            return _("paused by %(by)s: %(reason)s, until %(time)s") % values
-        case True, True, False:
-            return _("paused by %(by)s: %(reason)s") % values
-        case True, False, True:
-            return _("paused by %(by)s until %(time)s") % values
-        case True, False, False:
-            return _("paused by %(by)s") % values
-        case False, True, True:
-            return _("paused: %(reason)s, until %(time)s") % values
-        case False, True, False:
-            return _("paused: %(reason)s") % values
-        case False, False, True:
-            return _("paused until %(time)s") % values
-    return _("paused")
+    pause = _("paused by %(by)s") % {"by": state.paused_by} if state.paused_by else _("paused")
+    if state.reason:
+        pause += ": " + " ".join(state.reason.split())
+    if state.paused_until:
+        pause += ", " + _("until %(time)s") % {"time": time_of(state.paused_until)}
+    return pause
 
 
 def _end(until: datetime | timedelta | float, now: int) -> int:

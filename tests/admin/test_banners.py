@@ -70,7 +70,7 @@ def test_nothing_is_wrong_with_a_paused_queue(admin_client: Client) -> None:
     QueueState.objects.create(queue_name="over", paused_at=ago(60), paused_until=ago(1))
     said = banners(admin_client)
     assert re.match(
-        r"“emails” has been paused by anna since \S+\. Reason: “SMTP is down &lt;s.*It goes on by .* Resume", said
+        r"“emails” is paused by anna: SMTP is down &lt;s.*, until \S+\. It was paused at \S+\. Resume", said
     )
     assert "no live worker" not in said
     assert "over" not in said

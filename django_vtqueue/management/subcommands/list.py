@@ -12,10 +12,11 @@ from django.utils.dateparse import parse_datetime
 from ...backend import VTQueueBackend
 from ...core.clock import microseconds, to_instant
 from ...core.ids import parse_id
-from ...core.states import WORDS, word
+from ...core.states import WORDS
 from ...engines import engine_for
 from ...inspection.lists import ListQuery, Page, list_jobs, list_letters
 from ...models import DeadLetter, Job
+from ...queue.why import word_of
 from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
 from .pause import UNITS
 
@@ -82,18 +83,12 @@ def since(given: str | None, now: int) -> int | None:
     return to_instant(moment)
 
 
-def state_of(entry: Job | DeadLetter, now: int) -> str:
-    if isinstance(entry, DeadLetter):
-        return "dead"
-    return word(entry.state, to_instant(entry.visible_at), entry.attempts, now)
-
-
 def line(entry: Job | DeadLetter, now: int) -> list[str]:
     """Return the columns of a line."""
     name = entry.task_path or "(raw payload)"
     age = ago(to_instant(entry.died_at if isinstance(entry, DeadLetter) else entry.enqueued_at), now)
     what = entry.exception_class if isinstance(entry, DeadLetter) else in_one_line(arguments(entry))
-    return [state_of(entry, now), name, str(entry.pk), entry.queue_name, age, what]
+    return [word_of(entry, now), name, str(entry.pk), entry.queue_name, age, what]
 
 
 def described(entry: Job | DeadLetter, now: int) -> dict[str, Any]:
@@ -102,7 +97,7 @@ def described(entry: Job | DeadLetter, now: int) -> dict[str, Any]:
     moments = ("enqueued_at", "started_at", "due_at", "finished_at", "died_at")
     return {
         "id": str(entry.pk),
-        "state": state_of(entry, now),
+        "state": word_of(entry, now),
         "task": entry.task_path,
         "queue": entry.queue_name,
         "priority": entry.priority,
