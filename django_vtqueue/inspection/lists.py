@@ -12,18 +12,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import (
-    BigIntegerField,
-    Case,
-    Count,
-    ExpressionWrapper,
-    F,
-    Q,
-    QuerySet,
-    TextField,
-    Value,
-    When,
-)
+from django.db.models import BigIntegerField, Case, Count, ExpressionWrapper, F, Q, QuerySet, TextField, Value, When
 from django.db.models.expressions import RawSQL
 
 from ..core import states
@@ -158,7 +147,8 @@ def parts(rows: QuerySet[Any], query: ListQuery, after: Key | None, now: int) ->
     if query.word in WAITING_WORDS:
         yield from waiting_parts(rows, query, checked(after, int, int, int, int), now)
     elif query.word in HELD_WORDS:
-        part = Part(rows.filter(state=states.RUNNING).annotate(row=ROW), ("worker_id", "row"))
+        held = rows.filter(equal(query, ("worker_id",)), state=states.RUNNING).annotate(row=ROW)
+        part = Part(held, ("worker_id", "row"))
         yield part.behind(key) if (key := checked(after, str, int)) else part
     else:
         part = Part(rows.filter(enqueued(query)), ("-pk",))
@@ -214,8 +204,8 @@ GROUPED = (("fingerprint", "task_path"), ("exception_class",), ("task_path",), (
 
 def list_letters(rows: QuerySet[Any], query: ListQuery, after: Key | None, *, size: int, limit: int) -> Page:
     """Look at the next ``size`` dead letters, the newest death first; see list_jobs."""
-    column_sets = [columns for columns in GROUPED if all(getattr(query, column) is not None for column in columns)]
-    rows = rows.filter(equal(query, column_sets[0] if column_sets else ()))
+    given = (columns for columns in GROUPED if all(getattr(query, column) is not None for column in columns))
+    rows = rows.filter(equal(query, next(given, ())))
     if query.since is not None:
         rows = rows.filter(died_at__gte=query.since)
     if query.until is not None:
@@ -232,7 +222,7 @@ def list_letters(rows: QuerySet[Any], query: ListQuery, after: Key | None, *, si
 
 def read(parts: Iterable[Part], wanted: Q, text: str, size: int, limit: int) -> Page:
     """Return what is wanted of the first ``size`` rows of a list."""
-    page: Page = Page()
+    page = Page()
     key: Key | None = None
     for part in parts:
         rows = part.rows.order_by(*part.order)

@@ -16,14 +16,14 @@ from .doorbell import ring_after_commit
 from .lookup import Named, ids_of
 from .publishing import checked_priority, checked_queue_name
 
-# -- which dead letters ------------------------------------------------------------------------------------------------
-#
-# By queue, task, exception, or the time of their death.
-
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django.db.models import QuerySet
 
     from ..models import DeadLetter
+
+# -- which dead letters ------------------------------------------------------------------------------------------------
 
 MOST_COUNTED, MOST_READ = 100_000, 10_000  # letters: by an index, and where each has to be read
 Position = tuple[int, UUID]  # a letter's place in the order in which they died
@@ -105,10 +105,6 @@ class Criteria:
         return self.letters(database)[: self.most_counted].count()
 
 
-if TYPE_CHECKING:
-    from ..models import DeadLetter
-
-
 class NotMoved(Exception):
     """A letter that was to be changed and requeued is as it was; its text says why."""
 
@@ -167,29 +163,29 @@ def requeue_changed(letter: "DeadLetter", *, payload: str, queue_name: str, prio
 
 def acknowledge(letters: Named, using: str | None = None, *, by: str, note: str) -> list[UUID]:
     """Note that dead letters were seen, with a remark; see requeue. Returns the ids of those seen."""
-    from ..models import DeadLetter
-
     database = using or database_of(backend_options())
-    ids = ids_of(letters, DeadLetter, database)
-    there: set[UUID] = set()
-    for some in slices(ids):
-        found = DeadLetter.objects.using(database).filter(pk__in=some)
-        with engine_for(database).atomic():
-            found.update(acknowledged_at=engine_for(database).now(), acknowledged_by=by, note=note)
-            there.update(found.values_list("pk", flat=True))
-    return [job_id for job_id in ids if job_id in there]
+    seen = {"acknowledged_at": engine_for(database).now(), "acknowledged_by": by, "note": note}
+    return _change(letters, database, lambda found: found.update(**seen))[1]
 
 
 def discard(letters: Named, using: str | None = None) -> list[UUID]:
     """Delete dead letters for good; see requeue. Returns the ids of those that are gone."""
+    database = using or database_of(backend_options())
+    # Not delete(): where a project listens to that, it reads first.
+    return _change(letters, database, lambda found: found._raw_delete(database))[0]
+
+
+def _change(
+    letters: Named, database: str, change: "Callable[[QuerySet[DeadLetter]], object]"
+) -> tuple[list[UUID], list[UUID]]:
+    """Change dead letters, a few in each transaction; return the ids of those that are not there then, and are."""
     from ..models import DeadLetter
 
-    database = using or database_of(backend_options())
     ids = ids_of(letters, DeadLetter, database)
     left: set[UUID] = set()
     for some in slices(ids):
         found = DeadLetter.objects.using(database).filter(pk__in=some)
         with engine_for(database).atomic():
-            found._raw_delete(database)  # not delete(): where a project listens to that, it reads first
+            change(found)  # first: on SQLite a transaction that has read is refused the lock
             left.update(found.values_list("pk", flat=True))
-    return [job_id for job_id in ids if job_id not in left]
+    return [job_id for job_id in ids if job_id not in left], [job_id for job_id in ids if job_id in left]

@@ -51,7 +51,7 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
         yield as_json([described(entry, now) for entry in page.rows])
     elif page.rows:
         yield from table([line(entry, now) for entry in page.rows])
-    if page.looked_to:
+    if page.looked_to and len(page.rows) < options["limit"]:
         raise CommandError(f"Looked at {LOOKED_AT:,} jobs only; say the state, the queue, the task or the time too.")
 
 
