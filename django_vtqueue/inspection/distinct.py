@@ -13,36 +13,35 @@ from django.db.models.sql.datastructures import BaseTable
 
 M = TypeVar("M", bound=Model)
 
+# ``following``: several queries, of which the first that finds a row counts.
 FIRST_OF_EACH = """
-WITH RECURSIVE first(id) AS (SELECT ({first}) UNION ALL SELECT ({following}) FROM first WHERE first.id IS NOT NULL)
+WITH RECURSIVE first(id) AS (
+    SELECT ({first}) UNION ALL SELECT coalesce({following}, NULL) FROM first WHERE first.id IS NOT NULL
+)
 SELECT id FROM first WHERE id IS NOT NULL LIMIT {limit}"""
 
 
 def first_of_each(rows: QuerySet[M], *columns: str, limit: int) -> QuerySet[M]:
     """Return, of rows, the first of each combination of values, for the first ``limit`` combinations, in no order.
 
-    ``columns``: fields or annotations as ``order_by`` takes them, the first ones of an index whose condition ``rows``
-    has; those beyond the combination that shall also order the rows of one may follow in the order of ``rows``.
+    ``columns``: fields or annotations as ``order_by`` takes them, with which an index of these rows begins. The order
+    of ``rows`` says which of those with the same values is the first.
     """
-    compiled = [compile_sql(rows.order_by(*columns, *rows.query.order_by).values("pk")[:1])]
+    ordered = rows.order_by(*columns, *rows.query.order_by)
+    first, params = compile_sql(ordered.values("pk")[:1])
     this = rows.model._base_manager.using(rows.db).annotate(**rows.query.annotations).filter(pk=RawSQL("first.id", ()))
+    values = {column.removeprefix("-"): Subquery(this.values(column.removeprefix("-"))) for column in columns}
+    names, following = list(values), []
     # Column by column, the last one first: SQLite seeks a row value by its first column alone.
     for place in reversed(range(len(columns))):
-        behind: dict[str, Any] = {}
-        for column in columns[: place + 1]:
-            name = column.removeprefix("-")
-            behind[name] = Subquery(this.values(name))
-        name = columns[place].removeprefix("-")
-        behind[f"{name}__{'lt' if columns[place].startswith('-') else 'gt'}"] = behind.pop(name)
-        found = rows.filter(**behind).order_by(*columns[place:], *rows.query.order_by)
-        compiled.append(compile_sql(found.values("pk")[:1]))
-    (first, params), *others = compiled
-    following = ", ".join(f"({sql})" for sql, _ in others)
-    sql = FIRST_OF_EACH.format(
-        first=first, following=f"coalesce({following})" if len(others) > 1 else following, limit=limit
-    )
-    keys = RawSQL(sql, [*params, *(param for _, some in others for param in some)])
-    return by_key(rows.model._base_manager.using(rows.db)).filter(pk__in=keys)
+        name, comparison = names[place], "lt" if columns[place].startswith("-") else "gt"
+        same = {each: values[each] for each in names[:place]}
+        found = rows.filter(**same, **{f"{name}__{comparison}": values[name]})
+        sql, more = compile_sql(found.order_by(*columns[place:], *rows.query.order_by).values("pk")[:1])
+        following.append(f"({sql})")
+        params += more
+    keys = FIRST_OF_EACH.format(first=first, following=", ".join(following), limit=limit)
+    return by_key(rows.model._base_manager.using(rows.db)).filter(pk__in=RawSQL(keys, params))
 
 
 class KeyTable(BaseTable):
