@@ -27,6 +27,7 @@ from .overview import levels
 
 Key = list[int | str]  # where a row stands in the order of its list; addresses bring it back, or anything else
 
+LARGEST = 2**63  # of a number in a key
 IDS = 200_000  # that are looked at for one of which the end is given
 ROW = RawSQL("vtqueue_job.rowid", (), BigIntegerField())  # the order of insertion, and the end of SQLite's indexes
 TEXT = ExpressionWrapper(F("payload"), TextField())  # a payload as it is stored
@@ -100,14 +101,20 @@ def beyond(order: Sequence[str], key: Key, *, back: bool = False) -> Q:
     return Q(**{f"{name}__{comparison}e": value}) & (Q(**{f"{name}__{comparison}": value}) | tied)
 
 
-def checked(key: Key | None, *kinds: type) -> Key | None:
+def checked(key: Any, *kinds: type) -> Key | None:
     """Return a key if it has values of these kinds; None, which is the beginning of a list, if it has not."""
-    if not key or len(key) != len(kinds):
+    if not isinstance(key, list) or len(key) != len(kinds):
         return None
-    fits = (
-        parse_id(value) if kind is UUID else isinstance(value, kind) for value, kind in zip(key, kinds, strict=True)
-    )
-    return key if all(fits) else None
+    return key if all(fits(value, kind) for value, kind in zip(key, kinds, strict=True)) else None
+
+
+def fits(value: Any, kind: type) -> bool:
+    """Return whether a value is of a kind, and one that the database can be asked for."""
+    if kind is UUID:
+        return parse_id(value) is not None
+    if isinstance(value, str):
+        return kind is str and value.isprintable()
+    return isinstance(value, int) and kind is int and abs(value) < LARGEST
 
 
 # -- jobs --------------------------------------------------------------------------------------------------------------
@@ -115,7 +122,7 @@ def checked(key: Key | None, *kinds: type) -> Key | None:
 WAITING_WORDS, HELD_WORDS = ("due", "scheduled", "retrying"), ("running", "expired")
 
 
-def list_jobs(rows: QuerySet[Any], query: ListQuery, after: Key | None, *, size: int, limit: int, now: int) -> Page:
+def list_jobs(rows: QuerySet[Any], query: ListQuery, after: Any, *, size: int, limit: int, now: int) -> Page:
     """Look at the next ``size`` jobs behind a key (None: the first ones); return up to ``limit`` of the query.
 
     The newest come first; what waits is in the order of the claim, what is held in that of its holders.
@@ -142,7 +149,7 @@ def count_jobs(rows: QuerySet[Any], query: ListQuery, size: int, now: int) -> di
     return counts
 
 
-def parts(rows: QuerySet[Any], query: ListQuery, after: Key | None, now: int) -> Iterator[Part]:
+def parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterator[Part]:
     """Yield the parts of the list that has the jobs of a query, from a key on."""
     if query.word in WAITING_WORDS:
         yield from waiting_parts(rows, query, checked(after, int, int, int, int), now)
@@ -202,7 +209,7 @@ def equal(query: ListQuery, columns: Sequence[str]) -> Q:
 GROUPED = (("fingerprint", "task_path"), ("exception_class",), ("task_path",), ("queue_name",))
 
 
-def list_letters(rows: QuerySet[Any], query: ListQuery, after: Key | None, *, size: int, limit: int) -> Page:
+def list_letters(rows: QuerySet[Any], query: ListQuery, after: Any, *, size: int, limit: int) -> Page:
     """Look at the next ``size`` dead letters, the newest death first; see list_jobs."""
     given = (columns for columns in GROUPED if all(getattr(query, column) is not None for column in columns))
     rows = rows.filter(equal(query, next(given, ())))
