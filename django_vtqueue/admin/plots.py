@@ -83,9 +83,12 @@ def stacked(
 def lines(
     series: Sequence[tuple[str, Sequence[int | None]]], highest: float, titles: Sequence[str], label: str
 ) -> SafeString:
-    """Return lines through the middles of the slots, with a gap where there is no value; ``titles``: of the slots."""
+    """Return lines through the middles of the slots, with a gap where there is no value; ``titles``: of the slots.
+
+    The first of the series is drawn over the others.
+    """
     paths = []
-    for name, values in series:
+    for name, values in reversed(series):
         path, drawn = "", False
         for place, value in enumerate(values):
             if value is not None:

@@ -16,14 +16,12 @@ from .doorbell import wake_workers
 from .lookup import Named, change
 from .publishing import checked_priority, checked_queue_name
 
-# -- which dead letters ------------------------------------------------------------------------------------------------
-#
-# By queue, task, exception, or the time of their death.
-
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
     from ..models import DeadLetter
+
+# -- which dead letters ------------------------------------------------------------------------------------------------
 
 MOST_COUNTED, MOST_READ = 100_000, 10_000  # letters: by an index, and where each has to be read
 Position = tuple[int, UUID]  # a letter's place in the order in which they died
@@ -103,10 +101,6 @@ class Criteria:
     def count(self, database: str) -> int:
         """Return how many are meant; ``most_counted`` stands for that many or more."""
         return self.letters(database)[: self.most_counted].count()
-
-
-if TYPE_CHECKING:
-    from ..models import DeadLetter
 
 
 class NotMoved(Exception):

@@ -217,7 +217,7 @@ def test_a_search_in_damaged_arguments(admin_client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["x", "[]", "[[1]]", "[1,2,3,4,5,6]", '["a"', "[99999999999999999999]", "null", "[null]"]
+    "key", ["x", "[]", "[[1]]", "[1,2,3,4,5,6]", '["a"', "[99999999999999999999]", "null", "[null]", "1", "1],[2"]
 )
 def test_addresses_made_by_hand(admin_client: Client, key: str) -> None:
     """A key that no link has leads to a page all the same."""

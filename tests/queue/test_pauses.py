@@ -177,11 +177,11 @@ def test_a_consumer_goes_on_when_its_queue_is_resumed(sqlite_file: str) -> None:
     ("values", "said"),
     [
         ({}, "paused"),
-        ({"until": LATER}, "paused until 2027-01-15 15:00:00"),
+        ({"until": LATER}, "paused, until 2027-01-15 15:00:00"),
         ({"reason": "SMTP\ndown"}, "paused: SMTP down"),
         ({"reason": "SMTP down", "until": LATER}, "paused: SMTP down, until 2027-01-15 15:00:00"),
         ({"by": "anna"}, "paused by anna"),
-        ({"by": "anna", "until": LATER}, "paused by anna until 2027-01-15 15:00:00"),
+        ({"by": "anna", "until": LATER}, "paused by anna, until 2027-01-15 15:00:00"),
         ({"by": "anna", "reason": "SMTP down"}, "paused by anna: SMTP down"),
         (
             {"by": "anna", "reason": "SMTP down", "until": LATER},

@@ -39,7 +39,7 @@ _first: Callable[[Any], tuple[Any, ...]] = methodcaller("fetchone")
 
 
 class SQLiteConnection:
-    """The connection of an engine, or of an inspection; see Engine for what each method promises."""
+    """The connection of an engine; what it promises is said by Engine."""
 
     alias: str
     traced = True

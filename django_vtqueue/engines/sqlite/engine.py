@@ -5,18 +5,15 @@ lock, and beside computing threads the write lock would be held for as long as i
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 from ...core import history, states
 from ...core.clock import SECOND
-from ...core.counts import Counted, Counts
 from ...core.expiry import GRACE, REST, Patience
 from ...core.ids import first_id
 from ...core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Scope, StoredJob
 from ..base import SLICE, Engine
-from ..inspection import Inspection
 from .due import (
     DUE_ALL,
     DUE_NAMED,
@@ -27,8 +24,8 @@ from .due import (
     FIRST_EXPIRY,
     PAUSES,
     PRUNE_PAUSES,
+    QUEUE_NAMES,
 )
-from .inspection import SQLiteInspection
 from .lock import always
 from .settling import SQLiteSettling
 from .statements import (
@@ -58,12 +55,6 @@ from .statements import (
     STAMPED_AHEAD,
     guard,
 )
-from .statistics import (
-    ADD_HOURS,
-    ADD_MINUTES,
-    PRUNE_COUNTS,
-    PRUNE_HOURS,
-)
 
 FIRST = 4  # rows that are read as one value, before it is known how large they are
 PIECE = 2_000_000  # characters of such a value, about
@@ -76,10 +67,6 @@ def _given(scope: Scope) -> dict[str, Any]:
 
 class SQLiteEngine(SQLiteSettling, Engine):
     """See Engine."""
-
-    @cached_property
-    def inspection(self) -> Inspection:
-        return SQLiteInspection(self.alias)
 
     def insert(self, new: NewJobs) -> bool:
         connection = self._connected()
@@ -102,6 +89,9 @@ class SQLiteEngine(SQLiteSettling, Engine):
 
     def pauses(self) -> dict[str, int | None]:
         return dict(self._rows(PAUSES, {}))
+
+    def queue_names(self) -> list[str]:
+        return [name for (name,) in self._rows(QUEUE_NAMES, {})]
 
     def first_due(self, scope: Scope) -> int | None:
         values = _given(scope)
@@ -198,16 +188,6 @@ class SQLiteEngine(SQLiteSettling, Engine):
             return 0
         with self.transaction():
             return sum(self._run(prune, values) for prune in (PRUNE_JOBS, PRUNE_LETTERS, PRUNE_PAUSES))
-
-    def add_counts(self, worker_id: str, counts: Mapping[Counted, Counts], *, hourly: bool = False) -> None:
-        rows = [
-            (*key, row.succeeded, row.failed, row.dead, row.run_times, row.wait_times, row.depth)
-            for key, row in counts.items()
-        ]
-        self._run(ADD_HOURS if hourly else ADD_MINUTES, {"worker_id": worker_id, "rows": json.dumps(rows)})
-
-    def prune_counts(self, before: int, limit: int, *, hourly: bool = False) -> int:
-        return self._run(PRUNE_HOURS if hourly else PRUNE_COUNTS, {"before": before, "limit": limit})
 
     def clock_was_ahead(self, now: int) -> bool:
         return bool(self._value(CLOCK_WAS_AHEAD, {"now": now, "first_id": first_id(now + SECOND)}))
