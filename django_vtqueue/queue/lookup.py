@@ -69,17 +69,17 @@ def digits_of(given: object) -> str:
 
 
 def ending(entries: "QuerySet[E]", digits: str) -> "QuerySet[E]":
-    """Return those whose ids end so, the oldest first."""
+    """Return the rows whose ids end in these digits, the oldest first."""
     return entries.filter(pk__endswith=digits).order_by("pk")
 
 
 def some(entries: "QuerySet[E]", digits: str) -> "list[E]":
-    """Return those whose ids end so, but no more than it takes to say that they are too many."""
+    """Return the rows whose ids end in these digits, a few at the most: more than one is an error."""
     return list(ending(entries, digits)[: SHOWN + 1])
 
 
 def only(found: "Sequence[E]", given: object) -> "E | None":
-    """Return the one that was found, None if there was none; raise UnclearId for several."""
+    """Return the row that was found, None if there is none; raise UnclearId for several."""
     if len(found) > 1:
         ids = ", ".join(str(entry.pk) for entry in found[:SHOWN]) + (", …" if found[SHOWN:] else "")
         raise UnclearId(f"{given} is the end of several ids; give more digits: {ids}")
