@@ -77,7 +77,7 @@ def paused(database: str, now: int) -> "dict[str, QueueState]":
 
 
 def sentence(state: "QueueState") -> str:
-    """Return a pause as people are told of it: who made it, why, and until when, as far as that is known."""
+    """Return a pause in words: who made it, why, and until when, as far as that is known."""
     pause = _("paused by %(by)s") % {"by": state.paused_by} if state.paused_by else _("paused")
     if state.reason:
         pause += ": " + " ".join(state.reason.split())
