@@ -38,6 +38,18 @@ _all: Callable[[Any], list[tuple[Any, ...]]] = methodcaller("fetchall")
 _first: Callable[[Any], tuple[Any, ...]] = methodcaller("fetchone")
 
 
+def shorten_log(raw: sqlite3.Connection, size: int) -> int | None:
+    """Copy the log (WAL) of so many bytes into the database, so that it begins anew; see Engine.tidy.
+
+    SQLite's own checkpoints are part of a COMMIT. The log begins anew only after one that has reached its end; as long
+    as others append to it, none does, and each COMMIT makes another one. Here the first checkpoint copies nearly all,
+    beside the writers; the second copies the rest while writers wait; another writer prevents it.
+    """
+    [(_, length, copied)] = raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    [(busy, _, _)] = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return None if not busy else size if 0 <= copied < length / 2 else 0
+
+
 class SQLiteConnection:
     """The connection of an engine, or of an inspection; see Engine for what each method promises."""
 
@@ -117,7 +129,8 @@ class SQLiteConnection:
             yield
         finally:
             connection_created.disconnect(opened)
-            self.disconnect()
+            with suppress(Exception):
+                mine.close()
             self._file = None
 
     def replaced(self) -> bool:
@@ -128,27 +141,15 @@ class SQLiteConnection:
         replaced, self._file.exchanged = self._file.exchanged, False
         return replaced
 
-    def disconnect(self) -> None:
-        with suppress(Exception):
-            self.connection.close()
-
     def changed(self) -> bool:
         version = self._value("PRAGMA data_version", {})
         before, self._version = self._version, version
         return bool(version != before)
 
     def tidy(self, *, early: bool) -> int | None:
-        # SQLite's own checkpoints are part of a COMMIT. The log begins anew only after one that has reached its end; as
-        # long as others append to it, none does, and each COMMIT makes another one. Here the first checkpoint copies
-        # nearly all, beside the writers; the second copies the rest while writers wait; another writer prevents it.
         if not self._file or (size := self._file.log_size()) < (LONG_LOG_EARLY if early else LONG_LOG):
             return None
-        if size > SLOW_LOG:
-            return self._tidy_aside(size)
-        [(_, length, copied)] = self._rows("PRAGMA wal_checkpoint(PASSIVE)", {})
-        if not self._value("PRAGMA wal_checkpoint(TRUNCATE)", {}):
-            return None
-        return size if 0 <= copied < length / 2 else 0
+        return self._tidy_aside(size) if size > SLOW_LOG else shorten_log(self._connected().connection, size)
 
     def _tidy_aside(self, size: int) -> int:
         """Copy a large log in a thread with a connection of its own, for that takes long, and no lease may wait for it.
@@ -158,9 +159,7 @@ class SQLiteConnection:
 
         def copy() -> None:
             with suppress(Exception), closing(sqlite3.connect(path, timeout=0)) as connection:
-                [(_, length, copied)] = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-                self._kept = size if 0 <= copied < length / 2 else 0
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                self._kept = shorten_log(connection, size) or 0
 
         if self._copying is None or not self._copying.is_alive():
             path = self.path()
