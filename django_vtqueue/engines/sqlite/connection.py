@@ -208,18 +208,18 @@ class SQLiteConnection:
         if connection.in_atomic_block or not connection.autocommit:
             return self._change(connection, sql, values)
         try:
-            return alone(connection, lambda: execute(connection, sql, values, _changed, traced=self.traced))
+            return alone(connection, lambda: self._execute(connection, sql, values, _changed))
         except OperationalError as error:
             if not is_stale(error):
                 raise
             stale = error.__cause__
         with closing(beside(connection, stale)) as second:
-            return alone(second, lambda: execute(second, sql, values, _changed, traced=self.traced))
+            return alone(second, lambda: self._execute(second, sql, values, _changed))
 
     def _change(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> int:
         """Execute a statement that writes in a transaction that is open; raise StaleTransaction where it cannot."""
         try:
-            return execute(connection, sql, values, _changed, traced=self.traced)
+            return self._execute(connection, sql, values, _changed)
         except OperationalError as error:
             if not is_stale(error):
                 raise
@@ -231,14 +231,14 @@ class SQLiteConnection:
     def _read(self, sql: str, values: Mapping[str, Any], outcome: Callable[[Any], Read]) -> Read:
         connection = self._connected()
         try:
-            return execute(connection, sql, values, outcome, traced=self.traced)
+            return self._execute(connection, sql, values, outcome)
         except OperationalError as error:
             if "decode to UTF-8" not in str(error):
                 raise
         raw: sqlite3.Connection = connection.connection
         usual, raw.text_factory = raw.text_factory, lambda text: text.decode(errors="replace")
         try:  # one damaged row must not hide the others
-            return execute(connection, sql, values, outcome, traced=self.traced)
+            return self._execute(connection, sql, values, outcome)
         finally:
             raw.text_factory = usual
 
@@ -250,3 +250,8 @@ class SQLiteConnection:
 
     def _keys(self, sql: str, values: Mapping[str, Any]) -> set[Key]:
         return {(job_id, claims) for job_id, claims in self._list(sql, values)}
+
+    def _execute(
+        self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any], outcome: Callable[[Any], Read]
+    ) -> Read:
+        return execute(connection, sql, values, outcome, traced=self.traced)
