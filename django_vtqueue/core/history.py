@@ -70,7 +70,12 @@ def read(stored: Any) -> list[Entry]:
             return entries
     except (ValueError, RecursionError):
         pass
-    return [Entry(outcome="unreadable", message=str(stored)[:1000])]
+    return [unreadable(stored)]
+
+
+def unreadable(stored: Any) -> Entry:
+    """Return the entry that stands for a history which cannot be read, or not be stored again."""
+    return Entry(outcome="unreadable", message=str(stored)[:1000])
 
 
 def append(text: str, ended_attempt: Entry) -> str:
@@ -84,7 +89,10 @@ def append(text: str, ended_attempt: Entry) -> str:
         del entries[FIRST : FIRST + surplus]
     if omitted:
         entries.insert(FIRST, Entry(omitted=omitted))
-    return dumps(entries)
+    try:
+        return dumps(entries)
+    except TypeError:  # a number that is infinite, say
+        return dumps([unreadable(text), ended_attempt])
 
 
 def count(item: Entry) -> int:

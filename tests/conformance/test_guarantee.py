@@ -138,7 +138,7 @@ def test_nothing_is_ever_lost_or_done_twice(bench: Bench, seed: int) -> None:
     ],
 )
 def test_each_part_of_the_guard_counts_by_itself(bench: Bench, verb: Verb, stale: dict[str, object]) -> None:
-    """A change by anybody whose id, claim number or worker is another changes no row, and says so."""
+    """A change with another id, claim number or worker changes no row, and says so."""
     bench.publish("x")
     bench.release(bench.one(worker="w1"), now=1)
     job = bench.one(now=2, worker="w2")
@@ -164,7 +164,7 @@ def test_only_a_running_row_can_be_changed(bench: Bench, verb: Verb) -> None:
 @verbs
 @pytest.mark.parametrize("ending", ["nack", "release", "bury"])
 def test_a_job_that_was_given_back_is_not_held_any_more(bench: Bench, verb: Verb, ending: str) -> None:
-    """Who has settled a job otherwise holds it no longer, and is told so, also before somebody else has claimed it."""
+    """A holder that has settled its job holds it no longer, and is told so, also before another claim takes it."""
     bench.publish("x")
     job = bench.one()
     assert VERBS[ending](bench, job, 1)

@@ -106,7 +106,7 @@ def test_requeues_keep_the_caps_of_the_history(bench: Bench) -> None:
     assert (history.number(kept), len(history.workers(entries))) == (41, 40)
 
 
-def test_history_that_somebody_damaged_does_not_stop_a_job(bench: Bench) -> None:
+def test_a_damaged_history_does_not_stop_a_job(bench: Bench) -> None:
     """An unreadable history is shown as one entry and added to; the job goes on."""
     [job_id] = bench.publish("x")
     bench.jobs.update(history=StoredText("{not json"))
@@ -173,7 +173,7 @@ def test_prune_never_touches_the_unfinished(bench: Bench) -> None:
     assert [bench.found(job_id).state for job_id in (waiting, requeued)] == ["READY", "READY"]
 
 
-def test_purge_deletes_what_nobody_holds(bench: Bench) -> None:
+def test_purge_deletes_what_is_not_held(bench: Bench) -> None:
     """Due, scheduled, retried and expired jobs of one queue go; held and finished ones, letters and others stay."""
     dead = bench.dead()
     [done, held, expired, retried] = [

@@ -10,7 +10,7 @@ from .bench import Bench
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_nobody_begins_on_a_lease_that_has_ended(bench: Bench, time: FakeClock, lost: bool) -> None:
+def test_no_job_begins_on_a_lease_that_has_ended(bench: Bench, time: FakeClock, lost: bool) -> None:
     """A claim whose commit took longer than its lease is renewed before the job is handed out, unless it is lost."""
     bench.publish("x", lease=60)
     with bench.engine.transaction():

@@ -59,7 +59,7 @@ def test_expired_jobs_of_a_paused_queue_wait(bench: Bench, queues: Names) -> Non
 
 
 def test_what_is_held_of_a_paused_queue_is_its_holders(bench: Bench) -> None:
-    """Whoever runs a job when its queue is paused keeps it up and settles it as ever."""
+    """The holder of a job whose queue is paused keeps its lease up and settles it as usual."""
     bench.publish("x", "y", queue="a", lease=1)
     first, second = bench.claim(queues=("a",))
     pause(bench, "a")
@@ -95,7 +95,7 @@ def test_earliest_of_a_job_scheduled_beyond_the_pause(bench: Bench) -> None:
 
 @shapes
 def test_the_backlog_is_that_of_the_others(bench: Bench, queues: Names) -> None:
-    """Due jobs that nobody may claim are not counted, until they may be."""
+    """Due jobs of a paused queue are not counted until the pause ends."""
     bench.publish("x", "y", queue="a")
     bench.publish("x", queue="b")
     pause(bench, "a", until=5)

@@ -77,7 +77,7 @@ def test_an_expired_lease(alias: str) -> None:
 
 
 def test_purge(queue: Queue) -> None:
-    """What nobody holds goes, also what is scheduled."""
+    """Jobs that are not held are deleted, scheduled ones too."""
     queue.publish_many(["a", "b"])
     held = queue.claim()
     queue.publish("later", delay=1000)

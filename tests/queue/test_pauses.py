@@ -47,7 +47,7 @@ def test_a_paused_queue_gives_no_job() -> None:
 
 
 def test_a_pause_ends_at_its_time(time: FakeClock) -> None:
-    """Without anybody doing anything, and whether or not its row is still there."""
+    """By itself, whether or not its row is still there."""
     queue = Queue("a")
     queue.publish(1)
     queue.pause(until=timedelta(minutes=5))
