@@ -1,53 +1,63 @@
 """``manage.py vtqueue``: what people do with the queue of one backend, a subcommand for each."""
 
 from argparse import SUPPRESS, ArgumentParser
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError, no_translations
 
+from ...backend import VTQueueBackend
 from ...queue.lookup import UnclearId
 from ...queue.schema import mismatch
 from ..arguments import add_backend, add_ids, backend_of
 from ..subcommands import jobs, queues, show, status, why, workers
 from ..subcommands import list as list_
 
-# Each subcommand: what its help says, what adds its arguments to a parser, and what yields the lines that it writes.
+
+class Subcommand(NamedTuple):
+    """``help``: what it does; ``add_arguments``: to a parser; ``run``: yields the lines that it writes."""
+
+    help: str
+    add_arguments: Callable[[ArgumentParser], None]
+    run: Callable[[VTQueueBackend, dict[str, Any]], Iterator[str]]
+
+
 SUBCOMMANDS = {
-    "cancel": (
+    "cancel": Subcommand(
         "Cancels jobs: one that waits becomes a dead letter, one that runs is asked to stop.",
         add_ids,
         jobs.cancel,
     ),
-    "list": (list_.HELP, list_.add_arguments, list_.run),
-    "pause": (
+    "list": Subcommand(list_.HELP, list_.add_arguments, list_.run),
+    "pause": Subcommand(
         "Pauses a queue: no job of it is claimed, until it is resumed or the pause ends; what runs goes on to its end.",
         queues.pause_arguments,
         queues.pause,
     ),
-    "purge": (
+    "purge": Subcommand(
         "Deletes unfinished jobs, scheduled ones too, of the queues named; not those that a worker holds.",
         queues.purge_arguments,
         queues.purge,
     ),
-    "quiet": (
+    "quiet": Subcommand(
         "Asks workers to finish what they run and to claim nothing, until they are stopped or asked to work again.",
         workers.quiet_arguments,
         workers.quiet,
     ),
-    "requeue": (
+    "requeue": Subcommand(
         "Requeues dead letters: they keep their ids and histories, and have all their attempts again.",
         jobs.requeue_arguments,
         jobs.requeue,
     ),
-    "resume": ("Ends the pause of a queue, and wakes the workers.", queues.resume_arguments, queues.resume),
-    "show": (show.HELP, show.add_arguments, show.run),
-    "status": (status.HELP, status.add_arguments, status.run),
-    "stop": (
+    "resume": Subcommand("Ends the pause of a queue, and wakes the workers.", queues.resume_arguments, queues.resume),
+    "show": Subcommand(show.HELP, show.add_arguments, show.run),
+    "status": Subcommand(status.HELP, status.add_arguments, status.run),
+    "stop": Subcommand(
         "Asks workers to stop as after SIGTERM: they finish what they run and exit.",
         workers.stop_arguments,
         workers.stop,
     ),
-    "why": (why.HELP, why.add_arguments, why.run),
+    "why": Subcommand(why.HELP, why.add_arguments, why.run),
 }
 # Django's own options, which stand before a subcommand, or, as people write them, behind it.
 WITH_VALUE = (("-v", "--verbosity"), ("--settings",), ("--pythonpath",))
@@ -60,10 +70,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parsers = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
-        for name, (text, add_own, _run) in SUBCOMMANDS.items():
-            own = parsers.add_parser(name, help=text, description=text)
+        for name, subcommand in SUBCOMMANDS.items():
+            own = parsers.add_parser(name, help=subcommand.help, description=subcommand.help)
             add_backend(own)
-            add_own(own)
+            subcommand.add_arguments(own)
             for names in WITH_VALUE:
                 own.add_argument(*names, type=int if "-v" in names else str, default=SUPPRESS, help=SUPPRESS)
             for names in FLAGS:
@@ -74,9 +84,8 @@ class Command(BaseCommand):
         backend = backend_of(options["backend"])
         if problem := mismatch(backend.database):
             raise CommandError(f"{problem}.")
-        _help, _add_arguments, run = SUBCOMMANDS[options["subcommand"]]
         try:
-            for line in run(backend, options):
+            for line in SUBCOMMANDS[options["subcommand"]].run(backend, options):
                 self.stdout.write(line)
         except UnclearId as error:
             raise CommandError(str(error)) from error
