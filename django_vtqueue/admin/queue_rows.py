@@ -74,7 +74,7 @@ class QueueRow:
 
 @dataclass
 class Facts:
-    """What was read of all queues. ``most``, ``most_letters``: above it a number is not told exactly."""
+    """What was read of all queues. ``most``, ``most_letters``: above it a number is not exact: "10,000+"."""
 
     database: str
     now: int
@@ -145,7 +145,7 @@ class Facts:
 
 
 def number(value: int, most: int | None = None, *, more: bool = False, url: str | None = None) -> Number:
-    """Return a number for people. ``most``: what is above is not told exactly; ``more``: there may be more anyway."""
+    """Return a number for people. ``most``: above it a number is not exact; ``more``: there may be more."""
     if most is not None and value > most:
         value, more = most, True
     return Number(value, display.number(value, more=more), url)
