@@ -108,7 +108,7 @@ class Facts:
         return QueueRow(
             name=name,
             due=waiting("due", backlog.due),
-            scheduled=waiting("scheduled", backlog.read - backlog.retrying, more=unread),
+            scheduled=waiting("scheduled", backlog.scheduled, more=unread),
             retrying=waiting("retrying", backlog.retrying, more=unread),
             running=holding("running"),
             expired=holding("expired"),

@@ -61,7 +61,7 @@ def queues(database: str, held: Held, now: int) -> list[dict[str, Any]]:
         {
             "queue": name,
             "due": backlogs[name].due,
-            "scheduled": backlogs[name].read - backlogs[name].retrying,
+            "scheduled": backlogs[name].scheduled,
             "retrying": backlogs[name].retrying,
             "running": held.queues[name, "running"],
             "expired": held.queues[name, "expired"],
