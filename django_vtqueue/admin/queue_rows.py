@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -74,7 +73,7 @@ class QueueRow:
 
 @dataclass
 class Facts:
-    """What was read of all queues. ``most``, ``most_letters``: above it a number is not told exactly."""
+    """What was read of all queues. ``most``, ``most_letters``: above it a number is not exact: "10,000+"."""
 
     database: str
     now: int
@@ -97,7 +96,7 @@ class Facts:
         backlog, held, pages = self.backlogs[name], self.held.queues, self.pages
         unread = backlog.read < backlog.later or backlog.later > self.most
         flow, dead, arrived = self.flows.get(name, QUIET), self.letters.get(name, 0), self.arrivals.get(name, 0)
-        seen = self.acknowledged.get(name, 0)
+        seen, oldest = self.acknowledged.get(name, 0), backlog.oldest
 
         def waiting(state: str, value: int, *, more: bool = False) -> Number:
             return number(value, self.most, more=more, url=listed(pages.jobs, name, state))
@@ -108,14 +107,14 @@ class Facts:
         return QueueRow(
             name=name,
             due=waiting("due", backlog.due),
-            scheduled=waiting("scheduled", backlog.read - backlog.retrying, more=unread),
+            scheduled=waiting("scheduled", backlog.scheduled, more=unread),
             retrying=waiting("retrying", backlog.retrying, more=unread),
             running=holding("running"),
             expired=holding("expired"),
             dead=number(dead, self.most_letters, url=listed(pages.letters, name)),
             seen=number(seen, self.most_letters).text if seen else "",
             unseen=dead > seen or dead > self.most_letters,
-            oldest=display.moment(backlog.oldest, age(backlog.oldest, self.now)) if backlog.oldest else "",
+            oldest=display.moment(oldest, duration(self.now - clock.to_instant(oldest))) if oldest else "",
             arrived=number(arrived, more=self.more_arrived).text,
             ended=number(flow.ended(1)).text,
             plot=plot(name, flow),
@@ -145,7 +144,7 @@ class Facts:
 
 
 def number(value: int, most: int | None = None, *, more: bool = False, url: str | None = None) -> Number:
-    """Return a number for people. ``most``: what is above is not told exactly; ``more``: there may be more anyway."""
+    """Return a number for people. ``most``: above it a number is not exact; ``more``: there may be more."""
     if most is not None and value > most:
         value, more = most, True
     return Number(value, display.number(value, more=more), url)
@@ -156,10 +155,6 @@ def listed(page: str | None, queue_name: str, state: str = "") -> str | None:
     if page is None:
         return None
     return f"{page}?{urlencode(({'state': state} if state else {}) | {'queue_name': queue_name})}"
-
-
-def age(moment: datetime, now: int) -> str:
-    return duration(now - clock.to_instant(moment))
 
 
 def durations(*percentiles: int | None) -> list[str]:

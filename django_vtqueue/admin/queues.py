@@ -33,13 +33,13 @@ class PauseForm(forms.Form):
         max_length=255,
         required=False,
         widget=forms.TextInput(attrs={"class": "vTextField", "autofocus": True}),
-        help_text=_("Everybody who looks at the queue, or asks why a job is not running, will read it."),
+        help_text=_("It is shown with the queue, and as the reason why a job of it is not running."),
     )
     until = forms.SplitDateTimeField(
         label=_("Until"),
         required=False,
         widget=AdminSplitDateTime,
-        help_text=_("The queue goes on by itself then. Leave it empty to pause the queue until somebody resumes it."),
+        help_text=_("The queue goes on by itself then. Leave it empty to pause the queue until it is resumed."),
     )
 
     def clean_until(self) -> Any:

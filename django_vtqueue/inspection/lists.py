@@ -30,6 +30,7 @@ Key = list[int | str]  # where a row stands in the order of its list; addresses 
 LARGEST = 2**63  # of a number in a key
 IDS = 200_000  # that are looked at for one of which the end is given
 ROW = RawSQL("vtqueue_job.rowid", (), BigIntegerField())  # the order of insertion, and the end of SQLite's indexes
+RUNNING = RawSQL(f"'{states.RUNNING}'", ())  # no parameter: SQLite then knows from the index that it holds
 TEXT = ExpressionWrapper(F("payload"), TextField())  # a payload as it is stored
 
 
@@ -154,7 +155,7 @@ def parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterat
     if query.word in WAITING_WORDS:
         yield from waiting_parts(rows, query, checked(after, int, int, int, int), now)
     elif query.word in HELD_WORDS:
-        held = rows.filter(equal(query, ("worker_id",)), state=states.RUNNING).annotate(row=ROW)
+        held = rows.filter(equal(query, ("worker_id",)), state=RUNNING).annotate(row=ROW)
         part = Part(held, ("worker_id", "row"))
         yield part.behind(key) if (key := checked(after, str, int)) else part
     else:
@@ -233,7 +234,7 @@ def read(parts: Iterable[Part], wanted: Q, text: str, size: int, limit: int) -> 
     key: Key | None = None
     for part in parts:
         rows = part.rows.order_by(*part.order)
-        looked = rows.values("pk")[:size].count()
+        looked = rows.values(part.order[0].removeprefix("-"))[:size].count()  # in the index alone
         end = next((part.key_of(row) for row in rows[size - 1 : size]), None) if looked == size else None
         if end:
             rows = part.up_to(end).rows.order_by(*part.order)

@@ -77,6 +77,10 @@ class Backlog:
     retrying: int = 0
     oldest: datetime | None = None
 
+    @property
+    def scheduled(self) -> int:
+        return self.read - self.retrying
+
 
 def levels(jobs: QuerySet[Any], *columns: str) -> tuple[QuerySet[Any], QuerySet[Any]]:
     """Return the first job of each kind and priority among jobs that wait, and the query for all jobs of each.

@@ -71,7 +71,7 @@ class Criteria:
         return json.dumps(self.given())
 
     def letters(self, database: str, after: Position | None = None) -> "QuerySet[DeadLetter]":
-        """Return the dead letters that are meant, in the order in which they died; ``after``: those behind a place."""
+        """Return the dead letters with these criteria, in the order in which they died; ``after``: behind a place."""
         from django.db.models import Q
 
         from ..models import DeadLetter  # this module is imported before the apps are ready
@@ -83,7 +83,7 @@ class Criteria:
         return found
 
     def among(self, letters: "QuerySet[DeadLetter]") -> "QuerySet[DeadLetter]":
-        """Return those of ``letters`` that are meant."""
+        """Return those of ``letters`` that have these criteria."""
         found = letters.filter(**{name: value for name, value in self.given().items() if name in TEXTS})
         if self.acknowledged is not None:
             found = found.filter(acknowledged_at__isnull=not self.acknowledged)
@@ -95,11 +95,11 @@ class Criteria:
 
     @property
     def most_counted(self) -> int:
-        """How many are counted: no index knows what is acknowledged."""
+        """Up to how many are counted: no index has what is acknowledged."""
         return MOST_COUNTED if self.acknowledged is None else MOST_READ
 
     def count(self, database: str) -> int:
-        """Return how many are meant; ``most_counted`` stands for that many or more."""
+        """Return how many dead letters there are; ``most_counted`` stands for that many or more."""
         return self.letters(database)[: self.most_counted].count()
 
 

@@ -61,7 +61,7 @@ def queues(database: str, held: Held, now: int) -> list[dict[str, Any]]:
         {
             "queue": name,
             "due": backlogs[name].due,
-            "scheduled": backlogs[name].read - backlogs[name].retrying,
+            "scheduled": backlogs[name].scheduled,
             "retrying": backlogs[name].retrying,
             "running": held.queues[name, "running"],
             "expired": held.queues[name, "expired"],
@@ -105,7 +105,7 @@ def running(database: str, present: Sequence[WorkerProcess], now: int) -> list[d
 
 
 def queue_row(queue: dict[str, Any]) -> list[str]:
-    """Return the columns of a queue; of many that wait for a later time it is not told which are retried."""
+    """Return the columns of a queue; a plus says that not all jobs that wait for a later time were looked at."""
     more = {name: "+" for name in ("scheduled", "retrying") if queue["later"]}
     numbers = ["10,000+" if queue[name] > MOST else f"{queue[name]:,}{more.get(name, '')}" for name in NUMBERS]
     return [queue["queue"], *numbers, queue["paused"] or ""]
@@ -120,5 +120,5 @@ def worker_row(worker: dict[str, Any], now: int) -> list[Any]:
 def running_row(job: dict[str, Any]) -> list[str]:
     done = "" if job["progress"] is None else f"{job['progress']:.0%}"
     length = "" if job["seconds"] is None else duration(round(job["seconds"] * 1_000_000))
-    told = " ".join(filter(None, [done, job["progress_text"]]))
-    return [job["task"] or "(raw payload)", f"…{job['id'][-8:]}", job["queue"], job["worker"], length, told]
+    said = " ".join(filter(None, [done, job["progress_text"]]))
+    return [job["task"] or "(raw payload)", f"…{job['id'][-8:]}", job["queue"], job["worker"], length, said]
