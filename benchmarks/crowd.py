@@ -67,13 +67,21 @@ SELECT (:now / {MINUTE} - n / {QUEUES * WORKERS}) * {MINUTE}, {QUEUE}, 'web1:' |
     n % 60, n % 7, n % 3, '{{"40": 30, "44": 20, "52": 9, "60": 1}}', '{{"20": 40, "28": 19, "70": 1}}'
 FROM number"""
 
+# The same by the hour, of the last day.
+HOURS = f"""{NUMBERS}
+INSERT INTO vtqueue_hourlythroughput (minute, queue_name, worker_id, succeeded, failed, dead, run_times, wait_times)
+SELECT (:now / {60 * MINUTE} - n / {QUEUES * WORKERS}) * {60 * MINUTE}, {QUEUE},
+    'web1:' || (n / {QUEUES} % {WORKERS}) || ':abcd', n % 3600, n % 420, n % 180,
+    '{{"40": 1800, "44": 1200, "52": 540, "60": 60}}', '{{"20": 2400, "28": 1140, "70": 60}}'
+FROM number"""
+
 
 def fill(jobs: int, letters: int) -> None:
     """Put the rows into the database, which has none."""
     now = time.time_ns() // 1000
-    minutes = 180 * QUEUES * WORKERS
+    minutes, hours = (number * QUEUES * WORKERS for number in (180, 24))
     with closing(raw_connection()) as connection:
-        for sql, count in ((JOBS, jobs), (LETTERS, letters), (PRESENT, WORKERS), (MINUTES, minutes)):
+        for sql, count in ((JOBS, jobs), (LETTERS, letters), (PRESENT, WORKERS), (MINUTES, minutes), (HOURS, hours)):
             connection.execute(sql, {"count": count, "now": now})
         connection.execute(
             "INSERT INTO vtqueue_queuestate VALUES ('queue-3', ?, NULL, 'anna', 'the mail server is down')", (now,)

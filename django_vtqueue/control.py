@@ -69,8 +69,14 @@ def move(job_ids: Named, queue_name: str, using: str | None = None) -> list[UUID
         job = unheld([job_id], database).exclude(queue_name=queue_name).filter(~Exists(taken))
         return job.update(queue_name=queue_name)
 
-    # One by one: two of them may have the same key.
-    return change(job_ids, Job, database, lambda ids: [job_id for job_id in ids if moved_one(job_id)])
+    def move_some(ids: Sequence[UUID]) -> Iterable[UUID]:
+        first, *others = ids
+        moved = [first] if moved_one(first) else []  # the write comes first, as in run_now
+        there = set(unheld(others, database).values_list("pk", flat=True))
+        # One by one: two of them may have the same key.
+        return moved + [job_id for job_id in others if job_id in there and moved_one(job_id)]
+
+    return change(job_ids, Job, database, move_some)
 
 
 def unheld(job_ids: Iterable[UUID], database: str) -> QuerySet[Job]:

@@ -3,7 +3,7 @@
 The queue reads and writes them by the SQL in ``engines``; these models define them, for migrations, pages and queries.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import models
 from django.db.models import BooleanField, ExpressionWrapper, F, Q
@@ -14,6 +14,8 @@ from .constraints import OF_JOBS, OF_LETTERS, OF_PAUSES
 from .core import history, states
 from .core.ids import new_uuid
 from .fields import InstantField, JSONTextField, MomentManager
+
+T = TypeVar("T")
 
 UNFINISHED = Q(finished_at__isnull=True)
 WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
@@ -49,14 +51,12 @@ class Entry(models.Model):
     @property
     def args(self) -> list[Any]:
         """The positional arguments of its task's call; empty for a raw payload, or one that is damaged."""
-        args = self._in_call("args")
-        return args if isinstance(args, list) else []
+        return self._in_call("args", list)
 
     @property
     def kwargs(self) -> dict[str, Any]:
         """The keyword arguments of its task's call; empty for a raw payload, or one that is damaged."""
-        kwargs = self._in_call("kwargs")
-        return kwargs if isinstance(kwargs, dict) else {}
+        return self._in_call("kwargs", dict)
 
     @property
     def traceback(self) -> str:
@@ -64,8 +64,9 @@ class Entry(models.Model):
         entries = reversed(history.read(self.history))
         return next((str(entry["traceback"]) for entry in entries if "traceback" in entry), "")
 
-    def _in_call(self, name: str) -> Any:
-        return self.payload.get(name) if self.task_path and isinstance(self.payload, dict) else None
+    def _in_call(self, name: str, kind: type[T]) -> T:
+        found = self.payload.get(name) if self.task_path and isinstance(self.payload, dict) else None
+        return found if isinstance(found, kind) else kind()
 
 
 class Job(Entry):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from django.db.models import F, QuerySet
+from django.db.models import F, QuerySet, Value
 
 from . import control
 from .backend import VTQueueBackend
@@ -21,7 +21,6 @@ from .core.failures import storable
 from .core.ids import new_id
 from .core.job import NewJobs
 from .engines import Engine, database_for, engine_for, options_for
-from .engines.inspection import STEPS
 from .models import DeadLetter, Job, Requeue
 from .queue.dead_letters import Criteria as Criteria  # for its callers
 from .queue.publishing import MAX_PRIORITY, checked_priority, store
@@ -39,7 +38,7 @@ LONGEST = 255  # characters of a remark
 NAMED_FROM = 10_000  # letters that are read to find the name of a run
 FOLLOWED = 2000  # jobs of a run whose ids it keeps: a step writes them again
 ID_LENGTH = 32
-PATH = STEPS
+PATH = "django_vtqueue.requeueing.step"
 
 CANARY, RUNNING, DONE, STOPPED, FAILED = "canary", "running", "done", "stopped", "failed"  # states of a run
 GONE = "GONE"  # beside the states of a job
@@ -112,7 +111,10 @@ def fate_of(run: Requeue) -> Counter[str]:
     GONE: in no table any more: their time after a success was over, or they were discarded.
     """
     ids = [run.followed[place : place + ID_LENGTH] for place in range(0, len(run.followed), ID_LENGTH)]
-    found = Counter(engine_for(str(run._state.db)).inspection.states_of(ids))
+    jobs = Job.objects.using(run._state.db).filter(pk__in=ids).values_list("state")
+    letters = DeadLetter.objects.using(run._state.db).filter(pk__in=ids).values_list(Value(states.FAILED))
+    # One statement: two would miss a job that is requeued in between.
+    found = Counter(state for (state,) in jobs.union(letters, all=True))
     found[GONE] = len(ids) - found.total()
     return found
 
@@ -153,23 +155,23 @@ def own_task(function: Callable[..., None]) -> Any:
 
 
 @own_task
-def step(context: TaskContext, run_id: str, before: str = "", waited: float = 0) -> None:
+def step(context: TaskContext, run_id: str, before: str = "") -> None:
     """Go one step further with a run. ``before``: the job of the step before."""
     backend = task_backends[context.task_result.backend]
     assert isinstance(backend, VTQueueBackend)
     engine = engine_for(backend.database)
     if run := Requeue.objects.using(engine.alias).filter(pk=run_id, ended_at=None).first():
-        advance(run, engine, waited)
+        advance(run, engine)
         run.save(using=engine.alias)
     if before:
         control.delete([before], engine.alias)  # a run of many steps leaves one job behind
 
 
-def advance(run: Requeue, engine: Engine, waited: float) -> None:
+def advance(run: Requeue, engine: Engine) -> None:
     """Do what is next in a run, and publish its next step."""
     now = engine.now()
     if run.state == CANARY and run.canary:
-        _look_at_canary(run, engine, now, waited)
+        _look_at_canary(run, engine, now)
         return
     size, seconds = (1, 0.0) if run.state == CANARY else pace(run.rate)
     letters = list(_ahead(run).values_list("pk", "died_at")[:size])
@@ -191,12 +193,13 @@ def advance(run: Requeue, engine: Engine, waited: float) -> None:
         _go_on(run, engine.alias, now, seconds)
 
 
-def _look_at_canary(run: Requeue, engine: Engine, now: int, waited: float) -> None:
+def _look_at_canary(run: Requeue, engine: Engine, now: int) -> None:
     """Go on if the first letter has succeeded, end the run if it has not, else look again later."""
     assert run.canary
     found = engine.find(run.canary.hex)
     if found and found.state in (states.READY, states.RUNNING):
-        _go_on(run, engine.alias, now, min(max(waited * 1.5, SOONEST), LATEST))
+        waited = (now - clock.to_instant(run.created_at)) / clock.SECOND
+        _go_on(run, engine.alias, now, min(max(waited / 2, SOONEST), LATEST))
     elif found and found.state == states.FAILED:
         letter = DeadLetter.objects.using(engine.alias).get(pk=run.canary)
         _end(run, FAILED, now, f"{letter.exception_class}: {letter.message}")
@@ -222,7 +225,7 @@ def _go_on(run: Requeue, database: str, now: int, seconds: float = 0) -> None:
     """Publish the next step of a run, above all else in the queue of its letters: what pauses them pauses it."""
     options = options_for(run.queue_name, database)
     job_id = new_id()
-    call = {"args": [str(run.pk)], "kwargs": {"before": str(run.step or ""), "waited": seconds}}
+    call = {"args": [str(run.pk)], "kwargs": {"before": str(run.step or "")}}
     new = NewJobs(
         queue_name=run.queue_name,
         task_path=PATH,

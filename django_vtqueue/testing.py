@@ -31,7 +31,7 @@ from .tasks.signatures import arguments_of, check_call
 from .worker.inline import run_due
 
 NO_ERRORS = (Retry, Cancelled)  # what a task raises, and what people do to it, on purpose
-SHOWN = 10  # jobs that a failed assertion tells of
+SHOWN = 10  # jobs that a failed assertion shows
 
 
 def run_pending(

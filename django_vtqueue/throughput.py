@@ -4,16 +4,28 @@ Each worker sums what it settles, and writes it every 10 seconds, so the last of
 than workers claim (``Queue.claim``, ``Queue.run``, ``run_pending``) are not counted. Nothing here looks at all jobs.
 """
 
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db.models import BigIntegerField, BinaryField, ExpressionWrapper, F, Max, QuerySet, Sum
+from django.db.models.functions import Cast
 
 from .core.clock import SECOND
-from .core.counts import HOUR, MINUTE, Chart, hour_of, minute_of
-from .core.histograms import Percentiles, add, loaded, parse, percentiles
+from .core.counts import HOUR, MINUTE, Counts, Key, hour_of, minute_of
+from .core.histograms import NOTHING, Percentiles, added, encode, percentiles
+from .core.ids import first_id
 from .engines import engine_for
+from .inspection.distinct import by_key
+from .models import DeadLetter, HourlyThroughput, Job, Tallied, Throughput
 
 QUARTER, RECENT, WEEK = 15 * MINUTE, 3 * HOUR, 7 * 24 * HOUR
-MOST_SPANS = 5000  # rows of histograms for a chart, some 10 µs each
+MOST_TIMES = 5000  # rows of histograms of a page, some 10 µs each
+NUMBERS = ("succeeded", "failed", "dead")
+
+# -- the flow of queues ------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -27,8 +39,8 @@ class Flow:
     succeeded: list[int]
     failed: list[int]
     dead: list[int]
-    run: Percentiles
-    wait: Percentiles
+    run: Percentiles = NOTHING
+    wait: Percentiles = NOTHING
 
     def ended(self, minutes: int = 1) -> int:
         """Return how many attempts ended in the last whole ``minutes``, the present one not among them."""
@@ -41,29 +53,47 @@ def read(database: str, now: int | None = None, minutes: int = 180) -> dict[str,
     ``database``: an alias; ``now``: microseconds since 1970, the present if it is not given.
 
     One range of an index; a row takes some 10 µs, and there is one for each queue, minute and worker. Damaged
-    ones are left out.
+    histograms are left out.
     """
-    engine = engine_for(database)
-    now = engine.now() if now is None else now
-    first = minute_of(now) - (minutes - 1) * MINUTE
-    flows: dict[str, Flow] = {}
-    times: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
-    for minute, queue_name, succeeded, failed, dead, *texts in engine.inspection.counts(first, now):
-        run_times, wait_times = map(parse, texts)
-        if run_times is None or wait_times is None:
-            continue
-        if (flow := flows.get(queue_name)) is None:
-            flow = flows[queue_name] = Flow([0] * minutes, [0] * minutes, [0] * minutes, Percentiles(), Percentiles())
-            times[queue_name] = {}, {}
-        add(run_times, times[queue_name][0])
-        add(wait_times, times[queue_name][1])
-        place = (minute - first) // MINUTE
-        flow.succeeded[place] += succeeded
-        flow.failed[place] += failed
-        flow.dead[place] += dead
-    for queue_name, flow in flows.items():
-        flow.run, flow.wait = (percentiles(loaded(total)) for total in times[queue_name])
-    return flows
+    now = engine_for(database).now() if now is None else now
+    rows = counted(Throughput, database, minute_of(now) - (minutes - 1) * MINUTE, now)
+    return flows(rows, now, minutes, times(rows, F("queue_name")))
+
+
+def lately(database: str, queue_names: Collection[str], now: int, minutes: int = 180) -> dict[str, Flow]:
+    """Return the same of these queues, however many others there are; the times are those of the latest hours."""
+    last = minute_of(now)
+    first = last - (minutes - 1) * MINUTE
+    # Each minute by its name: a range of them would lead through the rows of all other queues.
+    rows = by_key(Throughput._base_manager.using(database)).filter(minute__in=range(first, last + 1, MINUTE))
+    hours = counted(HourlyThroughput, database, hour_of(first), now).filter(queue_name__in=queue_names)
+    return flows(rows.filter(queue_name__in=queue_names), now, minutes, times(hours, F("queue_name"), MOST_TIMES))
+
+
+def active(database: str, now: int, minutes: int, most: int) -> Counter[str]:
+    """Return in how many of the last ``minutes`` each queue did something; no more than ``most`` are looked at of all
+    queues together, the latest first.
+    """
+    rows = counted(Throughput, database, minute_of(now) - (minutes - 1) * MINUTE, now)
+    # Both backwards, as the index is read: what is distinct is found without a table of what was seen.
+    found = rows.order_by(INSTANT.desc(), "-queue_name").values_list("queue_name", INSTANT).distinct()
+    return Counter(name for name, _ in found[:most])
+
+
+def flows(rows: QuerySet[Any], now: int, minutes: int, times: Mapping[str, Sequence[Percentiles]]) -> dict[str, Flow]:
+    """Return the flow of each queue in rows of the last ``minutes``."""
+    found: dict[str, Flow] = {}
+    minute = part_of("minute", minute_of(now) - (minutes - 1) * MINUTE, MINUTE)
+    for queue_name, place, *numbers in rows.values_list("queue_name", minute).annotate(*map(Sum, NUMBERS)):
+        if queue_name not in found:
+            found[queue_name] = Flow([0] * minutes, [0] * minutes, [0] * minutes, *times.get(queue_name, ()))
+        flow = found[queue_name]
+        for series, number in zip((flow.succeeded, flow.failed, flow.dead), numbers, strict=True):
+            series[int(place)] += int(number)
+    return found
+
+
+# -- charts ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -82,44 +112,55 @@ class Timing:
     """How long attempts ran in one part of the time of a chart, and how long they had waited."""
 
     at: int
-    run: Percentiles
-    wait: Percentiles
+    run: Percentiles = NOTHING
+    wait: Percentiles = NOTHING
+
+
+class Axis(NamedTuple):
+    """The time of a chart: from ``first`` on, in parts of ``width``, and the table that is read."""
+
+    table: type[Tallied]
+    first: int
+    width: int
+
+
+def axes(now: int, span: str) -> tuple[Axis, Axis]:
+    """Return the axis of the numbers of an ``hour``, a ``day`` or a ``week`` up to now, and that of its times."""
+    if span == "hour":
+        minutes = Axis(Throughput, minute_of(now) - HOUR + MINUTE, MINUTE)
+        return minutes, minutes
+    if span == "day":
+        begin = hour_of(now) - 23 * HOUR
+        return Axis(Throughput, begin, QUARTER), Axis(HourlyThroughput, begin, HOUR)
+    hours = Axis(HourlyThroughput, hour_of(now) - WEEK + HOUR, HOUR)
+    return hours, hours
 
 
 def charted(
     database: str, now: int, span: str, queue: str | None = None, task: str | None = None
-) -> tuple[Chart, list[Slot], Chart, list[Timing]]:
-    """Return the slots of an ``hour``, a ``day`` or a ``week`` up to now, and the times of its parts.
+) -> tuple[list[Slot], list[Timing]]:
+    """Return the slots of a span (see axes), and how long attempts took in its parts; of one queue or task, or of all.
 
-    Of one queue or task, or of all. The hour and the day are read from the counts of minutes, the week, and the times
-    of the day, from those of hours. The times are of the latest MOST_SPANS rows at the most.
+    The times are of the latest MOST_TIMES rows at the most.
     """
-    counts, times = (_chart(now, span, queue, task, times=times) for times in (False, True))
-    engine = engine_for(database)
-    slots = [Slot(at) for at in range(counts.first, now + 1, counts.width)]
-    for place, *numbers in engine.inspection.series(counts):
-        slot = slots[place]
-        slot.succeeded, slot.failed, slot.dead = numbers
-    if task is None:
-        for place, depth in engine.inspection.depths(counts):
-            slots[place].depth = depth
-    timings = [Timing(at, Percentiles(), Percentiles()) for at in range(times.first, now + 1, times.width)]
-    found: dict[int, tuple[dict[str, int], dict[str, int]]] = {}
-    for place, *texts in engine.inspection.spans(times, MOST_SPANS):
-        for text, total in zip(texts, found.setdefault(place, ({}, {})), strict=True):
-            add(parse(text) or {}, total)
-    for place, (ran, waited) in found.items():
-        timings[place].run, timings[place].wait = percentiles(loaded(ran)), percentiles(loaded(waited))
-    return counts, slots, times, timings
-
-
-def _chart(now: int, span: str, queue: str | None, task: str | None, *, times: bool) -> Chart:
-    first, width, hourly = {
-        "hour": (minute_of(now) - 59 * MINUTE, MINUTE, False),
-        "day": (hour_of(now) - 23 * HOUR, HOUR if times else QUARTER, times),
-        "week": (hour_of(now) - (7 * 24 - 1) * HOUR, HOUR, True),
-    }[span]
-    return Chart(first, now, width, queue, task, hourly)
+    given = {"queue_name": queue, "task_path": task}
+    which = {name: value for name, value in given.items() if value is not None}
+    (table, first, width), timed = axes(now, span)
+    slots = [Slot(at) for at in range(first, now + 1, width)]
+    rows = counted(table, database, first, now).filter(**which)
+    slot = part_of("minute", first, width)
+    for place, *numbers in rows.values_list(slot).annotate(*map(Sum, NUMBERS)):
+        slots[place].succeeded, slots[place].failed, slots[place].dead = map(int, numbers)
+    # Each worker measures all queues: of what they found the most counts, and the sum over the queues.
+    deepest = rows.filter(depth__isnull=False).values_list(slot, "queue_name").annotate(Max("depth"))
+    for place, _, depth in deepest if task is None else ():
+        slots[place].depth = (slots[place].depth or 0) + depth
+    table, first, width = timed
+    timings = [Timing(at) for at in range(first, now + 1, width)]
+    rows = counted(table, database, first, now).filter(**which)
+    for place, (run, wait) in times(rows, part_of("minute", first, width), MOST_TIMES).items():
+        timings[place].run, timings[place].wait = run, wait
+    return slots, timings
 
 
 def succeeded_since(database: str, moments: Iterable[tuple[str, int]], now: int) -> dict[tuple[str, int], int]:
@@ -127,14 +168,14 @@ def succeeded_since(database: str, moments: Iterable[tuple[str, int]], now: int)
 
     Of a moment before the last three hours: in the whole hours after it, of the last week.
     """
-    engine, recent = engine_for(database), now - RECENT
     found = dict.fromkeys(moments, 0)
-    for hourly, first in ((False, recent), (True, now - WEEK)):
-        meant = [(task, moment) for task, moment in found if (moment < recent) == hourly]
-        tasks = sorted({task for task, _ in meant})
-        rows = engine.inspection.successes(tasks, first, hourly=hourly) if tasks else []
-        for task, moment in meant:
-            found[task, moment] = sum(number for name, minute, number in rows if name == task and minute > moment)
+    for model, first in ((Throughput, now - RECENT), (HourlyThroughput, now - WEEK)):
+        asked = [(task, moment) for task, moment in found if (moment >= now - RECENT) == (model is Throughput)]
+        rows = by_key(model._base_manager.using(database)).filter(minute__gte=first, succeeded__gt=0)
+        rows = rows.filter(task_path__in={task for task, _ in asked})
+        numbers = list(rows.values_list("task_path", INSTANT).annotate(Sum("succeeded")))
+        for task, moment in asked:
+            found[task, moment] = sum(number for name, minute, number in numbers if name == task and minute > moment)
     return found
 
 
@@ -148,7 +189,68 @@ def arrivals(
     An id begins with the time at which it was made, so these jobs are a range of the primary keys; no more than
     ``limit`` of them are looked at. Those that have ended and are not kept (``result_ttl`` 0) are not among them.
     """
-    engine = engine_for(database)
-    now = engine.now() if now is None else now
-    found = engine.inspection.arrivals(now - seconds * SECOND, now, limit)
-    return found, sum(found.values()) >= limit
+    now = engine_for(database).now() if now is None else now
+    first, last = (UUID(first_id(instant)) for instant in (now - seconds * SECOND, now))
+    found: Counter[str] = Counter()
+    for model in (Job, DeadLetter):
+        made = model._base_manager.using(database).filter(pk__gte=first, pk__lt=last).order_by("-pk")
+        found.update(made.values_list("queue_name", flat=True)[: limit - found.total()])
+    return dict(found), found.total() >= limit
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+UNIQUE = ["minute", "queue_name", "task_path", "worker_id"]
+COUNTED = [*NUMBERS, "run_times", "wait_times", "depth"]
+
+
+def store(table: type[Tallied], database: str, worker_id: str, counts: Mapping[Key, Counts]) -> None:
+    """Store what a worker has counted, in the place of what it had stored of the same time, queue and task."""
+    rows = [
+        table(
+            **dict(zip(UNIQUE, (*key, worker_id), strict=True)),
+            **{name: getattr(each, name) for name in (*NUMBERS, "depth")},
+            run_times=encode(each.run_times),
+            wait_times=encode(each.wait_times),
+        )
+        for key, each in counts.items()
+    ]
+    table._base_manager.using(database).bulk_create(
+        rows, update_conflicts=True, unique_fields=UNIQUE, update_fields=COUNTED
+    )
+
+
+def prune(table: type[Tallied], database: str, before: int, limit: int) -> int:
+    """Delete the oldest counts of a time: ``limit`` of them, and what else there is of their minutes (or hours).
+
+    Return how many were deleted.
+    """
+    rows = by_key(table._base_manager.using(database)).filter(minute__lt=before)
+    minutes = set(rows.order_by("minute").values_list("minute", flat=True)[:limit])
+    return table._base_manager.using(database).filter(minute__in=minutes)._raw_delete(database) if minutes else 0
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+INSTANT = ExpressionWrapper(F("minute"), output_field=BigIntegerField())
+
+
+def counted(model: type[Tallied], database: str, first: int, last: int) -> QuerySet[Any]:
+    """Return the counts of a time."""
+    return by_key(model._base_manager.using(database)).filter(minute__gte=first, minute__lte=last)
+
+
+def part_of(moment: str, first: int, width: int) -> ExpressionWrapper:
+    """Return in which of the parts of a time that begins at ``first`` a moment is; all in microseconds."""
+    return ExpressionWrapper((F(moment) - first) / width, output_field=BigIntegerField())
+
+
+def times(rows: QuerySet[Any], key: Any, most: int | None = None) -> dict[Any, tuple[Percentiles, ...]]:
+    """Return, of the rows of each key, how long attempts ran, and how long they had waited; of the latest ``most``."""
+    found: defaultdict[Any, tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
+    # As bytes: a text that is not UTF-8 could not be read.
+    columns = (Cast(column, BinaryField()) for column in ("run_times", "wait_times"))
+    for place, *texts in rows.order_by("-minute").values_list(key, *columns)[:most]:
+        for text, several in zip(texts, found[place], strict=True):
+            several.append(text)
+    return {place: tuple(percentiles(added(texts)) for texts in several) for place, several in found.items()}

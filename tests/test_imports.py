@@ -27,10 +27,10 @@ LAYERS = {
     "engines": "engines",
     # the primitive, and what else needs nothing but the tables: live workers, doorbells, pauses, dead letters
     "queue": "queue",
-    # what is done with jobs from outside, and what is read of them
-    "operations": "control throughput",
-    # Django's Tasks on top of the primitive
-    "tasks": "backend requeueing tasks",
+    # what is done with jobs from outside
+    "operations": "control",
+    # Django's Tasks on top of the primitive, and what pages and commands read
+    "tasks": "backend inspection requeueing tasks throughput",
     # what runs
     "execution": "execution",
     "worker": "worker",

@@ -1,6 +1,6 @@
 """The page of the charts: what was done, what failed, how long it waited and ran, and how much was due, over time."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -16,7 +16,8 @@ from ..core.counts import HOUR, MINUTE
 from ..core.histograms import Percentiles
 from ..core.humanize import duration, local
 from ..engines import Engine
-from ..throughput import Slot
+from ..inspection.overview import queue_names
+from ..throughput import Slot, Timing
 from . import display, plots
 
 SPANS = {
@@ -43,15 +44,22 @@ class Key(NamedTuple):
     values: Sequence[Any]
 
 
+class Axis(NamedTuple):
+    """The time of a chart: the names of its slots, and what stands below it."""
+
+    names: Sequence[str]
+    ticks: Sequence[str]
+
+
 class Figure(NamedTuple):
-    """A chart. ``top``, ``middle``: of its axis; ``ticks``: of the time; ``sentence``: what it shows."""
+    """A chart. ``top``, ``middle``: of its values; ``ticks``: of the time; ``sentence``: what it shows."""
 
     title: str
     unit: str
     keys: Sequence[Key]
     top: str
     middle: str
-    ticks: Sequence[SafeString | str]
+    ticks: Sequence[str]
     svg: SafeString
     sentence: str
 
@@ -61,116 +69,105 @@ def context(request: HttpRequest, engine: Engine, now: int) -> dict[str, Any]:
     span = request.GET.get("span", "hour") if request.GET.get("span") in SPANS else "hour"
     chosen = {name: request.GET[name] for name in ("queue_name", "task_path") if request.GET.get(name)}
     queue, task = chosen.get("queue_name"), chosen.get("task_path")
-    counts, slots, times, timings = throughput.charted(engine.alias, now, str(span), queue, task)
-    ticks = [tick(counts.first + len(slots) * counts.width * part // 4, span) for part in range(5)]
-    hours = [tick(times.first + len(timings) * times.width * part // 4, span) for part in range(5)]
-    each = str(SPANS[span][1])
-    names = [at(slot.at, span) for slot in slots]
-    figures = [
-        counted(_("Attempts"), _("ended, each bar %s") % each, done(slots), names, ticks),
-        counted(_("Failures"), _("attempts that failed, each bar %s") % each, bad(slots), names, ticks),
-    ]
-    timed = [at(timing.at, span) for timing in timings]
-    figures.append(lasted(_("Wait"), _("from due to begun"), [timing.wait for timing in timings], timed, hours))
-    figures.append(lasted(_("Run"), _("from begun to ended"), [timing.run for timing in timings], timed, hours))
-    if task is None:
-        figures.append(depth(slots, names, ticks))
+    slots, timings = throughput.charted(engine.alias, now, str(span), queue, task)
+    names, each = [at(slot.at, span) for slot in slots], str(SPANS[span][1])
     return {
         "title": _("Charts"),
-        "figures": figures,
+        "figures": [
+            *counts(slots, Axis(names, ticks(slots, span)), each),
+            *times(timings, Axis([at(timing.at, span) for timing in timings], ticks(timings, span))),
+            *([depth(slots, Axis(names, ticks(slots, span)))] if task is None else []),
+        ],
         "numbers": [row for row in zip(names, slots, strict=True) if row[1].succeeded + row[1].failed + row[1].dead],
         "each": each,
         "chosen": chosen,
         "span": span,
         "seconds": REFRESH[str(span)],
         "spans": [(name, words[0], urlencode({**chosen, "span": name})) for name, words in SPANS.items()],
-        "queues": sorted({*engine.inspection.queue_names()[:MOST_NAMES], *throughput.read(engine.alias, now, 1)}),
-        "since": display.moment(clock.from_instant(counts.first)),
+        "queues": sorted({*queue_names(engine.alias, MOST_NAMES), *throughput.read(engine.alias, now, 1)}),
+        "since": display.moment(clock.from_instant(slots[0].at)),
     }
 
 
-def done(slots: Iterable[Slot]) -> list[Key]:
-    slots = list(slots)
-    return [
+# -- charts ------------------------------------------------------------------------------------------------------------
+
+
+def counts(slots: Sequence[Slot], axis: Axis, each: str) -> Iterator[Figure]:
+    """Yield the charts of bars: of all attempts, and of those that failed; ``each``: what a bar is of."""
+    done = [
         Key("done", _("succeeded"), [slot.succeeded for slot in slots]),
         Key("failed", _("failed"), [slot.failed + slot.dead for slot in slots]),
     ]
-
-
-def bad(slots: Iterable[Slot]) -> list[Key]:
-    slots = list(slots)
-    return [
+    bad = [
         Key("dead", _("died"), [slot.dead for slot in slots]),
         Key("retried", _("to be retried"), [slot.failed for slot in slots]),
     ]
+    yield bars(_("Attempts"), _("ended, each bar %s") % each, done, axis)
+    yield bars(_("Failures"), _("attempts that failed, each bar %s") % each, bad, axis)
 
 
-def counted(title: str, unit: str, keys: Sequence[Key], names: Sequence[str], ticks: Sequence[Any]) -> Figure:
-    """Return a chart of bars."""
+def bars(title: str, unit: str, keys: Sequence[Key], axis: Axis) -> Figure:
     sums = [sum(values) for values in zip(*(key.values for key in keys), strict=True)]
-    highest = plots.nice(max(sums, default=0))
     said = [f"{display.number(sum(key.values))} {key.name}" for key in keys]
     sentence = f"{title}: {', '.join(said)}."
-    if any(sums):
-        most = max(sums)
-        values = {"number": display.number(most), "time": names[sums.index(most)]}
+    if most := max(sums, default=0):
+        values = {"number": display.number(most), "time": axis.names[sums.index(most)]}
         sentence += " " + _("At most %(number)s, at %(time)s.") % values
-    titles = [
-        f"{name}: " + ", ".join(f"{display.number(key.values[place])} {key.name}" for key in keys)
-        for place, name in enumerate(names)
-    ]
-    svg = plots.stacked([(key.css, key.values) for key in keys], highest, titles, sentence)
-    return Figure(title, unit, keys, *axis(highest, amount), ticks, svg, sentence)
+    return drawn(plots.stacked, title, unit, keys, axis, plots.nice(most), amount, sentence)
 
 
-def lasted(title: str, unit: str, times: Sequence[Percentiles], names: Sequence[str], ticks: Sequence[Any]) -> Figure:
-    """Return a chart of percentiles."""
-    keys = [
-        Key("p50", "p50", [each.p50 for each in times]),
-        Key("p95", "p95", [each.p95 for each in times]),
-        Key("p99", "p99", [each.p99 for each in times]),
-    ]
-    found = [each.p99 for each in times if each.p99 is not None]
+def times(timings: Sequence[Timing], axis: Axis) -> Iterator[Figure]:
+    """Yield the charts of percentiles: of how long jobs had waited, and of how long they ran."""
+    yield lasted(_("Wait"), _("from due to begun"), [timing.wait for timing in timings], axis)
+    yield lasted(_("Run"), _("from begun to ended"), [timing.run for timing in timings], axis)
+
+
+def lasted(title: str, unit: str, percentiles: Sequence[Percentiles], axis: Axis) -> Figure:
+    keys = [Key(name, name, [getattr(each, name) for each in percentiles]) for name in Percentiles._fields]
+    found = [value for value in keys[-1].values if value is not None]
     highest = plots.nice(max(found, default=1000), STEPS)
     sentence = f"{title}: " + _("nothing was measured.")
     if found:
-        worst = next(place for place, each in enumerate(times) if each.p99 == max(found))
-        values = {"longest": duration(max(found)), "time": names[worst]}
-        values["half"] = duration(sorted(each.p50 for each in times if each.p50 is not None)[len(found) // 2])
+        values = {"longest": duration(max(found)), "time": axis.names[keys[-1].values.index(max(found))]}
+        values["half"] = duration(sorted(each.p50 for each in percentiles if each.p50 is not None)[len(found) // 2])
         text = _("half took no longer than %(half)s most of the time; 99 %% no longer than %(longest)s, at %(time)s.")
         sentence = f"{title}: " + text % values
-    titles = [f"{name}: {spoken(each)}" for name, each in zip(names, times, strict=True)]
-    svg = plots.lines([(key.css, key.values) for key in reversed(keys)], highest, titles, sentence)
-    return Figure(title, unit, keys, *axis(highest, lambda value: duration(round(value))), ticks, svg, sentence)
+    return drawn(plots.lines, title, unit, keys, axis, highest, lambda value: duration(round(value)), sentence)
 
 
-def spoken(times: Percentiles) -> str:
-    return ", ".join(
-        f"{name} {'-' if value is None else duration(value)}" for name, value in zip(times._fields, times, strict=True)
-    )
-
-
-def depth(slots: Sequence[Slot], names: Sequence[str], ticks: Sequence[Any]) -> Figure:
+def depth(slots: Sequence[Slot], axis: Axis) -> Figure:
     """Return the chart of what was due."""
     key = Key("depth", _("due"), [slot.depth for slot in slots])
-    found = [value for value in key.values if value is not None]
-    highest = plots.nice(max(found, default=0))
+    most = max((value for value in key.values if value is not None), default=None)
     sentence = _("Depth: nothing was measured.")
-    if found:
-        values = {"most": display.number(max(found)), "time": names[key.values.index(max(found))]}
+    if most is not None:
+        values = {"most": display.number(most), "time": axis.names[key.values.index(most)]}
         sentence = _("Depth: at most %(most)s jobs were due, at %(time)s.") % values
-    titles = [
-        f"{name}: " + ("-" if value is None else display.number(value))
-        for name, value in zip(names, key.values, strict=True)
-    ]
-    svg = plots.lines([(key.css, key.values)], highest, titles, sentence)
     unit = _("jobs that were due; measured by the workers once a minute")
-    return Figure(_("Depth"), unit, [key], *axis(highest, amount), ticks, svg, sentence)
+    return drawn(plots.lines, _("Depth"), unit, [key], axis, plots.nice(most or 0), amount, sentence)
 
 
-def axis(highest: float, words: Callable[[float], str]) -> tuple[str, str]:
-    """Return what stands at the top of an axis, and at its middle."""
-    return words(highest), words(highest / 2)
+def drawn(
+    draw: Callable[..., SafeString],
+    title: str,
+    unit: str,
+    keys: Sequence[Key],
+    axis: Axis,
+    highest: float,
+    words: Callable[[float], str],
+    sentence: str,
+) -> Figure:
+    """Return a chart; ``draw``: of plots; ``highest``: the top of the values, ``words`` for one of them."""
+    rows = zip(*(key.values for key in keys), strict=True)
+    titles = [
+        f"{name}: " + ", ".join(f"{key.name} {'-' if value is None else words(value)}" for key, value in pairs)
+        for name, pairs in zip(axis.names, (list(zip(keys, row, strict=True)) for row in rows), strict=True)
+    ]
+    svg = draw([(key.css, key.values) for key in keys], highest, titles, sentence)
+    return Figure(title, unit, keys, words(highest), words(highest / 2), axis.ticks, svg, sentence)
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
 
 
 def amount(value: float) -> str:
@@ -181,6 +178,12 @@ def at(instant: int, span: str) -> str:
     """Return the time of a slot."""
     here = local(clock.from_instant(instant))
     return f"{here:%H:%M}" if span == "hour" else f"{here:%Y-%m-%d %H:%M}"
+
+
+def ticks(parts: Sequence[Slot] | Sequence[Timing], span: str) -> list[str]:
+    """Return what stands below the axis of these parts of a time: at its begin, its end, and three times between."""
+    first, width = parts[0].at, parts[1].at - parts[0].at
+    return [tick(first + len(parts) * width * quarter // 4, span) for quarter in range(5)]
 
 
 def tick(instant: int, span: str) -> str:

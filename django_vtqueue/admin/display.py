@@ -12,7 +12,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from ..core import clock, states
+from ..core import clock
 from ..core.encoding import decode
 from ..core.failures import shorten, storable
 from ..core.humanize import duration, local, time_of, whole
@@ -20,6 +20,7 @@ from ..core.ids import shown_worker
 from ..core.masks import HIDDEN, Mask
 from ..fields import text_of
 from ..models import DeadLetter, Job
+from ..queue.why import word_of as word_of  # for its callers
 from ..tasks.signatures import in_names, mask_of, shown_call
 
 Entry: TypeAlias = Job | DeadLetter
@@ -76,11 +77,6 @@ def progress(done: float, most: float, name: object, text: object) -> SafeString
     """Return a bar that shows how far something is, with a text beside it; ``name``: of the bar, where none sees it."""
     bar = '<progress class="vtq-progress" max="{}" value="{}" aria-label="{}"></progress> {}'
     return format_html(bar, most, done, name, text)
-
-
-def word_of(job: Job, now: int) -> str:
-    """Return the word for a job's state."""
-    return states.word(job.state, clock.to_instant(job.visible_at), job.attempts, now)
 
 
 def timing(job: Job, now: int) -> SafeString | str:

@@ -11,8 +11,9 @@ from django.utils.translation import gettext_lazy as _
 
 from ..core import clock, states
 from ..core.ids import shown_worker
-from ..engines import database_for, engine_for, named_queues
-from ..models import WorkerProcess
+from ..engines import database_for, named_queues
+from ..inspection.overview import names, queue_names
+from ..models import DeadLetter, WorkerProcess
 from ..tasks.task import loaded_tasks
 from . import display
 
@@ -48,7 +49,7 @@ class Filter(admin.SimpleListFilter):
 
     def names(self, database: str, model_name: str) -> list[str]:
         """Return the values that one can choose."""
-        return engine_for(database).inspection.names(model_name, str(self.parameter_name), CHOICES)
+        return names(DeadLetter.objects.using(database), str(self.parameter_name), CHOICES)
 
     def label(self, name: str) -> str:
         return name
@@ -67,7 +68,8 @@ class QueueFilter(Filter):
     title, parameter_name = _("queue"), "queue_name"
 
     def names(self, database: str, model_name: str) -> list[str]:
-        return [*named_queues(database), *super().names(database, model_name)]
+        found = queue_names(database, CHOICES) if model_name == "job" else super().names(database, model_name)
+        return [*named_queues(database), *found]
 
 
 class TaskFilter(Filter):

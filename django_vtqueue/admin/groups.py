@@ -1,19 +1,25 @@
 """The page of the groups of dead letters: what fails, how often, since when, and a sample of each failure."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 from uuid import UUID
 
 from django.core.paginator import Paginator
+from django.db.models import Count, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from .. import throughput
 from ..core import clock, counts
+from ..core.clock import to_instant
 from ..core.humanize import duration, local, whole
-from ..core.job import LetterGroup
-from ..engines import Engine, database_for, engine_for
+from ..engines import database_for, engine_for
+from ..inspection.distinct import Number, first_of_each
+from ..inspection.overview import names
 from ..models import DeadLetter
+from ..throughput import part_of
 from . import display
 from .job_base import EntryAdmin
 from .plots import histogram
@@ -38,13 +44,16 @@ def page(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     died = request.GET.get("died", "") if request.GET.get("died") in TIMES else ""
     order = request.GET.get("order") if request.GET.get("order") in ORDERS else "last"
     since = now - TIMES[died][0] * clock.SECOND if died else 0
-    found = engine.inspection.letter_groups(**chosen, since=since, until=now, limit=MOST_GROUPS, count=MOST_COUNTED)
-    found.sort(key=ORDERS[str(order)], reverse=True)
+    letters = among(engine.alias, since, now, chosen.get("queue_name"))
+    which = {name: value for name, value in chosen.items() if name != "queue_name"}
+    found = sorted(groups(letters, which), key=ORDERS[str(order)], reverse=True)
     shown = Paginator(found, PER_PAGE).get_page(request.GET.get("page"))
     query = chosen | ({"died": died} if died else {})
     context = {
         "title": _("Dead letters by failure"),
-        "rows": rows(engine, list(shown), query, since or min((group.first for group in shown), default=now), now),
+        "rows": rows(
+            letters, list(shown), query, since or min((to_instant(group.first) for group in shown), default=now), now
+        ),
         "page": shown,
         "more": len(found) >= MOST_GROUPS,
         "most": MOST_GROUPS,
@@ -54,7 +63,7 @@ def page(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
         "orders": {"last": _("the latest first"), "count": _("the most frequent first")},
         "earlier_query": urlencode({**query, "order": order, "page": shown.number - 1}),
         "later_query": urlencode({**query, "order": order, "page": shown.number + 1}),
-        "queues": engine.inspection.names("deadletter", "queue_name", MOST_QUEUES),
+        "queues": names(DeadLetter.objects.using(engine.alias), "queue_name", MOST_QUEUES),
         "tasks": sorted({group.task_path for group in found}),
         "exceptions": sorted({group.exception_class for group in found}),
         "may_requeue": model_admin.has_requeue_permission(request),
@@ -63,38 +72,101 @@ def page(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     return model_admin.page(request, "admin/vtqueue/deadletter/groups.html", **context)
 
 
+# -- what is read ------------------------------------------------------------------------------------------------------
+#
+# By vtqueue_letter_group alone, but for one letter of each group: of 100,000 letters only index entries are met.
+
+
+class LetterGroup(NamedTuple):
+    """The dead letters of one fingerprint and task, in some time and queue; ``latest``: the id of the last one."""
+
+    fingerprint: str
+    task_path: str
+    exception_class: str
+    number: int
+    first: datetime
+    last: datetime
+    latest: UUID
+
+
+def among(database: str, since: int, until: int, queue_name: str | None) -> QuerySet[DeadLetter]:
+    """Return the letters that died in a time, of one queue or (None) of all."""
+    letters = DeadLetter._base_manager.using(database).filter(died_at__gte=since, died_at__lte=until)
+    return letters if queue_name is None else letters.filter(queue_name=queue_name)
+
+
+def groups(letters: QuerySet[DeadLetter], which: Mapping[str, str]) -> list[LetterGroup]:
+    """Return the groups of these letters, of the first MOST_GROUPS groups of all; ``which``: what theirs have."""
+    same = letters.filter(fingerprint=OuterRef("fingerprint"), task_path=OuterRef("task_path"))
+    last = same.order_by("-died_at", "-pk")
+    each = first_of_each(DeadLetter.objects.using(letters.db), "fingerprint", "task_path", limit=MOST_GROUPS)
+    rows = each.filter(**which).values_list(
+        "fingerprint",
+        "task_path",
+        "exception_class",
+        Number(same.values("died_at")[:MOST_COUNTED]),
+        Subquery(same.order_by("died_at", "pk").values("died_at")[:1]),
+        Subquery(last.values("died_at")[:1]),
+        Subquery(last.values("pk")[:1]),
+    )
+    return [group for row in rows if (group := LetterGroup(*row)).number]
+
+
+def deaths(letters: QuerySet[DeadLetter], shown: Sequence[LetterGroup], since: int, now: int) -> list[list[int]]:
+    """Return, for each group, how many of its letters died in each of SLOTS equal parts of a time."""
+    width = max((now - since) // SLOTS + 1, 1)
+    numbers = [[0] * SLOTS for _ in shown]
+    places = {group[:2]: place for place, group in enumerate(shown)}
+    of_groups = letters.filter(
+        fingerprint__in={group.fingerprint for group in shown}, task_path__in={group.task_path for group in shown}
+    )
+    slots = of_groups.values_list("fingerprint", "task_path", part_of("died_at", since, width)).annotate(Count("pk"))
+    for fingerprint, task_path, slot, number in slots.order_by():
+        if (place := places.get((fingerprint, task_path))) is not None:
+            numbers[place][slot] = number
+    return numbers
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------------
+
+
 def rows(
-    engine: Engine, groups: list[LetterGroup], query: dict[str, str], since: int, now: int
+    letters: QuerySet[DeadLetter], shown: list[LetterGroup], query: dict[str, str], since: int, now: int
 ) -> list[dict[str, Any]]:
     """Return groups for the template, each with its plot and a sample."""
-    latest = [group.latest for group in groups]
-    short = DeadLetter.objects.using(engine.alias).only("message").filter(pk__in=[UUID(letter) for letter in latest])
-    messages = {letter.pk.hex: letter.message for letter in short}
-    traces = engine.inspection.letter_tracebacks(latest)
-    moments = {(group.task_path, group.last) for group in groups}
-    succeeded = throughput.succeeded_since(engine.alias, moments, now)
-    deaths = engine.inspection.letter_deaths(groups, SLOTS, queue_name=query.get("queue_name"), since=since, until=now)
+    found = DeadLetter.objects.using(letters.db).only("message", "history")
+    samples = found.in_bulk([group.latest for group in shown])
+    moments = {(group.task_path, to_instant(group.last)) for group in shown}
+    succeeded = throughput.succeeded_since(str(letters.db), moments, now)
     return [
-        {
-            "task": display.task_name(group.task_path),
-            "exception": group.exception_class,
-            "short": group.exception_class.rpartition(".")[2],
-            "message": display.cut(messages.get(group.latest, "")),
-            "traceback": folded(traces[group.latest]) if traces.get(group.latest) else "",
-            "sample": UUID(group.latest),
-            "count": display.number(group.number, more=group.number >= MOST_COUNTED),
-            "first": display.moment(clock.from_instant(group.first)),
-            "last": display.moment(clock.from_instant(group.last)),
-            "failing": now - group.last < FAILING and not succeeded[group.task_path, group.last],
-            "quiet": duration(max(now - group.last, 0)),
-            "succeeded": display.number(succeeded[group.task_path, group.last]),
-            "works": succeeded[group.task_path, group.last] > 0,
-            "task_query": urlencode({"task_path": group.task_path}) if group.task_path else "",
+        row(group, samples.get(group.latest), succeeded[group.task_path, to_instant(group.last)], now)
+        | {
             "plot": histogram(dead, plotted(dead, since)),
             "query": urlencode({**query, "fingerprint": group.fingerprint, "task_path": group.task_path}),
         }
-        for group, dead in zip(groups, deaths, strict=True)
+        for group, dead in zip(shown, deaths(letters, shown, since, now), strict=True)
     ]
+
+
+def row(group: LetterGroup, sample: DeadLetter | None, succeeded: int, now: int) -> dict[str, Any]:
+    """Return what the template says of a group; ``succeeded``: attempts at its task since its last death."""
+    age = now - to_instant(group.last)
+    return {
+        "task": display.task_name(group.task_path),
+        "exception": group.exception_class,
+        "short": group.exception_class.rpartition(".")[2],
+        "message": display.cut(sample.message if sample else ""),
+        "traceback": folded(sample.traceback) if sample and sample.traceback else "",
+        "sample": group.latest,
+        "count": display.number(group.number, more=group.number >= MOST_COUNTED),
+        "first": display.moment(group.first),
+        "last": display.moment(group.last),
+        "failing": age < FAILING and not succeeded,
+        "quiet": duration(max(age, 0)),
+        "succeeded": display.number(succeeded),
+        "works": succeeded > 0,
+        "task_query": urlencode({"task_path": group.task_path}) if group.task_path else "",
+    }
 
 
 def plotted(deaths: list[int], since: int) -> str:

@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from ..core import clock, history, states
 from ..core.humanize import duration, time_of
 from ..core.ids import parse_id
-from ..engines import engine_for
+from ..inspection.lists import ending
 from ..models import DeadLetter, Job
 from ..queue.why import why
 from . import display
@@ -29,7 +29,7 @@ from .display import Entry
 from .links import link
 from .timelines import timeline
 
-DIGITS, DIGITS_LOOKED_AT = "[0-9a-fA-F]{8,31}", 200_000  # the end of an id, and the ids that are looked at for it
+DIGITS = "[0-9a-fA-F]{8,31}"  # the end of an id
 LINES = 20  # of the admin's log, on the page of what is gone
 NO_ID = UUID(int=0)  # stands for a text that is no id; no row has it
 GRID: tuple[str | tuple[str, ...], ...] = (
@@ -154,12 +154,9 @@ class EntryAdmin(ReadOnlyAdmin):
         if not re.fullmatch(DIGITS, text):
             return None
         here, there = (
-            engine_for(queryset.db).inspection.ids_ending(
-                str(model._meta.model_name), text.lower(), DIGITS_LOOKED_AT, 2
-            )
-            for model in (self.model, self.other)
+            ending(model.objects.using(queryset.db).only("pk"), text, 2) for model in (self.model, self.other)
         )
-        return self.find(request, UUID(there[0])) if not here and len(there) == 1 else None
+        return self.find(request, there[0].pk) if not here and len(there) == 1 else None
 
     @property
     def other(self) -> type[Entry]:

@@ -11,15 +11,15 @@ from django.http import HttpRequest
 
 from .. import throughput
 from ..core import clock
-from ..core.counts import MINUTE, minute_of
-from ..engines import Engine, Trouble, database_for, engine_for, named_queues
-from ..engines.inspection import HeldCount
-from ..models import Job, QueueState, WorkerProcess
+from ..engines import Trouble, database_for, engine_for, named_queues
+from ..inspection import overview as inspection
+from ..inspection.overview import Held
+from ..models import Job, WorkerProcess
 from ..queue import pauses
 from . import display
 from .banners import banners, failing, unmigrated
 from .links import Pages, pages_for
-from .queue_rows import Facts, flows
+from .queue_rows import Facts
 from .workers import Busy, busy
 
 SHOWN = 100  # queues, and workers
@@ -44,67 +44,64 @@ def overview(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> dic
         "updated": display.moment(clock.from_instant(now)),
     }
     try:
-        return page | situation(engine, now, pages)
+        return page | situation(engine.alias, now, pages)
     except DatabaseError as error:
         if engine.trouble(error) is not Trouble.SCHEMA:
             raise
         return page | {"pages": None, "banners": [unmigrated(engine.alias)]}
 
 
-def situation(engine: Engine, now: int, pages: Pages) -> dict[str, Any]:
+def situation(database: str, now: int, pages: Pages) -> dict[str, Any]:
     """Return how it stands, as far as the user may see it."""
-    held = engine.inspection.held(MOST, now)
-    workers = worker_rows(engine, held, now, pages)
-    queues = summary(engine, held, workers, now, pages) if pages.jobs else {"queues": []}
+    held = inspection.held(database, MOST, now)
+    workers = worker_rows(database, held, now, pages)
+    queues = summary(database, held, workers, now, pages) if pages.jobs else {"queues": []}
     return {
         "banners": [
-            *(failing(engine.alias, now, pages) if pages.letters else []),
-            *banners(engine.alias, queues["queues"], workers if pages.workers else []),
+            *(failing(database, now, pages) if pages.letters else []),
+            *banners(database, queues["queues"], workers if pages.workers else []),
         ],
         "workers": workers[:SHOWN] if pages.workers else [],
         "workers_left": max(len(workers) - SHOWN, 0),
-        "nothing": bool(pages.jobs and not workers) and untouched(queues["queues"], engine.alias),
+        "nothing": bool(pages.jobs and not workers) and untouched(queues["queues"], database),
         **queues,
     }
 
 
-def worker_rows(engine: Engine, held: Sequence[HeldCount], now: int, pages: Pages) -> list[Busy]:
+def worker_rows(database: str, held: Held, now: int, pages: Pages) -> list[Busy]:
     """Return the workers in an order that stays, those that are gone last, with what they run."""
-    workers = list(WorkerProcess.objects.using(engine.alias).order_by("-heartbeat_at")[:NAMES])
+    workers = list(WorkerProcess.objects.using(database).order_by("-heartbeat_at")[:NAMES])
     listed = [worker.pk for worker in workers[:SHOWN]] if pages.jobs and pages.workers else []
-    rows = busy(workers, held, engine.inspection.running(listed, JOBS_OF_A_WORKER), now, pages.site)
+    rows = busy(workers, held, inspection.begun(database, listed, JOBS_OF_A_WORKER), now, pages.site)
     return sorted(rows, key=lambda row: (row.over, row.word, row.worker.host, row.worker.pid))
 
 
-def summary(
-    engine: Engine, held: Sequence[HeldCount], workers: Sequence[Busy], now: int, pages: Pages
-) -> dict[str, Any]:
+def summary(database: str, held: Held, workers: Sequence[Busy], now: int, pages: Pages) -> dict[str, Any]:
     """Return the rows of the queues (of the busiest, if there are many), and how many are left out."""
-    sizes = engine.inspection.sizes(NAMES, GLANCE)
-    active = engine.inspection.active(minute_of(now) - (MINUTES - 1) * MINUTE, minute_of(now), ACTIVE)
-    paused: dict[str, QueueState] = pauses.paused(engine.alias, now)
+    sizes = inspection.sizes(database, NAMES, GLANCE)
+    active = throughput.active(database, now, MINUTES, ACTIVE)
+    paused = pauses.paused(database, now)
     most_letters = MOST if len(sizes) < SHOWN else FEWEST
-    letters = engine.inspection.letters(NAMES, most_letters + 1) if pages.letters else {}
-    names = {*sizes, *active, *paused, *letters, *named_queues(engine.alias)}
+    letters = inspection.letters(database, NAMES, most_letters + 1) if pages.letters else {}
+    names = {*sizes, *active, *paused, *letters, *named_queues(database)}
 
     def importance(name: str) -> tuple[bool, int]:
-        return name in paused, sizes.get(name, 0) + active.get(name, 0)
+        return name in paused, sizes.get(name, 0) + active[name]
 
     shown = sorted(sorted(names, key=importance, reverse=True)[:SHOWN])
     most = max(FEWEST, min(MOST, ALTOGETHER // max(len(shown), 1)))
-    backlogs = engine.inspection.backlogs(shown, now, most + 1)
-    arrivals, more_arrived = throughput.arrivals(engine.alias, now)
+    arrivals, more_arrived = throughput.arrivals(database, now)
     facts = Facts(
-        database=engine.alias,
+        database=database,
         now=now,
         most=most,
         most_letters=most_letters,
-        most_held=MOST,
-        backlogs=backlogs,
+        backlogs=inspection.backlogs(database, shown, now, most + 1),
         held=held,
+        more_held=held.queues.total() >= MOST,
         letters=letters,
-        seen=engine.inspection.seen_letters([name for name in shown if name in letters], most_letters + 1),
-        flows=flows(engine, shown, now, MINUTES),
+        acknowledged=inspection.acknowledged(database, NAMES, most_letters + 1) if pages.letters else {},
+        flows=throughput.lately(database, shown, now, MINUTES),
         arrivals=arrivals,
         more_arrived=more_arrived,
         paused=paused,
@@ -112,7 +109,7 @@ def summary(
         pages=pages,
     )
     return {
-        "queues": facts.rows(shown),
+        "queues": [facts.row(name) for name in shown],
         "queues_left": len(names) - len(shown),
         "queues_unread": max(len(sizes), len(letters)) >= NAMES,
     }

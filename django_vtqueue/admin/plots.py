@@ -83,9 +83,12 @@ def stacked(
 def lines(
     series: Sequence[tuple[str, Sequence[int | None]]], highest: float, titles: Sequence[str], label: str
 ) -> SafeString:
-    """Return lines through the middles of the slots, with a gap where there is no value; ``titles``: of the slots."""
+    """Return lines through the middles of the slots, with a gap where there is no value; ``titles``: of the slots.
+
+    The first of the series is drawn over the others.
+    """
     paths = []
-    for name, values in series:
+    for name, values in reversed(series):
         path, drawn = "", False
         for place, value in enumerate(values):
             if value is not None:
@@ -100,7 +103,7 @@ def lines(
 
 
 def drawing(width: int, paths: SafeString, titles: Sequence[str], label: str) -> SafeString:
-    """Return what is drawn over three lines of an axis; ``titles``: what is said of each slot under the mouse."""
+    """Return what is drawn over the three lines of an axis; ``titles``: of the slots, shown under the mouse."""
     return format_html(
         '<svg class="vtq-drawing" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img"><title>{}</title>'
         '<path class="vtq-grid" d="M0 0H{}M0 {}H{}M0 {}H{}"/>{}{}</svg>',
@@ -122,7 +125,7 @@ def drawing(width: int, paths: SafeString, titles: Sequence[str], label: str) ->
 
 
 def histogram(values: Sequence[int], label: str) -> SafeString:
-    """Return a row of bars, one for each value; ``label`` says what they are to who cannot see them."""
+    """Return a row of bars, one for each value; ``label``: what a screen reader says instead."""
     highest = max(values, default=0) or 1
     sizes = [max(round(BAR_HEIGHT * value / highest), 1 if value else 0) for value in values]
     bars = format_html_join(

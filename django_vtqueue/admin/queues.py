@@ -9,6 +9,7 @@ from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import URLPattern, path
+from django.utils.text import capfirst
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -32,13 +33,13 @@ class PauseForm(forms.Form):
         max_length=255,
         required=False,
         widget=forms.TextInput(attrs={"class": "vTextField", "autofocus": True}),
-        help_text=_("Everybody who looks at the queue, or asks why a job is not running, will read it."),
+        help_text=_("It is shown with the queue, and as the reason why a job of it is not running."),
     )
     until = forms.SplitDateTimeField(
         label=_("Until"),
         required=False,
         widget=AdminSplitDateTime,
-        help_text=_("The queue goes on by itself then. Leave it empty to pause the queue until somebody resumes it."),
+        help_text=_("The queue goes on by itself then. Leave it empty to pause the queue until it is resumed."),
     )
 
     def clean_until(self) -> Any:
@@ -102,7 +103,8 @@ class QueueStateAdmin(ReadOnlyAdmin):
         database = database_for()
         with transaction.atomic(using=database):
             pauses.pause(queue_name, reason=reason, until=until, by=request.user.get_username(), using=database)
-            self.log_change(request, QueueState(queue_name=queue_name), pause_note(reason, until))
+            state = QueueState(queue_name=queue_name, reason=reason, paused_until=until)
+            self.log_change(request, state, f"{capfirst(pauses.sentence(state))}.")
         self.message_user(request, gettext("The queue “%s” is paused.") % queue_name, messages.SUCCESS)
         return HttpResponseRedirect(self.overview(request))
 
@@ -127,13 +129,3 @@ class QueueStateAdmin(ReadOnlyAdmin):
             return pauses.resume(queue_name, using=database)
         except ValueError as error:
             raise BadRequest(str(error)) from None
-
-
-def pause_note(reason: str, until: Any) -> str:
-    """Return what the admin's log says of a pause."""
-    values = {"reason": reason, "until": until and time_of(until)}
-    if reason and until:
-        return gettext("Paused until %(until)s: %(reason)s") % values
-    if until:
-        return gettext("Paused until %(until)s.") % values
-    return gettext("Paused: %(reason)s") % values if reason else gettext("Paused.")

@@ -24,8 +24,8 @@ from ..core import clock
 from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..engines import engine_for
-from ..engines.inspection import HeldCount, Running
-from ..models import WorkerProcess
+from ..inspection.overview import Held, begun, held
+from ..models import Job, WorkerProcess
 from ..queue.workers import SILENCE
 from . import display
 from .base import ReadOnlyAdmin, Views, permitted
@@ -98,8 +98,8 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
             return ending(worker, self.admin_site.name, MOST_LEFT)
         engine = engine_for(str(worker._state.db))
         now = engine.now()
-        held = [part for part in engine.inspection.held(LOOKED_AT, now) if part.worker_id == worker.pk]
-        [row] = busy([worker], held, engine.inspection.running([worker.pk], LISTED), now, self.admin_site.name)
+        jobs = begun(engine.alias, [worker.pk], LISTED)
+        [row] = busy([worker], held(engine.alias, LOOKED_AT, now), jobs, now, self.admin_site.name)
         return render_to_string("vtqueue/running.html", {"row": row})
 
     def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> Any:
@@ -209,9 +209,7 @@ def heartbeat(worker: WorkerProcess, now: int) -> SafeString | str:
     return display.moment(worker.heartbeat_at, gettext("%s ago") % duration(max(silent, 0)))
 
 
-def busy(
-    workers: Iterable[WorkerProcess], held: Iterable[HeldCount], running: Iterable[Running], now: int, site: str
-) -> list[Busy]:
+def busy(workers: Iterable[WorkerProcess], held: Held, jobs: Iterable[Job], now: int, site: str) -> list[Busy]:
     """Return workers with what they do; ``site``: the name of the admin site to link to."""
     rows = {
         each.pk: Busy(
@@ -224,10 +222,10 @@ def busy(
         )
         for each in workers
     }
-    for part in held:
-        if row := rows.get(part.worker_id):
-            row.used += part.begun
-    for job in running:
+    for (worker_id, word), number in held.workers.items():
+        if word == "begun" and worker_id in rows:
+            rows[worker_id].used += number
+    for job in jobs:
         rows[job.worker_id].jobs.append(running_job(job, now, site))
     return list(rows.values())
 
@@ -249,15 +247,15 @@ def ending(worker: WorkerProcess, site: str, most: int = SAMPLE) -> SafeString |
     return format_html(gettext("died at {}; {}: {}"), died, ", ".join(parts), format_html("{}{}", links, more))
 
 
-def running_job(job: Running, now: int, site: str) -> dict[str, Any]:
-    started = now if job.started_at is None else job.started_at
+def running_job(job: Job, now: int, site: str) -> dict[str, Any]:
+    started = clock.from_instant(now) if job.started_at is None else job.started_at
     return {
         "task": display.task_name(job.task_path),
-        "url": address(site, "job_change", job.id),
+        "url": address(site, "job_change", job.pk),
         "queue_name": job.queue_name,
-        "age": display.moment(clock.from_instant(started), duration(max(now - started, 0))),
-        "expired": job.lease_ends_at <= now,
-        "cancelled": job.cancelled,
+        "age": display.moment(started, duration(max(now - clock.to_instant(started), 0))),
+        "expired": clock.to_instant(job.visible_at) <= now,
+        "cancelled": job.cancelled_at is not None,
         "percent": None if job.progress is None else display.percent(job.progress),
         "progress_text": job.progress_text or "",
     }

@@ -25,10 +25,10 @@ def busy_pause(waited: float, chance: float, left: float = inf) -> float:
     """Return the seconds until the next try for SQLite's write lock, after ``waited`` seconds of trying.
 
     About a millisecond, and after a whole second, when something long holds the lock (a backup, a migration), five.
-    Never longer: where transactional tasks follow each other the lock is free for some 10 ms in between, and who asked
-    less often the longer it had waited got it for 25 s not once (measured).
+    Never longer: where transactional tasks follow each other the lock is free for some 10 ms in between, and a
+    connection that asked less often the longer it had waited did not get it once in 25 s (measured).
     ``left``: the seconds that are left of a lease to renew, less than 0 if it has ended. From shortly before its end
-    on, when others may take what it holds, it stays a millisecond: the holder must be the first to get the lock.
+    on, when other workers may take what it holds, it stays a millisecond: the holder must get the lock first.
     """
     return (0.0005 + 0.001 * chance) * (1 if waited < 1 or left < IN_DANGER else 5)
 

@@ -8,7 +8,7 @@ from .clock import SECOND
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 
-Counted = tuple[int, str, str]  # a minute (or an hour), a queue, a task
+Key = tuple[int, str, str]  # a minute (or an hour), a queue, a task
 
 
 @dataclass(slots=True)
@@ -36,21 +36,6 @@ class Counts:
                 total[bucket] += number
         if other.depth is not None:
             self.depth = max(self.depth or 0, other.depth)
-
-
-@dataclass(frozen=True)
-class Chart:
-    """What a chart is of: the minutes from ``first`` to ``last`` in slots of ``width``, all in microseconds.
-
-    ``queue``, ``task``: None for all of them; ``hourly``: from the counts of hours.
-    """
-
-    first: int
-    last: int
-    width: int
-    queue: str | None = None
-    task: str | None = None
-    hourly: bool = False
 
 
 def hour_of(instant: int) -> int:

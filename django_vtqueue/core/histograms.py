@@ -7,7 +7,8 @@ buckets, of HdrHistogram.
 """
 
 import json
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from math import ceil, log2
 from typing import Any, NamedTuple
 
@@ -23,6 +24,9 @@ class Percentiles(NamedTuple):
     p50: int | None = None
     p95: int | None = None
     p99: int | None = None
+
+
+NOTHING = Percentiles()
 
 
 def bucket_of(microseconds: float) -> int:
@@ -50,8 +54,13 @@ def percentile(histogram: Mapping[int, int], share: float) -> int | None:
     return None
 
 
+def encode(histogram: Mapping[int, int]) -> str:
+    """Return a histogram as it is stored: ``{"bucket": count}``."""
+    return json.dumps(histogram, separators=(",", ":"))
+
+
 def parse(text: Any) -> dict[str, int] | None:
-    """Return a histogram as it was stored, ``{"bucket": count}``; None if it is damaged.
+    """Return a histogram as it was stored, with its buckets as texts; None if it is damaged.
 
     A page reads thousands of them, so they are checked by what needs no loop of Python's.
     """
@@ -64,12 +73,10 @@ def parse(text: Any) -> dict[str, int] | None:
     return found if sound else None
 
 
-def add(found: Mapping[str, int], total: dict[str, int]) -> None:
-    """Add a histogram to others, all as they were stored."""
-    for bucket, count in found.items():
-        total[bucket] = total.get(bucket, 0) + count
-
-
-def loaded(total: Mapping[str, int]) -> dict[int, int]:
-    """Return a histogram as it was before it was stored."""
-    return {int(bucket): count for bucket, count in total.items()}
+def added(texts: Iterable[Any]) -> dict[int, int]:
+    """Return the sum of histograms as they were stored, without the damaged ones."""
+    total: dict[int, int] = defaultdict(int)
+    for text in texts:
+        for bucket, count in (parse(text) or {}).items():
+            total[int(bucket)] += count
+    return total

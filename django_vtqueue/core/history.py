@@ -7,7 +7,6 @@ stays small: ``[e1 … e5, {"omitted": 17}, e23 … e67]``.
 """
 
 import json
-from math import isfinite
 from typing import Any, TypedDict
 
 from .encoding import dumps
@@ -60,27 +59,23 @@ def requeued(by: str, now: int) -> Entry:
     return Entry(number=NO_ATTEMPT, worker=by, ended=now, outcome=REQUEUED)
 
 
-def _finite(number: str) -> float:
-    if not isfinite(value := float(number)):
-        raise ValueError(f"{number} can be read, but not written again.")
-    return value
-
-
-_decode = json.JSONDecoder(parse_float=_finite, parse_constant=_finite).decode
-
-
 def read(stored: Any) -> list[Entry]:
     """Return the entries of a history, given as its stored text or as the value that the models have read.
 
     A history that cannot be read becomes one entry that shows it.
     """
     try:
-        entries = _decode(stored) if isinstance(stored, str) else stored
+        entries = json.loads(stored) if isinstance(stored, str) else stored
         if isinstance(entries, list) and all(isinstance(item, dict) for item in entries):
             return entries
     except (ValueError, RecursionError):
         pass
-    return [Entry(outcome="unreadable", message=str(stored)[:1000])]
+    return [unreadable(stored)]
+
+
+def unreadable(stored: Any) -> Entry:
+    """Return the entry that stands for a history which cannot be read, or not be stored again."""
+    return Entry(outcome="unreadable", message=str(stored)[:1000])
 
 
 def append(text: str, ended_attempt: Entry) -> str:
@@ -94,7 +89,10 @@ def append(text: str, ended_attempt: Entry) -> str:
         del entries[FIRST : FIRST + surplus]
     if omitted:
         entries.insert(FIRST, Entry(omitted=omitted))
-    return dumps(entries)
+    try:
+        return dumps(entries)
+    except TypeError:  # a number that is infinite, say
+        return dumps([unreadable(text), ended_attempt])
 
 
 def count(item: Entry) -> int:

@@ -111,18 +111,6 @@ class Expired(NamedTuple):
     held: int
 
 
-class LetterGroup(NamedTuple):
-    """The dead letters of one failure: of one fingerprint and task. Instants in microseconds; ``latest``: an id."""
-
-    fingerprint: str
-    task_path: str
-    exception_class: str
-    number: int
-    first: int
-    last: int
-    latest: str
-
-
 @dataclass(slots=True)
 class Settlement:
     """How an attempt ends: the change that the holder of a job asks for. FAILED: the job moves to the dead letters.

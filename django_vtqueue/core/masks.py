@@ -47,7 +47,7 @@ class Mask:
         return self.damaged or self.names(text)
 
     def texts(self, payload: str) -> list[str]:
-        """Return the texts by which others may repeat what is hidden of a stored payload, the longest first."""
+        """Return the texts in which messages may repeat what is hidden of a stored payload, the longest first."""
         try:
             root = [decode(payload)]
         except ValueError:

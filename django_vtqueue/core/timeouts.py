@@ -40,7 +40,7 @@ class Limit:
                 try:
                     self.action()
                 except Exception:
-                    logger.exception("ending a task whose time is up met an error")
+                    logger.exception("a task whose time is up could not be ended")
 
 
 class Timekeeper:
@@ -71,7 +71,7 @@ class Timekeeper:
         """Have ``action`` called, in another thread, if the block takes longer than ``seconds``.
 
         It is called before the block ends or not at all; if it was, the block ends with ``take_back``. It must not
-        wait: the limits of others would.
+        wait: the limits of other threads would.
         """
         limit = Limit(time.monotonic() + seconds, action)
         with self._lock:
@@ -147,7 +147,7 @@ def awaited(function: Callable[..., Awaitable[Any]], seconds: float | None = Non
             running.append(lambda: loop.call_soon_threadsafe(task.cancel))  # type: ignore[union-attr]
             limit = asyncio.timeout(seconds)
             try:
-                if ended.is_set():  # before the loop could be told
+                if ended.is_set():  # before there was something to cancel
                     raise asyncio.CancelledError
                 async with limit:
                     with ForksEnd():

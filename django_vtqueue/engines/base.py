@@ -7,7 +7,7 @@ understands; of two rows the later one has the greater handle.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from enum import Enum
 from typing import Any, TypeVar
@@ -16,10 +16,8 @@ from django.apps import apps
 from django.db import connections, transaction
 from django.db.models import QuerySet
 
-from ..core.counts import Counted, Counts
 from ..core.expiry import Patience
 from ..core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Scope, Settlement, StoredJob
-from .inspection import Inspection
 
 T = TypeVar("T")
 SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
@@ -48,11 +46,6 @@ class Engine(ABC):
         self.alias = alias
         self.traced = traced
         self.last_hold = self.longest_hold = 0.0
-
-    @property
-    @abstractmethod
-    def inspection(self) -> Inspection:
-        """What pages and commands read of this database."""
 
     @abstractmethod
     def now(self) -> int:
@@ -135,6 +128,10 @@ class Engine(ABC):
     def pauses(self) -> dict[str, int | None]:
         """Return the paused queues, each with the end of its pause (None: it has none); also pauses that have ended."""
 
+    @abstractmethod
+    def queue_names(self) -> list[str]:
+        """Return the queues that have unfinished jobs, all of them: what a claim beside a pause goes through."""
+
     def paused(self, now: int) -> set[str]:
         """Return the queues that are paused at ``now``; a claim asks in its own transaction, so a pause holds from its
         commit on.
@@ -149,7 +146,7 @@ class Engine(ABC):
     def _without(self, scope: Scope, names: Collection[str]) -> Scope:
         if not names:
             return scope
-        there = self.inspection.queue_names() if scope.queues is None else scope.queues
+        there = self.queue_names() if scope.queues is None else scope.queues
         return scope._replace(queues=tuple(name for name in there if name not in names))
 
     def earliest(self, scopes: Sequence[Scope]) -> int | None:
@@ -298,17 +295,6 @@ class Engine(ABC):
         """Delete ended pauses, and up to ``limit`` each of finished jobs and dead letters that were kept long enough.
 
         Return how many rows. If there are none, the right to write is not asked for.
-        """
-
-    @abstractmethod
-    def add_counts(self, worker_id: str, counts: Mapping[Counted, Counts], *, hourly: bool = False) -> None:
-        """Store what a worker has counted for a minute (or hour), queue and task, in the place of what was stored."""
-
-    @abstractmethod
-    def prune_counts(self, before: int, limit: int, *, hourly: bool = False) -> int:
-        """Delete counts of minutes (or hours) before an instant, about ``limit`` of them, the oldest first.
-
-        Minutes are deleted whole. Return how many rows.
         """
 
     def clock_was_ahead(self, now: int) -> bool:

@@ -37,7 +37,7 @@ def close_leftovers(*, inline: bool) -> None:
             elif getattr(connection.connection, "in_transaction", False) and connection.get_autocommit():
                 connection.close()  # a BEGIN that Django knows nothing of
             elif not inline and _reads(connection):
-                connection.close()  # as long as its cursor is open, it can write nothing once others have written
+                connection.close()  # while its cursor is open, it cannot write once another connection has
             else:
                 if not inline and connection.vendor == "sqlite" and connection.settings_dict["CONN_MAX_AGE"] == 0:
                     connection.close_at = None  # 0 is "until the end of a request"; opening it anew takes 0.3 ms

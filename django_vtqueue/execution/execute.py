@@ -45,7 +45,7 @@ WORDS = {
     Cancelled: history.CANCELLED,
 }
 LAST_WORDS = (GiveUp, Cancelled, DamagedPayload)  # exceptions after which there is no further attempt
-LIMIT = 5.0  # seconds for which all others who write may have to wait; a task's own ``timeout`` replaces it
+LIMIT = 5.0  # seconds for which other connections may have to wait to write; a task's own ``timeout`` replaces it
 UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
 
 
@@ -54,7 +54,7 @@ def execute(
 ) -> Outcome:
     """Run one job to its end in this thread.
 
-    ``timed`` is told that the time of a transactional job does not run, and that it does when its transaction begins.
+    ``timed`` is called with False where a transactional job waits for its transaction, with True when that begins.
 
     Whatever the task raises is its outcome, SystemExit and KeyboardInterrupt too; only with ``inline`` (the caller's
     own thread and transaction, where Ctrl-C raises it) KeyboardInterrupt goes through.
@@ -93,7 +93,7 @@ class Execution:
 
     @property
     def result(self) -> TaskResult | None:
-        """What is told of a task, made when it is first asked for; None if none was found to call."""
+        """What signals are sent of a task, made when it is first needed; None if none was found to call."""
         if self._call and self._result is None:
             (task, args, kwargs), job, alias = self._call, self.job, self.backend.alias
             if (task.queue_name, task.priority, task.backend) != (job.queue_name, job.priority, alias):
@@ -123,8 +123,8 @@ class Execution:
             task_started.send_robust(type(backend), task_result=self.result)
         if task.takes_context:
             # While a transactional task runs no other connection writes: neither that it shall stop, nor how far it is.
-            told = replace(job) if self.options.get("transactional") else job
-            args = [JobContext(task_result=cast(TaskResult, self.result), _job=told, _secrets=self.secrets), *args]
+            shared = replace(job) if self.options.get("transactional") else job
+            args = [JobContext(task_result=cast(TaskResult, self.result), _job=shared, _secrets=self.secrets), *args]
         return lambda: self.within_limit(task, args, kwargs)
 
     def together(self, call: Callable[[], Any]) -> Outcome:
@@ -183,15 +183,17 @@ class Execution:
             error.args = (cancellation(self.job.asked_by),)
         try:
             delay = self.delay_after(error)
-        except BaseException:  # an exception whose class or notes are not what they should be
+        except BaseException:  # the exception has a broken class, or broken notes
             delay = backoff_delay(DEFAULT_BACKOFF, self.policy.backoff_max, self.job.attempts, random.random())
-        told = describe(error, self.secrets())  # with what delay_after has added to it
+        failure = describe(error, self.secrets())  # with what delay_after has added to it
         word = WORDS.get(type(error), history.FAILED)
         letter_ttl = self.backend.settings.letter_ttl(self.job.queue_name)
         wait = None if delay is None else clock.microseconds(delay)
-        settlement = failed(self.job, word, told, clock.now(), wait, letter_ttl)
+        settlement = failed(self.job, word, failure, clock.now(), wait, letter_ttl)
         if self.result:
-            self.result.errors.append(TaskError(exception_class_path=told.exception_class, traceback=told.traceback))
+            self.result.errors.append(
+                TaskError(exception_class_path=failure.exception_class, traceback=failure.traceback)
+            )
         return self._outcome(settlement, error)
 
     def secrets(self) -> list[str]:
@@ -223,8 +225,8 @@ class Execution:
         return max(delay, UNKNOWN_TASK_DELAY) if isinstance(error, UnknownTask) else delay
 
     def _outcome(self, settlement: Settlement, error: BaseException | None) -> Outcome:
-        told = self.inline or error is not None or received(task_finished)
-        if result := self.result if told else None:
+        needed = self.inline or error is not None or received(task_finished)
+        if result := self.result if needed else None:
             change(
                 result,
                 status=TaskResultStatus(settlement.state),

@@ -21,7 +21,7 @@ logger = logging.getLogger("django_vtqueue")
 class Outcome:
     """What came of one execution; ``seconds``: how long it took.
 
-    ``result``: what is told of a task; None for a raw job, and for one that went well if it has no receiver.
+    ``result``: what signals are sent of a task; None for a raw job, and for a success that no receiver is sent.
     ``stored``: None as long as the settlement is still to be made; else it was made together with the task's own
     writes (True), or could not be (False), for another worker holds the job.
     """
@@ -35,7 +35,7 @@ class Outcome:
 
     @property
     def went_back(self) -> bool:
-        """Whether the job was given back, for others to execute."""
+        """Whether the job was given back, for another worker to execute."""
         return self.settlement.state == states.READY and self.settlement.failure is None
 
 
@@ -82,5 +82,5 @@ def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:
 
 
 def given_back(job: HeldJob) -> Outcome:
-    """Return the outcome of a job that was not executed: others may have it at once."""
+    """Return the outcome of a job that was not executed: another worker may have it at once."""
     return Outcome(job, released(job), None, None, 0.0)

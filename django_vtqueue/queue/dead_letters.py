@@ -16,14 +16,12 @@ from .doorbell import wake_workers
 from .lookup import Named, change
 from .publishing import checked_priority, checked_queue_name
 
-# -- which dead letters ------------------------------------------------------------------------------------------------
-#
-# By queue, task, exception, or the time of their death.
-
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
     from ..models import DeadLetter
+
+# -- which dead letters ------------------------------------------------------------------------------------------------
 
 MOST_COUNTED, MOST_READ = 100_000, 10_000  # letters: by an index, and where each has to be read
 Position = tuple[int, UUID]  # a letter's place in the order in which they died
@@ -73,7 +71,7 @@ class Criteria:
         return json.dumps(self.given())
 
     def letters(self, database: str, after: Position | None = None) -> "QuerySet[DeadLetter]":
-        """Return the dead letters that are meant, in the order in which they died; ``after``: those behind a place."""
+        """Return the dead letters with these criteria, in the order in which they died; ``after``: behind a place."""
         from django.db.models import Q
 
         from ..models import DeadLetter  # this module is imported before the apps are ready
@@ -85,7 +83,7 @@ class Criteria:
         return found
 
     def among(self, letters: "QuerySet[DeadLetter]") -> "QuerySet[DeadLetter]":
-        """Return those of ``letters`` that are meant."""
+        """Return those of ``letters`` that have these criteria."""
         found = letters.filter(**{name: value for name, value in self.given().items() if name in TEXTS})
         if self.acknowledged is not None:
             found = found.filter(acknowledged_at__isnull=not self.acknowledged)
@@ -97,16 +95,12 @@ class Criteria:
 
     @property
     def most_counted(self) -> int:
-        """How many are counted: no index knows what is acknowledged."""
+        """Up to how many are counted: no index has what is acknowledged."""
         return MOST_COUNTED if self.acknowledged is None else MOST_READ
 
     def count(self, database: str) -> int:
-        """Return how many are meant; ``most_counted`` stands for that many or more."""
+        """Return how many dead letters there are; ``most_counted`` stands for that many or more."""
         return self.letters(database)[: self.most_counted].count()
-
-
-if TYPE_CHECKING:
-    from ..models import DeadLetter
 
 
 class NotMoved(Exception):

@@ -25,7 +25,7 @@ from ..engines import options_of
 
 logger = logging.getLogger("django_vtqueue")
 
-CACHED_FOR = 1.0  # seconds for which a publisher believes in the bells it found
+CACHED_FOR = 1.0  # seconds for which a publisher uses the paths that it found
 ASKED = b"asked"  # rung at one worker: it was asked to do something
 UNPROVEN = "q"  # begins the token of a bell that is no proof of life: that of Queue.run
 LONGEST_PATH = 107  # bytes of an AF_UNIX address, less its end
@@ -49,7 +49,7 @@ def path_of(alias: str, folder: Path, worker_id: str) -> Path:
 
 
 class Doorbell:
-    """A worker's own bell: a socket to listen at, and the ``path`` that others ring ("" if there can be none)."""
+    """A worker's own bell: a socket to listen at, and the ``path`` by which it is rung ("" if there can be none)."""
 
     def __init__(self, alias: str, folder: Path, worker_id: str) -> None:
         self.path = ""
@@ -72,7 +72,7 @@ class Doorbell:
     def listen(self, rung: Callable[[bool], None]) -> None:
         """Call ``rung`` each time it is rung, from a small thread, until the bell is closed.
 
-        It is told whether something was asked of this very worker.
+        ``rung`` is called with True if something was asked of this worker, else with False.
         """
 
         def wait() -> None:
@@ -114,7 +114,7 @@ class Doorbell:
 
 
 def is_bell(path: str, alias: str, folder: Path) -> bool:
-    """Return whether a path, as a row has it, is that of a socket where the bells of this database lie."""
+    """Return whether the path in a worker's row is that of a bell of this database."""
     try:
         own = Path(path).parent == folder and Path(path).name.startswith(f"{name_of(alias)}-")
         return own and stat.S_ISSOCK(os.lstat(path).st_mode)
@@ -213,5 +213,5 @@ def ring_after_commit(alias: str, folder: str | None) -> None:
     if connection.run_on_commit:
         last = connection.run_on_commit[-1][1]
         if isinstance(last, partial) and last.func is ring and last.args == (alias, folder):
-            return  # one ring a commit is enough, and what takes that one back takes back what is written now
+            return  # one ring for each commit; a savepoint that takes that one back takes back what is written now
     transaction.on_commit(partial(ring, alias, folder), using=alias, robust=True)

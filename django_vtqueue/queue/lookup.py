@@ -69,12 +69,12 @@ def digits_of(given: object) -> str:
 
 
 def some(entries: "QuerySet[E]", digits: str) -> "list[E]":
-    """Return those whose ids end so, the oldest first, but no more than it takes to say that they are too many."""
+    """Return the rows whose ids end in these digits, the oldest first; a few at the most: more than one is an error."""
     return list(entries.filter(pk__endswith=digits).order_by("pk")[: SHOWN + 1])
 
 
 def only(found: "Sequence[E]", given: object) -> "E | None":
-    """Return the one that was found, None if there was none; raise UnclearId for several."""
+    """Return the row that was found, None if there is none; raise UnclearId for several."""
     if len(found) > 1:
         ids = ", ".join(str(entry.pk) for entry in found[:SHOWN]) + (", …" if found[SHOWN:] else "")
         raise UnclearId(f"{given} is the end of several ids; give more digits: {ids}")

@@ -77,14 +77,13 @@ def paused(database: str, now: int) -> "dict[str, QueueState]":
 
 
 def sentence(state: "QueueState") -> str:
-    """Return a pause as people are told of it: who made it, why, and until when, as far as that is known."""
-    text = _("paused by %(by)s") % {"by": state.paused_by} if state.paused_by else _("paused")
+    """Return a pause in words: who made it, why, and until when, as far as that is known."""
+    pause = _("paused by %(by)s") % {"by": state.paused_by} if state.paused_by else _("paused")
     if state.reason:
-        text = _("%(pause)s: %(reason)s") % {"pause": text, "reason": " ".join(state.reason.split())}
+        pause += ": " + " ".join(state.reason.split())
     if state.paused_until:
-        joined = _("%(pause)s, until %(time)s") if state.reason else _("%(pause)s until %(time)s")
-        text = joined % {"pause": text, "time": time_of(state.paused_until)}
-    return text
+        pause += ", " + _("until %(time)s") % {"time": time_of(state.paused_until)}
+    return pause
 
 
 def _end(until: datetime | timedelta | float, now: int) -> int:

@@ -5,7 +5,7 @@ In short:
     queue = Queue("sensors")
     queue.publish({"id": 7, "celsius": 21.5}, delay=60)
 
-    while job := queue.claim():  # hidden from everybody else for the visibility timeout
+    while job := queue.claim():  # hidden from all other claims for the visibility timeout
         handle(job.payload)
         job.ack()  # done; without it the job reappears by itself
 """
@@ -131,7 +131,7 @@ class Queue:
         return await sync_to_async(self.publish_many)(payloads, **options)
 
     def claim(self) -> ClaimedJob | None:
-        """Take the next due job, hidden from others for the visibility timeout; None if nothing is due."""
+        """Take the next due job, hidden from other claims for the visibility timeout; None if nothing is due."""
         jobs = self.claim_many(1)
         return jobs[0] if jobs else None
 

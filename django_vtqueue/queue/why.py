@@ -16,6 +16,13 @@ LONGEST = 200  # characters of an error's message
 NAMED = 5  # workers in a sentence
 
 
+def word_of(entry: Job | DeadLetter, now: int) -> str:
+    """Return the word of states.WORDS for a job or dead letter as it was read; ``now``: an instant."""
+    if isinstance(entry, DeadLetter):
+        return "dead"
+    return states.word(entry.state, to_instant(entry.visible_at), entry.attempts, now)
+
+
 def why(entry: Job | DeadLetter, now: int) -> str:
     """Return the sentence for a job or dead letter as it was read; ``now``: an instant."""
     if isinstance(entry, DeadLetter):
@@ -24,7 +31,7 @@ def why(entry: Job | DeadLetter, now: int) -> str:
             "failure": failure(entry.exception_class, entry.message),
         }
     visible_at = to_instant(entry.visible_at)
-    match states.word(entry.state, visible_at, entry.attempts, now):
+    match word_of(entry, now):
         case "done":
             ended = now - to_instant(entry.finished_at or entry.visible_at)
             return _("done %(age)s ago by %(worker)s") % {

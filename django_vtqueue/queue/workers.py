@@ -18,7 +18,7 @@ logger = logging.getLogger("django_vtqueue")
 
 HEARTBEAT = 10.0  # seconds between two heartbeats of a worker
 SILENCE = 3 * HEARTBEAT  # a worker that was silent for longer counts as gone
-REMEMBERED = 3600.0  # seconds for which people are told of a worker that died, or fell silent
+REMEMBERED = 3600.0  # seconds for which pages show a worker that died, or fell silent
 LOOK_AGAIN = 10.0  # seconds after which a queue that had a worker may have none
 QUIET, STOP, WORK = "quiet", "stop", ""  # what a worker may be asked to do (WorkerProcess.asked_to)
 

@@ -18,12 +18,12 @@ WRITE_THE_LOG = [id(function) for name, function in vars(signals).items() if nam
 def received(signal: Signal) -> bool:
     """Return whether sending this one would reach something: a receiver, or the log at its level.
 
-    For what goes well: a failure, at ERROR, is sent always. Who has put something in the place of the signal's own
-    ``send`` (a mock) is reached, too.
+    For what goes well: a failure, at ERROR, is sent always. What stands in the place of the signal's own ``send`` (a
+    mock) is reached, too.
     """
     if not SENDING.isdisjoint(vars(signal)):
         return True
-    receivers = list(signal.receivers)  # others may connect and disconnect meanwhile
+    receivers = list(signal.receivers)  # another thread may connect and disconnect meanwhile
     if len(receivers) == 1 and receivers[0][0][0] in WRITE_THE_LOG:
         return logger.isEnabledFor(logging.DEBUG if signal is task_enqueued else logging.INFO)
     return bool(receivers)

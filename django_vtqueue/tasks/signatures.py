@@ -94,7 +94,7 @@ def _parameters(task_path: str, queue_name: str, database: str | None) -> list[P
 
 
 def signature_of(task: Task, mask: Mask) -> Signature:
-    """Return the signature of a task as those see it who call it: without its context, and without secret defaults."""
+    """Return the signature of a task as its callers see it: without its context, and without secret defaults."""
     known = _signature(task.func, task.takes_context)
     parameters = [
         parameter.replace(default=HIDDEN)

@@ -217,49 +217,34 @@ def find_task(path: str, task_modules: tuple[str, ...] = ()) -> Task:
     A module that is not loaded is imported only if it belongs to an installed app or is listed in ``task_modules``:
     what stands in a row must never decide which code is imported.
     """
-    module, names = _loaded_module(path) or _allowed_module(path, task_modules)
-    found: Any = module
-    for name in names:
-        found = vars(found).get(name) if isinstance(found, ModuleType | type) else None
-    if isinstance(found, staticmethod):
-        found = found.__func__
-    if isinstance(found, Task):
+    if found := loaded_task(path):
         return found
-    raise UnknownTask(
-        f"{path!r} is not a task: {module.__name__} has {'no such name' if found is None else 'something else'} there."
-    )
-
-
-def loaded_task(path: str) -> Task | None:
-    """Return the task that a stored path names if its module is loaded; imports nothing, and waits for no import."""
-    name, _, function = path.rpartition(".")
-    module = sys.modules.get(name)
-    found = vars(module).get(function) if isinstance(module, ModuleType) else None
-    return found if isinstance(found, Task) else None
-
-
-def _loaded_module(path: str) -> tuple[ModuleType, list[str]] | None:
-    parts = path.split(".")
-    for end in range(len(parts) - 1, 0, -1):
-        if module := sys.modules.get(name := ".".join(parts[:end])):
-            module = import_module(name)  # another thread may be in the middle of it: wait for its end
-            if isinstance(module, ModuleType) and (end == len(parts) - 1 or parts[end] in vars(module)):
-                return module, parts[end:]
-            return None  # a package is loaded, but not the module in it
-    return None
-
-
-def _allowed_module(path: str, task_modules: Sequence[str]) -> tuple[ModuleType, list[str]]:
-    name, _, function = path.rpartition(".")
+    name = path.rpartition(".")[0]
     inside = any(name == config.name or name.startswith(f"{config.name}.") for config in apps.get_app_configs())
-    if not name or not (inside or name in task_modules):
+    if not name or not (name in sys.modules or inside or name in task_modules):
         raise UnknownTask(
             f"{path!r} is not in an installed app, so it was not imported; add the app to INSTALLED_APPS, or its "
             "module to OPTIONS['task_modules']."
         )
     try:
-        return import_module(name), [function]
+        import_module(name)  # another thread may be in the middle of it: then this waits for its end
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
             raise UnknownTask(f"{path!r}: there is no module {error.name!r} (yet).") from error
         raise
+    if found := loaded_task(path):
+        return found
+    raise UnknownTask(f"{path!r} is not a task: {name} has no task of that name.")
+
+
+def loaded_task(path: str) -> Task | None:
+    """Return the task that a stored path names if its module is loaded; imports nothing, and waits for no import."""
+    parts = path.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        found: Any = sys.modules.get(".".join(parts[:end]))
+        if isinstance(found, ModuleType):
+            for name in parts[end:]:
+                found = vars(found).get(name) if isinstance(found, ModuleType | type) else None
+            found = found.__func__ if isinstance(found, staticmethod) else found
+            return found if isinstance(found, Task) else None
+    return None

@@ -65,7 +65,7 @@ def test_spans(span: str, slots: int, sums: list[int]) -> None:
     stored(HourlyThroughput, hour_of(now), succeeded=4)
     stored(HourlyThroughput, hour_of(now) - 6 * 24 * HOUR, succeeded=8)
     stored(HourlyThroughput, hour_of(now) - 8 * 24 * HOUR, succeeded=9)
-    _, found, _, _ = throughput.charted("default", now, span)
+    found, _ = throughput.charted("default", now, span)
     assert slots - 4 < len(found) <= slots
     assert sorted(slot.succeeded for slot in found if slot.succeeded) == sums
     assert found[-1].succeeded == sums[0]

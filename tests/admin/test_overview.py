@@ -15,9 +15,9 @@ from django.urls import path, reverse
 from django_vtqueue.admin import DeadLetterAdmin, JobAdmin, overview
 from django_vtqueue.core import clock
 from django_vtqueue.core.clock import SECOND
-from django_vtqueue.core.counts import minute_of
+from django_vtqueue.core.counts import hour_of, minute_of
 from django_vtqueue.core.histograms import bucket_of
-from django_vtqueue.models import DeadLetter, Job, QueueState, Throughput
+from django_vtqueue.models import DeadLetter, HourlyThroughput, Job, QueueState, Throughput
 from tests.fake_clock import FakeClock
 
 from .rows import OVERVIEW, WORKER, ago, html, job, letter, row_of, worker
@@ -29,9 +29,11 @@ EVIL = "<script>alert('x')</script>"
 
 
 def counted(queue_name: str, minutes_ago: int, **values: Any) -> None:
-    """Store what a worker did in a minute."""
+    """Store what a worker did in a minute, and in its hour."""
     minute = minute_of(clock.now()) - minutes_ago * MINUTE
-    Throughput.objects.create(minute=minute, queue_name=queue_name, worker_id=WORKER, **values)
+    row = {"queue_name": queue_name, "task_path": str(minutes_ago), "worker_id": WORKER, **values}
+    Throughput.objects.create(minute=minute, **row)
+    HourlyThroughput.objects.create(minute=hour_of(minute), **row)
 
 
 # -- queues -----------------------------------------------------------------------------------------------------------
@@ -82,8 +84,8 @@ def test_capped_numbers(admin_client: Client, monkeypatch: pytest.MonkeyPatch, t
 
 def test_retries_are_told_of_few(admin_client: Client, monkeypatch: pytest.MonkeyPatch, time: FakeClock) -> None:
     """Of what is due later only some is read to tell retries from the others, and a plus says so."""
-    monkeypatch.setattr("django_vtqueue.engines.sqlite.overview.READ", 3)
-    monkeypatch.setattr("django_vtqueue.engines.sqlite.overview.LEAST_READ", 3)
+    monkeypatch.setattr("django_vtqueue.inspection.overview.READ", 3)
+    monkeypatch.setattr("django_vtqueue.inspection.overview.LEAST_READ", 3)
     for number in range(5):
         job("emails", 60 + number, attempts=number % 2)
     assert re.match(r"emails 0 2\+ 1\+ ", row_of(admin_client, "queue-emails"))

@@ -54,13 +54,13 @@ def test_pause_and_resume(admin_client: Client) -> None:
     assert Queue("emails").claim()
     entries = LogEntry.objects.order_by("pk")
     assert [entry.object_repr for entry in entries] == ["emails", "emails"]
-    assert re.fullmatch(r"Paused until \S+( \S+)?: SMTP is down", entries[0].get_change_message())
+    assert re.fullmatch(r"Paused: SMTP is down, until \S+( \S+)?\.", entries[0].get_change_message())
     assert entries[1].get_change_message() == "Resumed."
 
 
 @pytest.mark.parametrize(
     ("hours", "reason", "logged"),
-    [(None, "", r"Paused\."), (None, "because", "Paused: because"), (2, "", r"Paused until \S+( \S+)?\.")],
+    [(None, "", r"Paused\."), (None, "because", r"Paused: because\."), (2, "", r"Paused, until \S+( \S+)?\.")],
 )
 def test_reason_and_end_may_be_left_out(admin_client: Client, hours: int | None, reason: str, logged: str) -> None:
     """A pause needs neither; the log says what was given."""

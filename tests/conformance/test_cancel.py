@@ -150,7 +150,7 @@ def test_a_claim_buries_what_was_asked_to_stop(bench: Bench) -> None:
 
 
 def test_a_requeued_job_starts_afresh(bench: Bench, time: FakeClock) -> None:
-    """A job that was cancelled, whether it ran or not, can be requeued; it is not asked to stop any more."""
+    """A cancelled job, whether it ran or not, can be requeued; then it is not asked to stop, and may fail again."""
     [waiting], [running] = bench.publish("x"), bench.publish("y", queue="other")
     held = bench.one(now=1, queues=("other",))
     cancel(bench, waiting, running)
@@ -165,7 +165,7 @@ def test_a_requeued_job_starts_afresh(bench: Bench, time: FakeClock) -> None:
 
 
 def test_many_are_cancelled_a_few_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many they are, other writers do not wait for long, and no more than a few are in memory."""
+    """However many they are, no other writer waits for long, and only a few are in memory."""
     monkeypatch.setattr("django_vtqueue.core.ids.SLICE", 2)
     engine, committed = engine_for(bench.engine.alias), []
     ask = engine.ask

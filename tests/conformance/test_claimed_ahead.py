@@ -35,7 +35,7 @@ def test_only_fresh_jobs_are_claimed_ahead(bench: Bench) -> None:
 
 
 def test_an_attempt_begins_once_and_for_its_holder_only(bench: Bench) -> None:
-    """``begin`` counts the attempt of a held row that has none; not again, and not for somebody else's."""
+    """``begin`` counts the attempt of a held row that has none; not twice, and not for a row of another holder."""
     bench.publish("mine", "others")
     mine, others = claim(bench, limit=0, ahead=2)
     bench.jobs.filter(pk=others.id).update(claims=2)
@@ -47,7 +47,7 @@ def test_an_attempt_begins_once_and_for_its_holder_only(bench: Bench) -> None:
 
 
 def test_what_has_not_begun_costs_nothing_when_its_lease_ends(bench: Bench) -> None:
-    """Its next claim counts the first attempt, and its history is empty: nobody has run it."""
+    """Its next claim counts the first attempt, and its history is empty: it was not run."""
     bench.publish("x")
     claim(bench, limit=0, ahead=1)
     job = bench.one(now=61)

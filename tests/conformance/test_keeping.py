@@ -149,7 +149,7 @@ def test_prune_never_touches_the_unfinished(bench: Bench) -> None:
     assert [bench.found(job_id).state for job_id in (waiting, requeued)] == ["READY", "READY"]
 
 
-def test_purge_deletes_what_nobody_holds(bench: Bench) -> None:
+def test_purge_deletes_what_is_not_held(bench: Bench) -> None:
     """Due, scheduled, retried and expired jobs of one queue go; held and finished ones, letters and others stay."""
     dead = bench.dead()
     [done, held, expired, retried] = [

@@ -1,17 +1,22 @@
 """What the overview counts: how much lies in each queue, and which worker runs what."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
-from django.db import connections
 
+from django_vtqueue import throughput
 from django_vtqueue.core import states
+from django_vtqueue.core.clock import from_instant
+from django_vtqueue.core.counts import hour_of
+from django_vtqueue.core.histograms import Percentiles, middle_of
 from django_vtqueue.core.ids import new_uuid
 from django_vtqueue.core.job import MOST_CLAIMS
 from django_vtqueue.engines import Engine
-from django_vtqueue.engines.inspection import Backlog, HeldCount
 from django_vtqueue.fields import FAR
-from django_vtqueue.models import DeadLetter, Job, Throughput
+from django_vtqueue.inspection.overview import Backlog, Held, backlogs, begun, held, letters, sizes
+from django_vtqueue.models import DeadLetter, HourlyThroughput, Job, Throughput
+from django_vtqueue.throughput import Flow
 
 from ..columns import in_columns
 
@@ -45,45 +50,50 @@ def test_queues_with_unfinished_jobs(engine: Engine) -> None:
         for number in range(count):
             stored(engine, queue_name, FUTURE, priority=number, task_path="" if number % 2 else "t")
     done(engine, "b")
-    assert engine.inspection.sizes(100, 3) == {"a": 2, "ä'%s": 1, "z": 3}
-    assert engine.inspection.sizes(2, 3) == {"a": 2, "z": 3}
+    assert sizes(engine.alias, 100, 3) == {"a": 2, "ä'%s": 1, "z": 3}
+    assert sizes(engine.alias, 2, 3) == {"a": 2, "z": 3}
 
 
 def test_queues_with_dead_letters(engine: Engine) -> None:
     """Each queue that has one is found, with how many it has, counted as far as was asked for."""
     for queue_name in ("a", "a", "b", "c", "c", "c", "c"):
         buried(engine, queue_name)
-    assert engine.inspection.letters(100, 3) == {"a": 2, "b": 1, "c": 3}
-    assert engine.inspection.letters(1, 100) == {"a": 2}
+    assert letters(engine.alias, 100, 3) == {"a": 2, "b": 1, "c": 3}
+    assert letters(engine.alias, 1, 100) == {"a": 2}
 
 
 def test_no_queues(engine: Engine) -> None:
     """In an empty database there are none."""
     done(engine, "a")
-    assert engine.inspection.sizes(10, 10) == engine.inspection.letters(10, 10) == {}
-    assert engine.inspection.held(10, NOW) == []
+    assert sizes(engine.alias, 10, 10) == letters(engine.alias, 10, 10) == {}
+    assert held(engine.alias, 10, NOW) == Held(Counter(), Counter())
 
 
 def test_backlogs(engine: Engine) -> None:
-    """Tasks and payloads of a queue are told apart, and what is due from what waits for later.
+    """What is due of a queue is told apart from what waits for later, and how much of it are raw payloads.
 
     The oldest is that of all priorities; what is held or finished, and what lies in other queues, is in no number.
     """
     for priority, visible_at in ((0, PAST), (5, PAST - 7), (-5, NOW), (0, FUTURE), (5, FUTURE)):
         stored(engine, "a", visible_at, priority=priority)
+    stored(engine, "a", FUTURE, attempts=1)
     stored(engine, "a", PAST - 1, task_path="")
     stored(engine, "a", PAST - 100, worker_id="w")
     stored(engine, "other")
     done(engine, "a")
-    assert engine.inspection.backlogs(["a", "none"], NOW, 100) == [
-        Backlog("a", raw=False, due=3, later=2, oldest=PAST - 7, read=2, retrying=0),
-        Backlog("a", raw=True, due=1, later=0, oldest=PAST - 1, read=0, retrying=0),
-        Backlog("none", raw=False, due=0, later=0, oldest=None, read=0, retrying=0),
-        Backlog("none", raw=True, due=0, later=0, oldest=None, read=0, retrying=0),
-    ]
-    assert engine.inspection.backlogs(["a"], NOW, 1)[0] == Backlog(
-        "a", raw=False, due=1, later=1, oldest=PAST - 7, read=1, retrying=0
-    )
+    assert backlogs(engine.alias, ["a", "none"], NOW, 100) == {
+        "a": Backlog(due=4, payloads=1, later=3, read=3, retrying=1, oldest=from_instant(PAST - 7)),
+        "none": Backlog(),
+    }
+
+
+def test_backlogs_are_counted_up_to_a_limit(engine: Engine) -> None:
+    """Of each priority no more is counted than was asked for."""
+    for _ in range(3):
+        stored(engine, "a", PAST), stored(engine, "a", FUTURE, attempts=1)
+    assert backlogs(engine.alias, ["a"], NOW, 2) == {
+        "a": Backlog(due=2, later=2, read=2, retrying=2, oldest=from_instant(PAST))
+    }
 
 
 @pytest.mark.parametrize("most", [100, 4])
@@ -99,11 +109,10 @@ def test_held(engine: Engine, most: int) -> None:
     ):
         stored(engine, queue_name, visible_at, **values)
     done(engine, "a")
-    assert engine.inspection.held(most, NOW) == [
-        HeldCount("a", "w1", running=2, expired=1, begun=1),
-        HeldCount("b", "w2", running=1, expired=0, begun=1),
-    ]
-    assert sum(part.running + part.expired for part in engine.inspection.held(2, NOW)) == 2
+    found = held(engine.alias, most, NOW)
+    assert found.queues == {("a", "running"): 2, ("a", "expired"): 1, ("b", "running"): 1}
+    assert found.workers == {("w1", "begun"): 1, ("w1", "ahead"): 1, ("w2", "begun"): 1}
+    assert held(engine.alias, 2, NOW).queues.total() == 2
 
 
 def test_running(engine: Engine) -> None:
@@ -113,9 +122,11 @@ def test_running(engine: Engine) -> None:
     job = stored(engine, "b", PAST, worker_id="w2", progress=0.5, progress_text="half", cancelled_at=PAST)
     stored(engine, "b", FUTURE, worker_id="w2", attempts=0, started_at=None)
     stored(engine, "b", FUTURE, worker_id="w3")
-    found = engine.inspection.running(["w1", "w2", "gone"], 2)
-    assert [(each.worker_id, each.queue_name, each.started_at) for each in found[:-1]] == [("w1", "a", PAST)] * 2
-    assert found[-1] == (job.pk.hex, "b", "shop.tasks.welcome", "w2", PAST, PAST, 0.5, "half", 1)
+    found = begun(engine.alias, ["w1", "w2", "gone"], 2)
+    assert Counter(each.worker_id for each in found) == {"w1": 2, "w2": 1}
+    [other] = [each for each in found if each.worker_id == "w2"]
+    assert other == job
+    assert other.get_deferred_fields() == {"payload", "history", "result"}
 
 
 def counted(engine: Engine, queue_name: str, ago: int, worker_id: str = "w", **values: Any) -> None:
@@ -130,34 +141,27 @@ def test_active(engine: Engine) -> None:
     for queue_name, ago in (("a", 0), ("b", 0), ("a", 1), ("ä", 1), ("a", 4), ("c", 9), ("d", 10), ("e", -1)):
         counted(engine, queue_name, ago)
     counted(engine, "a", 0, "other")
-    assert engine.inspection.active(LAST - 9 * MINUTE, LAST, 100) == {"a": 3, "b": 1, "c": 1, "ä": 1}
-    assert engine.inspection.active(LAST - 9 * MINUTE, LAST, 2) == {"a": 1, "b": 1}
-    assert engine.inspection.active(LAST - 20 * MINUTE, LAST - 11 * MINUTE, 100) == {}
+    assert throughput.active(engine.alias, NOW, 10, 100) == {"a": 3, "b": 1, "c": 1, "ä": 1}
+    assert throughput.active(engine.alias, NOW, 10, 2) == {"a": 1, "b": 1}
+    assert throughput.active(engine.alias, NOW + 60 * MINUTE, 10, 100) == {}
 
 
-def test_flow(engine: Engine) -> None:
-    """What some queues did each minute, by all workers; minutes in which they did nothing are left out."""
+def test_the_flow_of_some_queues(engine: Engine) -> None:
+    """What some queues did each minute, by all workers, and how long it took by the hour."""
     counted(engine, "a", 0, "w1", succeeded=1, failed=2, dead=3)
     counted(engine, "a", 0, "w2", succeeded=10, failed=20, dead=30)
     counted(engine, "a", 2, succeeded=7)
     counted(engine, "b", 1, dead=1)
     for queue_name, ago in (("a", 3), ("a", -1), ("other", 0)):
         counted(engine, queue_name, ago, succeeded=1)
-    assert engine.inspection.flow(["a", "b", "none"], LAST - 2 * MINUTE, LAST) == [
-        ("a", LAST - 2 * MINUTE, 7, 0, 0),
-        ("a", LAST, 11, 22, 33),
-        ("b", LAST - MINUTE, 0, 0, 1),
-    ]
-
-
-def test_times(engine: Engine) -> None:
-    """The latest histograms of each queue, as many as are asked for, not those of other minutes."""
-    for ago in range(5):
-        counted(engine, "a", ago, run_times=f'{{"{ago}":1}}', wait_times="{}")
-    counted(engine, "b", 1)
-    found = engine.inspection.times(["a", "b"], LAST - 3 * MINUTE, LAST, 2)
-    assert sorted(found) == [("a", '{"0":1}', "{}"), ("a", '{"1":1}', "{}"), ("b", "{}", "{}")]
-    assert len(engine.inspection.times(["a"], LAST - 3 * MINUTE, LAST, 100)) == 4
+    for model, minute in ((Throughput, LAST), (HourlyThroughput, hour_of(LAST))):
+        rows = model.objects.using(engine.alias)
+        rows.create(minute=minute, queue_name="b", worker_id=model.__name__, run_times=f'{{"{len(model.__name__)}":1}}')
+    flows = throughput.lately(engine.alias, ["a", "b", "none"], NOW, 3)
+    assert flows == {
+        "a": Flow([7, 0, 11], [0, 0, 22], [0, 0, 33]),
+        "b": Flow([0, 0, 0], [0, 0, 0], [0, 1, 0], run=Percentiles(*[middle_of(len("HourlyThroughput"))] * 3)),
+    }
 
 
 def test_damaged_rows(engine: Engine) -> None:
@@ -165,19 +169,7 @@ def test_damaged_rows(engine: Engine) -> None:
     stored(engine, "a", FAR, worker_id="w1")
     job = Job.objects.using(engine.alias)
     job.update(started_at=-FAR, attempts=MOST_CLAIMS, progress=float("inf"))
-    assert engine.inspection.sizes(10, 10) == {"a": 1}
-    assert engine.inspection.backlogs(["a"], NOW, 10)[0].later == 0
-    assert engine.inspection.held(10, NOW) == [HeldCount("a", "w1", running=1, expired=0, begun=1)]
-    assert len(engine.inspection.running(["w1"], 10)) == 1
-
-
-def test_damaged_counts(engine: Engine) -> None:
-    """Numbers and histograms that are none of that kind keep nothing else from being read."""
-    counted(engine, "a", 0, succeeded=3)
-    counted(engine, "a", 1, run_times="{oops")
-    rows = Throughput.objects.using(engine.alias)
-    rows.filter(minute=LAST).update(failed=2**62)
-    with connections[engine.alias].cursor() as cursor:
-        cursor.execute("UPDATE vtqueue_throughput SET dead = 'many' WHERE minute = %s", [LAST - MINUTE])
-    assert [numbers[2] for numbers in engine.inspection.flow(["a"], LAST - MINUTE, LAST)] == [0, 3]
-    assert ("a", "{oops", "{}") in engine.inspection.times(["a"], LAST - MINUTE, LAST, 10)
+    assert sizes(engine.alias, 10, 10) == {"a": 1}
+    assert backlogs(engine.alias, ["a"], NOW, 10)["a"].later == 0
+    assert held(engine.alias, 10, NOW).workers == {("w1", "begun"): 1}
+    assert len(begun(engine.alias, ["w1"], 10)) == 1

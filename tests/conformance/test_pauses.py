@@ -4,6 +4,7 @@ import pytest
 from django.db.models.expressions import RawSQL
 
 from django_vtqueue.core.job import Scope
+from django_vtqueue.inspection.overview import queue_names
 from django_vtqueue.models import QueueState
 from django_vtqueue.worker.progress import backlog
 from tests.fake_clock import at
@@ -58,7 +59,7 @@ def test_expired_jobs_of_a_paused_queue_wait(bench: Bench, queues: Names) -> Non
 
 
 def test_what_is_held_of_a_paused_queue_is_its_holders(bench: Bench) -> None:
-    """Whoever runs a job when its queue is paused keeps it up and settles it as ever."""
+    """The holder of a job whose queue is paused keeps its lease up and settles it as usual."""
     bench.publish("x", "y", queue="a", lease=1)
     first, second = bench.claim(queues=("a",))
     pause(bench, "a")
@@ -94,7 +95,7 @@ def test_earliest_of_a_job_scheduled_beyond_the_pause(bench: Bench) -> None:
 
 @shapes
 def test_the_backlog_is_that_of_the_others(bench: Bench, queues: Names) -> None:
-    """Due jobs that nobody may claim are not counted, until they may be."""
+    """Due jobs of a paused queue are not counted until the pause ends."""
     bench.publish("x", "y", queue="a")
     bench.publish("x", queue="b")
     pause(bench, "a", until=5)
@@ -117,13 +118,13 @@ def test_claims_beside_a_pause_in_order(bench: Bench) -> None:
 
 def test_names_of_queues(bench: Bench) -> None:
     """Those with unfinished jobs, scheduled or held, of tasks or payloads; each once."""
-    assert bench.engine.inspection.queue_names() == []
+    assert bench.engine.queue_names() == queue_names(bench.engine.alias) == []
     bench.publish("x", "y", queue="b", due=50)
     bench.publish("x", queue="a", task="app.tasks.one")
     bench.publish("x", queue="done")
     bench.ack(bench.one(queues=("done",)))
     bench.claim(queues=("b",))
-    assert bench.engine.inspection.queue_names() == ["a", "b"]
+    assert bench.engine.queue_names() == queue_names(bench.engine.alias) == ["a", "b"]
 
 
 def test_pauses_that_have_ended_are_pruned(bench: Bench) -> None:

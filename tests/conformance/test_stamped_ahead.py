@@ -41,7 +41,7 @@ def test_what_was_published_by_a_clock_ahead_is_due_at_once(bench: Bench, ahead:
 
 
 def test_scheduled_jobs_stay_as_they_were_asked_for(bench: Bench) -> None:
-    """A time that was asked for is kept, also where the clock of that moment was ahead."""
+    """A time that was asked for is kept, also if the clock was ahead at that moment."""
     [by_right_clock] = bench.publish("x", now=0, due=HOUR)
     [by_wrong_clock] = bench.publish("x", now=HOUR, due=2 * HOUR)
     assert repair(bench, now=1) == 0
@@ -186,7 +186,7 @@ def test_many_jobs_of_one_instant_are_walked_over_once(bench: Bench) -> None:
 
 
 def test_a_job_renewed_between_the_look_and_the_change_is_left_alone(bench: Bench) -> None:
-    """What was found by a read is looked at once more under the lock."""
+    """A row that was found by a read is looked at again under the lock."""
     bench.publish("x")
     held = bench.one(now=HOUR)
     found: list[int] = []

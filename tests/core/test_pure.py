@@ -245,7 +245,9 @@ def test_an_entry_has_what_is_known() -> None:
     assert "exception_class" not in ended(1)
 
 
-damaged = st.sampled_from(["", "{", "null", "7", '"x"', "{}", "[1]", "[null]", "[" * 100_000, '[{"omitted": "x"}]'])
+damaged = st.sampled_from(
+    ["", "{", "null", "7", '"x"', "{}", "[1]", "[null]", "[" * 100_000, '[{"omitted": "x"}]', '[{"x": 1e999}]']
+)
 
 
 @examples(max_examples=50)

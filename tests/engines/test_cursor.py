@@ -1,4 +1,4 @@
-"""Statements that nobody watches go around Django's cursor: all ways in which somebody might watch, and its checks."""
+"""Statements that nothing watches go around Django's cursor: all ways to watch them, and the checks of that cursor."""
 
 import sqlite3
 import threading
@@ -43,7 +43,7 @@ def stored(alias: str) -> int:
 
 
 class Seen(list[str]):
-    """The statements that somebody saw."""
+    """The statements that an observer has seen."""
 
     @property
     def inserts(self) -> int:
@@ -148,7 +148,7 @@ def test_an_error_of_who_watches_stores_nothing(
 
 
 def sqlite_busy() -> OperationalError:
-    """Return the error of another database, in which whoever watches may write its log."""
+    """Return the error of another database, in which an observer may write its log."""
     cause = sqlite3.OperationalError("another database is locked")
     cause.sqlite_errorcode = sqlite3.SQLITE_BUSY
     error = OperationalError(*cause.args)
@@ -263,7 +263,7 @@ def test_not_in_a_thread_that_does_not_own_the_connection(
 def test_not_in_a_transaction_that_django_does_not_know(
     connection: DatabaseWrapper, publish: Callable[[], object], alias: str
 ) -> None:
-    """A BEGIN by hand is refused, not joined: nobody could tell when to ring the workers, and it may not be ended."""
+    """A BEGIN by hand is refused, not joined: it is not known when it ends, so when to ring the workers."""
     connection.connection.execute("BEGIN")
     with pytest.raises(OperationalError, match="within a transaction"):
         publish()

@@ -189,7 +189,7 @@ def assert_impatient(database: Database, engine: Engine) -> None:
     with connections[ALIAS].cursor() as cursor:
         assert cursor.execute("PRAGMA busy_timeout").fetchone() == (0,)
     with database.locked(), pytest.raises(OperationalError, match="locked"), engine.transaction():
-        pytest.fail("nobody else holds the lock")
+        pytest.fail("no other connection holds the lock")
 
 
 def test_a_connection_closed_by_django_is_as_impatient_when_it_is_opened_again(database: Database) -> None:

@@ -120,7 +120,7 @@ def test_djangos_options_behind_a_subcommand() -> None:
 def test_more_that_wait_than_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was not looked at counts neither as scheduled nor as retried; the numbers say that there are more."""
     for limit in ("READ", "LEAST_READ"):
-        monkeypatch.setattr(f"django_vtqueue.engines.sqlite.overview.{limit}", 2)
+        monkeypatch.setattr(f"django_vtqueue.inspection.overview.{limit}", 2)
     for _ in range(5):
         job("emails", due=3600, attempts=1, claims=1)
     [queue] = read("status")["queues"]

@@ -69,7 +69,7 @@ def dead(name: str = "letters", job_id: str | None = None) -> UUID:
 # -- purge ----------------------------------------------------------------------------------------------------------
 
 
-def test_purge_deletes_what_nobody_holds() -> None:
+def test_purge_deletes_what_is_not_held() -> None:
     """Raw jobs and tasks, due and scheduled ones, of the queues named; not what is held, done, or elsewhere."""
     queue, other = Queue("a", visibility_timeout=60), Queue("b")
     for payload in "12":

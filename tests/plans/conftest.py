@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ..fake_clock import at
-from .database import FILL, FILL_COUNTS, MANY, filled
+from .database import FILL, FILL_COUNTS, FILL_LETTERS, MANY, filled
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +22,7 @@ def full(empty_file: Path) -> Iterator[sqlite3.Connection]:
         table.execute(FILL, filled("a", MANY, "READY", at(10_000)))
         table.execute(FILL, filled("b", 1000, "RUNNING", at(60)))
         table.execute(FILL_COUNTS, {"rows": MANY, "now": at(0)})
+        table.execute(FILL_LETTERS, {"rows": MANY // 5, "now": at(0)})
         yield table
 
 

@@ -28,6 +28,15 @@ INSERT INTO vtqueue_throughput (minute, queue_name, worker_id, succeeded, failed
 SELECT :now - (n / 20) * 60000000, 'q' || (n % 5), 'w' || (n / 5 % 4), 1, 0, 0, '{}', '{}' FROM n"""
 
 
+FILL_LETTERS = """
+WITH RECURSIVE n(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < :rows - 1)
+INSERT INTO vtqueue_deadletter (
+    id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, enqueued_at, died_at,
+    exception_class, message, fingerprint, payload, history, acknowledged_at
+) SELECT printf('e%031x', n), 'q' || (n % 5), 'app.tasks.t' || (n % 7), 0, 1, 1, 1, '', 1, :now, :now - n,
+    'app.E' || (n % 11), 'm' || n, 'f' || (n % 13), '{}', '[]', CASE WHEN n % 5 THEN NULL ELSE :now END FROM n"""
+
+
 def filled(kind: str, rows: int, state: str, visible_at: int, queues: int = 5) -> dict[str, Any]:
     """Return the values of FILL."""
     counts = {"rows": rows, "levels": LEVELS, "queues": queues}

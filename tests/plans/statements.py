@@ -4,13 +4,9 @@ import json
 from typing import Any
 
 from django_vtqueue.core.expiry import Patience
-from django_vtqueue.engines.sqlite import dead_letters as letters
 from django_vtqueue.engines.sqlite import due as due
-from django_vtqueue.engines.sqlite import overview as situation
 from django_vtqueue.engines.sqlite import settling as settling
 from django_vtqueue.engines.sqlite import statements as sql
-from django_vtqueue.engines.sqlite import statistics as counts
-from django_vtqueue.engines.sqlite import walks as walks
 
 from ..fake_clock import at
 from .database import MANY
@@ -28,17 +24,12 @@ HIDDEN_ROWS = "vtqueue_job_hidden"
 DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_expires"
 TABLES = {"vtqueue_job", "vtqueue_deadletter", "vtqueue_throughput"}
 KEY, ROWID = "sqlite_autoindex_vtqueue_job_1", "INTEGER PRIMARY KEY"
-MINUTES = "sqlite_autoindex_vtqueue_throughput_1"
-MEANT = {"queue_name": "q0", "since": at(-100), "until": at(0)}
-ANY = {"task_path": None, "exception_class": None}
-GROUP = "vtqueue_letter_group"
 FEW = {  # rows: any way to them will do
     "vtqueue_queuestate",
     "sqlite_autoindex_vtqueue_queuestate_1",
     "vtqueue_workerprocess",
     "sqlite_autoindex_vtqueue_workerprocess_1",
 }
-CHART = {"first": at(-300), "last": at(0), "width": 60_000_000, "queue": "q0", "task": None}
 COUNTED = "sqlite_autoindex_vtqueue_throughput_1"
 LETTER, LETTER_EXPIRES = "sqlite_autoindex_vtqueue_deadletter_1", "vtqueue_letter_expires"
 
@@ -88,45 +79,9 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "prunable": (sql.PRUNABLE, {"now": at(0)}, [EXPIRES, LETTER_EXPIRES]),
     "prune jobs": (sql.PRUNE_JOBS, {"now": at(0), "limit": 100}, [EXPIRES, ROWID]),
     "prune letters": (sql.PRUNE_LETTERS, {"now": at(0), "limit": 100}, [LETTER_EXPIRES, ROWID]),
-    "tally": (
-        counts.ADD_MINUTES,
-        {"worker_id": "w0", "rows": json.dumps([[at(0), "q0", "t", 1, 0, 0, {}, {}, None]])},
-        [],
-    ),
-    **{
-        f"chart, {name}": (statements[counts.MINUTES], CHART | more, [COUNTED])
-        for name, statements, more in [
-            ("series", counts.SERIES, {}),
-            ("depths", counts.DEPTHS, {}),
-            ("times", counts.SPANS, {"most": 100}),
-        ]
-    },
-    "successes": (counts.SUCCESSES[counts.MINUTES], {"first": at(-300), "tasks": '["t"]'}, [COUNTED]),
-    "counts": (counts.COUNTS, {"first": at(-300), "last": at(0)}, [COUNTED]),
-    "prune counts": (counts.PRUNE_COUNTS, {"before": at(-(10**6)), "limit": 100}, [COUNTED]),
-    "arrivals": (counts.ARRIVALS, {"first": "b" * 32, "last": "c" * 32, "limit": 100}, [KEY, LETTER]),
     "clock was ahead": (sql.CLOCK_WAS_AHEAD, {"now": at(0), "first_id": "f" * 32}, [KEY, COUNTED]),
     "stamped ahead": (sql.STAMPED_AHEAD, {"after": MANY, "now": at(0), "limit": 10}, [ROWID]),
     "set right": (sql.SET_RIGHT, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),
-    "overview, sizes": (situation.QUEUES, {"limit": 100, "most": 100}, [QUEUE, HIDDEN_ROWS]),
-    "overview, letters": (situation.LETTERS, {"limit": 100, "most": 100}, ["vtqueue_letter_queue"]),
-    "overview, acknowledged letters": (situation.SEEN, {"names": NAMES, "most": 100}, ["vtqueue_letter_seen"]),
-    "overview, backlogs": (situation.BACKLOGS, {"names": NAMES, "now": at(0), "most": 10, "read": 10}, [QUEUE]),
-    "overview, held": (situation.HELD, {"most": 10, "now": at(0)}, [WORKER]),
-    "overview, active": (situation.ACTIVE, {"first": at(0), "last": at(600), "limit": 100}, [MINUTES]),
-    "overview, flow": (situation.FLOW, {"names": NAMES, "first": at(0), "last": at(600)}, [MINUTES]),
-    "overview, times": (
-        situation.TIMES,
-        {"names": NAMES, "first": at(0), "last": at(600), "each": 10},
-        [MINUTES],
-    ),
-    "overview, running": (situation.RUNNING, {"workers": '["w0"]', "each": 10}, [WORKER, ROWID]),
-    "groups": (letters.LETTER_GROUPS, {**MEANT, "limit": 9, "count": 9, **ANY}, [GROUP, ROWID]),
-    "deaths": (letters.LETTER_DEATHS, {**MEANT, "width": 9, "groups": '[["f", "t"]]'}, [GROUP]),
-    "tracebacks": (letters.LETTER_TRACEBACKS, {"ids": IDS}, [LETTER]),
-    "payloads of jobs": (walks.PAYLOADS["job"], {"ids": IDS, "longest": 10}, [KEY]),
-    "payloads of letters": (walks.PAYLOADS["deadletter"], {"ids": IDS, "longest": 10}, [LETTER]),
-    "states": (walks.STATES, {"ids": IDS}, [KEY, LETTER]),
 }
 
 CLAIMS = [name for name in STATEMENTS if name.startswith("claim")]

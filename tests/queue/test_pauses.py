@@ -47,7 +47,7 @@ def test_a_paused_queue_gives_no_job() -> None:
 
 
 def test_a_pause_ends_at_its_time(time: FakeClock) -> None:
-    """Without anybody doing anything, and whether or not its row is still there."""
+    """By itself, whether or not its row is still there."""
     queue = Queue("a")
     queue.publish(1)
     queue.pause(until=timedelta(minutes=5))
@@ -177,11 +177,11 @@ def test_a_consumer_goes_on_when_its_queue_is_resumed(sqlite_file: str) -> None:
     ("values", "said"),
     [
         ({}, "paused"),
-        ({"until": LATER}, "paused until 2027-01-15 15:00:00"),
+        ({"until": LATER}, "paused, until 2027-01-15 15:00:00"),
         ({"reason": "SMTP\ndown"}, "paused: SMTP down"),
         ({"reason": "SMTP down", "until": LATER}, "paused: SMTP down, until 2027-01-15 15:00:00"),
         ({"by": "anna"}, "paused by anna"),
-        ({"by": "anna", "until": LATER}, "paused by anna until 2027-01-15 15:00:00"),
+        ({"by": "anna", "until": LATER}, "paused by anna, until 2027-01-15 15:00:00"),
         ({"by": "anna", "reason": "SMTP down"}, "paused by anna: SMTP down"),
         (
             {"by": "anna", "reason": "SMTP down", "until": LATER},

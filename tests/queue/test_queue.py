@@ -318,7 +318,7 @@ def test_a_stale_holder_is_refused_and_the_new_holder_unharmed(queue: Queue, tim
 @verbs
 @pytest.mark.parametrize("first", [ClaimedJob.ack, ClaimedJob.nack, ClaimedJob.release], ids=lambda verb: verb.__name__)
 def test_a_job_is_settled_once(queue: Queue, time: FakeClock, first: Verb, verb: Verb) -> None:
-    """Who has settled a job has no say in it any more, also before somebody else has claimed it."""
+    """A holder that has settled its job cannot change it any more, also before another claim takes it."""
     queue.publish("x")
     job = claimed(queue)
     first(job)
@@ -347,7 +347,7 @@ def test_extend(queue: Queue, time: FakeClock) -> None:
 
 
 def test_extend_after_expiry_is_refused(queue: Queue, time: FakeClock) -> None:
-    """A lease that has ended cannot be extended, though nobody else has claimed the job yet."""
+    """A lease that has ended cannot be extended, though no other claim has taken the job yet."""
     queue.publish("x")
     job = claimed(queue)
     time.advance(60)
@@ -357,7 +357,7 @@ def test_extend_after_expiry_is_refused(queue: Queue, time: FakeClock) -> None:
     assert rows(queue) == before
 
 
-def test_ack_after_expiry_counts_while_nobody_else_has_it(queue: Queue, time: FakeClock) -> None:
+def test_ack_after_expiry_counts_until_another_claim(queue: Queue, time: FakeClock) -> None:
     """The work is done: it would be a waste to do it again."""
     queue.publish("x")
     job = claimed(queue)
@@ -487,7 +487,7 @@ def test_a_payload_that_is_too_large(alias: str, settings: Settings) -> None:
 
 
 def test_a_damaged_payload_becomes_a_dead_letter_and_the_next_is_handed_out(queue: Queue) -> None:
-    """Somebody edited the row: it must not stand in the way of the others."""
+    """A row that was edited by hand must not be in the way of the others."""
     broken = queue.publish("broken")
     queue.publish("next")
     Job.objects.using(queue.database).filter(pk=broken).update(payload=StoredText('{"half'))
@@ -568,7 +568,7 @@ def test_work_and_ack_in_one_transaction(queue: Queue, alias: str) -> None:
 
 
 def test_without_autocommit_the_caller_commits(queue: Queue, alias: str) -> None:
-    """Whoever manages transactions alone goes on doing so."""
+    """Code that manages its transactions by itself goes on doing so."""
     connection = connections[alias]
     transaction.set_autocommit(False, using=alias)
     try:
@@ -729,7 +729,7 @@ def test_run_with_a_handler_that_settles_by_itself(queue: Queue) -> None:
 
 
 def test_run_keeps_the_lease_up(alias: str) -> None:
-    """A handler may take longer than the visibility timeout: nobody else gets its job."""
+    """A handler may take longer than the visibility timeout: no other claim gets its job."""
     queue = Queue("sensors", using=alias, visibility_timeout=0.2)
     queue.publish("x")
     stop = threading.Event()

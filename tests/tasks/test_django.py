@@ -706,7 +706,7 @@ def test_task_that_is_gone() -> None:
     found.refresh()
     assert [error.exception_class for error in found.errors] == [UnknownTask]
     assert (
-        "'tests.tasks.test_django.deleted' is not a task: tests.tasks.test_django has no such name"
+        "'tests.tasks.test_django.deleted' is not a task: tests.tasks.test_django has no task of that name"
         in found.errors[0].traceback
     )
 

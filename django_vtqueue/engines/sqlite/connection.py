@@ -38,8 +38,20 @@ _all: Callable[[Any], list[tuple[Any, ...]]] = methodcaller("fetchall")
 _first: Callable[[Any], tuple[Any, ...]] = methodcaller("fetchone")
 
 
+def shorten_log(raw: sqlite3.Connection, size: int) -> int | None:
+    """Copy the log (WAL) of so many bytes into the database, so that it begins anew; see Engine.tidy.
+
+    SQLite's own checkpoints are part of a COMMIT. The log begins anew only after one that has reached its end; as long
+    as others append to it, none does, and each COMMIT makes another one. Here the first checkpoint copies nearly all,
+    beside the writers; the second copies the rest while writers wait; another writer prevents it.
+    """
+    [(_, length, copied)] = raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    [(busy, _, _)] = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return None if not busy else size if 0 <= copied < length / 2 else 0
+
+
 class SQLiteConnection:
-    """The connection of an engine, or of an inspection; see Engine for what each method promises."""
+    """The connection of an engine; what it promises is said by Engine."""
 
     alias: str
     traced = True
@@ -117,7 +129,8 @@ class SQLiteConnection:
             yield
         finally:
             connection_created.disconnect(opened)
-            self.disconnect()
+            with suppress(Exception):
+                mine.close()
             self._file = None
 
     def replaced(self) -> bool:
@@ -128,27 +141,15 @@ class SQLiteConnection:
         replaced, self._file.exchanged = self._file.exchanged, False
         return replaced
 
-    def disconnect(self) -> None:
-        with suppress(Exception):
-            self.connection.close()
-
     def changed(self) -> bool:
         version = self._value("PRAGMA data_version", {})
         before, self._version = self._version, version
         return bool(version != before)
 
     def tidy(self, *, early: bool) -> int | None:
-        # SQLite's own checkpoints are part of a COMMIT. The log begins anew only after one that has reached its end; as
-        # long as others append to it, none does, and each COMMIT makes another one. Here the first checkpoint copies
-        # nearly all, beside the writers; the second copies the rest while writers wait; another writer prevents it.
         if not self._file or (size := self._file.log_size()) < (LONG_LOG_EARLY if early else LONG_LOG):
             return None
-        if size > SLOW_LOG:
-            return self._tidy_aside(size)
-        [(_, length, copied)] = self._rows("PRAGMA wal_checkpoint(PASSIVE)", {})
-        if not self._value("PRAGMA wal_checkpoint(TRUNCATE)", {}):
-            return None
-        return size if 0 <= copied < length / 2 else 0
+        return self._tidy_aside(size) if size > SLOW_LOG else shorten_log(self._connected().connection, size)
 
     def _tidy_aside(self, size: int) -> int:
         """Copy a large log in a thread with a connection of its own, for that takes long, and no lease may wait for it.
@@ -158,9 +159,7 @@ class SQLiteConnection:
 
         def copy() -> None:
             with suppress(Exception), closing(sqlite3.connect(path, timeout=0)) as connection:
-                [(_, length, copied)] = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-                self._kept = size if 0 <= copied < length / 2 else 0
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                self._kept = shorten_log(connection, size) or 0
 
         if self._copying is None or not self._copying.is_alive():
             path = self.path()
@@ -209,18 +208,18 @@ class SQLiteConnection:
         if connection.in_atomic_block or not connection.autocommit:
             return self._change(connection, sql, values)
         try:
-            return alone(connection, lambda: execute(connection, sql, values, _changed, traced=self.traced))
+            return alone(connection, lambda: self._execute(connection, sql, values, _changed))
         except OperationalError as error:
             if not is_stale(error):
                 raise
             stale = error.__cause__
         with closing(beside(connection, stale)) as second:
-            return alone(second, lambda: execute(second, sql, values, _changed, traced=self.traced))
+            return alone(second, lambda: self._execute(second, sql, values, _changed))
 
     def _change(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> int:
         """Execute a statement that writes in a transaction that is open; raise StaleTransaction where it cannot."""
         try:
-            return execute(connection, sql, values, _changed, traced=self.traced)
+            return self._execute(connection, sql, values, _changed)
         except OperationalError as error:
             if not is_stale(error):
                 raise
@@ -232,14 +231,14 @@ class SQLiteConnection:
     def _read(self, sql: str, values: Mapping[str, Any], outcome: Callable[[Any], Read]) -> Read:
         connection = self._connected()
         try:
-            return execute(connection, sql, values, outcome, traced=self.traced)
+            return self._execute(connection, sql, values, outcome)
         except OperationalError as error:
             if "decode to UTF-8" not in str(error):
                 raise
         raw: sqlite3.Connection = connection.connection
         usual, raw.text_factory = raw.text_factory, lambda text: text.decode(errors="replace")
         try:  # one damaged row must not hide the others
-            return execute(connection, sql, values, outcome, traced=self.traced)
+            return self._execute(connection, sql, values, outcome)
         finally:
             raw.text_factory = usual
 
@@ -251,3 +250,8 @@ class SQLiteConnection:
 
     def _keys(self, sql: str, values: Mapping[str, Any]) -> set[Key]:
         return {(job_id, claims) for job_id, claims in self._list(sql, values)}
+
+    def _execute(
+        self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any], outcome: Callable[[Any], Read]
+    ) -> Read:
+        return execute(connection, sql, values, outcome, traced=self.traced)

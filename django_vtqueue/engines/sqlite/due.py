@@ -10,7 +10,7 @@ PAUSES = "SELECT queue_name, paused_until FROM vtqueue_queuestate"
 PRUNE_PAUSES = "DELETE FROM vtqueue_queuestate WHERE paused_until <= :now"
 
 
-def found(index: str, rows: str, limit: str = "") -> str:
+def found(index: str, rows: str) -> str:
     """Return the distinct queue names of these rows, each found by one seek in an index that begins with the name."""
     name = f"SELECT job.queue_name FROM vtqueue_job AS job INDEXED BY {index} WHERE {rows}"
     return f"""(
@@ -19,15 +19,13 @@ def found(index: str, rows: str, limit: str = "") -> str:
         UNION ALL
         SELECT ({name} AND job.queue_name > found.value ORDER BY job.queue_name LIMIT 1)
         FROM found WHERE found.value IS NOT NULL
-        {limit}
     )
     SELECT value FROM found WHERE value IS NOT NULL
 )"""
 
 
-WITH_WAITING = "vtqueue_job_queue", "job.finished_at IS NULL AND job.lease_until IS NULL"
-WITH_HIDDEN = "vtqueue_job_hidden", "job.lease_until IS NOT NULL"
-FOUND, HIDING = found(*WITH_WAITING), found(*WITH_HIDDEN)
+FOUND = found("vtqueue_job_queue", "job.finished_at IS NULL AND job.lease_until IS NULL")
+HIDING = found("vtqueue_job_hidden", "job.lease_until IS NOT NULL")
 QUEUE_NAMES = f"SELECT value FROM {FOUND} UNION SELECT value FROM {HIDING} ORDER BY 1"
 
 WAITING = "job.finished_at IS NULL AND job.lease_until IS NULL AND (job.task_path = '') = :raw"

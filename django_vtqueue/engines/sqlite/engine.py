@@ -5,65 +5,20 @@ lock, and beside computing threads the write lock would be held for as long as i
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 from ...core import history, states
 from ...core.clock import SECOND
-from ...core.counts import Counted, Counts
 from ...core.expiry import GRACE, REST, Patience
 from ...core.ids import first_id
 from ...core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Scope, StoredJob
 from ..base import SLICE, Engine
-from ..inspection import Inspection
-from .due import (
-    DUE_ALL,
-    DUE_NAMED,
-    DUE_OF_ONE,
-    EARLIEST_ALL,
-    EARLIEST_NAMED,
-    EXPIRED,
-    FIRST_EXPIRY,
-    PAUSES,
-    PRUNE_PAUSES,
-)
-from .inspection import SQLiteInspection
+from . import due
+from . import statements as sql
 from .lock import always
 from .settling import SQLiteSettling
-from .statements import (
-    ASK,
-    ASKED,
-    ASKED_NOW,
-    BEGIN,
-    CLOCK_WAS_AHEAD,
-    EXTEND,
-    FIND,
-    HELD_BY,
-    INSERT,
-    INSERT_MANY,
-    LEASE,
-    NOT_HELD,
-    NOTE_PROGRESS,
-    PRUNABLE,
-    PRUNE_JOBS,
-    PRUNE_LETTERS,
-    READ,
-    REMOVE_REQUEUED,
-    RENEW,
-    REQUEUE,
-    REQUEUED,
-    SET_RIGHT,
-    SHOW,
-    STAMPED_AHEAD,
-    guard,
-)
-from .statistics import (
-    ADD_HOURS,
-    ADD_MINUTES,
-    PRUNE_COUNTS,
-    PRUNE_HOURS,
-)
+from .statements import guard
 
 FIRST = 4  # rows that are read as one value, before it is known how large they are
 PIECE = 2_000_000  # characters of such a value, about
@@ -77,10 +32,6 @@ def _given(scope: Scope) -> dict[str, Any]:
 class SQLiteEngine(SQLiteSettling, Engine):
     """See Engine."""
 
-    @cached_property
-    def inspection(self) -> Inspection:
-        return SQLiteInspection(self.alias)
-
     def insert(self, new: NewJobs) -> bool:
         connection = self._connected()
         values = {
@@ -93,87 +44,92 @@ class SQLiteEngine(SQLiteSettling, Engine):
             "due_at": new.due_at,
         }
         if len(new.jobs) == 1:
-            self._write(connection, INSERT, {"id": new.jobs[0][0], "payload": new.jobs[0][1], **values})
+            self._write(connection, sql.INSERT, {"id": new.jobs[0][0], "payload": new.jobs[0][1], **values})
         else:
             with self._transaction(connection, always):
                 for start in range(0, len(new.jobs), SLICE):
-                    self._run(INSERT_MANY, {"jobs": json.dumps(dict(new.jobs[start : start + SLICE])), **values})
+                    self._run(sql.INSERT_MANY, {"jobs": json.dumps(dict(new.jobs[start : start + SLICE])), **values})
         return not connection.in_atomic_block
 
     def pauses(self) -> dict[str, int | None]:
-        return dict(self._rows(PAUSES, {}))
+        return dict(self._rows(due.PAUSES, {}))
+
+    def queue_names(self) -> list[str]:
+        return [name for (name,) in self._rows(due.QUEUE_NAMES, {})]
 
     def first_due(self, scope: Scope) -> int | None:
         values = _given(scope)
-        due_at = self._value(EARLIEST_ALL if scope.queues is None else EARLIEST_NAMED, values)
-        expiry = self._value(FIRST_EXPIRY, {**values, "grace": GRACE})
+        due_at = self._value(due.EARLIEST_ALL if scope.queues is None else due.EARLIEST_NAMED, values)
+        expiry = self._value(due.FIRST_EXPIRY, {**values, "grace": GRACE})
         return min((instant for instant in (due_at, expiry) if instant is not None), default=None)
 
     def expired(self, scope: Scope, limit: int, now: int, patience: Patience) -> list[Expired]:
         values = {**_given(scope), **patience._asdict(), "rest": REST, "now": now, "limit": limit}
-        return [Expired(*row) for row in self._list(EXPIRED, values)]
+        return [Expired(*row) for row in self._list(due.EXPIRED, values)]
 
     def show(self, handles: Sequence[Handle]) -> None:
-        self._run(SHOW, {"rowids": json.dumps(handles)})
+        self._run(sql.SHOW, {"rowids": json.dumps(handles)})
 
     def due(self, scope: Scope, limit: int, now: int) -> list[Due]:
         values = {**_given(scope), "now": now, "limit": limit}
         if scope.queues is None:
-            found = self._list(DUE_ALL, values)
+            found = self._list(due.DUE_ALL, values)
         elif len(scope.queues) == 1:
-            found = self._list(DUE_OF_ONE, {**values, "name": scope.queues[0]})
+            found = self._list(due.DUE_OF_ONE, {**values, "name": scope.queues[0]})
         else:
-            found = self._list(DUE_NAMED, values)
+            found = self._list(due.DUE_NAMED, values)
         return [Due(*row) for row in found]
 
     def lease(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1
     ) -> None:
         values = {"worker_id": worker_id, "now": now, "lease_us": lease_us, "attempts": attempts}
-        self._run(LEASE, {"rowids": json.dumps(handles), **values})
+        self._run(sql.LEASE, {"rowids": json.dumps(handles), **values})
 
     def begin(self, jobs: Sequence[HeldJob], now: int) -> int:
-        return self._run(BEGIN, {"held": json.dumps([guard(job) for job in jobs]), "now": now})
+        return self._run(sql.BEGIN, {"held": json.dumps([guard(job) for job in jobs]), "now": now})
 
     def read(self, handles: Sequence[Handle]) -> dict[Handle, HeldJob]:
         jobs: dict[Handle, HeldJob] = {}
         start, count = 0, FIRST
         while start < len(handles):
-            [(rows,)] = self._rows(READ, {"rowids": json.dumps(handles[start : start + count])})
+            [(rows,)] = self._rows(sql.READ, {"rowids": json.dumps(handles[start : start + count])})
             jobs.update((rowid, HeldJob(*row)) for rowid, *row in json.loads(rows))
             start, count = start + count, max(PIECE * count // len(rows), 1)
         return jobs
 
     def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[Key]:
         held = json.dumps([guard(job) for job in jobs])
-        if self._run(RENEW, {"held": held, "now": now, "afresh": afresh}) == len(jobs):
+        if self._run(sql.RENEW, {"held": held, "now": now, "afresh": afresh}) == len(jobs):
             return set()
-        return self._keys(NOT_HELD, {"held": held})
+        return self._keys(sql.NOT_HELD, {"held": held})
 
     def extend(self, job: HeldJob, now: int, until: int, *, lengthen: bool = False) -> bool:
         held = {"id": job.id, "claims": job.claims, "worker_id": job.worker_id}
-        return self._write(self._connected(), EXTEND, {**held, "now": now, "until": until, "lengthen": lengthen}) == 1
+        return (
+            self._write(self._connected(), sql.EXTEND, {**held, "now": now, "until": until, "lengthen": lengthen}) == 1
+        )
 
     def ask(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
         values = {"ids": json.dumps(job_ids), "now": now}
-        self._run(ASK, {**values, "by": by})
-        asked = self._list(ASKED_NOW, values)
+        self._run(sql.ASK, {**values, "by": by})
+        asked = self._list(sql.ASKED_NOW, values)
         waiting = [rowid for _, rowid, state in asked if state == states.READY]
         return {job_id for job_id, _, _ in asked}, list(self.read(waiting).values()) if waiting else []
 
     def asked(self, jobs: Sequence[HeldJob]) -> dict[Key, str]:
-        [(found,)] = self._rows(ASKED, {"held": json.dumps([guard(job) for job in jobs])})
+        [(found,)] = self._rows(sql.ASKED, {"held": json.dumps([guard(job) for job in jobs])})
         return {(job_id, claims): by for job_id, claims, by in json.loads(found)}
 
     def note_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
-        self._run(NOTE_PROGRESS, {"said": json.dumps([(*guard(job), *progress) for job, progress in said])})
+        self._run(sql.NOTE_PROGRESS, {"said": json.dumps([(*guard(job), *progress) for job, progress in said])})
 
     def find(self, job_id: str) -> StoredJob | None:
-        rows = self._rows(FIND, {"id": job_id})
+        rows = self._rows(sql.FIND, {"id": job_id})
         return StoredJob(*rows[0]) if rows else None
 
     def held_by(self, worker_id: str) -> list[HeldJob]:
-        return [HeldJob(*row) for row in self._rows(HELD_BY, {"worker_id": worker_id})]
+        return [HeldJob(*row) for row in self._rows(sql.HELD_BY, {"worker_id": worker_id})]
 
     def requeue(
         self,
@@ -187,34 +143,24 @@ class SQLiteEngine(SQLiteSettling, Engine):
         ids = {"ids": json.dumps(letter_ids)}
         entry = json.dumps(history.requeued(by, now))
         with self.transaction():
-            self._run(REQUEUE, {**ids, "now": now, "entry": entry, "queue_name": queue_name, "priority": priority})
-            moved = set(self._list(REQUEUED, ids))
-            self._run(REMOVE_REQUEUED, ids)
+            self._run(sql.REQUEUE, {**ids, "now": now, "entry": entry, "queue_name": queue_name, "priority": priority})
+            moved = set(self._list(sql.REQUEUED, ids))
+            self._run(sql.REMOVE_REQUEUED, ids)
         return moved
 
     def prune(self, now: int, limit: int) -> int:
         values = {"now": now, "limit": limit}
-        if not self._value(PRUNABLE, values):
+        if not self._value(sql.PRUNABLE, values):
             return 0
         with self.transaction():
-            return sum(self._run(prune, values) for prune in (PRUNE_JOBS, PRUNE_LETTERS, PRUNE_PAUSES))
-
-    def add_counts(self, worker_id: str, counts: Mapping[Counted, Counts], *, hourly: bool = False) -> None:
-        rows = [
-            (*key, row.succeeded, row.failed, row.dead, row.run_times, row.wait_times, row.depth)
-            for key, row in counts.items()
-        ]
-        self._run(ADD_HOURS if hourly else ADD_MINUTES, {"worker_id": worker_id, "rows": json.dumps(rows)})
-
-    def prune_counts(self, before: int, limit: int, *, hourly: bool = False) -> int:
-        return self._run(PRUNE_HOURS if hourly else PRUNE_COUNTS, {"before": before, "limit": limit})
+            return sum(self._run(prune, values) for prune in (sql.PRUNE_JOBS, sql.PRUNE_LETTERS, due.PRUNE_PAUSES))
 
     def clock_was_ahead(self, now: int) -> bool:
-        return bool(self._value(CLOCK_WAS_AHEAD, {"now": now, "first_id": first_id(now + SECOND)}))
+        return bool(self._value(sql.CLOCK_WAS_AHEAD, {"now": now, "first_id": first_id(now + SECOND)}))
 
     def stamped_ahead(self, after: Handle, now: int, limit: int) -> tuple[list[Handle], Handle | None]:
-        rows = self._list(STAMPED_AHEAD, {"after": after, "now": now, "limit": limit})
+        rows = self._list(sql.STAMPED_AHEAD, {"after": after, "now": now, "limit": limit})
         return [rowid for rowid, ahead in rows if ahead], rows[-1][0] if len(rows) == limit else None
 
     def set_right(self, handles: Sequence[Handle], now: int) -> int:
-        return self._run(SET_RIGHT, {"rowids": json.dumps(handles), "now": now})
+        return self._run(sql.SET_RIGHT, {"rowids": json.dumps(handles), "now": now})

@@ -5,7 +5,6 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
 from django.core.management.base import CommandError
 from django.utils.dateparse import parse_datetime
@@ -13,11 +12,11 @@ from django.utils.dateparse import parse_datetime
 from ...backend import VTQueueBackend
 from ...core.clock import microseconds, to_instant
 from ...core.ids import parse_id
-from ...core.states import WORDS, word
-from ...engines import Engine, engine_for
-from ...engines.inspection import ListQuery, Row, in_json
+from ...core.states import WORDS
+from ...engines import engine_for
+from ...inspection.lists import ListQuery, Page, list_jobs, list_letters
 from ...models import DeadLetter, Job
-from ...tasks.signatures import mask_of, searchable
+from ...queue.why import word_of
 from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
 from .queues import UNITS
 
@@ -39,8 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Show a line for each, or a JSON list."""
-    engine = engine_for(backend.database)
-    now = engine.now()
+    now = engine_for(backend.database).now()
     query = ListQuery(
         word="" if options["state"] in (None, "dead") else options["state"],
         queue_name=options["queue"],
@@ -48,12 +46,12 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
         since=since(options["since"], now),
         text=sought(options["text"]),
     )
-    entries, all_seen = found(engine, query, options["limit"], now, dead=options["state"] == "dead")
+    page = found(backend.database, query, options["limit"], now, dead=options["state"] == "dead")
     if options["json"]:
-        yield as_json([described(entry, now) for entry in entries])
-    elif entries:
-        yield from table([line(entry, now) for entry in entries])
-    if not all_seen:
+        yield as_json([described(entry, now) for entry in page.rows])
+    elif page.rows:
+        yield from table([line(entry, now) for entry in page.rows])
+    if page.looked_to and len(page.rows) < options["limit"]:
         raise CommandError(f"Looked at {LOOKED_AT:,} jobs only; say the state, the queue, the task or the time too.")
 
 
@@ -63,21 +61,11 @@ def sought(text: str) -> str:
     return row_id.hex if row_id else text.strip("… ")
 
 
-def found(engine: Engine, query: ListQuery, limit: int, now: int, *, dead: bool) -> tuple[list[Job | DeadLetter], bool]:
-    """Return the jobs, or dead letters, of a query, and whether all were looked at, or as many found as allowed."""
-
-    def matches(row: Row) -> bool:
-        mask = mask_of(row.task_path or "", row.queue_name or "", engine.alias)
-        return in_json(query.text).lower() in searchable(row.payload or "", mask).lower()
-
+def found(database: str, query: ListQuery, limit: int, now: int, *, dead: bool) -> Page:
+    """Return the jobs, or dead letters, of a query, with their payloads."""
     if dead:
-        rows = engine.inspection.list_letters(query, None, LOOKED_AT, limit, matches)
-    else:
-        rows = engine.inspection.list_jobs(query, None, LOOKED_AT, limit, now, matches)
-    ids = [UUID(row.id) for row in rows if row.id]
-    model: Any = DeadLetter if dead else Job
-    entries = model.objects.using(engine.alias).in_bulk(ids)
-    return [entries[pk] for pk in ids if pk in entries], len(ids) == len(rows)
+        return list_letters(DeadLetter.objects.using(database), query, None, size=LOOKED_AT, limit=limit)
+    return list_jobs(Job.objects.using(database), query, None, size=LOOKED_AT, limit=limit, now=now)
 
 
 def since(given: str | None, now: int) -> int | None:
@@ -95,18 +83,12 @@ def since(given: str | None, now: int) -> int | None:
     return to_instant(moment)
 
 
-def state_of(entry: Job | DeadLetter, now: int) -> str:
-    if isinstance(entry, DeadLetter):
-        return "dead"
-    return word(entry.state, to_instant(entry.visible_at), entry.attempts, now)
-
-
 def line(entry: Job | DeadLetter, now: int) -> list[str]:
     """Return the columns of a line."""
     name = entry.task_path or "(raw payload)"
     age = ago(to_instant(entry.died_at if isinstance(entry, DeadLetter) else entry.enqueued_at), now)
     what = entry.exception_class if isinstance(entry, DeadLetter) else in_one_line(arguments(entry))
-    return [state_of(entry, now), name, str(entry.pk), entry.queue_name, age, what]
+    return [word_of(entry, now), name, str(entry.pk), entry.queue_name, age, what]
 
 
 def described(entry: Job | DeadLetter, now: int) -> dict[str, Any]:
@@ -115,7 +97,7 @@ def described(entry: Job | DeadLetter, now: int) -> dict[str, Any]:
     moments = ("enqueued_at", "started_at", "due_at", "finished_at", "died_at")
     return {
         "id": str(entry.pk),
-        "state": state_of(entry, now),
+        "state": word_of(entry, now),
         "task": entry.task_path,
         "queue": entry.queue_name,
         "priority": entry.priority,

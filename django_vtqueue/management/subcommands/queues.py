@@ -16,6 +16,7 @@ from ...backend import VTQueueBackend
 from ...core.clock import from_instant, to_instant
 from ...core.humanize import local
 from ...engines import engine_for
+from ...inspection.overview import queue_names
 from ...models import WAITING, Job
 from ...queue import pauses
 from ..arguments import login
@@ -87,10 +88,9 @@ def remark_on(backend: VTQueueBackend, name: str) -> str:
 
     Raise CommandError where the settings say which queues there are.
     """
-    engine = engine_for(backend.database)
-    there = engine.inspection.queue_names()
+    there, now = queue_names(backend.database), engine_for(backend.database).now()
     known = backend.settings.queues | backend.settings.queue_options.keys()
-    if name in {*known, *there, *pauses.paused(backend.database, engine.now())}:
+    if name in {*known, *there, *pauses.paused(backend.database, now)}:
         return ""
     if backend.settings.queues:
         raise CommandError(f"There is no queue {name!r}. There are: {', '.join(sorted({*known, *there}))}.")

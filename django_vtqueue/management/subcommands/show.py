@@ -43,7 +43,7 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
         damaged = isinstance(entry.result, StoredText) and mask.conceals(entry.result)
         known["result"] = HIDDEN if damaged else Mask(mask.words).hide(entry.result)
     if options["json"]:
-        yield as_json(known | {"history": [told(attempt) for attempt in attempts]})
+        yield as_json(known | {"history": [exported(attempt) for attempt in attempts]})
         return
     width = max(map(len, known))
     for name, value in known.items():
@@ -55,7 +55,7 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
         yield from str(attempt.get("traceback") or attempt.get("message") or "").rstrip().splitlines()
 
 
-def told(attempt: history.Entry) -> dict[str, Any]:
+def exported(attempt: history.Entry) -> dict[str, Any]:
     """Return an entry of the history as programs read it."""
     moments = {name: iso(attempt[name]) for name in ("started", "ended") if isinstance(attempt.get(name), int)}
     return {**attempt, **moments}

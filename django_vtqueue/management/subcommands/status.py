@@ -1,15 +1,18 @@
 """``vtqueue status``: how the queues stand, which workers are there, and what they run."""
 
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 from ...backend import VTQueueBackend
 from ...core.clock import to_instant
 from ...core.humanize import duration
-from ...core.ids import dashed, shown_worker
-from ...engines import Engine, engine_for, named_queues
+from ...core.ids import shown_worker
+from ...engines import engine_for, named_queues
+from ...inspection import overview
+from ...inspection.overview import Held
+from ...models import WorkerProcess
 from ...queue import pauses
 from ...queue.workers import live_workers
 from ..output import add_json, ago, as_json, iso, table
@@ -27,9 +30,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Show three tables, or one JSON object with the same."""
-    engine = engine_for(backend.database)
-    now = engine.now()
-    found = {"queues": queues(engine, now), "workers": workers(engine, now), "running": running(engine, now)}
+    database, now = backend.database, engine_for(backend.database).now()
+    present, held = live_workers(database, now), overview.held(database, MOST, now)
+    found = {
+        "queues": queues(database, held, now),
+        "workers": workers(present, held),
+        "running": running(database, present, now),
+    }
     if options["json"]:
         yield as_json(found)
         return
@@ -45,63 +52,60 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
         yield from table([("job", "id", "queue", "worker", "for", "progress"), *map(running_row, found["running"])])
 
 
-def queues(engine: Engine, now: int) -> list[dict[str, Any]]:
+def queues(database: str, held: Held, now: int) -> list[dict[str, Any]]:
     """Return the queues that have jobs, that the settings name, or that are paused; numbers stop above 10,000."""
-    letters, paused = engine.inspection.letters(NAMES, MOST + 1), pauses.paused(engine.alias, now)
-    names = sorted({*engine.inspection.sizes(NAMES, 1), *letters, *paused, *named_queues(engine.alias)})
-    rows: dict[str, dict[str, Any]] = {
-        name: {"queue": name, **dict.fromkeys((*NUMBERS, "later"), 0), "dead": letters.get(name, 0), "paused": None}
-        for name in names
-    }
-    for backlog in engine.inspection.backlogs(names, now, MOST + 1):
-        row = rows[backlog.queue_name]
-        row["due"] += backlog.due
-        row["scheduled"] += backlog.read - backlog.retrying
-        row["retrying"] += backlog.retrying
-        row["later"] += backlog.later - backlog.read
-    for held in engine.inspection.held(MOST, now):
-        if row := rows.get(held.queue_name, {}):
-            row["running"] += held.running
-            row["expired"] += held.expired
-    for name, state in paused.items():
-        rows[name]["paused"] = pauses.sentence(state)
-    return list(rows.values())
+    letters, paused = overview.letters(database, NAMES, MOST + 1), pauses.paused(database, now)
+    names = {*overview.queue_names(database, NAMES), *letters, *paused, *named_queues(database)}
+    backlogs = overview.backlogs(database, names, now, MOST + 1)
+    return [
+        {
+            "queue": name,
+            "due": backlogs[name].due,
+            "scheduled": backlogs[name].scheduled,
+            "retrying": backlogs[name].retrying,
+            "running": held.queues[name, "running"],
+            "expired": held.queues[name, "expired"],
+            "dead": letters.get(name, 0),
+            "later": backlogs[name].later - backlogs[name].read,
+            "paused": pauses.sentence(paused[name]) if name in paused else None,
+        }
+        for name in sorted(names)
+    ]
 
 
-def workers(engine: Engine, now: int) -> list[dict[str, Any]]:
-    """Return the workers that are alive."""
-    held = engine.inspection.held(MOST, now)
+def workers(present: Sequence[WorkerProcess], held: Held) -> list[dict[str, Any]]:
+    """Return workers as programs read them."""
     return [
         {
             "worker": shown_worker(worker.pk),
             "queues": worker.queues or "all",
             "slots": worker.slots,
-            "running": sum(each.running for each in held if each.worker_id == worker.pk),
+            "running": held.workers[worker.pk, "begun"] + held.workers[worker.pk, "ahead"],
             "heartbeat_at": iso(to_instant(worker.heartbeat_at)),
             "asked_to": worker.asked_to,
         }
-        for worker in live_workers(engine.alias, now)
+        for worker in present
     ]
 
 
-def running(engine: Engine, now: int) -> list[dict[str, Any]]:
-    """Return the jobs that live workers have begun, up to 100 of each."""
+def running(database: str, present: Sequence[WorkerProcess], now: int) -> list[dict[str, Any]]:
+    """Return the jobs that workers have begun, up to 100 of each."""
     return [
         {
-            "id": dashed(job.id),
+            "id": str(job.pk),
             "task": job.task_path,
             "queue": job.queue_name,
             "worker": shown_worker(job.worker_id),
-            "seconds": None if job.started_at is None else max(now - job.started_at, 0) / 1_000_000,
+            "seconds": max(now - to_instant(job.started_at), 0) / 1_000_000 if job.started_at else None,
             "progress": job.progress,
             "progress_text": job.progress_text,
         }
-        for job in engine.inspection.running([worker.pk for worker in live_workers(engine.alias, now)], EACH)
+        for job in overview.begun(database, [worker.pk for worker in present], EACH)
     ]
 
 
 def queue_row(queue: dict[str, Any]) -> list[str]:
-    """Return the columns of a queue; of many that wait for a later time it is not told which are retried."""
+    """Return the columns of a queue; a plus says that not all jobs that wait for a later time were looked at."""
     more = {name: "+" for name in ("scheduled", "retrying") if queue["later"]}
     numbers = ["10,000+" if queue[name] > MOST else f"{queue[name]:,}{more.get(name, '')}" for name in NUMBERS]
     return [queue["queue"], *numbers, queue["paused"] or ""]
@@ -116,5 +120,5 @@ def worker_row(worker: dict[str, Any], now: int) -> list[Any]:
 def running_row(job: dict[str, Any]) -> list[str]:
     done = "" if job["progress"] is None else f"{job['progress']:.0%}"
     length = "" if job["seconds"] is None else duration(round(job["seconds"] * 1_000_000))
-    told = " ".join(filter(None, [done, job["progress_text"]]))
-    return [job["task"] or "(raw payload)", f"…{job['id'][-8:]}", job["queue"], job["worker"], length, told]
+    said = " ".join(filter(None, [done, job["progress_text"]]))
+    return [job["task"] or "(raw payload)", f"…{job['id'][-8:]}", job["queue"], job["worker"], length, said]

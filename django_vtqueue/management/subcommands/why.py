@@ -37,7 +37,7 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
 
 
 def entry_of(given: str, database: str) -> Job | DeadLetter | None:
-    """Return the job or dead letter that is meant, None if there is none; raise UnclearId."""
+    """Return the job or dead letter of an id, or of its last digits; None if there is none. Raise UnclearId."""
     digits = digits_of(given)
     jobs, letters = Job.objects.using(database), DeadLetter.objects.using(database)
     found: list[Job | DeadLetter] = [*some(jobs, digits), *some(letters, digits)]

@@ -1,0 +1,89 @@
+"""The distinct values of columns that an index begins with, one seek each, however many rows there are between them.
+
+PostgreSQL calls it a loose index scan, and neither it nor SQLite plans one for ``DISTINCT`` or ``GROUP BY``: both read
+every row. So the first row of each value is found from that of the value before it, by a recursive query.
+"""
+
+from typing import Any, TypeVar
+
+from django.db import connections
+from django.db.models import BooleanField, Func, IntegerField, Model, QuerySet, Subquery
+from django.db.models.expressions import RawSQL
+from django.db.models.sql.datastructures import BaseTable
+
+M = TypeVar("M", bound=Model)
+
+# ``following``: several queries, of which the first that finds a row counts.
+FIRST_OF_EACH = """
+WITH RECURSIVE first(id) AS (
+    SELECT ({first}) UNION ALL SELECT coalesce({following}, NULL) FROM first WHERE first.id IS NOT NULL
+)
+SELECT id FROM first WHERE id IS NOT NULL LIMIT {limit}"""
+
+
+def first_of_each(rows: QuerySet[M], *columns: str, limit: int) -> QuerySet[M]:
+    """Return, of rows, the first of each combination of values, for the first ``limit`` combinations, in no order.
+
+    ``columns``: fields or annotations as ``order_by`` takes them, with which an index of these rows begins. The order
+    of ``rows`` says which of those with the same values is the first.
+    """
+    ordered = rows.order_by(*columns, *rows.query.order_by)
+    first, params = compile_sql(ordered.values("pk")[:1])
+    this = rows.model._base_manager.using(rows.db).annotate(**rows.query.annotations).filter(pk=RawSQL("first.id", ()))
+    values = {column.removeprefix("-"): Subquery(this.values(column.removeprefix("-"))) for column in columns}
+    names, following = list(values), []
+    # Column by column, the last one first: SQLite seeks a row value by its first column alone.
+    for place in reversed(range(len(columns))):
+        name, comparison = names[place], "lt" if columns[place].startswith("-") else "gt"
+        same = {each: values[each] for each in names[:place]}
+        found = rows.filter(**same, **{f"{name}__{comparison}": values[name]})
+        sql, more = compile_sql(found.order_by(*columns[place:], *rows.query.order_by).values("pk")[:1])
+        following.append(f"({sql})")
+        params += more
+    keys = FIRST_OF_EACH.format(first=first, following=", ".join(following), limit=limit)
+    return by_key(rows.model._base_manager.using(rows.db)).filter(pk__in=RawSQL(keys, params))
+
+
+class KeyTable(BaseTable):
+    """A table that SQLite reads by the index of its key, whatever ANALYZE has found in it, and when.
+
+    Where it has found a few rows all of them are walked over from then on, however many there are now.
+    """
+
+    def as_sql(self, compiler: Any, connection: Any) -> Any:
+        sql, params = super().as_sql(compiler, connection)
+        by = f" INDEXED BY sqlite_autoindex_{self.table_name}_1" if connection.vendor == "sqlite" else ""
+        return sql + by, params
+
+
+def by_key(rows: QuerySet[M]) -> QuerySet[M]:
+    """Return all of ``rows``, read by the primary key or, where that is a number, by the columns that are unique."""
+    alias = rows.query.get_initial_alias()
+    rows.query.alias_map[alias] = KeyTable(rows.model._meta.db_table, alias)
+    return rows
+
+
+def compile_sql(rows: QuerySet[Any]) -> tuple[str, tuple[Any, ...]]:
+    """Return a query as the text and the values that its database is given."""
+    sql, params = rows.query.get_compiler(connection=connections[rows.db]).as_sql()
+    return sql, params
+
+
+class Number(Subquery):
+    """How many rows a query has; sliced, it counts no further than that. ``where``: only those of which this holds."""
+
+    template = "(SELECT count(*) FROM (%(subquery)s) AS counted %(where)s)"
+    output_field = IntegerField()
+
+    def __init__(self, rows: QuerySet[Any], where: str = "") -> None:
+        super().__init__(rows, where=where and f"WHERE {where}")
+
+
+class IsRaw(Func):
+    """Whether a job is a raw payload, word for word as the claim indexes have it: SQLite would not know a parameter."""
+
+    template = "(%(expressions)s = '')"
+    output_field = BooleanField()
+
+
+RAW = IsRaw("task_path")

@@ -1,0 +1,282 @@
+"""Lists of jobs and of dead letters, as long as they may be: a page is read by key, and looks at so many rows only.
+
+A list is walked in the order of an index. Its rows are bounded first: the last one of as many as may be looked at is
+found in the index alone. What is asked for is sought among these, and no further than a page needs.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import BigIntegerField, Case, Count, ExpressionWrapper, F, Q, QuerySet, TextField, Value, When
+from django.db.models.expressions import RawSQL
+
+from ..core import states
+from ..core.clock import to_instant
+from ..core.ids import first_id, parse_id
+from ..core.masks import Mask
+from ..models import WAITING, Job
+from ..requeueing import PATH
+from ..tasks.signatures import mask_of, searchable
+from .distinct import RAW
+from .overview import levels
+
+Key = list[int | str]  # where a row stands in the order of its list; addresses bring it back, or anything else
+
+LARGEST = 2**63  # of a number in a key
+IDS = 200_000  # that are looked at for one of which the end is given
+ROW = RawSQL("vtqueue_job.rowid", (), BigIntegerField())  # the order of insertion, and the end of SQLite's indexes
+RUNNING = RawSQL(f"'{states.RUNNING}'", ())  # no parameter: SQLite then knows from the index that it holds
+TEXT = ExpressionWrapper(F("payload"), TextField())  # a payload as it is stored
+
+
+@dataclass(frozen=True)
+class ListQuery:
+    """Which rows; None and "" ask for nothing. ``since`` and ``until``: instants, of the enqueueing or of the death."""
+
+    word: str = ""  # of states.WORDS
+    queue_name: str | None = None
+    task_path: str | None = None
+    worker_id: str | None = None
+    exception_class: str | None = None
+    fingerprint: str | None = None
+    acknowledged: bool | None = None
+    since: int | None = None
+    until: int | None = None
+    text: str = ""
+
+
+@dataclass
+class Page:
+    """Rows of a list. ``next_key``: behind which the next page begins, None if there is none; ``looked_to``: the same
+    where the page ends because so many rows were looked at.
+    """
+
+    rows: list[Any] = field(default_factory=list)
+    next_key: Key | None = None
+    looked_to: Key | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a list that is one range of an index; ``order``: of its rows; ``level``: what its keys begin with."""
+
+    rows: QuerySet[Any]
+    order: tuple[str, ...]
+    level: tuple[int, ...] = ()
+
+    def key_of(self, row: Any) -> Key:
+        """Return where a row stands in the list."""
+        values = [getattr(row, name.removeprefix("-")) for name in self.order]
+        return [*self.level, *(stored(value) for value in values)]
+
+    def behind(self, key: Key) -> "Part":
+        """Return what comes behind a key."""
+        return replace(self, rows=self.rows.filter(beyond(self.order, key[len(self.level) :])))
+
+    def up_to(self, key: Key) -> "Part":
+        """Return what ends with the row of a key."""
+        return replace(self, rows=self.rows.filter(beyond(self.order, key[len(self.level) :], back=True)))
+
+
+def stored(value: Any) -> int | str:
+    """Return the value of a column as it is in a key."""
+    if isinstance(value, datetime):
+        return to_instant(value)
+    return value.hex if isinstance(value, UUID) else value
+
+
+def beyond(order: Sequence[str], key: Key, *, back: bool = False) -> Q:
+    """Return the condition for what comes behind a key in this order; ``back``: for what comes before, and itself."""
+    (column, *columns), (value, *values) = order, key
+    name = column.removeprefix("-")
+    comparison = "lt" if column.startswith("-") != back else "gt"
+    if not columns:
+        return Q(**{f"{name}__{comparison}{'e' if back else ''}": value})
+    tied = Q(**{name: value}) & beyond(columns, values, back=back)
+    # The first one twice: of the second, which says it all, no index makes a range.
+    return Q(**{f"{name}__{comparison}e": value}) & (Q(**{f"{name}__{comparison}": value}) | tied)
+
+
+def checked(key: Any, *kinds: type) -> Key | None:
+    """Return a key if it has values of these kinds; None, which is the beginning of a list, if it has not."""
+    if not isinstance(key, list) or len(key) != len(kinds):
+        return None
+    return key if all(fits(value, kind) for value, kind in zip(key, kinds, strict=True)) else None
+
+
+def fits(value: Any, kind: type) -> bool:
+    """Return whether a value is of a kind, and one that the database can be asked for."""
+    if kind is UUID:
+        return parse_id(value) is not None
+    if isinstance(value, str):
+        return kind is str and value.isprintable()
+    return isinstance(value, int) and kind is int and abs(value) < LARGEST
+
+
+# -- jobs --------------------------------------------------------------------------------------------------------------
+
+WAITING_WORDS, HELD_WORDS = ("due", "scheduled", "retrying"), ("running", "expired")
+
+
+def list_jobs(rows: QuerySet[Any], query: ListQuery, after: Any, *, size: int, limit: int, now: int) -> Page:
+    """Look at the next ``size`` jobs behind a key (None: the first ones); return up to ``limit`` of the query.
+
+    The newest come first; what waits is in the order of the claim, what is held in that of its holders.
+    """
+    return read(parts(rows, query, after, now), wanted_jobs(query, now), query.text, size, limit)
+
+
+def count_jobs(rows: QuerySet[Any], query: ListQuery, size: int, now: int) -> dict[str, tuple[int, bool]]:
+    """Return how many jobs have each word of states.WORDS, for which up to ``size`` are looked at, and whether there
+    may be more. The word of the query is ignored.
+    """
+    counts: dict[str, tuple[int, bool]] = {}
+    for words in (("due",), ("scheduled", "retrying"), HELD_WORDS, ("done",)):
+        numbers, left = dict.fromkeys(words, 0), size
+        counters = {word: Count("pk", filter=wanted_jobs(replace(query, word=word), now)) for word in words}
+        for part in parts(rows, replace(query, word=words[0]), None, now):
+            found = part.rows.order_by(*part.order)[:left].aggregate(looked=Count("pk"), **counters)
+            left -= found.pop("looked")
+            for word, number in found.items():
+                numbers[word] += number
+            if not left:
+                break
+        counts |= {word: (number, not left) for word, number in numbers.items()}
+    return counts
+
+
+def parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterator[Part]:
+    """Yield the parts of the list that has the jobs of a query, from a key on."""
+    if query.word in WAITING_WORDS:
+        yield from waiting_parts(rows, query, checked(after, int, int, int, int), now)
+    elif query.word in HELD_WORDS:
+        held = rows.filter(equal(query, ("worker_id",)), state=RUNNING).annotate(row=ROW)
+        part = Part(held, ("worker_id", "row"))
+        yield part.behind(key) if (key := checked(after, str, int)) else part
+    else:
+        part = Part(rows.filter(enqueued(query)), ("-pk",))
+        yield part.behind(key) if (key := checked(after, UUID)) else part
+
+
+def waiting_parts(rows: QuerySet[Any], query: ListQuery, after: Key | None, now: int) -> Iterator[Part]:
+    """Yield what waits, a part for each priority of tasks and of raw payloads, in the order of the claim."""
+    jobs: QuerySet[Any] = Job.objects.using(rows.db)
+    if query.queue_name is not None:
+        jobs, rows = (some.filter(queue_name=query.queue_name) for some in (jobs, rows))
+    first, _ = levels(jobs)
+    time = Q(due_at__lte=now) if query.word == "due" else Q(due_at__gt=now)
+    rows = rows.filter(WAITING, time).annotate(raw=RAW, row=ROW)
+    for priority, raw in sorted(first.values_list("priority", "raw"), key=lambda level: (-level[0], level[1])):
+        part = Part(rows.filter(raw=Value(raw), priority=priority), ("due_at", "row"), (priority, int(raw)))
+        if after is None or (-priority, raw) > (-int(after[0]), after[1]):
+            yield part
+        elif part.level == tuple(after[:2]):
+            yield part.behind(after)
+
+
+def wanted_jobs(query: ListQuery, now: int) -> Q:
+    """Return the condition for the jobs of a query, as far as their part of the list does not say it."""
+    words = {
+        "scheduled": Q(attempts=0),
+        "retrying": Q(attempts__gt=0),
+        "running": Q(lease_until__gt=now),
+        "expired": Q(lease_until__lte=now),
+        "done": Q(finished_at__isnull=False),
+    }
+    columns = ("queue_name", "task_path", "worker_id")
+    # The jobs by which a requeue goes on are in no list.
+    return ~Q(task_path=PATH) & enqueued(query) & equal(query, columns) & words.get(query.word, Q())
+
+
+def enqueued(query: ListQuery) -> Q:
+    """Return the condition for the time of the enqueueing, which an id begins with."""
+    found = Q() if query.since is None else Q(pk__gte=UUID(first_id(query.since)))
+    return found if query.until is None else found & Q(pk__lt=UUID(first_id(query.until)))
+
+
+def equal(query: ListQuery, columns: Sequence[str]) -> Q:
+    given = {column: getattr(query, column) for column in columns}
+    return Q(**{column: value for column, value in given.items() if value is not None})
+
+
+# -- dead letters ------------------------------------------------------------------------------------------------------
+
+# Columns that an index begins with, before the time of the death.
+GROUPED = (("fingerprint", "task_path"), ("exception_class",), ("task_path",), ("queue_name",))
+
+
+def list_letters(rows: QuerySet[Any], query: ListQuery, after: Any, *, size: int, limit: int) -> Page:
+    """Look at the next ``size`` dead letters, the newest death first; see list_jobs."""
+    given = (columns for columns in GROUPED if all(getattr(query, column) is not None for column in columns))
+    rows = rows.filter(equal(query, next(given, ())))
+    if query.since is not None:
+        rows = rows.filter(died_at__gte=query.since)
+    if query.until is not None:
+        rows = rows.filter(died_at__lt=query.until)
+    wanted = equal(query, ("queue_name", "task_path", "worker_id", "exception_class", "fingerprint"))
+    if query.acknowledged is not None:
+        wanted &= Q(acknowledged_at__isnull=not query.acknowledged)
+    part = Part(rows, ("-died_at", "-pk"))
+    return read([part.behind(key) if (key := checked(after, int, UUID)) else part], wanted, query.text, size, limit)
+
+
+# -- both --------------------------------------------------------------------------------------------------------------
+
+
+def read(parts: Iterable[Part], wanted: Q, text: str, size: int, limit: int) -> Page:
+    """Return what is wanted of the first ``size`` rows of a list."""
+    page = Page()
+    key: Key | None = None
+    for part in parts:
+        rows = part.rows.order_by(*part.order)
+        looked = rows.values(part.order[0].removeprefix("-"))[:size].count()  # in the index alone
+        end = next((part.key_of(row) for row in rows[size - 1 : size]), None) if looked == size else None
+        if end:
+            rows = part.up_to(end).rows.order_by(*part.order)
+        rows = rows.filter(wanted)
+        for row in search(rows, text) if text else rows[: limit + 1 - len(page.rows)]:
+            if len(page.rows) == limit:
+                page.next_key = key
+                return page
+            page.rows.append(row)
+            key = part.key_of(row)
+        if end:
+            page.next_key = page.looked_to = end
+            return page
+        size -= looked
+    return page
+
+
+def search(rows: QuerySet[Any], text: str) -> Iterator[Any]:
+    """Yield the rows that show a text: a search finds nothing in a payload that its mask hides."""
+    columns = [column for column in ("task_path", "exception_class", "message") if hasattr(rows.model, column)]
+    plain = Q(*(Q(**{f"{column}__icontains": text}) for column in columns), _connector=Q.OR)
+    if re.fullmatch("[0-9a-fA-F]{4,32}", text):
+        plain |= Q(pk__endswith=text.lower())
+    # Of a row that shows it elsewhere the payload, which may be large, is left in the database.
+    payload = Case(When(plain, then=None), default=TEXT, output_field=TextField())
+    found = rows.alias(text=TEXT).annotate(searched=payload).filter(plain | Q(text__icontains=in_json(text)))
+    masks: dict[tuple[str, str], Mask] = {}
+    for row in found.iterator(chunk_size=100):
+        kind = row.task_path, row.queue_name
+        if kind not in masks:
+            masks[kind] = mask_of(*kind, rows.db)
+        if row.searched is None or in_json(text).lower() in searchable(row.searched, masks[kind]).lower():
+            yield row
+
+
+def in_json(text: str) -> str:
+    """Return a text as it stands within a stored payload."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def ending(rows: QuerySet[Any], digits: str, limit: int) -> list[Any]:
+    """Return up to ``limit`` of these rows whose ids end so, the newest first, out of the newest IDS."""
+    newest = rows.order_by("-pk")
+    floor = newest.values_list("pk", flat=True)[IDS : IDS + 1]
+    return list(newest.filter(pk__gt=floor[0] if floor else UUID(int=0), pk__endswith=digits.lower())[:limit])

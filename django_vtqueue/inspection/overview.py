@@ -1,0 +1,157 @@
+"""How many jobs each queue has in which state, and who holds them. Numbers are counted up to a limit."""
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet, Window
+from django.db.models.functions import RowNumber
+
+from ..core import states
+from ..models import HIDDEN, WAITING, DeadLetter, Job
+from .distinct import RAW, Number, first_of_each
+
+NAMES = 1000  # queues that are looked for
+LEVELS = 20_000  # priorities of all queues together
+READ, LEAST_READ = 20_000, 100  # jobs, of all priorities together and of each: which are retried is in no index
+
+
+# -- queues ------------------------------------------------------------------------------------------------------------
+
+
+def queue_names(database: str, limit: int = NAMES) -> list[str]:
+    """Return the first ``limit`` queues that have unfinished jobs, sorted; ``database``: an alias."""
+    jobs = Job.objects.using(database)
+    found = {name for state in (WAITING, HIDDEN) for name in names(jobs.filter(state), "queue_name", limit)}
+    return sorted(found)[:limit]
+
+
+def names(rows: QuerySet[Any], column: str, limit: int) -> list[str]:
+    """Return the first ``limit`` values of the column that an index of these rows begins with, sorted."""
+    found = first_of_each(rows, column, limit=limit).values_list(column, flat=True)
+    return sorted(map(str, found))  # a damaged one may be no text
+
+
+def sizes(database: str, limit: int, most: int) -> dict[str, int]:
+    """Return the first ``limit`` queues with unfinished jobs, and how many these are, counted up to ``most``."""
+    jobs, total = Job.objects.using(database), Counter[str]()
+    for state in (WAITING, HIDDEN):
+        total.update(counted(jobs.filter(state), limit, most))
+    return {name: min(total[name], most) for name in sorted(total)[:limit]}
+
+
+def letters(database: str, limit: int, most: int) -> dict[str, int]:
+    """Return the first ``limit`` queues with dead letters, and how many these are, counted up to ``most``."""
+    return counted(DeadLetter.objects.using(database), limit, most)
+
+
+def acknowledged(database: str, limit: int, most: int) -> dict[str, int]:
+    """Return the same of the dead letters that are acknowledged."""
+    return counted(DeadLetter.objects.using(database).filter(acknowledged_at__isnull=False), limit, most)
+
+
+def counted(rows: QuerySet[Any], limit: int, most: int) -> dict[str, int]:
+    """Return how many of these rows each of their first ``limit`` queues has, counted up to ``most``."""
+    same = rows.filter(queue_name=OuterRef("queue_name")).values("queue_name")
+    found = first_of_each(rows, "queue_name", limit=limit).annotate(number=Number(same[:most]))
+    return {str(name): number for name, number in found.values_list("queue_name", "number")}
+
+
+# -- what waits --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Backlog:
+    """What waits in a queue. ``payloads``: how many of the due jobs are raw payloads; ``later``: scheduled or retrying.
+
+    ``read``: how many of the later ones were looked at, ``retrying`` how many of these are retried. ``oldest``: since
+    when the first of the due ones is.
+    """
+
+    due: int = 0
+    payloads: int = 0
+    later: int = 0
+    read: int = 0
+    retrying: int = 0
+    oldest: datetime | None = None
+
+    @property
+    def scheduled(self) -> int:
+        return self.read - self.retrying
+
+
+def levels(jobs: QuerySet[Any], *columns: str) -> tuple[QuerySet[Any], QuerySet[Any]]:
+    """Return the first job of each kind and priority among jobs that wait, and the query for all jobs of each.
+
+    Inside a priority the rows of the claim index lie in the order of time, so that what is due is one range of it.
+    ``columns``: what else tells levels apart.
+    """
+    columns = (*columns, "raw", "-priority")
+    jobs = jobs.filter(WAITING).annotate(raw=RAW)
+    first = first_of_each(jobs.order_by("due_at"), *columns, limit=LEVELS).annotate(raw=RAW)
+    return first, jobs.filter(**{name.strip("-"): OuterRef(name.strip("-")) for name in columns})
+
+
+def backlogs(database: str, queue_names: Collection[str], now: int, most: int) -> dict[str, Backlog]:
+    """Return what waits in these queues at an instant, each number counted up to ``most`` for each priority."""
+    first, same = levels(Job.objects.using(database), "queue_name")
+    waiting = same.values("queue_name")  # no more than the index has
+    counts = first.filter(queue_name__in=queue_names).annotate(
+        due=Number(waiting.filter(due_at__lte=now)[:most]), later=Number(waiting.filter(due_at__gt=now)[:most])
+    )
+    found = {name: Backlog() for name in queue_names}
+    tried: dict[Any, Backlog] = {}
+    rows = list(counts.values_list("pk", "queue_name", "raw", "due_at", "due", "later"))
+    read = min(max(READ // max(sum(later > 0 for *_, later in rows), 1), LEAST_READ), most)
+    for pk, name, raw, due_at, due, later in rows:
+        backlog = found[name]
+        backlog.due += due
+        backlog.payloads += due if raw else 0
+        backlog.later += later
+        backlog.read += min(later, read)
+        if due:
+            backlog.oldest = min(due_at, backlog.oldest or due_at)
+        if later:
+            tried[pk] = backlog
+    again = Number(same.filter(due_at__gt=now).values("attempts")[:read], where="attempts > 0")
+    jobs = Job.objects.using(database).filter(pk__in=tried).annotate(raw=RAW, again=again)
+    for pk, retrying in jobs.values_list("pk", "again"):
+        tried[pk].retrying += retrying
+    return found
+
+
+# -- what is held ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How many jobs are held: of each queue "running" and "expired" ones, and of the running ones, by each worker,
+    those that it has "begun", and those that it has claimed "ahead" of a free slot.
+    """
+
+    queues: Counter[tuple[str, str]]
+    workers: Counter[tuple[str, str]]
+
+
+def held(database: str, most: int, now: int) -> Held:
+    """Return how many jobs are held at an instant; no more than ``most`` are looked at."""
+    rows = Job.objects.using(database).filter(state=states.RUNNING).order_by("worker_id")
+    running = ExpressionWrapper(Q(lease_until__gt=now), BooleanField())
+    begun = ExpressionWrapper(Q(started_at__isnull=False), BooleanField())
+    jobs = Counter(rows.values_list("queue_name", "worker_id", running, begun)[:most])
+    found = Held(Counter(), Counter())
+    for (queue_name, worker_id, is_running, has_begun), number in jobs.items():
+        found.queues[queue_name, "running" if is_running else "expired"] += number
+        if is_running:
+            found.workers[worker_id, "begun" if has_begun else "ahead"] += number
+    return found
+
+
+def begun(database: str, worker_ids: Collection[str], each: int) -> list[Job]:
+    """Return up to ``each`` of the jobs that each of these workers has begun, without their large columns."""
+    jobs = Job.objects.using(database)
+    held = jobs.filter(state=states.RUNNING, worker_id__in=worker_ids, started_at__isnull=False)
+    few = held.annotate(place=Window(RowNumber(), partition_by="worker_id")).filter(place__lte=each)
+    return list(jobs.filter(pk__in=few.values("pk")).defer("payload", "history", "result"))

@@ -1,0 +1,119 @@
+"""What pages and commands read, with many rows: each query looks at as many as it was told, by an index.
+
+The queries are the ORM's own, executed on the full database; what SQLite makes of each of them is written down.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.db import connections
+from pytest_django import DjangoDbBlocker
+
+from django_vtqueue import throughput
+from django_vtqueue.admin import groups
+from django_vtqueue.core.counts import MINUTE
+from django_vtqueue.inspection import overview
+from django_vtqueue.inspection.lists import ListQuery, count_jobs, ending, list_jobs, list_letters
+from django_vtqueue.models import DeadLetter, Job, Throughput
+
+from ..conftest import ALIAS
+from ..fake_clock import at
+
+NOW = at(0)
+SIZE = 500
+
+
+def jobs(**query: Any) -> Callable[[], object]:
+    rows = Job.objects.using(ALIAS).defer("payload", "history", "result")
+    return lambda: list_jobs(rows, ListQuery(**query), None, size=SIZE, limit=20, now=NOW)
+
+
+def letters(**query: Any) -> Callable[[], object]:
+    rows = DeadLetter.objects.using(ALIAS).defer("payload", "history")
+    return lambda: list_letters(rows, ListQuery(**query), None, size=SIZE, limit=20)
+
+
+def group_page() -> object:
+    among = groups.among(ALIAS, NOW - 1000, NOW, "q1")
+    found = groups.groups(among, {})[:3]
+    return groups.deaths(among, found, NOW - 1000, NOW)
+
+
+# Each with how many hundred instructions of SQLite's machine it may take: a few for each row that it looks at.
+READERS: dict[str, tuple[Callable[[], object], int]] = {
+    "names of queues": (lambda: overview.queue_names(ALIAS), 100),
+    "names of tasks": (lambda: overview.names(DeadLetter.objects.using(ALIAS), "task_path", 100), 100),
+    "names of exceptions": (lambda: overview.names(DeadLetter.objects.using(ALIAS), "exception_class", 100), 100),
+    "sizes": (lambda: overview.sizes(ALIAS, 100, 100), 100),
+    "letters": (lambda: overview.letters(ALIAS, 100, 100), 100),
+    "acknowledged": (lambda: overview.acknowledged(ALIAS, 100, 100), 100),
+    "backlogs": (lambda: overview.backlogs(ALIAS, ["q0", "q1"], NOW, 20), 300),
+    "held": (lambda: overview.held(ALIAS, 100, NOW), 100),
+    "begun": (lambda: overview.begun(ALIAS, ["w1", "w2"], 5), 100),
+    "active": (lambda: throughput.active(ALIAS, NOW, 180, 100), 300),
+    "read": (lambda: throughput.read(ALIAS, NOW, 5), 200),
+    "lately": (lambda: throughput.lately(ALIAS, ["q0", "q1"], NOW, 5), 200),
+    **{span: (lambda span=span: throughput.charted(ALIAS, NOW, span, "q1"), 1000) for span in ("hour", "week")},
+    "succeeded": (lambda: throughput.succeeded_since(ALIAS, [("t", NOW - MINUTE), ("t", NOW - 10**11)], NOW), 1000),
+    "arrivals": (lambda: throughput.arrivals(ALIAS, NOW, limit=100), 100),
+    "pruned counts": (lambda: throughput.prune(Throughput, ALIAS, at(-299_000), 20), 200),
+    "groups": (group_page, 1000),
+    "ids": (lambda: ending(Job.objects.using(ALIAS), "12345678", 5), 20_000),
+    **{f"jobs {word}": (jobs(word=word), 1000) for word in ("", "due", "scheduled", "retrying", "running", "expired")},
+    "jobs done, of a task": (jobs(word="done", task_path="none"), 500),
+    "jobs of a worker": (jobs(word="running", worker_id="w1", queue_name="q1"), 500),
+    "jobs, scheduled in a queue": (jobs(word="scheduled", queue_name="q1"), 500),
+    "jobs with a text": (jobs(text="none"), 500),
+    "counts": (lambda: count_jobs(Job.objects.using(ALIAS), ListQuery(task_path="none"), SIZE, NOW), 1500),
+    "dead letters": (letters(), 500),
+    "dead letters of one queue": (letters(queue_name="q1"), 500),
+    "dead letters of a queue and a task": (letters(queue_name="q1", task_path="app.tasks.t1", since=NOW - 9000), 500),
+    "dead letters of an exception": (letters(exception_class="app.E1", acknowledged=True), 500),
+    "dead letters of a group": (letters(fingerprint="f1", task_path="app.tasks.t1", queue_name="q1"), 500),
+    "dead letters with a text": (letters(text="none", until=NOW - 1000), 500),
+}
+
+
+@pytest.fixture
+def full_alias(table: sqlite3.Connection, django_db_blocker: DjangoDbBlocker) -> Iterator[sqlite3.Connection]:
+    """Have the alias lead to the full database."""
+    connections.settings[ALIAS] = connections.settings["default"]
+    connection: Any = connections[ALIAS]
+    connection.get_new_connection = lambda params: table
+    with django_db_blocker.unblock():
+        yield table
+        connection.connection = None
+    del connections[ALIAS], connections.settings[ALIAS]
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_page_looks_at_few_rows(full_alias: sqlite3.Connection, name: str) -> None:
+    """Whatever ANALYZE has found, and when: no query sorts all rows, or builds something of them. The work is that for
+    as many rows as were asked for, not for the 200,000 that there are.
+    """
+    read, most = READERS[name]
+    steps: list[str] = []
+    work = 0
+
+    def explained(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        full_alias.set_progress_handler(None, 0)
+        steps.extend(row[3] for row in execute(f"EXPLAIN QUERY PLAN {sql}", params, many, context).fetchall())
+        full_alias.set_progress_handler(tick, 100)
+        return execute(sql, params, many, context)
+
+    def tick() -> int:
+        nonlocal work
+        work += 1
+        return 0
+
+    with connections[ALIAS].execute_wrapper(explained):
+        read()
+    full_alias.set_progress_handler(None, 0)
+    told = "\n".join(steps)
+    assert steps
+    assert "TEMP B-TREE FOR ORDER BY" not in told, told
+    assert "TEMP B-TREE FOR DISTINCT" not in told, told
+    assert "BLOOM FILTER" not in told, told  # made from all rows, and, of an index with an expression, made wrong
+    assert work < most, told
