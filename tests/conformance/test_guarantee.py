@@ -101,7 +101,7 @@ def test_the_callers_transaction_decides(bench: Bench) -> None:
     ],
 )
 def test_each_part_of_the_guard_counts_by_itself(bench: Bench, verb: Verb, stale: dict[str, object]) -> None:
-    """A change under another id, claim number or worker changes no row, and says so."""
+    """A change by anybody whose id, claim number or worker is another changes no row, and says so."""
     bench.publish("x")
     bench.release(bench.one(worker="w1"), now=1)
     job = bench.one(now=2, worker="w2")
@@ -127,7 +127,7 @@ def test_only_a_running_row_can_be_changed(bench: Bench, verb: Verb) -> None:
 @verbs
 @pytest.mark.parametrize("ending", ["nack", "release", "bury"])
 def test_a_job_that_was_given_back_is_not_held_any_more(bench: Bench, verb: Verb, ending: str) -> None:
-    """A worker that has given a job back holds it no longer, and is told so, also before the next claim of it."""
+    """Who has settled a job otherwise holds it no longer, and is told so, also before somebody else has claimed it."""
     bench.publish("x")
     job = bench.one()
     assert VERBS[ending](bench, job, 1)

@@ -41,7 +41,7 @@ def test_what_was_published_by_a_clock_ahead_is_due_at_once(bench: Bench, ahead:
 
 
 def test_scheduled_jobs_stay_as_they_were_asked_for(bench: Bench) -> None:
-    """A time that was asked for is kept, also where the clock of that moment was ahead."""
+    """A time that somebody asked for is kept, also where the clock of that moment was ahead."""
     [by_right_clock] = bench.publish("x", now=0, due=HOUR)
     [by_wrong_clock] = bench.publish("x", now=HOUR, due=2 * HOUR)
     assert repair(bench, now=1) == 0

@@ -63,7 +63,7 @@ def test_claim_makes_it_running(bench: Bench) -> None:
 
 
 def test_ack_makes_it_successful(bench: Bench) -> None:
-    """RUNNING ── ack ──► SUCCESSFUL: the result is kept, and the worker's id; it is never claimed again."""
+    """RUNNING ── ack ──► SUCCESSFUL: the result is kept, and who did it; it is never claimed again."""
     [job_id] = bench.publish("x")
     bench.ack(bench.one(now=10), now=20)
     assert row(bench, job_id) == {**RUNNING, "state": "SUCCESSFUL", "finished_at": at(20), "visible_at": at(0)}
@@ -110,7 +110,7 @@ def test_renew_names_what_is_lost(bench: Bench) -> None:
 
 
 def test_a_lease_that_ended_can_be_renewed_but_not_extended(bench: Bench) -> None:
-    """While no other has claimed it, a worker that was stopped may go on; ``extend`` promises more, and refuses."""
+    """While nobody else has claimed it, a worker that was stopped may go on; ``extend`` promises more, and refuses."""
     bench.publish("x", lease=60)
     job = bench.one(now=0)
     assert not bench.engine.extend(job, at(60), at(61))
@@ -262,7 +262,7 @@ def test_an_exhausted_expired_job_is_dead_lettered_there_and_then(bench: Bench) 
 
 
 def test_the_claim_says_what_it_buried(bench: Bench) -> None:
-    """A claim tells which jobs it moved to the dead letters, and keeps them for as long as their queue says."""
+    """Whoever claims learns which jobs it moved to the dead letters, and keeps them for as long as their queue says."""
     [job_id] = bench.publish("x", max_attempts=1)
     bench.one(now=0)
     with bench.engine.transaction():
