@@ -53,7 +53,7 @@ def lost(bench: Bench, settlement: Settlement) -> bool:
 
 
 def test_a_job_that_waits_ends_at_once(bench: Bench, time: FakeClock) -> None:
-    """READY ── cancel ──► FAILED, due or not: a dead letter that names the person, with no attempt used."""
+    """READY ── cancel ──► FAILED, due or not: a dead letter that says who it was, with no attempt used."""
     [due], [later] = bench.publish("x"), bench.publish("y", due=1000, queue="other")
     time.instant = at(5)
     assert cancel(bench, later, due, due) == [later, due]
@@ -67,7 +67,7 @@ def test_a_job_that_waits_ends_at_once(bench: Bench, time: FakeClock) -> None:
 
 
 def test_a_job_that_runs_is_asked(bench: Bench, time: FakeClock) -> None:
-    """RUNNING ── cancel ──► RUNNING: the person and the time are written; its holder learns it, and may acknowledge."""
+    """RUNNING ── cancel ──► RUNNING: who asked, and when, is written; its holder learns it, and may acknowledge."""
     [job_id] = bench.publish("x")
     held = bench.one(now=1)
     before = bench.found(job_id)
@@ -131,7 +131,7 @@ def test_a_failure_for_good_keeps_its_own_name(bench: Bench) -> None:
 
 
 def test_a_stale_holder_ends_nothing(bench: Bench) -> None:
-    """A worker that has lost a job cannot end it, though the job was asked to stop since."""
+    """Who has lost a job that was asked to stop since has no say in it."""
     [job_id] = bench.publish("x", lease=10)
     stale, _ = bench.one(now=1), bench.one(now=20, worker="w2")
     cancel(bench, job_id)
@@ -216,7 +216,7 @@ def test_all_or_nothing(bench: Bench) -> None:
 
 
 def test_names_are_cut(bench: Bench) -> None:
-    """The person that cancels a job may have any name, or none."""
+    """Who cancels a job may have any name, or none."""
     long, none = bench.publish("x", "y")
     assert cancel(bench, long, by="\0é" * 200) == [long]
     assert cancel(bench, none, by="") == [none]
@@ -250,7 +250,7 @@ def test_the_result_of_a_cancelled_task(backend: VTQueueBackend, alias: str) -> 
 
 
 def test_progress_is_written_for_the_holder_only(bench: Bench) -> None:
-    """How far a job is stands in its row, as its holder says; a worker that has lost it writes nothing."""
+    """How far a job is stands in its row, as its holder says; who has lost it writes nothing."""
     [job_id] = bench.publish("x", lease=10)
     stale = bench.one(now=1)
     bench.engine.note_progress([(stale, (0.4, "page 4 of 10"))])

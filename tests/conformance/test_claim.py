@@ -13,7 +13,7 @@ from django_vtqueue.core.job import HeldJob, NewJobs, Scope, broken_off, interru
 from django_vtqueue.exceptions import WorkerDied
 from django_vtqueue.queue.claims import NONE, Taken, collect, take
 from django_vtqueue.worker.progress import backlog
-from tests.fake_clock import FakeClock, at
+from tests.fake_clock import at
 
 from .bench import SECOND, Bench
 
@@ -160,20 +160,6 @@ def test_what_was_taken_meanwhile_is_not_collected(bench: Bench, thief: str) -> 
     stolen = bench.claim(now=1, limit=1, worker=thief, patience=NONE)
     assert [job.id for job in collect(bench.engine, taken)] == [job_id for job_id in ids if job_id != stolen[0].id]
     assert collect(bench.engine, Taken("slow")) == []
-
-
-@pytest.mark.parametrize("lost", [False, True])
-def test_nobody_begins_on_a_lease_that_has_ended(bench: Bench, time: FakeClock, lost: bool) -> None:
-    """A claim whose commit took longer than its lease is renewed before the job is handed out, unless it is lost."""
-    bench.publish("x", lease=60)
-    with bench.engine.transaction():
-        taken = take(bench.engine, [Scope(("q",), raw=True)], 1, "w1", time(), lambda name: None)
-    time.advance(61)
-    if lost:
-        assert bench.one(now=61, worker="w2").claims == 2
-    jobs = collect(bench.engine, taken)
-    assert [job.visible_at for job in jobs] == ([] if lost else [at(121)])
-    assert [bench.found(job.id).visible_at for job in jobs] == ([] if lost else [at(121)])
 
 
 # -- when to look again -----------------------------------------------------------------------------------------------

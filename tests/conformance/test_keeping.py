@@ -8,6 +8,7 @@ from django_vtqueue.core import history
 from django_vtqueue.core.failures import class_path, recorded
 from django_vtqueue.core.job import failed, succeeded
 from django_vtqueue.exceptions import LeaseExpired
+from django_vtqueue.fields import StoredText
 from tests.fake_clock import at
 
 from .bench import DAY, SECOND, Bench
@@ -89,6 +90,15 @@ def test_requeues_keep_the_caps_of_the_history(bench: Bench) -> None:
     entries = history.read(kept)
     assert len(entries) == history.FIRST + 1 + history.LAST + 1  # the last requeue goes with the next attempt
     assert (history.number(kept), len(history.workers(entries))) == (41, 40)
+
+
+def test_history_that_somebody_damaged_does_not_stop_a_job(bench: Bench) -> None:
+    """An unreadable history is shown as one entry and added to; the job goes on."""
+    [job_id] = bench.publish("x")
+    bench.jobs.update(history=StoredText("{not json"))
+    bench.nack(bench.one(now=0), now=1)
+    assert bench.outcomes(job_id) == ["unreadable", "failed"]
+    assert bench.one(now=2).attempts == 2
 
 
 # -- results and letters ----------------------------------------------------------------------------------------------

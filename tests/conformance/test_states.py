@@ -63,7 +63,7 @@ def test_claim_makes_it_running(bench: Bench) -> None:
 
 
 def test_ack_makes_it_successful(bench: Bench) -> None:
-    """RUNNING ── ack ──► SUCCESSFUL: the result is kept, and the worker's id; it is never claimed again."""
+    """RUNNING ── ack ──► SUCCESSFUL: the result is kept, and who did it; it is never claimed again."""
     [job_id] = bench.publish("x")
     bench.ack(bench.one(now=10), now=20)
     assert row(bench, job_id) == {**RUNNING, "state": "SUCCESSFUL", "finished_at": at(20), "visible_at": at(0)}

@@ -1,16 +1,14 @@
-"""What several threads see of each other: jobs, commits, troubles, and one clock."""
+"""What several threads see of each other."""
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 import pytest
 from django.db import connections
 
 from django_vtqueue.engines import Trouble, new_engine
 from tests.fake_clock import at
-from tests.waiting import wait_until
 
 from .bench import Bench
 
@@ -122,10 +120,3 @@ def test_a_refused_row_is_no_trouble_that_passes(bench: Bench) -> None:
         bench.jobs.create(pk=job_id, queue_name="q", max_attempts=1, lease_us=1, enqueued_at=1, due_at=1)
     assert bench.engine.trouble(caught.value) is None
     assert bench.engine.trouble(ValueError("locked")) is None
-
-
-def test_the_clock_of_an_engine(bench: Bench) -> None:
-    """The clock that all holders of leases share, in microseconds since 1970; it goes on."""
-    before = bench.engine.now()
-    assert abs(before / 1e6 - datetime.now(UTC).timestamp()) < 60
-    assert wait_until(lambda: bench.engine.now() > before)

@@ -1,0 +1,86 @@
+"""The primitive on each engine, by the engine's own clock."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from django_vtqueue import LeaseLost, Queue
+from django_vtqueue.core import history
+from django_vtqueue.engines import engine_for
+from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.queue.dead_letters import requeue
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def queue(alias: str) -> Queue:
+    return Queue("sensors", using=alias, visibility_timeout=30, max_attempts=2)
+
+
+def test_the_clock_of_an_engine(alias: str) -> None:
+    """The clock that all holders of leases share, in microseconds since 1970; it goes on."""
+    engine = engine_for(alias)
+    before = engine.now()
+    assert abs(before / 1e6 - datetime.now(UTC).timestamp()) < 60
+    assert wait_until(lambda: engine.now() > before)
+
+
+def test_a_jobs_life(queue: Queue, alias: str) -> None:
+    """Published, claimed, extended, failed, released, dead, requeued and done."""
+    job_id = queue.publish({"id": 7}, priority=3)
+    assert len(queue) == 1
+
+    job = queue.claim()
+    assert job is not None
+    assert (job.id, job.payload, job.priority, job.attempt, job.claim_number) == (job_id, {"id": 7}, 3, 1, 1)
+    assert timedelta(seconds=29) < job.visible_at - job.enqueued_at < timedelta(seconds=60)
+    assert queue.claim() is None
+    job.extend(300)
+    assert job.visible_at - job.enqueued_at >= timedelta(seconds=300)
+    job.nack(error="no luck")
+    with pytest.raises(LeaseLost):
+        job.ack()
+
+    released = queue.claim()
+    assert released is not None
+    released.release()
+    [last] = queue.claim_many(5)
+    assert (last.attempt, last.claim_number) == (2, 3)
+    last.nack(error="no luck again")
+    assert len(queue) == 0
+
+    letter = DeadLetter.objects.using(alias).get()
+    assert [entry["message"] for entry in history.read(letter.history)] == ["no luck", "no luck again"]
+    assert requeue([letter], using=alias) == [job_id]
+    again = queue.claim()
+    assert again is not None
+    assert (again.id, again.attempt, again.claim_number) == (job_id, 1, 4)
+    again.ack({"celsius": 21.5})
+    done = Job.objects.using(alias).get()
+    assert (done.state, done.result) == ("SUCCESSFUL", {"celsius": 21.5})
+    with pytest.raises(LeaseLost):
+        again.ack()
+
+
+def test_an_expired_lease(alias: str) -> None:
+    """The job of a holder that is gone comes back; the holder, back again, changes nothing."""
+    queue = Queue("sensors", using=alias, visibility_timeout=0.2)
+    queue.publish("x")
+    gone = queue.claim()
+    assert gone is not None
+    holder = wait_until(queue.claim)
+    with pytest.raises(LeaseLost):
+        gone.ack()
+    holder.ack()
+    [entry] = history.read(Job.objects.using(alias).get().history)
+    assert entry["outcome"] == history.LEASE_EXPIRED
+
+
+def test_purge(queue: Queue) -> None:
+    """What nobody holds goes, also what is scheduled."""
+    queue.publish_many(["a", "b"])
+    held = queue.claim()
+    queue.publish("later", delay=1000)
+    assert (len(queue), queue.purge(), len(queue)) == (3, 2, 1)
+    assert held is not None
+    held.ack()
