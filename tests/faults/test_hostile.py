@@ -42,8 +42,7 @@ RAISED = {
 }
 
 
-@both
-def test_any_exception_is_recorded(database: Database, start_worker: Start, how: list[str]) -> None:
+def test_any_exception_is_recorded(database: Database, start_worker: Start) -> None:
     """No exception of a task or of a handler of raw jobs ends the worker or its thread: each is a failed attempt.
 
     Its class, its words and its traceback are in the history, and the jobs after it run. Also one that cannot be
@@ -51,7 +50,7 @@ def test_any_exception_is_recorded(database: Database, start_worker: Start, how:
     looked at.
     """
     database.options |= {"queue_options": {"broken": {"handler": "tests.project.broken.handle_broken"}}}
-    worker = start_worker(*how, **APP)
+    worker = start_worker("--threads", "1", **APP)
     raised = {database.enqueue(raise_it, kind): name for kind, name in RAISED.items()}
     ids = [call(database, "raise_error", kind) for kind in tasks.ERRORS]
     looked_at = [database.enqueue(broken.raise_broken, kind) for kind in broken.BROKEN]
@@ -71,10 +70,9 @@ def test_any_exception_is_recorded(database: Database, start_worker: Start, how:
     assert worker.terminate() == 0
 
 
-@both
-def test_any_result_is_kept_or_refused(database: Database, start_worker: Start, how: list[str]) -> None:
+def test_any_result_is_kept_or_refused(database: Database, start_worker: Start) -> None:
     """100 MB are kept; what is not JSON, or could not be read again, is a failure that says why."""
-    start_worker(*how, **APP)
+    start_worker("--threads", "1", **APP)
     ids = {kind: call(database, "return_it", kind) for kind in tasks.RESULTS}
     after = database.enqueue(add, 1, 2)
     wait_for_end(database, *ids.values(), after)
@@ -108,8 +106,7 @@ def test_a_child_that_leaves(database: Database, start_worker: Start, name: str)
     assert worker.terminate() == 0
 
 
-@both
-def test_arguments_that_can_be_stored(database: Database, start_worker: Start, how: list[str]) -> None:
+def test_arguments_that_can_be_stored(database: Database, start_worker: Start) -> None:
     """10 MB where that is allowed, lone surrogates, numbers beyond 64 bits, keys like options."""
     with pytest.raises(PayloadTooLarge, match="max_payload_bytes allows 1,000,000"):
         database.enqueue(add, "x" * 10**7, 1)
@@ -118,22 +115,21 @@ def test_arguments_that_can_be_stored(database: Database, start_worker: Start, h
     large = database.enqueue(add, "x" * 10**7, "y")
     others = {database.enqueue(add, [value], []): [value] for value in (2**64, -(10**4000), "\ud800\0", keys, 1e308)}
     anything = database.publish("tests.faults.tasks.take_anything", *range(1000))
-    start_worker(*how, **APP)
+    start_worker("--threads", "1", **APP)
     wait_for_end(database, large, *others, anything)
     assert len(database.result(large)) == 10**7 + 1
     assert {job_id: database.result(job_id) for job_id in others} == others
     assert database.result(anything) == [1000, []]
 
 
-@both
-def test_paths_that_are_no_tasks(database: Database, start_worker: Start, how: list[str]) -> None:
+def test_paths_that_are_no_tasks(database: Database, start_worker: Start) -> None:
     """What is no task is not called, what is in no app is not imported, and it fails like any attempt."""
     ours = "tests.faults.tasks"
     paths = ["os.system", "this.s", f"{ours}.chain", f"{ours}.raise_error.func", "tests.nowhere.x"]
     paths += [".", "a..b", "x" * 5000, "--drain"]
     ids = [database.publish(path, "echo") for path in paths]
     after = database.enqueue(add, 1, 2)
-    worker = start_worker(*how, **APP)
+    worker = start_worker("--threads", "1", **APP)
     wait_for_end(database, after)
     wait_until(lambda: all(database.history(job_id) for job_id in ids))
     for job_id in ids:

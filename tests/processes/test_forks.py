@@ -18,35 +18,31 @@ from .conftest import Start
 from .database import Database
 from .test_children import lines
 
-ARGUMENTS = [("--threads", "2"), ("--processes", "2", "--threads", "1")]
-in_threads_and_children = pytest.mark.parametrize("arguments", ARGUMENTS, ids=["threads", "processes"])
 LEAVING = [forks.leave_fork, forks.leave_fork_async, forks.leave_fork_transactional]
 
 
-@in_threads_and_children
-def test_forked_processes_can_be_terminated(database: Database, drain: Start, arguments: tuple[str, ...]) -> None:
+def test_forked_processes_can_be_terminated(database: Database, drain: Start) -> None:
     """What a task forks ends at a signal as in a program of its own, however soon that comes; so a pool of processes
     can be left while it works."""
     terminating = database.enqueue(forks.terminate_children, 20)
     leaving = database.enqueue(forks.leave_pool)
     numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
     signalled = [database.enqueue(forks.signal_child, number) for number in numbers]
-    drain(*arguments)
+    drain("--threads", "2")
     assert database.result(terminating) == [-signal.SIGTERM] * 20
     assert database.result(leaving) == "left"
     assert [database.result(job_id) for job_id in signalled] == [-number for number in numbers]
 
 
-@in_threads_and_children
 @pytest.mark.parametrize("leaving", LEAVING, ids=lambda task: task.name)
 def test_a_forked_process_that_leaves_its_task_ends(
-    database: Database, drain: Start, arguments: tuple[str, ...], leaving: Task, tmp_path: Path
+    database: Database, drain: Start, leaving: Task, tmp_path: Path
 ) -> None:
     """However a forked process leaves its task, it ends there: it runs no other job, and changes nothing."""
     left = {how: database.enqueue(leaving, how) for how in forks.CODES}
     others = database.enqueue_many(tasks.sign, [(str(tmp_path / "ran"),)] * 100)
     (tmp_path / "ran").mkdir()
-    worker = drain(*arguments)
+    worker = drain("--threads", "2")
     assert {how: database.result(job_id) for how, job_id in left.items()} == forks.CODES
     assert database.succeeded(*others)
     ran = [line for file in (tmp_path / "ran").iterdir() for line in file.read_text().split()]
@@ -58,13 +54,12 @@ def test_a_forked_process_that_leaves_its_task_ends(
     assert "met an error and goes on" not in worker.log
 
 
-@in_threads_and_children
 def test_a_forked_process_that_leaves_other_code_of_a_job_ends(
-    database: Database, start_worker: Start, arguments: tuple[str, ...], tmp_path: Path
+    database: Database, start_worker: Start, tmp_path: Path
 ) -> None:
     """The same holds for handlers of raw payloads, and for what the worker calls around a task."""
     database.options["queue_options"] = {"raw": {"handler": "tests.project.forks.handle"}}
-    start_worker(*arguments)
+    start_worker("--threads", "2")
     for how in forks.CODES:
         Queue("raw", using=ALIAS).publish(f"{how} {tmp_path / how}")
     database.enqueue(forks.fork_in_backoff, str(tmp_path / "backoff"))
@@ -91,13 +86,10 @@ def test_a_started_program_does_not_hide_the_death_of_its_worker(
             os.kill(program, signal.SIGKILL)
 
 
-@in_threads_and_children
-def test_a_forked_process_is_part_of_its_job(
-    database: Database, start_worker: Start, arguments: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_forked_process_is_part_of_its_job(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """As long as a process runs that a task has forked, and the lease lasts, the job does not count as abandoned."""
     database.enqueue(tasks.fork_and_hold, str(tmp_path))
-    worker = start_worker(*arguments)
+    worker = start_worker("--threads", "2")
     [runs] = wait_until(lambda: lines(tmp_path / "started"))
     [row] = database.workers()
     forked = int((tmp_path / "forked").read_text())

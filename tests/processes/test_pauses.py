@@ -28,7 +28,7 @@ def same_settings(settings: Settings, database: Database) -> None:
     settings.TASKS = {"default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": [], "OPTIONS": options}}
 
 
-@pytest.mark.parametrize("arguments", [(), ("--queues", "a,b"), ("--processes", "2")], ids=" ".join)
+@pytest.mark.parametrize("arguments", [(), ("--queues", "a,b")], ids=" ".join)
 def test_a_paused_queue_waits_until_it_is_resumed(
     database: Database, start_worker: Start, arguments: tuple[str, ...]
 ) -> None:

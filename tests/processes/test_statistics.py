@@ -40,12 +40,9 @@ def timed(database: Database, column: str) -> int:
     return sum(sum(json.loads(row[0]).values()) for row in rows)
 
 
-@pytest.mark.parametrize("arguments", [[], ["--processes", "2"]], ids=["threads", "children"])
-def test_statistics_appear_while_it_works_and_add_up(
-    database: Database, start_worker: Start, arguments: list[str]
-) -> None:
+def test_statistics_appear_while_it_works_and_add_up(database: Database, start_worker: Start) -> None:
     """Each attempt is counted once: the first ones can be read soon, all of them when the worker has left."""
-    worker = start_worker(*arguments, constants={"worker.recorder.PERIOD": 0.5})
+    worker = start_worker(constants={"worker.recorder.PERIOD": 0.5})
     ids = database.enqueue_many(tasks.add, [(1, 2)] * 500)
     wait_until(lambda: sums(database)[0] > 0)
     assert not worker.ended()

@@ -138,14 +138,13 @@ def test_an_extension_in_a_handler_is_never_shorter(
     assert database.job(job_id)["claims"] == 1
 
 
-@pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["threads", "processes"])
 def test_a_delay_survives_the_start_of_workers(
-    database: Database, start: Start, start_worker: Start, drain: Start, tmp_path: Path, arguments: tuple[str, ...]
+    database: Database, start: Start, start_worker: Start, drain: Start, tmp_path: Path
 ) -> None:
     """What asked to be tried again in an hour, many of them claimed ahead, is not due because another worker starts."""
     ids = database.enqueue_many(tasks.come_again, [(3600.0,)] * 300)
-    drain(*arguments)
-    drain(*arguments)
+    drain()
+    drain()
     consumer = start("-m", "tests.processes.consumer", str(tmp_path))
     consumer.wait_for("ready")
     other = Queue("raw", using=ALIAS).publish("other").hex

@@ -28,12 +28,11 @@ def effects(database: Database, name: str = "x") -> int:
     return int(database.rows("SELECT count(*) FROM project_effect WHERE name = ?", name)[0][0])
 
 
-@KINDS
-def test_one_runs_at_a_time(database: Database, drain: Start, processes: str) -> None:
+def test_one_runs_at_a_time(database: Database, drain: Start) -> None:
     """Two never run at the same time, so none overwrites what another has read; each one counts once."""
     database.write("INSERT INTO project_effect (name, value) VALUES ('x', 0)")
     jobs = database.enqueue_many(transactional.count, [("x",)] * 200)
-    drain("--processes", processes)
+    drain("--processes", "2")
     assert database.succeeded(*jobs)
     assert {database.job(job_id)["claims"] for job_id in jobs} == {1}  # and none is claimed ahead: see docs/worker.md
     assert database.rows("SELECT value FROM project_effect")[0]["value"] == 200
@@ -57,11 +56,10 @@ def test_a_failure_takes_its_writes_back(database: Database, drain: Start) -> No
     assert [database.outcomes(job_id) for job_id in ids] == [["failed"]] * 2
 
 
-@KINDS
-def test_a_lost_lease_takes_its_writes_back(database: Database, start_worker: Start, processes: str) -> None:
+def test_a_lost_lease_takes_its_writes_back(database: Database, start_worker: Start) -> None:
     """Whose lease was lost before the end commits nothing; the execution that holds the job does."""
     job_id = database.enqueue(transactional.lose_first, "x")
-    worker = start_worker("--processes", processes)
+    worker = start_worker()
     wait_until(lambda: database.succeeded(job_id))
     assert effects(database) == 1
     assert database.outcomes(job_id) in (
@@ -148,11 +146,10 @@ def test_the_time_limit_rolls_back(database: Database, drain: Start) -> None:
     assert [database.outcomes(job_id) for job_id in ids] == [["timed out"]] * 3
 
 
-@KINDS
-def test_the_write_lock_is_free_when_the_time_is_up(database: Database, start_worker: Start, processes: str) -> None:
+def test_the_write_lock_is_free_when_the_time_is_up(database: Database, start_worker: Start) -> None:
     """A task that hangs where nothing ends it loses its transaction: others write, and its later writes are refused."""
     job_id = database.enqueue(transactional.hang_and_write, "x", 3)
-    start_worker("--processes", processes)
+    start_worker()
     wait_until(lambda: database.job(job_id)["state"] == "RUNNING")
     began = time.monotonic()
     other = database.enqueue(tasks.add, 1, 2)
@@ -186,10 +183,7 @@ def test_the_time_of_another_workers_transaction_is_no_time_of_ones_own(
 
 
 @pytest.mark.usefixtures("known")
-@KINDS
-def test_one_that_hangs_holds_up_no_other(
-    database: Database, start_worker: Start, tmp_path: Path, processes: str
-) -> None:
+def test_one_that_hangs_holds_up_no_other(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """When its transaction has been rolled back it has the turn no longer, however long its code goes on.
 
     Those that wait meanwhile occupy no slot: other jobs run.
@@ -197,7 +191,7 @@ def test_one_that_hangs_holds_up_no_other(
     hanging = database.enqueue(writers.hang, "x", 20)
     others = database.enqueue_many(writers.append, [("y",)] * 3)
     ordinary = database.enqueue(tasks.add, 1, 2)
-    worker = start_worker("--processes", processes, "--threads", "2")
+    worker = start_worker("--threads", "2")
     wait_until(lambda: database.succeeded(ordinary, *others), 15)
     assert database.job(hanging)["state"] == "RUNNING"
     worker.kill()
@@ -220,14 +214,13 @@ def test_what_waits_for_its_turn_dies_with_no_worker(database: Database, start_w
 
 
 @pytest.mark.usefixtures("known")
-@KINDS
 def test_what_waits_for_its_turn_is_given_back_at_a_stop(
-    database: Database, start_worker: Start, tmp_path: Path, processes: str
+    database: Database, start_worker: Start, tmp_path: Path
 ) -> None:
     """It is not run to its end: it has not begun."""
     first = database.enqueue(writers.say_and_sleep, str(tmp_path / "first"), 1)
     waiting = database.enqueue_many(writers.append, [("x",)] * 3)
-    worker = start_worker("--processes", processes)
+    worker = start_worker()
     wait_until((tmp_path / "first").exists)
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
