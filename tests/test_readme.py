@@ -382,6 +382,30 @@ def test_every_page_is_on_the_map() -> None:
     assert [page.name for page in DOCS if "\n\nYou get here: " not in page.read_text()[:200]] == []
 
 
+def test_the_source_can_be_read_in_that_order() -> None:
+    """Each file of the README's reading order needs only those before it, and all of them are as long as it says."""
+    reading = README.read_text().partition("\n## Reading the source\n")[2].partition("\n## ")[0]
+    files = [name for name in codes(reading) if name.endswith(".py")]
+    later = {
+        name: {needed for needed in imports_of(name) if needed in files[at + 1 :]} for at, name in enumerate(files)
+    }
+    assert not {name: needed for name, needed in later.items() if needed}
+    [said] = re.findall(r"is ([\d,]+) lines", reading)
+    lines = sum(len((PACKAGE / name).read_text().splitlines()) for name in files)
+    assert lines == pytest.approx(int(said.replace(",", "")), abs=100)
+
+
+def imports_of(name: str) -> set[str]:
+    """Return the files of the package that one of its files imports."""
+    needed = set()
+    for node in ast.walk(ast.parse((PACKAGE / name).read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            folder = Path(name).parents[node.level - 1]
+            module = folder / (node.module or "").replace(".", "/")
+            needed |= {f"{module}.py", *(f"{module / alias.name}.py" for alias in node.names)}
+    return needed
+
+
 def test_the_longest_line() -> None:
     """Text, but for tables, is at most 120 characters wide."""
     lines = [(page.name, line) for page in PAGES for line in page.read_text().splitlines()]
