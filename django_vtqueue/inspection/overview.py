@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet, Window
-from django.db.models.functions import RowNumber
+from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet
 
 from ..core import states
 from ..models import HIDDEN, WAITING, DeadLetter, Job
@@ -152,6 +151,7 @@ def held(database: str, most: int, now: int) -> Held:
 def begun(database: str, worker_ids: Collection[str], each: int) -> list[Job]:
     """Return up to ``each`` of the jobs that each of these workers has begun, without their large columns."""
     jobs = Job.objects.using(database)
-    held = jobs.filter(state=states.RUNNING, worker_id__in=worker_ids, started_at__isnull=False)
-    few = held.annotate(place=Window(RowNumber(), partition_by="worker_id")).filter(place__lte=each)
-    return list(jobs.filter(pk__in=few.values("pk")).defer("payload", "history", "result"))
+    held, some = jobs.filter(state=states.RUNNING, started_at__isnull=False), Q()
+    for worker_id in worker_ids:  # a seek for each: a window function would look at all that is held
+        some |= Q(pk__in=held.filter(worker_id=worker_id).values("pk")[:each])
+    return list(jobs.filter(some).defer("payload", "history", "result")) if some else []
