@@ -30,7 +30,7 @@ def first_of_each(rows: QuerySet[M], *columns: str, limit: int) -> QuerySet[M]:
     ordered = rows.order_by(*columns, *rows.query.order_by)
     first, params = compile_sql(ordered.values("pk")[:1])
     this = rows.model._base_manager.using(rows.db).annotate(**rows.query.annotations).filter(pk=RawSQL("first.id", ()))
-    values = {column.removeprefix("-"): Subquery(this.values(column.removeprefix("-"))) for column in columns}
+    values = {column.removeprefix("-"): Subquery(this.values(column.removeprefix("-"))[:1]) for column in columns}
     names, following = list(values), []
     # Column by column, the last one first: SQLite seeks a row value by its first column alone.
     for place in reversed(range(len(columns))):
