@@ -286,10 +286,10 @@ class Requeue(models.Model):
 
     id = models.UUIDField(_("id"), primary_key=True, default=new_uuid)
     criteria = models.TextField(_("criteria"))  # which dead letters, as JSON
-    task_path = models.TextField(_("task"), null=True, blank=True)  # empty: of several tasks
-    exception_class = models.CharField(_("exception"), max_length=255, null=True, blank=True)  # empty: several of them
+    task_path = models.TextField(_("task"), null=True, blank=True)  # NULL: several tasks; '': raw payloads
+    exception_class = models.CharField(_("exception"), max_length=255, null=True, blank=True)  # NULL: several of them
     queue_name = models.CharField(_("queue"), max_length=255, help_text=_("In which its own jobs wait."))
-    rate = models.PositiveIntegerField(_("a minute"), null=True, blank=True)  # empty: at once
+    rate = models.PositiveIntegerField(_("a minute"), null=True, blank=True)  # NULL: at once
     canary = models.UUIDField(_("canary"), null=True, blank=True)  # the one that went first
     to_queue = models.CharField(_("into the queue"), max_length=255, null=True, blank=True)
     to_priority = models.SmallIntegerField(_("with the priority"), null=True, blank=True)

@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from ..core import clock, history, states
 from ..core.humanize import duration, time_of
 from ..core.ids import parse_id
-from ..inspection.lists import ending
+from ..inspection.keyset import ending
 from ..models import DeadLetter, Job
 from ..queue.why import why
 from . import display

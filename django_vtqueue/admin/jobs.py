@@ -17,10 +17,10 @@ from ..models import Job
 from . import display
 from .actions import PriorityForm, QueueForm, ask, ask_to_discard, asked, carry_out, left_out
 from .base import Views, permitted
+from .changelists import JobList
 from .enqueueing import enqueue
 from .filters import LABELS, JobTaskFilter, PeriodFilter, QueueFilter, StateFilter, WorkerFilter
 from .job_base import GRID, EntryAdmin
-from .lists import JobList
 from .timelines import present, worker_link
 
 

@@ -19,9 +19,9 @@ from ..queue import dead_letters
 from . import bulk, display, edits, groups, selection, tracebacks
 from .actions import ask_to_discard, carry_out
 from .base import Views
+from .changelists import LetterList
 from .filters import ExceptionFilter, Filter, QueueFilter, TaskFilter, WorkerFilter
 from .job_base import GRID, EntryAdmin
-from .lists import LetterList
 
 NOTE = 80  # characters of a note in the list
 

@@ -14,7 +14,7 @@ from ..core.humanize import local, whole
 from ..engines import database_for, engine_for
 from ..queue.dead_letters import TEXTS, Criteria
 from .base import ReadOnlyAdmin
-from .lists import AFTER, TRAIL
+from .changelists import AFTER, TRAIL
 
 TIMES = {
     "1h": (3600, gettext_lazy("the last hour")),

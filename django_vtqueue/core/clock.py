@@ -7,6 +7,7 @@ from django.conf import settings
 from django.utils import timezone
 
 MICROSECOND = timedelta(microseconds=1)
+NEVER = float("inf")  # a moment of the monotonic clock that does not come
 SECOND = 1_000_000
 LONGEST = 1e11  # seconds: 3000 years, so that every sum of instants is one that a database holds
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

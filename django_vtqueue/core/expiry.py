@@ -5,8 +5,9 @@ ended lease means that its holder is gone, unless something has stopped all hold
 suspended machine, a step of the clock. Such a time is a *gap*; each process that claims measures its own. How long a
 claim waits depends on the length of the row's own lease:
 
-- it may take the job a tenth of the lease, 0.5 s at the most, after the end of the lease, if it has had the write lock
-  once already since then, 0.1 s before: the lock was free, and the holder has not renewed;
+- it may take the job when a tenth of the lease (0.5 s at the most) has passed since the end of the lease, and if this
+  process has had the write lock since that end, at a moment that is 0.1 s old: the holder could have had the lock in
+  the meantime, and has not renewed;
 - after a gap of more than half of the lease it may do so only when a third of the lease, 5 s at the most, has passed
   since the gap: the holder renews first.
 

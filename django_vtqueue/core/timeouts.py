@@ -200,7 +200,7 @@ def interrupting(end: Action) -> Iterator[None]:
             raise KeyboardInterrupt
 
 
-def finished(value: Any) -> Any:
+def awaited_value(value: Any) -> Any:
     """Return what a handler of raw jobs returned, once it is there: an async one returns what is to be awaited."""
 
     async def finish() -> Any:

@@ -22,7 +22,7 @@ from ..core.encoding import decode, encode
 from ..core.failures import describe, summary
 from ..core.forks import ForksEnd
 from ..core.job import HeldJob, Settlement, cancellation, exhausted, failed, released, succeeded
-from ..core.timeouts import awaited, finished, timekeeper
+from ..core.timeouts import awaited, awaited_value, timekeeper
 from ..engines import Engine, Trouble, engine_for
 from ..exceptions import Cancelled, DamagedPayload, GiveUp, Indescribable, Retry, TaskTimeout, UnknownTask
 from ..queue.claimed_job import ClaimedJob
@@ -114,7 +114,7 @@ class Execution:
         if not job.task_path:
             handler = handler_of(job, self.policy)
             claimed = ClaimedJob(job, backend.database, backend.settings, kept_up=self.policy.heartbeat)
-            return lambda: finished(called(handler, claimed))
+            return lambda: awaited_value(called(handler, claimed))
         task = find_task(job.task_path, tuple(backend.settings.task_modules))
         self.options = options_of(task.func)
         args, kwargs = call_of(job)

@@ -13,7 +13,7 @@ from ..core.job import HeldJob, Settlement, failed, released, succeeded
 from ..core.masks import Mask, replaced
 from ..engines import Engine, engine_for, mask_words
 from ..exceptions import LeaseLost
-from .claims import settle
+from .settling import settle
 
 
 class ClaimedJob:

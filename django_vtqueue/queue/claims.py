@@ -8,40 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from ..core import history, states
+from ..core import states
 from ..core.expiry import Patience
-from ..core.failures import recorded
-from ..core.job import Due, Expired, Handle, HeldJob, Key, Scope, Settlement, failed, interrupted, released, stop
+from ..core.job import Due, HeldJob, Scope, Settlement
 from ..engines import Engine
-from ..exceptions import DamagedJob, LeaseExpired
+from .expired_leases import end_leases
+from .settling import LetterTTL
 
-# -- settling ----------------------------------------------------------------------------------------------------------
-#
-# A job that was asked to stop is not given back: it is buried.
-
-LetterTTL = Callable[[str], int | None]  # queue name -> microseconds for which its dead letters are kept
-
-
-def settle(engine: Engine, settlements: Sequence[Settlement], letter_ttl: LetterTTL) -> set[Key]:
-    """Carry out settlements inside a transaction, each only for its holder; return the keys of the lost jobs.
-
-    A settlement that would give back a job which was asked to stop becomes the end of that job. The progress of a job
-    is written before its settlement.
-    """
-    if said := [(s.job, s.job.progress) for s in settlements if s.job.progress and s.job.progress != s.job.stored]:
-        engine.note_progress(said)
-    lost = engine.settle(settlements)
-    if refused := [s for s in settlements if s.job.key in lost and s.state == states.READY]:
-        asked = engine.asked([s.job for s in refused])
-        if stopped := [s for s in refused if s.job.key in asked]:
-            for settlement in stopped:
-                job = settlement.job
-                stop(settlement, asked[job.key], engine.now(), letter_ttl(job.queue_name))
-            lost = lost - asked.keys() | engine.settle(stopped)
-    return lost
-
-
-NONE = Patience()  # for a test, or where no holder can be alive
+NO_PATIENCE = Patience()  # for a test, or where no holder can be alive
 EXPIRED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
 
 Waits = Callable[[str], bool]  # path of a task -> whether its jobs begin later than they are claimed
@@ -76,7 +50,7 @@ def take(
     letter_ttl: LetterTTL,
     *,
     lease_us: int | None = None,
-    patience: Patience = NONE,
+    patience: Patience = NO_PATIENCE,
     ahead: int = 0,
     waits: Waits = none_waits,
 ) -> Taken:
@@ -117,7 +91,8 @@ def take_rows(
         engine.lease(at_once, worker_id, now, lease_us)
     if later := [*later, *(row.handle for row in further)]:
         engine.lease(later, worker_id, now, lease_us, attempts=0)
-    return Taken(worker_id, [*rows, *further], everything=len(rows) + len(further) == len(due) < limit + ahead)
+    took_all, found_all = len(rows) + len(further) == len(due), len(due) < limit + ahead
+    return Taken(worker_id, [*rows, *further], everything=took_all and found_all)
 
 
 def begin_waiting(engine: Engine, job: HeldJob, now: int) -> bool:
@@ -126,43 +101,6 @@ def begin_waiting(engine: Engine, job: HeldJob, now: int) -> bool:
     It may not if it was asked to stop, or its queue was paused. To be called inside ``engine.transaction()``.
     """
     return job.queue_name not in engine.paused(now) and not engine.asked([job]) and engine.begin([job], now) == 1
-
-
-def end_leases(
-    engine: Engine, expired: Sequence[Expired], worker_id: str, now: int, letter_ttl: LetterTTL
-) -> list[Settlement]:
-    """Settle expired rows in the name of their holders; return the settlements: due again, or dead letters."""
-    if given_back := [row.handle for row in expired if not row.held]:
-        engine.show(given_back)
-    held = engine.read([row.handle for row in expired if row.held])
-    endings = {handle: end_lease(job, now, letter_ttl) for handle, job in held.items()}
-    lost = settle(engine, list(endings.values()), letter_ttl) if endings else set()
-    unreadable = [handle for handle, ending in endings.items() if ending.job.key in lost]
-    ended = [ending for ending in endings.values() if ending.job.key not in lost]
-    return ended + bury_unreadable(engine, unreadable, worker_id, now, letter_ttl) if unreadable else ended
-
-
-def end_lease(job: HeldJob, now: int, letter_ttl: LetterTTL) -> Settlement:
-    """Return the settlement of an expired job: due at its place in the line, or dead after its last attempt."""
-    if not job.begun:
-        return released(job)
-    failure = recorded(LeaseExpired, f"The lease expired, held by {job.worker_id}.")
-    return interrupted(job, history.LEASE_EXPIRED, failure, now, letter_ttl(job.queue_name))
-
-
-def bury_unreadable(
-    engine: Engine, handles: Sequence[Handle], worker_id: str, now: int, letter_ttl: LetterTTL
-) -> list[Settlement]:
-    """Make dead letters of rows that could not be settled as they were read, because a text in them is not UTF-8, say.
-
-    They are leased once more, so that they have a holder whose name can be read.
-    """
-    engine.lease(handles, worker_id, now, None, attempts=0)
-    failure = recorded(DamagedJob, "The row cannot be read as it is stored.")
-    jobs = engine.read(handles).values()
-    endings = [failed(job, history.FAILED, failure, now, None, letter_ttl(job.queue_name)) for job in jobs]
-    lost = engine.settle(endings)
-    return [ending for ending in endings if ending.job.key not in lost]
 
 
 def collect(engine: Engine, taken: Taken) -> list[HeldJob]:

@@ -19,7 +19,7 @@ from ..core.expiry import Takeover
 from ..core.forks import ForksEnd
 from ..core.ids import new_id, new_worker_id
 from ..core.job import Scope
-from ..core.timeouts import finished
+from ..core.timeouts import awaited_value
 from ..engines import Engine, Trouble, engine_for, new_engine
 from ..exceptions import LeaseLost
 from .claimed_job import ClaimedJob
@@ -78,7 +78,7 @@ def handle(
         try:
             close_old_connections()
             with ForksEnd():
-                finished(handler(job))
+                awaited_value(handler(job))
         except KeyboardInterrupt:
             settle(engine, job.release, takeover)
             raise

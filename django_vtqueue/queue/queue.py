@@ -28,8 +28,9 @@ from ..core.ids import new_ids, process_worker_id
 from ..core.job import Due, Expired, HeldJob, NewJobs, Scope, failed
 from ..engines import Engine, database_of, engine_for, options_for
 from .claimed_job import ClaimedJob
-from .claims import EXPIRED_AT_ONCE, collect, end_leases, take_rows
+from .claims import EXPIRED_AT_ONCE, collect, take_rows
 from .consumer import consume
+from .expired_leases import end_leases
 from .pauses import pause, resume
 from .publishing import checked_priority, checked_queue_name, store, visible_from
 

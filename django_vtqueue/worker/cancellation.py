@@ -1,4 +1,4 @@
-"""The contact to what runs: who asked it to stop is passed on to it, and how far it is to the database."""
+"""Cancellation of running jobs, and their progress: what people ask is passed on, and how far jobs are is written."""
 
 import time
 

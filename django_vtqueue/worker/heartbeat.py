@@ -15,9 +15,9 @@ from ..core.ids import dashed, shown_worker
 from ..core.job import Settlement
 from ..engines import Engine
 from ..models import WorkerProcess
-from ..queue.claims import settle
 from ..queue.doorbell import folder_of, proves_death, remove
 from ..queue.origin import move_in
+from ..queue.settling import settle
 from ..queue.workers import HEARTBEAT, REMEMBERED, SILENCE
 from .leases import after_death
 
@@ -27,7 +27,7 @@ MOST_DEAD = 100  # rows of dead workers that are kept: one that is started again
 MOST_LEFT = 100  # ids of jobs that the row of a dead worker has
 
 
-PERIOD = 1.0  # seconds
+PERIOD = 1.0  # seconds between two looks at the rows of the other workers
 
 
 def resident() -> int:
@@ -79,7 +79,7 @@ class Heartbeat:
         self._known = None
 
     def keep(self) -> list[Settlement]:
-        """Once a second, say that this worker is alive, and end the leases of the dead; return their settlements."""
+        """Once a second, write our row if that is due, and settle what dead workers held; return the settlements."""
         if time.monotonic() < self.due_at:
             return []
         # If a lock prevents it, the next turn begins with it: a worker holds no job before the others know it.
@@ -88,7 +88,7 @@ class Heartbeat:
         return self.end_leases_of_the_dead()
 
     def beat(self) -> None:
-        """Write that this worker is alive, and how much memory it takes, once a heartbeat."""
+        """Write that this worker is alive, and how much memory it takes, every 10 seconds."""
         now = self.engine.now()
         if time.monotonic() < self._beat_at and abs(now - self._beaten) < microseconds(SILENCE):
             return

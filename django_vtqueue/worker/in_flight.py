@@ -4,15 +4,15 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from ..core.clock import NEVER
 from ..core.job import HeldJob, Key
 
 HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in it because its time was up
-NEVER = float("inf")
 
 
 @dataclass(slots=True)
 class Flight:
-    """One of them. ``ends_at``: when its time is up; ``told_at``: when it was told to end (both monotonic).
+    """A job in flight. ``ends_at``: when its time is up; ``told_at``: when it was told to end (both monotonic).
 
     ``counted``: its attempt is counted in its row; of a job that was claimed ahead that is done after it has begun.
     """

@@ -11,7 +11,8 @@ from ..core.job import Scope, released
 from ..engines import engine_for
 from ..execution.execute import execute
 from ..execution.outcomes import Outcome, announce, burial
-from ..queue.claims import collect, settle, take
+from ..queue.claims import collect, take
+from ..queue.settling import settle
 
 
 @contextmanager

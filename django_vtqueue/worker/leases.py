@@ -8,15 +8,15 @@ from ..backend import VTQueueBackend
 from ..conf import DEFAULT_BACKOFF
 from ..core import history
 from ..core.backoff import backoff_delay
-from ..core.clock import SECOND, microseconds
+from ..core.clock import NEVER, SECOND, microseconds
 from ..core.expiry import Takeover
 from ..core.failures import Failure, recorded
 from ..core.job import HeldJob, Key, Settlement, broken_off, exhausted, failed, interrupted, released
 from ..engines import Engine
 from ..exceptions import TaskTimeout, WorkerDied
 from ..execution.execute import longest_runs
-from ..queue.claims import settle
-from .in_flight import NEVER, InFlight
+from ..queue.settling import settle
+from .in_flight import InFlight
 
 GIVEN_BACK_AFTER = SECOND  # until a job whose code may still be running is visible again
 

@@ -8,6 +8,7 @@ import time
 from queue import Empty
 
 from ..backend import VTQueueBackend
+from ..core.clock import NEVER
 from ..core.ids import new_worker_id, shown_worker
 from ..engines import new_engine
 from ..execution.outcomes import Outcome
@@ -31,7 +32,6 @@ ANSWERS = {
     STOP: "stops, as it was asked to",
     WORK: "works again",
 }
-NEVER = float("inf")
 
 
 class Worker:
@@ -55,7 +55,7 @@ class Worker:
         self.turns = Turns(self.work, self.heartbeat, self.scopes)
         self.left_running = False  # afterwards: whether code of jobs that were given back may still run
         self._obeyed = WORK  # what it was asked to do last
-        self._stops = 0  # how often it was told to
+        self._stops = 0  # how often it was told to stop
         self._stop_by = NEVER  # monotonic
         self._outgrown = False  # it takes more memory than it may
         self._second_at = 0.0  # monotonic
@@ -163,7 +163,7 @@ class Worker:
             return written
 
     def wait_for_mail(self, patience: float) -> Message:
-        """Return the next message; raise Empty if none comes. To sleep is no gap, but for longer than that is."""
+        """Return the next message; raise Empty if none comes. A sleep is no gap, but for what it takes too long."""
         began = time.monotonic()
         try:
             return self.mailbox.get(patience)

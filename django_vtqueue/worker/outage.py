@@ -13,7 +13,7 @@ from ..core.failures import Failure
 from ..core.job import Key, failed
 from ..engines import Engine, Trouble
 from ..execution.outcomes import Outcome
-from ..queue.claims import LetterTTL, settle
+from ..queue.settling import LetterTTL, settle
 
 logger = logging.getLogger("django_vtqueue")
 

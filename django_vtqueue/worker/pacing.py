@@ -60,7 +60,7 @@ class Pacing:
 
 
 LOOK = 0.1  # seconds after which a bell that was missed is made good
-NEVER = 1 << 62  # later than any instant
+NO_INSTANT = 1 << 62  # later than any instant
 
 
 class NextDue:
@@ -97,7 +97,7 @@ class NextDue:
         now = self.engine.now()
         if self._next_due is None:
             earliest = self.engine.earliest(self.scopes)
-            self._next_due = NEVER if earliest is None else earliest
+            self._next_due = NO_INSTANT if earliest is None else earliest
             if self._took_everything and self._next_due <= now:  # an ended lease, whose holder is given time
                 self._next_due = now + round(LOOK * SECOND)
         return self._next_due <= now

@@ -7,8 +7,9 @@ back, for another worker may have room. Its attempt counts from when a thread ta
 import time
 from collections.abc import Callable, Sequence
 
+from ..core.clock import NEVER
 from ..core.job import HeldJob
-from .in_flight import NEVER, InFlight
+from .in_flight import InFlight
 
 STEP = 0.001  # seconds between two looks at what waits
 FADING = 0.8  # of a pace from turn to turn: one that had to wait for the database tells too little

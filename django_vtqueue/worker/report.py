@@ -10,7 +10,6 @@ import os
 from tempfile import TemporaryFile
 from typing import Self
 
-NEVER = float("inf")
 STAYS, REPLACE, GOES = 0, 1, 2  # whether a worker leaves: not, to be replaced, or for good
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from ..core import clock
 from ..core.job import Key, Settlement
-from ..queue.claims import settle
+from ..queue.settling import settle
 from .outage import settle_before
 from .turn import Turns
 

@@ -2,7 +2,8 @@
 
 Each child is a whole worker, with its own claims, leases, doorbell and log lines. The supervisor runs no task. It does
 what a worker cannot do for itself while a task keeps the interpreter: it renews its leases, and kills it when a job is
-over its time limit. What a dead child held goes on as after the death of any worker: another one settles it.
+over its time limit (``hard_timeout``, ``max_runtime``). What a dead child held goes on as after the death of any worker:
+another one settles it.
 """
 
 import json
@@ -22,18 +23,18 @@ from .. import __version__
 from ..backend import VTQueueBackend
 from ..core import states
 from ..core.backoff import trouble_pause
-from ..core.clock import microseconds
+from ..core.clock import NEVER, microseconds
 from ..core.ids import new_worker_id
 from ..engines import new_engine
 from ..models import Job, WorkerProcess
-from ..queue.claims import settle
 from ..queue.doorbell import ask, declare_dead, folder_of, path_of, remove
+from ..queue.settling import settle
 from . import systemd
 from .leases import give_back, third
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of
 from .outage import Outage, settle_before
-from .report import GOES, NEVER, REPLACE, Report, new_memory
+from .report import GOES, REPLACE, Report, new_memory
 
 logger = logging.getLogger("django_vtqueue")
 

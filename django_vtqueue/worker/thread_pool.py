@@ -82,7 +82,7 @@ class Pool:
         self._news.put(lambda: self._announce(outcomes))
 
     def announce_burial(self, settlement: Settlement) -> None:
-        """Have it told that a job died with its worker."""
+        """Announce the dead letter of a job that did not end by itself: its lease ended, or it was cancelled, say."""
         self._news.put(lambda: self._announce([burial(settlement, self.backend)]))
 
     def stop(self, seconds: float) -> None:
@@ -112,7 +112,9 @@ class Pool:
             outcome = outcome or Execution(job, self.backend).failed(error)
         except BaseException:
             self._ended(job)
-            outcome = Execution(job, self.backend).failed(Indescribable("This attempt ended in an error of its own."))
+            outcome = Execution(job, self.backend).failed(
+                Indescribable("The worker failed around this attempt; the task did not.")
+            )
         self.finished(outcome)
 
     def _ended(self, job: HeldJob) -> None:

@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from ..backend import VTQueueBackend
+from ..core.clock import NEVER
 from ..core.job import HeldJob, Key
 from ..execution.execute import transaction_seconds
 
@@ -16,7 +17,6 @@ MOST = 400  # jobs that wait here; the rest is left for other workers
 MARGIN = 0.5  # seconds for the rollback of a transaction whose time is up
 LONGEST_REST = 0.02  # seconds: a connection that waits for the lock asks for it again meanwhile, see busy_pause
 REST = 0.02  # of the time for which a transaction had the lock: so long it is left to others before the next one
-NEVER = float("inf")
 
 
 class TransactionalJobs:

@@ -7,15 +7,15 @@ import logging
 import time
 from collections.abc import Sequence
 
-from ..core.clock import microseconds
+from ..core.clock import NEVER, microseconds
 from ..core.job import HeldJob, Key, Scope
 from ..engines import Trouble
 from ..execution.outcomes import Outcome
-from ..queue.claims import Taken, begin_waiting, settle, take
+from ..queue.claims import Taken, begin_waiting, take
+from ..queue.settling import settle
 from ..queue.workers import QUIET, STOP
 from .heartbeat import Heartbeat
 from .housekeeping import Housekeeping
-from .in_flight import NEVER
 from .log import name
 from .outage import Outage
 from .pacing import Pacing

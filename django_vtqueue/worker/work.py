@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from ..backend import VTQueueBackend
 from ..core import states
+from ..core.clock import NEVER
 from ..core.job import HeldJob, Key, Scope, Settlement
 from ..engines import Engine
 from ..execution.execute import longest_runs
@@ -18,10 +19,10 @@ from .options import WorkerOptions
 from .outage import settle_alone
 from .pacing import NextDue
 from .prefetch import Prefetch
-from .recorder import Recorder
 from .report import Report
+from .statistics import Recorder
 from .thread_pool import Pool
-from .transactional import NEVER, TransactionalJobs
+from .transactional import TransactionalJobs
 
 logger = logging.getLogger("django_vtqueue")
 

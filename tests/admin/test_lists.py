@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from django_vtqueue import requeueing, task
-from django_vtqueue.admin import lists
+from django_vtqueue.admin import changelists as lists
 from django_vtqueue.core import clock
 from django_vtqueue.core.ids import first_id
 from django_vtqueue.models import DeadLetter, Job

@@ -11,7 +11,7 @@ from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, Key, NewJobs, Scope, Settlement, StoredJob, failed, released, succeeded
 from django_vtqueue.engines import Engine
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.queue.claims import NONE, collect, take
+from django_vtqueue.queue.claims import NO_PATIENCE, collect, take
 from tests.fake_clock import at
 
 SECOND = 1_000_000
@@ -56,7 +56,7 @@ class Bench:
         raw: bool = True,
         scopes: list[Scope] | None = None,
         lease: float | None = None,
-        patience: Patience = NONE,
+        patience: Patience = NO_PATIENCE,
         letter_ttl: int | None = None,
     ) -> list[HeldJob]:
         """Claim what is due in one transaction."""

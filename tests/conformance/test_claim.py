@@ -11,7 +11,7 @@ from django_vtqueue.core.expiry import GRACE, Patience
 from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope, broken_off, interrupted
 from django_vtqueue.exceptions import WorkerDied
-from django_vtqueue.queue.claims import NONE, Taken, collect, take
+from django_vtqueue.queue.claims import NO_PATIENCE, Taken, collect, take
 from django_vtqueue.worker.progress import backlog
 from tests.fake_clock import at
 
@@ -157,7 +157,7 @@ def test_what_was_taken_meanwhile_is_not_collected(bench: Bench, thief: str) -> 
     ids = [*bench.publish("a", lease=1), *bench.publish("b", lease=5)]
     with bench.engine.transaction():
         taken = take(bench.engine, [Scope(("q",), raw=True)], 5, "slow", at(0), lambda name: None)
-    stolen = bench.claim(now=1, limit=1, worker=thief, patience=NONE)
+    stolen = bench.claim(now=1, limit=1, worker=thief, patience=NO_PATIENCE)
     assert [job.id for job in collect(bench.engine, taken)] == [job_id for job_id in ids if job_id != stolen[0].id]
     assert collect(bench.engine, Taken("slow")) == []
 

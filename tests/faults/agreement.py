@@ -12,8 +12,9 @@ from django_vtqueue.core.expiry import GRACE, Patience
 from django_vtqueue.core.job import HeldJob, Key, Scope, Settlement
 from django_vtqueue.engines import new_engine
 from django_vtqueue.queue import queue
-from django_vtqueue.queue.claims import collect, settle, take
+from django_vtqueue.queue.claims import collect, take
 from django_vtqueue.queue.queue import ClaimedJob
+from django_vtqueue.queue.settling import settle
 from tests.fake_clock import FakeClock
 
 from .model import DIAGRAM, Model, ModelJob

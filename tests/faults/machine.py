@@ -13,8 +13,8 @@ from django_vtqueue.core.ids import new_id, process_worker_id
 from django_vtqueue.core.job import NewJobs, Scope, broken_off, failed, interrupted, released, succeeded
 from django_vtqueue.exceptions import WorkerDied
 from django_vtqueue.queue import dead_letters
-from django_vtqueue.queue.claims import settle
 from django_vtqueue.queue.clock_steps import ClockSteps
+from django_vtqueue.queue.settling import settle
 
 from .agreement import BUDGETS, LEASES, NAMES, Agreement
 from .model import ModelJob

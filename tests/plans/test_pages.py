@@ -15,7 +15,7 @@ from django_vtqueue import throughput
 from django_vtqueue.admin import groups
 from django_vtqueue.core.counts import MINUTE
 from django_vtqueue.inspection import overview
-from django_vtqueue.inspection.lists import ListQuery, count_jobs, ending, list_jobs, list_letters
+from django_vtqueue.inspection.keyset import ListQuery, count_jobs, ending, list_jobs, list_letters
 from django_vtqueue.models import DeadLetter, Job, Throughput
 
 from ..conftest import ALIAS

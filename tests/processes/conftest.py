@@ -84,7 +84,7 @@ def start(database: Database, tmp_path: Path) -> Iterator[Start]:
 def start_worker(start: Start) -> Start:
     """Return a function that starts a worker and waits until it is ready.
 
-    ``ready=False``: does not wait. ``constants``: values by names below the package, as ``worker.recorder.PERIOD``.
+    ``ready=False``: does not wait. ``constants``: values by names below the package, as ``worker.statistics.PERIOD``.
     """
 
     def start_worker(

@@ -14,8 +14,8 @@ from django_vtqueue.core.histograms import ERROR
 from django_vtqueue.core.job import HeldJob, succeeded
 from django_vtqueue.engines import new_engine
 from django_vtqueue.execution.outcomes import Outcome
-from django_vtqueue.worker import recorder as module
-from django_vtqueue.worker.recorder import Recorder
+from django_vtqueue.worker import statistics as module
+from django_vtqueue.worker.statistics import Recorder
 from tests.project import tasks
 
 from ..conftest import ALIAS
@@ -42,7 +42,7 @@ def timed(database: Database, column: str) -> int:
 
 def test_statistics_appear_while_it_works_and_add_up(database: Database, start_worker: Start) -> None:
     """Each attempt is counted once: the first ones can be read soon, all of them when the worker has left."""
-    worker = start_worker(constants={"worker.recorder.PERIOD": 0.5})
+    worker = start_worker(constants={"worker.statistics.PERIOD": 0.5})
     ids = database.enqueue_many(tasks.add, [(1, 2)] * 500)
     wait_until(lambda: sums(database)[0] > 0)
     assert not worker.ended()

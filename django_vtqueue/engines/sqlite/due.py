@@ -52,7 +52,7 @@ LEVELS_OF_BEST = levels("vtqueue_job_queue", OF_BEST, first="best.priority")
 # Always true, but declared improbable, twice, so that the planner of SQLite (3.38 to 3.40) expects hardly any levels.
 # Else, after ANALYZE, it expects four billion, and puts a Bloom filter before the index of the jobs. That is built from
 # all rows for each statement, and, because the index has an expression, it is built wrong: nothing would be due.
-LEVEL = "likelihood(level.priority IS NOT NULL, 1e-9) AND likelihood(level.priority IS NOT NULL, 1e-9)"
+LEVEL_HINT = "likelihood(level.priority IS NOT NULL, 1e-9) AND likelihood(level.priority IS NOT NULL, 1e-9)"
 
 DUE = "job.due_at <= :now"
 DUE_VALUES = """job.rowid, job.priority, job.due_at, job.claims, job.claims = 0 AND job.max_attempts <> 1 AS fresh,
@@ -66,7 +66,7 @@ def due(index: str, rows: str) -> str:
 SELECT json_group_array({DUE_ROW}) FROM (
     SELECT {DUE_VALUES}
     FROM level CROSS JOIN vtqueue_job AS job INDEXED BY {index}
-    WHERE {LEVEL} AND {rows} AND job.priority = level.priority AND {DUE}
+    WHERE {LEVEL_HINT} AND {rows} AND job.priority = level.priority AND {DUE}
     LIMIT :limit
 ) AS due"""
 
@@ -86,7 +86,7 @@ WITH RECURSIVE best(name, rowid, priority, due_at) AS (
     WHERE job.rowid = (
         {LEVELS_OF_NAME}
         SELECT job.rowid FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_queue
-        WHERE {LEVEL} AND {OF_NAME} AND job.priority = level.priority AND {DUE} LIMIT 1
+        WHERE {LEVEL_HINT} AND {OF_NAME} AND job.priority = level.priority AND {DUE} LIMIT 1
     )
     UNION ALL
     SELECT best.name, job.rowid, job.priority, job.due_at
@@ -101,7 +101,7 @@ WITH RECURSIVE best(name, rowid, priority, due_at) AS (
     ), (
         {LEVELS_OF_BEST}
         SELECT job.rowid FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_queue
-        WHERE {LEVEL} AND level.priority < best.priority
+        WHERE {LEVEL_HINT} AND level.priority < best.priority
           AND {OF_BEST} AND job.priority = level.priority AND {DUE} LIMIT 1
     ))
     ORDER BY 3 DESC, 4, 2
@@ -129,7 +129,7 @@ SELECT min((
 
 # Hidden rows that may be shown again, of the queues that have any: rows that were given back, and rows whose lease has
 # ended, if the holder has had the time to renew it (see core/expiry.py).
-NAME = LEVEL.replace("level.priority", "name.value")
+NAME_HINT = LEVEL_HINT.replace("level.priority", "name.value")
 GRACE = "min(job.lease_us / 10, :grace)"
 OF_HIDING = "job.queue_name = name.value AND (job.task_path = '') = :raw"
 IN_SCOPE = "(:names IS NULL OR name.value IN (SELECT value FROM json_each(:names)))"
@@ -137,7 +137,7 @@ EXPIRED = f"""
 SELECT json_group_array(json_array(expired.rowid, expired.held)) FROM (
     SELECT job.rowid, job.state = 'RUNNING' AS held
     FROM {HIDING} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
-    WHERE {NAME} AND {IN_SCOPE} AND {OF_HIDING} AND job.lease_until <= :now
+    WHERE {NAME_HINT} AND {IN_SCOPE} AND {OF_HIDING} AND job.lease_until <= :now
       AND (job.worker_id IN ('', :own) OR job.lease_until + {GRACE} <= :now
           AND job.lease_until <= :now - :free AND NOT EXISTS (
           SELECT 1 FROM json_each(:gaps) AS gap

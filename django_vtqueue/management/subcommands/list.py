@@ -14,7 +14,7 @@ from ...core.clock import microseconds, to_instant
 from ...core.ids import parse_id
 from ...core.states import WORDS
 from ...engines import engine_for
-from ...inspection.lists import ListQuery, Page, list_jobs, list_letters
+from ...inspection.keyset import ListQuery, Page, list_jobs, list_letters
 from ...models import DeadLetter, Job
 from ...queue.why import word_of
 from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table

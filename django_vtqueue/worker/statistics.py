@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from ..core import states
-from ..core.clock import SECOND
+from ..core.clock import NEVER, SECOND
 from ..core.counts import HOUR, MINUTE, Counts, Key
 from ..core.histograms import bucket_of
 from ..core.job import Settlement
@@ -36,7 +36,6 @@ PERIODS = ((Throughput, MINUTE, KEPT), (HourlyThroughput, HOUR, KEPT_HOURS))
 UNWRITTEN = HOUR  # in memory, where it cannot be written: it must not grow for ever
 PRUNED_AT_ONCE = 200  # rows, and as many as are written: it keeps up with any number of workers and queues
 SAID_BY_TURNS = {Trouble.BUSY, Trouble.DISK, Trouble.GONE}  # what concerns the whole database
-NEVER = float("inf")
 
 Table: TypeAlias = type[Tallied]
 Name: TypeAlias = tuple[str, str]  # of a queue and a task

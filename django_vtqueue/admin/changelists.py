@@ -18,7 +18,7 @@ from ..core.humanize import local, time_of
 from ..core.ids import instant_of, parse_id
 from ..core.masks import Mask
 from ..engines import engine_for
-from ..inspection.lists import TEXT, Key, ListQuery, Page, count_jobs, ending, list_jobs, list_letters
+from ..inspection.keyset import TEXT, Key, ListQuery, Page, count_jobs, ending, list_jobs, list_letters
 from ..tasks.signatures import mask_of
 from . import display
 from .base import LeanChangeList

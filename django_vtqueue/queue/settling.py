@@ -1,0 +1,28 @@
+"""The end of attempts: settlements are carried out; a job that was asked to stop is buried instead of given back."""
+
+from collections.abc import Callable, Sequence
+
+from ..core import states
+from ..core.job import Key, Settlement, stop
+from ..engines import Engine
+
+LetterTTL = Callable[[str], int | None]  # queue name -> microseconds for which its dead letters are kept
+
+
+def settle(engine: Engine, settlements: Sequence[Settlement], letter_ttl: LetterTTL) -> set[Key]:
+    """Carry out settlements inside a transaction, each only for its holder; return the keys of the lost jobs.
+
+    A settlement that would give back a job which was asked to stop becomes the end of that job. The progress of a job
+    is written before its settlement.
+    """
+    if said := [(s.job, s.job.progress) for s in settlements if s.job.progress and s.job.progress != s.job.stored]:
+        engine.note_progress(said)
+    lost = engine.settle(settlements)
+    if refused := [s for s in settlements if s.job.key in lost and s.state == states.READY]:
+        asked = engine.asked([s.job for s in refused])
+        if stopped := [s for s in refused if s.job.key in asked]:
+            for settlement in stopped:
+                job = settlement.job
+                stop(settlement, asked[job.key], engine.now(), letter_ttl(job.queue_name))
+            lost = (lost - asked.keys()) | engine.settle(stopped)
+    return lost
