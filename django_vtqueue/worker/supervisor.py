@@ -2,8 +2,8 @@
 
 Each child is a whole worker, with its own claims, leases, doorbell and log lines. The supervisor runs no task. It does
 what a worker cannot do for itself while a task keeps the interpreter: it renews its leases, and kills it when a job is
-over its time limit (``hard_timeout``, ``max_runtime``). What a dead child held goes on as after the death of any worker:
-another one settles it.
+over its time limit (``hard_timeout``, ``max_runtime``). What a dead child held goes on as after the death of any
+worker: another one settles it.
 """
 
 import json
