@@ -10,10 +10,12 @@ from django.db.models import BaseConstraint, BooleanField, CheckConstraint, Func
 from .core import states
 from .core.job import LONGEST_LEASE, MOST_CLAIMS
 
+# Comparisons: many inserts are a third slower with calls of typeof(). NULL passes. What is no integer is another value
+# after ``| 0``. A column of text holds only texts and BLOBs, and every text is less than a BLOB.
 KINDS = {
-    "integer": "({0} IS NULL OR typeof({0}) = 'integer')",
-    "text": "({0} IS NULL OR typeof({0}) = 'text')",
-    "id": "typeof({0}) = 'text' AND length({0}) = 32",
+    "integer": "({0} | 0) IS {0}",
+    "text": "{0} < x''",
+    "id": "{0} < x'' AND length({0}) = 32",
 }
 
 
