@@ -115,11 +115,8 @@ class Doorbell:
 
 def is_bell(path: str, alias: str, folder: Path) -> bool:
     """Return whether the path in a worker's row is that of a bell of this database."""
-    try:
-        own = Path(path).parent == folder and Path(path).name.startswith(f"{name_of(alias)}-")
-        return own and stat.S_ISSOCK(os.lstat(path).st_mode)
-    except (OSError, ValueError):  # ValueError: a NUL in a damaged path
-        return False
+    own = Path(path).parent == folder and Path(path).name.startswith(f"{name_of(alias)}-")
+    return own and exists(path)
 
 
 def proves_death(path: str, alias: str, folder: Path) -> bool:
@@ -145,12 +142,33 @@ def ask(path: str) -> None:
         _sender().sendto(ASKED, socket.MSG_DONTWAIT, path)
 
 
+def exists(path: str | Path) -> bool:
+    """Return whether a socket lies at a path, as far as this process may know."""
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except (OSError, ValueError):  # ValueError: a NUL in a damaged path
+        return False
+
+
+def mark_overdue(path: Path) -> None:
+    """Note at the bell of a worker that it will be killed, because a job of it is over its time limit."""
+    with suppress(OSError):
+        path.chmod(stat.S_IMODE(path.stat().st_mode) | stat.S_ISVTX)
+
+
 def declare_dead(path: Path) -> None:
     """Have a bell prove that its owner has ended, although a process that the owner has forked may hold the bell."""
-    if path.is_socket():
+    if exists(path):
+        other = path.with_name(f"{path.name}x")
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
-            path.unlink()
-            bell.bind(str(path))
+            bell.bind(str(other))
+            other.chmod(stat.S_IMODE(path.stat().st_mode))
+            other.replace(path)
+
+
+def was_overdue(path: str) -> bool:
+    """Return whether a dead worker was killed because a job of it was over its time limit."""
+    return exists(path) and bool(os.lstat(path).st_mode & stat.S_ISVTX)
 
 
 def remove(path: str) -> None:

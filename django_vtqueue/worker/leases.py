@@ -112,14 +112,18 @@ def give_back(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
 # Their holder died, or their time was up.
 
 
-def after_death(backend: VTQueueBackend, held: Sequence[HeldJob], now: int) -> list[Settlement]:
+def after_death(backend: VTQueueBackend, held: Sequence[HeldJob], now: int, *, overdue: bool) -> list[Settlement]:
     """Return the settlements of the jobs that a worker held when it died.
 
-    Where one of them was over its time limit, that was why the worker was killed: that one has timed out, and the
-    others are given back without an attempt, but for those that may begin only once.
+    ``overdue``: it was killed because one of them was over its time limit. That one has timed out, and the others are
+    given back without an attempt, but for those that may begin only once.
     """
-    limits = longest_runs(held, backend)
-    over = {job.key for job, seconds in zip(held, limits, strict=True) if job.begun and _ran(job, now) >= seconds}
+    begun = [job for job in held if job.begun]
+    ran = {job.key: (now - (job.started_at or now)) / SECOND for job in begun} if overdue else {}
+    limits = longest_runs(begun, backend)
+    over = {job.key for job, seconds in zip(begun, limits, strict=True) if ran.get(job.key, 0) >= seconds}
+    if ran and not over:  # this process does not know the task
+        over = {max(ran, key=ran.__getitem__)}
 
     def ending(job: HeldJob) -> Settlement:
         if job.key in over:
@@ -129,11 +133,6 @@ def after_death(backend: VTQueueBackend, held: Sequence[HeldJob], now: int) -> l
         return _died(backend, job, now)
 
     return [ending(job) for job in held]
-
-
-def _ran(job: HeldJob, now: int) -> float:
-    """Return for how many seconds a job has run, but not beyond the end of its lease: its worker may have died then."""
-    return (min(now, job.visible_at) - (job.started_at or now)) / SECOND
 
 
 def _died(backend: VTQueueBackend, job: HeldJob, now: int) -> Settlement:

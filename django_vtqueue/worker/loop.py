@@ -10,10 +10,11 @@ from queue import Empty
 from ..backend import VTQueueBackend
 from ..core.clock import NEVER
 from ..core.ids import new_worker_id, shown_worker
+from ..core.job import Key
 from ..engines import new_engine
 from ..execution.outcomes import Outcome
 from ..queue.doorbell import Doorbell, folder_of
-from ..queue.workers import QUIET, STOP, WORK
+from ..queue.workers import ANSWERS, STOP, WORK
 from . import systemd
 from .heartbeat import PERIOD, Heartbeat, resident
 from .log import WorkerLog
@@ -26,12 +27,6 @@ from .turn import Turns
 from .work import Work
 
 logger = logging.getLogger("django_vtqueue")
-
-ANSWERS = {
-    QUIET: "is quiet: it finishes what runs, and claims nothing until it is asked to work",
-    STOP: "stops, as it was asked to",
-    WORK: "works again",
-}
 
 
 class Worker:
@@ -50,7 +45,7 @@ class Worker:
         self.mailbox = Mailbox()
         self.bell = Doorbell(backend.database, folder_of(backend.settings.doorbells), self.id)
         self.heartbeat = Heartbeat(self.engine, backend, self.id, served(self.scopes), options.threads, self.bell.path)
-        self.pool = Pool(options.threads, backend, log, self.mailbox.put, self.mailbox.timed)
+        self.pool = Pool(options.threads, backend, log, self.mailbox.put, self.timed)
         self.work = Work(self.engine, backend, self.id, self.pool, options, log, self.scopes, self.report)
         self.turns = Turns(self.work, self.heartbeat, self.scopes)
         self.left_running = False  # afterwards: whether code of jobs that were given back may still run
@@ -84,10 +79,17 @@ class Worker:
             self.bell.close()
             self.heartbeat.sign_off()
         self.work.tell_supervisor()
+        self.report.left = 1
 
     def stop(self) -> None:
         """Ask for a graceful stop; from any thread, and from a signal handler. Twice: at once."""
         self.mailbox.stop()
+
+    def timed(self, key: Key, runs: bool) -> None:
+        """Note whether the time of a transactional job runs, from its own thread: it may keep the interpreter now."""
+        if runs:
+            self.work.limit(key)
+        self.mailbox.timed(key, runs)
 
     def rung(self, asked: bool) -> None:
         """Wake the loop, from the bell's own thread; rings that come before the next turn are one."""
@@ -145,6 +147,7 @@ class Worker:
         systemd.notify(systemd.WATCHDOG)
         limit = self.options.max_memory if self.options.supervised else None
         if limit and resident() >= limit * 2**20:
+            logger.warning("this worker takes more than %d MB, and is replaced (--max-memory)", self.options.max_memory)
             self._outgrown = True
             self.turns.stop()
 

@@ -17,7 +17,7 @@ class Report(ctypes.Structure):
     """The state of one worker. ``held``, ``started``, ``ended``: numbers of jobs. ``worker_id``: "" until it is ready.
 
     ``ends_at``: when the first of its jobs exceeds its time limit; ``renew_by``: when half of its shortest lease is
-    over (both monotonic). ``leaves``: one of the three above.
+    over (both monotonic). ``leaves``: one of the three above. ``left``: 1 once all that it held is given back.
     """
 
     ends_at: float
@@ -27,6 +27,7 @@ class Report(ctypes.Structure):
     started: int
     ended: int
     leaves: int
+    left: int
     worker_id: bytes
 
     _fields_ = (
@@ -37,6 +38,7 @@ class Report(ctypes.Structure):
         ("started", ctypes.c_int64),
         ("ended", ctypes.c_int64),
         ("leaves", ctypes.c_int64),
+        ("left", ctypes.c_int64),
         ("worker_id", ctypes.c_char * 256),
     )
 

@@ -27,7 +27,7 @@ from ..core.clock import NEVER, microseconds
 from ..core.ids import new_worker_id
 from ..engines import new_engine
 from ..models import Job, WorkerProcess
-from ..queue.doorbell import ask, declare_dead, folder_of, path_of, remove
+from ..queue.doorbell import ask, declare_dead, exists, folder_of, mark_overdue, path_of, remove
 from ..queue.settling import settle
 from . import systemd
 from .leases import give_back, third
@@ -35,6 +35,7 @@ from .log import WorkerLog
 from .options import WorkerOptions, scopes_of
 from .outage import Outage, settle_before
 from .report import GOES, REPLACE, Report, new_memory
+from .shutdown import end_within
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -63,7 +64,9 @@ class Child:
         self.share = options.max_jobs or 0
         self.began = time.monotonic()
         self.renew_at = 0.0  # monotonic: when the supervisor is to renew its leases again
+        self.overdue = False  # killed because a job of it was over its time limit
         self.dismissed = False  # killed because it did not stop in time
+        self._left_at = NEVER  # monotonic: when it was first seen to have given back all that it held
         self._said_slow = False
         memory, (theirs, self._pipe) = new_memory(), os.pipe()
         try:
@@ -77,7 +80,7 @@ class Child:
                 "descriptors": [theirs, memory],
             }
             filters = [f"-W{option}" for option in sys.warnoptions]
-            command = [sys.executable, *filters, "-c", START, json.dumps(sys.path), json.dumps(given)]
+            command = [sys.executable, "-P", *filters, "-c", START, json.dumps(sys.path), json.dumps(given)]
             self.process = subprocess.Popen(command, pass_fds=(theirs, memory))
         except BaseException:
             os.close(self._pipe)
@@ -101,6 +104,13 @@ class Child:
         self.process.kill()
         self.process.wait()
 
+    def lingers(self) -> bool:
+        """Return whether it holds nothing more and does not end: a thread of a task may keep its process."""
+        now = time.monotonic()
+        if self.report.left:
+            self._left_at = min(self._left_at, now)
+        return now - self._left_at > IDLE_LEAVING
+
     def ended(self) -> bool:
         """Return whether it has ended; say once that it has not started for long."""
         if self.process.poll() is not None:
@@ -123,7 +133,7 @@ class Supervisor:
         self.left_running = False  # see Worker: the code of children has ended with them
         self._said = False  # that it met an error
         self._told: SimpleQueue[None] = SimpleQueue()
-        self._stops = 0  # how often it was told to
+        self._asked = self._stops = 0  # how often it was told to stop, and has passed that on
         self._children: list[Child] = []
         self._wanted = options.processes
         self._unshared = options.max_jobs  # jobs that may be begun, and that no child has as its share
@@ -137,6 +147,10 @@ class Supervisor:
 
     def stop(self) -> None:
         """Ask for a graceful stop; from any thread, and from a signal handler. Twice: at once."""
+        self._asked += 1
+        seconds = 0 if self._asked > 1 else self.options.shutdown_timeout
+        if seconds is not None:  # whatever hangs: the output, say
+            end_within(seconds + LEAVING + GIVING_BACK + 1)
         self._told.put(None)
 
     def run(self) -> None:
@@ -180,9 +194,12 @@ class Supervisor:
     # The life of a child
 
     def start_missing(self) -> None:
-        """Start the children that are missing; after a growing pause, if they end as soon as they are started."""
+        """Start the children that are missing; after a growing pause, if they end as soon as they are started.
+
+        One that is to be replaced still finishes its jobs; there are twice as many as wanted at the most.
+        """
         there = sum(child.report.leaves != REPLACE for child in self._children)
-        for missing in range(self._wanted - there, 0, -1):
+        for missing in range(min(self._wanted - there, 2 * self._wanted - len(self._children)), 0, -1):
             if self._stops or self._unshared == 0 or time.monotonic() < self._start_at:
                 return
             share = None if self._unshared is None else -(-self._unshared // missing)
@@ -213,6 +230,10 @@ class Supervisor:
             child.kill()
         elif now >= report.ends_at + OVERTIME:
             logger.warning("a job of process %d runs for too long; the process is killed", child.process.pid)
+            child.overdue = True
+            mark_overdue(self.bell_of(child.worker_id))  # before its death can be seen
+            child.kill()
+        elif child.lingers():
             child.kill()
         elif now >= max(report.renew_by, child.renew_at):
             child.renew_at = now + (self.in_database(lambda: self.renew(child.worker_id)) or 0.0)
@@ -236,12 +257,12 @@ class Supervisor:
             self._unshared += child.share - report.started
         if report.leaves == GOES:
             self._wanted -= 1
-        elif report.leaves != REPLACE and time.monotonic() - child.began < LIVED:
-            self.put_off()
-        else:
+        elif child.overdue or (report.left and report.started) or time.monotonic() - child.began > LIVED:
             self._failures = 0
-        if not code:
-            if self.bell_of(child.worker_id).exists():  # it has left while code of jobs ran that it gave back
+        else:
+            self.put_off()
+        if report.left:
+            if exists(self.bell_of(child.worker_id)):  # it has left while code of jobs ran that it gave back
                 self._killed.append(child.worker_id)
         elif child.dismissed:
             self._killed.append(child.worker_id)

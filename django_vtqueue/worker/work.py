@@ -1,6 +1,7 @@
 """The work of one worker: the jobs that it holds, from the claim to the settlement, and what becomes of them."""
 
 import logging
+import time
 from collections.abc import Sequence
 
 from ..backend import VTQueueBackend
@@ -138,10 +139,18 @@ class Work:
         report.longest_hold = self.engine.longest_hold
 
     def timed(self, key: Key, runs: bool) -> None:
-        """Note that a job waits for its transaction, or that this has begun: its time runs from now on."""
+        """Note that a job waits for its transaction, or that this has begun: its time runs since then."""
         if job := self.in_flight.get(key):
             self.transactional.timed(job, runs)
-            self.in_flight.limit(key, longest_runs([job], self.backend)[0] if runs else NEVER)
+            if not runs:
+                self.in_flight.limit(key, NEVER)
+
+    def limit(self, key: Key) -> None:
+        """Have the time of a job run from now on, and tell the supervisor; from any thread."""
+        if job := self.in_flight.get(key):
+            seconds = longest_runs([job], self.backend)[0]
+            self.in_flight.limit(key, seconds)
+            self.report.ends_at = min(self.report.ends_at, time.monotonic() + seconds)
 
     # Out
 

@@ -4,6 +4,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from django_vtqueue.queue.doorbell import proves_death
 from tests.project import tasks
 
@@ -290,3 +292,24 @@ def test_an_idle_child_that_stands_still_does_not_hold_up_the_end(
     assert worker.wait() == 0
     assert database.succeeded(job_id)
     assert database.workers() == []
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_task_that_ends_its_child_has_had_its_attempt(database: Database, drain: Start, code: int) -> None:
+    """Whatever the exit code: the job of a child that ends without having left is one of a dead worker."""
+    job_id = database.enqueue(tasks.exit_process, code)
+    worker = drain("--processes", "2", "--threads", "1")
+    assert [entry["outcome"] for entry in database.history(job_id)] == ["worker died"]
+    assert database.letter(job_id)
+    assert f"ended with code {code}" in worker.log
+
+
+def test_children_that_are_to_be_replaced_are_bounded(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """While the jobs of replaced children go on, there are twice as many processes as asked for at the most."""
+    database.enqueue_many(tasks.hold, [(str(tmp_path),)] * 12)
+    worker = start_worker("--processes", "2", "--threads", "2", "--max-jobs-per-process", "1")
+    wait_until(lambda: len(lines(tmp_path / "started")) == 4)
+    (tmp_path / "go").touch()
+    wait_until(lambda: not database.unfinished())
+    assert len(set(lines(tmp_path / "started"))) == 12
+    assert worker.terminate() == 0
