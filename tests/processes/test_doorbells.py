@@ -157,3 +157,20 @@ def test_who_cannot_ring_has_published(database: Database) -> None:
         job_id = database.enqueue(tasks.add, 3, 4)
     assert database.job(job_id)["state"] == "READY"
     assert doorbell._sender.cache_info().currsize == 0
+
+
+def test_the_bell_of_a_killed_worker_says_why(doorbells: str) -> None:
+    """A mark that its job was over its time limit outlives the bell; where no bell can lie, nothing is raised."""
+    path = Path(doorbells) / "bell"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
+        bell.bind(str(path))
+        assert not doorbell.was_overdue(str(path))
+        doorbell.mark_overdue(path)
+        doorbell.declare_dead(path)
+        assert doorbell.was_overdue(str(path))
+        with pytest.raises(ConnectionRefusedError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ringer:
+            ringer.connect(str(path))
+    nowhere = Path(doorbells) / ("x" * 300)
+    doorbell.mark_overdue(nowhere)
+    doorbell.declare_dead(nowhere)
+    assert not doorbell.was_overdue(str(nowhere))

@@ -287,3 +287,19 @@ def test_a_worker_refuses_tasks_that_cannot_commit_as_one(database: Database, st
     worker = start_worker(ready=False)
     assert worker.wait() == 1
     assert "(vtqueue.E008)" in worker.log
+
+
+def test_a_transaction_that_waited_for_the_lock_has_its_time_limit(
+    database: Database, known: None, start_worker: Start
+) -> None:
+    """Its time runs from its beginning, also where its task lets no other thread run: its process is killed."""
+    start_worker("--processes", "2", "--threads", "1")
+    wait_until(lambda: len(database.workers()) == 2)
+    began = time.monotonic()
+    job_id = database.enqueue(writers.hold_the_interpreter, 25)
+    wait_until(lambda: database.job(job_id)["attempts"] == 1, every=0.0005)
+    with database.locked():
+        time.sleep(0.5)  # for which it may have to wait
+    wait_until(lambda: database.letter(job_id))
+    assert time.monotonic() - began < 20
+    assert database.outcomes(job_id) == ["timed out"]

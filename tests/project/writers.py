@@ -1,5 +1,6 @@
 """Transactional tasks that a worker loads when it starts, and so knows to be such."""
 
+import ctypes
 import time
 
 from django_vtqueue import task
@@ -32,3 +33,9 @@ def hang(name: str, seconds: float) -> None:
     """Write, and sleep where no exception comes through."""
     Effect.objects.create(name=name)
     time.sleep(seconds)
+
+
+@task(transactional=True, hard_timeout=1, max_attempts=1)
+def hold_the_interpreter(seconds: int) -> None:
+    """Let no other thread of this process run, in the transaction."""
+    ctypes.PyDLL(None).sleep(seconds)
