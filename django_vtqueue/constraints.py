@@ -60,12 +60,16 @@ OF_JOBS: list[BaseConstraint] = [
     ),
     CheckConstraint(
         name="vtqueue_job_moments",
-        condition=OfKind("integer", "enqueued_at started_at expires_at due_at lease_until finished_at cancelled_at"),
+        condition=OfKind(
+            "integer", "enqueued_at started_at expires_at start_by due_at lease_until finished_at cancelled_at"
+        ),
     ),
     CheckConstraint(
         name="vtqueue_job_texts",
         condition=OfKind(
-            "text", "queue_name task_path worker_id unique_key payload history result cancelled_by progress_text"
+            "text",
+            "queue_name task_path worker_id unique_key unique_until copies payload history "
+            "result cancelled_by progress_text",
         ),
     ),
 ]
@@ -82,7 +86,7 @@ OF_LETTERS: list[BaseConstraint] = [
         name="vtqueue_letter_texts",
         condition=OfKind(
             "text",
-            "queue_name task_path worker_id unique_key payload history "
+            "queue_name task_path worker_id unique_key unique_until payload history "
             "exception_class message fingerprint acknowledged_by note",
         ),
     ),

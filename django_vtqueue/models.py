@@ -11,7 +11,7 @@ from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
 from .constraints import OF_JOBS, OF_LETTERS, OF_PAUSES
-from .core import history, states
+from .core import history, states, unique
 from .core.ids import new_uuid
 from .fields import InstantField, JSONTextField, MomentManager
 
@@ -36,6 +36,7 @@ class Entry(models.Model):
     worker_id = models.CharField(_("worker"), max_length=255, blank=True, default="")
     lease_us = models.BigIntegerField(_("visibility timeout (µs)"))
     unique_key = models.CharField(_("unique key"), max_length=255, null=True, blank=True)
+    unique_until = models.CharField(_("unique until"), max_length=7, db_default=unique.DONE)
     enqueued_at = InstantField(_("enqueued"))
     started_at = InstantField(_("last started"), null=True, blank=True)
     expires_at = InstantField(_("kept until"), null=True, blank=True)
@@ -73,6 +74,7 @@ class Job(Entry):
     """A job that waits, runs, or has succeeded."""
 
     state = models.CharField(_("state"), max_length=10, default=states.READY)
+    start_by = InstantField(_("expires"), null=True, blank=True)  # if it has not started by then it is never run
     due_at = InstantField(_("due at"))  # its place in the line: no claim, renewal or release changes it, a retry does
     lease_until = InstantField(_("hidden until"), null=True, blank=True)  # of what is held, or was given back just now
     visible_at = models.GeneratedField(
@@ -84,6 +86,9 @@ class Job(Entry):
     finished_at = InstantField(_("finished"), null=True, blank=True)
     cancelled_at = InstantField(_("asked to stop"), null=True, blank=True)  # from then on it is not started again
     cancelled_by = models.CharField(_("cancelled by"), max_length=150, null=True, blank=True)
+    copies = JSONTextField(
+        _("copies"), null=True, blank=True
+    )  # of a job that several may run: claim -> [worker, since]
     progress = models.FloatField(_("progress"), null=True, blank=True)  # 0 to 1, as its task says
     progress_text = models.CharField(_("progress"), max_length=255, null=True, blank=True)
     # Large columns last, so that the short ones are read without them.
@@ -110,12 +115,15 @@ class Job(Entry):
             models.Index(F("queue_name"), RAW, F("lease_until"), name="vtqueue_job_hidden", condition=HIDDEN),
             models.Index(fields=["worker_id"], name="vtqueue_job_worker", condition=Q(state=states.RUNNING)),
             models.Index(fields=["expires_at"], name="vtqueue_job_expires", condition=Q(expires_at__isnull=False)),
+            models.Index(
+                fields=["start_by"], name="vtqueue_job_start_by", condition=WAITING & Q(start_by__isnull=False)
+            ),
         ]
         constraints = [
             models.UniqueConstraint(
                 fields=["queue_name", "unique_key"],
                 name="vtqueue_job_unique",
-                condition=UNFINISHED & Q(unique_key__isnull=False),
+                condition=UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STARTED),
             ),
             *OF_JOBS,
         ]

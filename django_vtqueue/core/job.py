@@ -16,7 +16,12 @@ LONGEST_LEASE = 10**17  # microseconds: 3000 years
 
 @dataclass(slots=True)
 class NewJobs:
-    """What is published together: everything but the ids and payloads is shared. Instants in microseconds."""
+    """What is published together: everything but the ids, payloads and unique keys is shared.
+
+    Instants in microseconds. ``start_by``: what has not started by then is never run. ``unique_keys``: one for each
+    job, or None; no other job of the queue and task may have it, until that is "done", or has made a "start".
+    ``replace``: one that waits, and has the key, takes the place, the payload and all else of the new job.
+    """
 
     queue_name: str
     task_path: str
@@ -26,6 +31,10 @@ class NewJobs:
     enqueued_at: int
     due_at: int
     jobs: list[tuple[str, str]]  # id, payload
+    start_by: int | None = None
+    unique_keys: list[str | None] | None = None
+    unique_until: str = "done"
+    replace: bool = False
 
 
 @dataclass(slots=True)

@@ -125,6 +125,14 @@ class Engine(ABC):
         """Store new jobs, in the order given; return False if the caller's atomic block is to commit them."""
 
     @abstractmethod
+    def insert_unique(self, new: NewJobs) -> list[tuple[str, str]]:
+        """Store new jobs, some with unique keys; return, for each, its id, or that of the job which has its key.
+
+        With each id goes the path of that job's task: one of another task is never replaced. The database's own
+        constraint decides, also between two jobs of one call: the first of these is stored.
+        """
+
+    @abstractmethod
     def pauses(self) -> dict[str, int | None]:
         """Return the paused queues, each with the end of its pause (None: it has none); also pauses that have ended."""
 

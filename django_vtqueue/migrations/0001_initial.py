@@ -127,6 +127,7 @@ class Migration(migrations.Migration):
                 ("worker_id", models.CharField(blank=True, default="", max_length=255, verbose_name="worker")),
                 ("lease_us", models.BigIntegerField(verbose_name="visibility timeout (µs)")),
                 ("unique_key", models.CharField(blank=True, max_length=255, null=True, verbose_name="unique key")),
+                ("unique_until", models.CharField(db_default="done", max_length=7, verbose_name="unique until")),
                 ("enqueued_at", django_vtqueue.fields.InstantField()),
                 ("started_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("expires_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
@@ -189,7 +190,7 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         condition=django_vtqueue.constraints.OfKind(
                             "text",
-                            "queue_name task_path worker_id unique_key payload history "
+                            "queue_name task_path worker_id unique_key unique_until payload history "
                             "exception_class message fingerprint acknowledged_by note",
                         ),
                         name="vtqueue_letter_texts",
@@ -229,10 +230,12 @@ class Migration(migrations.Migration):
                 ("worker_id", models.CharField(blank=True, default="", max_length=255, verbose_name="worker")),
                 ("lease_us", models.BigIntegerField(verbose_name="visibility timeout (µs)")),
                 ("unique_key", models.CharField(blank=True, max_length=255, null=True, verbose_name="unique key")),
+                ("unique_until", models.CharField(db_default="done", max_length=7, verbose_name="unique until")),
                 ("enqueued_at", django_vtqueue.fields.InstantField()),
                 ("started_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("expires_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("state", models.CharField(default="READY", max_length=10, verbose_name="state")),
+                ("start_by", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("due_at", django_vtqueue.fields.InstantField()),
                 ("lease_until", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 (
@@ -247,6 +250,7 @@ class Migration(migrations.Migration):
                 ("finished_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("cancelled_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("cancelled_by", models.CharField(blank=True, max_length=150, null=True, verbose_name="cancelled by")),
+                ("copies", models.TextField(blank=True, null=True)),
                 ("progress", models.FloatField(blank=True, null=True, verbose_name="progress")),
                 ("progress_text", models.CharField(blank=True, max_length=255, null=True, verbose_name="progress")),
                 ("payload", models.TextField()),
@@ -293,10 +297,21 @@ class Migration(migrations.Migration):
                         fields=["expires_at"],
                         name="vtqueue_job_expires",
                     ),
+                    models.Index(
+                        condition=models.Q(
+                            ("finished_at__isnull", True), ("lease_until__isnull", True), ("start_by__isnull", False)
+                        ),
+                        fields=["start_by"],
+                        name="vtqueue_job_start_by",
+                    ),
                 ],
                 "constraints": [
                     models.UniqueConstraint(
-                        condition=models.Q(("finished_at__isnull", True), ("unique_key__isnull", False)),
+                        condition=models.Q(
+                            ("finished_at__isnull", True),
+                            ("unique_key__isnull", False),
+                            models.Q(("unique_until", "started"), _negated=True),
+                        ),
                         fields=("queue_name", "unique_key"),
                         name="vtqueue_job_unique",
                     ),
@@ -347,14 +362,15 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=django_vtqueue.constraints.OfKind(
-                            "integer", "enqueued_at started_at expires_at due_at lease_until finished_at cancelled_at"
+                            "integer",
+                            "enqueued_at started_at expires_at start_by due_at lease_until finished_at cancelled_at",
                         ),
                         name="vtqueue_job_moments",
                     ),
                     models.CheckConstraint(
                         condition=django_vtqueue.constraints.OfKind(
                             "text",
-                            "queue_name task_path worker_id unique_key payload history "
+                            "queue_name task_path worker_id unique_key unique_until copies payload history "
                             "result cancelled_by progress_text",
                         ),
                         name="vtqueue_job_texts",

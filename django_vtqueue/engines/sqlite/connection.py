@@ -34,7 +34,7 @@ DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 _changed: Callable[[Any], int] = attrgetter("rowcount")
-_all: Callable[[Any], list[tuple[Any, ...]]] = methodcaller("fetchall")
+all_rows: Callable[[Any], list[tuple[Any, ...]]] = methodcaller("fetchall")
 _first: Callable[[Any], tuple[Any, ...]] = methodcaller("fetchone")
 
 
@@ -201,32 +201,44 @@ class SQLiteConnection:
 
     def _run(self, sql: str, values: Mapping[str, Any]) -> int:
         """Execute a statement that writes; return how many rows it changed."""
-        return self._change(self._connected(), sql, values)
+        return int(self._change(self._connected(), sql, values))
 
-    def _write(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> int:
+    def _write(
+        self,
+        connection: BaseDatabaseWrapper,
+        sql: str,
+        values: Mapping[str, Any],
+        outcome: Callable[[Any], Any] = _changed,
+    ) -> Any:
         """Execute one statement that writes, in the caller's transaction or in one of its own; see _run."""
         if connection.in_atomic_block or not connection.autocommit:
-            return self._change(connection, sql, values)
+            return self._change(connection, sql, values, outcome)
         try:
-            return alone(connection, lambda: self._execute(connection, sql, values, _changed))
+            return alone(connection, lambda: self._execute(connection, sql, values, outcome))
         except OperationalError as error:
             if not is_stale(error):
                 raise
             stale = error.__cause__
         with closing(beside(connection, stale)) as second:
-            return alone(second, lambda: self._execute(second, sql, values, _changed))
+            return alone(second, lambda: self._execute(second, sql, values, outcome))
 
-    def _change(self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any]) -> int:
+    def _change(
+        self,
+        connection: BaseDatabaseWrapper,
+        sql: str,
+        values: Mapping[str, Any],
+        outcome: Callable[[Any], Any] = _changed,
+    ) -> Any:
         """Execute a statement that writes in a transaction that is open; raise StaleTransaction where it cannot."""
         try:
-            return self._execute(connection, sql, values, _changed)
+            return self._execute(connection, sql, values, outcome)
         except OperationalError as error:
             if not is_stale(error):
                 raise
             raise StaleTransaction from error.__cause__
 
     def _rows(self, sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        return self._read(sql, values, _all)
+        return self._read(sql, values, all_rows)
 
     def _read(self, sql: str, values: Mapping[str, Any], outcome: Callable[[Any], Read]) -> Read:
         connection = self._connected()

@@ -16,6 +16,7 @@ from ...core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, S
 from ..base import SLICE, Engine
 from . import due
 from . import statements as sql
+from .connection import all_rows
 from .lock import always
 from .settling import SQLiteSettling
 from .statements import guard
@@ -29,20 +30,17 @@ def _given(scope: Scope) -> dict[str, Any]:
     return {"raw": scope.raw, "names": None if scope.queues is None else json.dumps(sorted(set(scope.queues)))}
 
 
+def _shared(new: NewJobs) -> dict[str, Any]:
+    """Return what all jobs that are published together have in common."""
+    names = ("queue_name", "task_path", "priority", "max_attempts", "lease_us", "enqueued_at", "due_at", "start_by")
+    return {name: getattr(new, name) for name in names}
+
+
 class SQLiteEngine(SQLiteSettling, Engine):
     """See Engine."""
 
     def insert(self, new: NewJobs) -> bool:
-        connection = self._connected()
-        values = {
-            "queue_name": new.queue_name,
-            "task_path": new.task_path,
-            "priority": new.priority,
-            "max_attempts": new.max_attempts,
-            "lease_us": new.lease_us,
-            "enqueued_at": new.enqueued_at,
-            "due_at": new.due_at,
-        }
+        connection, values = self._connected(), _shared(new)
         if len(new.jobs) == 1:
             self._write(connection, sql.INSERT, {"id": new.jobs[0][0], "payload": new.jobs[0][1], **values})
         else:
@@ -50,6 +48,23 @@ class SQLiteEngine(SQLiteSettling, Engine):
                 for start in range(0, len(new.jobs), SLICE):
                     self._run(sql.INSERT_MANY, {"jobs": json.dumps(dict(new.jobs[start : start + SLICE])), **values})
         return not connection.in_atomic_block
+
+    def insert_unique(self, new: NewJobs) -> list[tuple[str, str]]:
+        connection, stored = self._connected(), []
+        values = {**_shared(new), "unique_until": new.unique_until, "replace": new.replace}
+        rows = [(job_id, key, payload) for (job_id, payload), key in zip(new.jobs, new.unique_keys or [], strict=True)]
+        if len(rows) == 1:
+            values.update(zip(("id", "unique_key", "payload"), rows[0], strict=True))
+            [(job_id, _, task_path)] = self._write(connection, sql.INSERT_UNIQUE, values, all_rows)
+            return [(job_id, task_path)]
+        with self._transaction(connection, always):
+            for start in range(0, len(rows), SLICE):
+                some = rows[start : start + SLICE]
+                given = {"jobs": json.dumps(some), **values}
+                returned = self._change(self._connected(), sql.INSERT_MANY_UNIQUE, given, all_rows)
+                of_key = {key: (job_id, task_path) for job_id, key, task_path in returned}
+                stored += [(job_id, new.task_path) if key is None else of_key[key] for job_id, key, _ in some]
+        return stored
 
     def pauses(self) -> dict[str, int | None]:
         return dict(self._rows(due.PAUSES, {}))
@@ -106,9 +121,10 @@ class SQLiteEngine(SQLiteSettling, Engine):
 
     def extend(self, job: HeldJob, now: int, until: int, *, lengthen: bool = False) -> bool:
         held = {"id": job.id, "claims": job.claims, "worker_id": job.worker_id}
-        return (
-            self._write(self._connected(), sql.EXTEND, {**held, "now": now, "until": until, "lengthen": lengthen}) == 1
+        extended = self._write(
+            self._connected(), sql.EXTEND, {**held, "now": now, "until": until, "lengthen": lengthen}
         )
+        return bool(extended)
 
     def ask(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
         values = {"ids": json.dumps(job_ids), "now": now}

@@ -63,13 +63,13 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'SUCCESSFUL' AND exp
 # OR REPLACE: there is a letter of that id already only if its job was copied into the queue by hand.
 BURY = f"""
 INSERT OR REPLACE INTO vtqueue_deadletter (
-    id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, enqueued_at,
-    started_at, expires_at, died_at, exception_class, message, fingerprint, payload, history
+    id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
+    enqueued_at, started_at, expires_at, died_at, exception_class, message, fingerprint, payload, history
 ) SELECT
     vtqueue_job.id, queue_name, task_path, priority, claims, json_extract(mine.value, '$[9]'), max_attempts, worker_id,
-    lease_us, unique_key, enqueued_at, json_extract(mine.value, '$[10]'), json_extract(mine.value, '$[4]'),
-    json_extract(mine.value, '$[3]'), json_extract(mine.value, '$[6]'), json_extract(mine.value, '$[7]'),
-    json_extract(mine.value, '$[8]'), payload, json_extract(mine.value, '$[5]')
+    lease_us, unique_key, unique_until, enqueued_at, json_extract(mine.value, '$[10]'),
+    json_extract(mine.value, '$[4]'), json_extract(mine.value, '$[3]'), json_extract(mine.value, '$[6]'),
+    json_extract(mine.value, '$[7]'), json_extract(mine.value, '$[8]'), payload, json_extract(mine.value, '$[5]')
 FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE {GUARD_OF_BURIAL}"""
 
 REMOVE_BURIED = f"""

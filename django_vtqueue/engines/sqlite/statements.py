@@ -14,20 +14,53 @@ COLUMNS_OF_LETTER = COLUMNS.replace("visible_at", "died_at").replace("due_at", "
 INSERT = """
 INSERT INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, enqueued_at, state,
-    due_at, payload, history
+    start_by, due_at, payload, history
 ) VALUES (
     :id, :queue_name, :task_path, :priority, 0, 0, :max_attempts, '', :lease_us, :enqueued_at, 'READY',
-    :due_at, :payload, '[]'
+    :start_by, :due_at, :payload, '[]'
 )"""
 
 INSERT_MANY = """
 INSERT INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, enqueued_at, state,
-    due_at, payload, history
+    start_by, due_at, payload, history
 ) SELECT
     key, :queue_name, :task_path, :priority, 0, 0, :max_attempts, '', :lease_us, :enqueued_at, 'READY',
-    :due_at, value, '[]'
+    :start_by, :due_at, value, '[]'
 FROM json_each(:jobs)"""
+
+# The index of unique keys decides, so two that publish one key at the same instant make one job. The job that has the
+# key is updated in any case, for only then RETURNING says its id; it becomes another one (a fresh one, in its place)
+# only if it is to be replaced, and waits.
+REPLACED = ["priority", "max_attempts", "lease_us", "unique_until", "enqueued_at", "start_by", "due_at", "payload"]
+REPLACING = (
+    "CASE WHEN :replace AND lease_until IS NULL AND task_path = excluded.task_path THEN {} ELSE vtqueue_job.{} END"
+)
+TO_KEY = f"""
+ON CONFLICT (queue_name, unique_key)
+WHERE finished_at IS NULL AND unique_key IS NOT NULL AND NOT unique_until = 'started' DO UPDATE
+SET attempts = {REPLACING.format("0", "attempts")},
+    {", ".join(f"{name} = {REPLACING.format(f'excluded.{name}', name)}" for name in REPLACED)}
+RETURNING id, unique_key, task_path"""
+
+INSERT_UNIQUE = f"""
+INSERT INTO vtqueue_job (
+    id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
+    enqueued_at, state, start_by, due_at, payload, history
+) VALUES (
+    :id, :queue_name, :task_path, :priority, 0, 0, :max_attempts, '', :lease_us, :unique_key, :unique_until,
+    :enqueued_at, 'READY', :start_by, :due_at, :payload, '[]'
+){TO_KEY}"""
+
+INSERT_MANY_UNIQUE = f"""
+INSERT INTO vtqueue_job (
+    id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
+    enqueued_at, state, start_by, due_at, payload, history
+) SELECT
+    json_extract(value, '$[0]'), :queue_name, :task_path, :priority, 0, 0, :max_attempts, '', :lease_us,
+    json_extract(value, '$[1]'), :unique_until, :enqueued_at, 'READY', :start_by, :due_at,
+    json_extract(value, '$[2]'), '[]'
+FROM json_each(:jobs) WHERE true{TO_KEY}"""
 
 # A job that begins later gets its attempt and its start from BEGIN.
 LEASE = f"""
@@ -35,7 +68,8 @@ UPDATE vtqueue_job
 SET state = 'RUNNING', claims = min(claims + 1, {MOST_CLAIMS}),
     attempts = min(attempts + :attempts, {MOST_CLAIMS}), worker_id = :worker_id,
     started_at = CASE WHEN :attempts THEN :now END, lease_us = coalesce(:lease_us, lease_us),
-    lease_until = :now + coalesce(:lease_us, lease_us), progress = NULL, progress_text = NULL
+    lease_until = :now + coalesce(:lease_us, lease_us), progress = NULL, progress_text = NULL,
+    unique_until = CASE unique_until WHEN 'start' THEN 'started' ELSE unique_until END
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
 READ = f"""
@@ -105,14 +139,16 @@ UNION ALL
 SELECT {COLUMNS_OF_LETTER}, 'FAILED', died_at, NULL FROM vtqueue_deadletter WHERE id = :id"""
 
 # The claim number goes with the job: a holder from before its death must stay stale. OR IGNORE: a letter whose unique
-# key is taken stays where it is. The history may have one entry too many; the next attempt shortens it again.
+# key is taken stays where it is; one that was unique until its start is so again. The history may have one entry too
+# many; the next attempt shortens it again.
 REQUEUE = """
 INSERT OR IGNORE INTO vtqueue_job (
-    id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, enqueued_at,
-    started_at, state, due_at, payload, history
+    id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
+    enqueued_at, started_at, state, due_at, payload, history
 ) SELECT
     id, coalesce(:queue_name, queue_name), task_path, coalesce(:priority, priority), claims, 0, max_attempts, '',
-    lease_us, unique_key, enqueued_at, started_at, 'READY', :now, payload,
+    lease_us, unique_key, replace(unique_until, 'started', 'start'), enqueued_at, started_at,
+    'READY', :now, payload,
     CASE WHEN json_valid(history) THEN json_insert(history, '$[#]', json(:entry)) ELSE history END
 FROM vtqueue_deadletter WHERE id IN (SELECT value FROM json_each(:ids))"""
 
