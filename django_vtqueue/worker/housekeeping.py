@@ -35,9 +35,9 @@ class Housekeeping:
         self.foreign = False
         self.look_at = self._watchful_until = 0.0
 
-    def due_at(self) -> float:
+    def next_at(self) -> float:
         """Return when a part is due (monotonic)."""
-        return min(self.heartbeat.due_at, self.clock_steps.due_at, self.maintenance.due_at)
+        return min(self.heartbeat.next_at, self.clock_steps.next_at, self.maintenance.next_at)
 
     def do(self) -> None:
         """Do what is due, before a turn."""
@@ -54,7 +54,7 @@ class Housekeeping:
         self.next_due.forget()
         if asked:
             self.heartbeat.look_again()
-            self.heartbeat.due_at = 0.0
+            self.heartbeat.next_at = 0.0
 
     def look(self) -> bool:
         """Return whether the database was replaced, or another connection has committed since the last look."""

@@ -130,7 +130,7 @@ class Worker:
         """Sleep until a turn is due; now and then look whether the database has changed."""
         self.work.tell_supervisor()
         self.report.leaves = self.leaves()
-        until = 0.0 if self.done() else min(self.turns.due_at(), self._stop_by)
+        until = 0.0 if self.done() else min(self.turns.next_at(), self._stop_by)
         while True:
             written = self.read_mail(min(until, self.turns.look_at()) - time.monotonic())
             self.every_second()

@@ -156,13 +156,13 @@ class Turns:
 
     # Between turns
 
-    def due_at(self) -> float:
+    def next_at(self) -> float:
         """Return when the next turn is due (monotonic), if nothing comes up before that."""
         if self.outage.waiting():
             return self.outage.retry_at
         if self.work.outcomes:
             return 0.0
-        at = min(self.housekeeping.due_at(), self.leases.renew_at, self.work.due_at())
+        at = min(self.housekeeping.next_at(), self.leases.renew_at, self.work.next_at())
         return min(at, time.monotonic() + self.next_due.seconds_to_sleep()) if any(self.room()) else at
 
     def look_at(self) -> float:

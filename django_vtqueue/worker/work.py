@@ -89,7 +89,7 @@ class Work:
         """Return whether a job runs that may still end, or an outcome is to be settled."""
         return len(self.in_flight) > len(self.in_flight.hung()) or bool(self.outcomes)
 
-    def due_at(self) -> float:
+    def next_at(self) -> float:
         """Return when one of the jobs, or the statistics, needs a turn (monotonic)."""
         next_writer_at = self.transactional.free_at() if self.free_slots() > 0 else NEVER
         return min(self.in_flight.next_end(), self.prefetch.give_back_at, next_writer_at, self.recorder.at)
