@@ -115,14 +115,14 @@ class Expired(NamedTuple):
 class Settlement:
     """How an attempt ends: the change that the holder of a job asks for. FAILED: the job moves to the dead letters.
 
-    ``visible_at``: from when on a READY job is due; None: it keeps its place in the line. ``hidden_until``: it is not
+    ``due_at``: the new place in the line of a READY job; None: it keeps the one it has. ``hidden_until``: it is not
     visible before, for its code may still be running. ``stopped``: it was to be given back, but was asked to stop.
     """
 
     job: HeldJob
     state: str
     attempts: int
-    visible_at: int | None = None
+    due_at: int | None = None
     finished_at: int | None = None
     expires_at: int | None = None
     result: str | None = None
@@ -133,8 +133,8 @@ class Settlement:
 
     def shift(self, later: int) -> None:
         """Move the next attempt by ``later`` microseconds, for a caller that runs jobs as if it were later."""
-        if self.visible_at is not None:
-            self.visible_at += later
+        if self.due_at is not None:
+            self.due_at += later
 
 
 def succeeded(job: HeldJob, result: str, now: int, ttl: int | None) -> Settlement:
@@ -158,7 +158,7 @@ def broken_off(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
 def interrupted(job: HeldJob, outcome: str, failure: Failure, now: int, letter_ttl: int | None) -> Settlement:
     """Return the settlement of an attempt whose holder is gone: due at its place, or a dead letter; see failed."""
     settlement = failed(job, outcome, failure, now, 0, letter_ttl)
-    settlement.visible_at = None
+    settlement.due_at = None
     return settlement
 
 
@@ -172,7 +172,7 @@ def failed(
     entry = history.entry(history.number(job.history), job.worker_id, job.started_at, now, outcome, failure)
     kept = history.append(job.history, entry)
     if delay is not None and not exhausted(job):
-        return Settlement(job, states.READY, job.attempts, visible_at=now + delay, history=kept, failure=failure)
+        return Settlement(job, states.READY, job.attempts, due_at=now + delay, history=kept, failure=failure)
     return Settlement(
         job,
         states.FAILED,
@@ -202,7 +202,7 @@ def stop(settlement: Settlement, by: str, now: int, letter_ttl: int | None) -> N
     entry = history.entry(history.NO_ATTEMPT, "", None, now, history.CANCELLED, failure)
     settlement.history = history.append(settlement.history or settlement.job.history, entry)
     settlement.state, settlement.failure, settlement.stopped = states.FAILED, failure, True
-    settlement.visible_at, settlement.finished_at = None, now
+    settlement.due_at, settlement.finished_at = None, now
     settlement.expires_at = _after(now, letter_ttl)
 
 

@@ -144,7 +144,7 @@ class Execution:
         except NotBegun as error:
             back = given_back(self.job)
             if engine.trouble(error.__cause__ or error) is not Trouble.BUSY:  # that was waited for
-                back.settlement.visible_at = clock.now() + clock.SECOND
+                back.settlement.due_at = clock.now() + clock.SECOND
             return back
         outcome = self._outcome(settlement, None)
         outcome.stored = True

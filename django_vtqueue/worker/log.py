@@ -47,7 +47,7 @@ class WorkerLog:
         if settlement.state == states.FAILED:
             self.dead(settlement)
         elif settlement.failure is not None:
-            wait = 0.0 if settlement.visible_at is None else (settlement.visible_at - clock.now()) / clock.SECOND
+            wait = 0.0 if settlement.due_at is None else (settlement.due_at - clock.now()) / clock.SECOND
             limit = f"/{job.max_attempts}" if job.max_attempts else ""
             logger.warning(
                 "retry %s attempt=%d%s %s; next in %.1fs",

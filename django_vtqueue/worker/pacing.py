@@ -80,11 +80,11 @@ class NextDue:
         self._next_due = None
         self._took_everything = False
 
-    def expect(self, visible_at: int) -> None:
+    def expect(self, due_at: int) -> None:
         """Note that a job of ours becomes due: there is something to take again, whatever the last claim found."""
         self._took_everything = False
         if self._next_due is not None:
-            self._next_due = min(self._next_due, visible_at)
+            self._next_due = min(self._next_due, due_at)
 
     def took(self, everything: bool) -> None:
         """Note that a claim was made, and whether it took everything that could be taken."""

@@ -203,7 +203,7 @@ class Work:
             settlement = outcome.settlement
             self.in_flight.remove(outcome.job.key)
             if settlement.state == states.READY:
-                self.next_due.expect(settlement.visible_at or 0)
+                self.next_due.expect(settlement.due_at or 0)
             if settlement.stopped:
                 self.pool.announce_burial(settlement)
             elif not outcome.went_back:

@@ -687,7 +687,7 @@ def test_a_failed_attempt_is_retried_or_ends_the_job(attempts: int, max_attempts
     settlement = job.failed(held(attempts, max_attempts), history.FAILED, failure, 1000, delay, 50)
     left = max_attempts == 0 or attempts < max_attempts
     if left and delay is not None:
-        assert (settlement.state, settlement.visible_at, settlement.finished_at) == (states.READY, 1000 + delay, None)
+        assert (settlement.state, settlement.due_at, settlement.finished_at) == (states.READY, 1000 + delay, None)
     else:
         assert (settlement.state, settlement.finished_at, settlement.expires_at) == (states.FAILED, 1000, 1050)
     assert settlement.attempts == attempts

@@ -97,7 +97,7 @@ def _given(settlements: Sequence[Settlement]) -> str:
         [
             (
                 *guard(s.job),
-                *(s.state, s.attempts, s.visible_at, s.finished_at, s.history, s.job.started_at, s.hidden_until),
+                *(s.state, s.attempts, s.due_at, s.finished_at, s.history, s.job.started_at, s.hidden_until),
             )
             for s in settlements
         ],
@@ -136,7 +136,7 @@ class SQLiteSettling(SQLiteConnection):
 
     def _give_back(self, again: Sequence[Settlement]) -> set[Key]:
         rows = _given(again)
-        released = [(*guard(s.job),) for s in again if s.visible_at is None and s.history is None]
+        released = [(*guard(s.job),) for s in again if s.due_at is None and s.history is None]
         refused = self._keys(NOT_GIVEABLE, {"held": json.dumps(released)}) if released else set()
         if self._run(GIVE_BACK, {"settlements": rows}) == len(again):
             return set()
