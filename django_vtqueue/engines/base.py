@@ -194,14 +194,14 @@ class Engine(ABC):
     ) -> None:
         """Hand rows to a worker: one more claim, hidden for their own lease (or ``lease_us``), without progress.
 
-        ``attempts``: 1, or 0 for jobs whose attempt is counted later, by ``begin``.
+        ``attempts``: 1, or 0 for jobs whose attempt is counted later, by ``start_attempts``.
         """
 
     @abstractmethod
-    def begin(self, jobs: Sequence[HeldJob], now: int) -> int:
-        """Count an attempt of held rows that had not begun when they were claimed, each only for its holder.
+    def start_attempts(self, jobs: Sequence[HeldJob], now: int) -> int:
+        """Count an attempt of held rows, each only for its holder, and write that it starts now.
 
-        Return how many have begun.
+        Return how many rows that was; an attempt that was counted before is not counted again.
         """
 
     @abstractmethod

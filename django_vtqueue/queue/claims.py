@@ -95,12 +95,13 @@ def take_rows(
     return Taken(worker_id, [*rows, *further], everything=took_all and found_all)
 
 
-def begin_waiting(engine: Engine, job: HeldJob, now: int) -> bool:
+def start_attempt(engine: Engine, job: HeldJob, now: int) -> bool:
     """Count the attempt of a job that has waited for its turn since its claim; return whether it may begin.
 
     It may not if it was asked to stop, or its queue was paused. To be called inside ``engine.transaction()``.
     """
-    return job.queue_name not in engine.paused(now) and not engine.asked([job]) and engine.begin([job], now) == 1
+    stops = job.queue_name in engine.paused(now) or engine.asked([job])
+    return not stops and engine.start_attempts([job], now) == 1
 
 
 def collect(engine: Engine, taken: Taken) -> list[HeldJob]:

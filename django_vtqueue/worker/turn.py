@@ -11,7 +11,7 @@ from ..core.clock import NEVER, microseconds
 from ..core.job import HeldJob, Key, Scope
 from ..engines import Trouble
 from ..execution.outcomes import Outcome
-from ..queue.claims import Taken, begin_waiting, take
+from ..queue.claims import Taken, start_attempt, take
 from ..queue.settling import settle
 from ..queue.workers import QUIET, STOP
 from .heartbeat import Heartbeat
@@ -93,8 +93,8 @@ class Turns:
                 settlements = [outcome.settlement for outcome in outcomes]
                 lost = settle(self.engine, settlements, self.backend.settings.letter_ttl)
             if begun:
-                self.engine.begin(begun, self.engine.now())
-            starts = bool(starting and begin_waiting(self.engine, starting, self.engine.now()))
+                self.engine.start_attempts(begun, self.engine.now())
+            starts = bool(starting and start_attempt(self.engine, starting, self.engine.now()))
             if free or ahead:
                 taken = self.claim(free, ahead)
         self.pacing.took(self.engine.last_hold)

@@ -109,7 +109,7 @@ class QueueAgainstModel(Agreement):
         self.tokens.append((held, None))
         if told:
             with self.engine.transaction():
-                self.engine.begin([held], now)
+                self.engine.start_attempts([held], now)
             if row := self.model.held(held):
                 row.attempts, row.begun = 1, True
 

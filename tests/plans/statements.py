@@ -50,7 +50,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
         [ROWID],
     ),
     "read": (sql.READ, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
-    "begin": (sql.BEGIN, {"held": HELD, "now": at(0)}, [KEY]),
+    "start attempts": (sql.START_ATTEMPTS, {"held": HELD, "now": at(0)}, [KEY]),
     "renew": (sql.RENEW, {"held": HELD, "now": at(0), "afresh": False}, [KEY]),
     "not held": (sql.NOT_HELD, {"held": HELD}, [KEY]),
     "extend": (sql.EXTEND, {"id": "a" + "0" * 31, "claims": 1, "worker_id": "w", "now": 1, **UNTIL}, [KEY]),

@@ -86,8 +86,8 @@ class SQLiteEngine(SQLiteSettling, Engine):
         values = {"worker_id": worker_id, "now": now, "lease_us": lease_us, "attempts": attempts}
         self._run(sql.LEASE, {"rowids": json.dumps(handles), **values})
 
-    def begin(self, jobs: Sequence[HeldJob], now: int) -> int:
-        return self._run(sql.BEGIN, {"held": json.dumps([guard(job) for job in jobs]), "now": now})
+    def start_attempts(self, jobs: Sequence[HeldJob], now: int) -> int:
+        return self._run(sql.START_ATTEMPTS, {"held": json.dumps([guard(job) for job in jobs]), "now": now})
 
     def read(self, handles: Sequence[Handle]) -> dict[Handle, HeldJob]:
         jobs: dict[Handle, HeldJob] = {}

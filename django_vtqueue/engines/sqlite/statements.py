@@ -29,7 +29,7 @@ INSERT INTO vtqueue_job (
     :due_at, value, '[]'
 FROM json_each(:jobs)"""
 
-# A job that begins later gets its attempt and its start from BEGIN.
+# A job that begins later gets its attempt and its start from START_ATTEMPTS.
 LEASE = f"""
 UPDATE vtqueue_job
 SET state = 'RUNNING', claims = min(claims + 1, {MOST_CLAIMS}),
@@ -71,7 +71,7 @@ SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extrac
 FROM json_each(:held) AS mine
 WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD})"""
 
-BEGIN = f"""
+START_ATTEMPTS = f"""
 UPDATE vtqueue_job SET attempts = min(attempts + 1, {MOST_CLAIMS}), started_at = :now
 FROM json_each(:held) AS mine WHERE {GUARD} AND vtqueue_job.started_at IS NULL"""
 
