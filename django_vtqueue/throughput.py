@@ -170,11 +170,11 @@ def succeeded_since(database: str, moments: Iterable[tuple[str, int]], now: int)
     """
     found = dict.fromkeys(moments, 0)
     for model, first in ((Throughput, now - RECENT), (HourlyThroughput, now - WEEK)):
-        asked = [(task, moment) for task, moment in found if (moment >= now - RECENT) == (model is Throughput)]
+        wanted = [(task, moment) for task, moment in found if (moment >= now - RECENT) == (model is Throughput)]
         rows = by_key(model._base_manager.using(database)).filter(minute__gte=first, succeeded__gt=0)
-        rows = rows.filter(task_path__in={task for task, _ in asked})
+        rows = rows.filter(task_path__in={task for task, _ in wanted})
         numbers = list(rows.values_list("task_path", INSTANT).annotate(Sum("succeeded")))
-        for task, moment in asked:
+        for task, moment in wanted:
             found[task, moment] = sum(number for name, minute, number in numbers if name == task and minute > moment)
     return found
 

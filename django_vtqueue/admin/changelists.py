@@ -55,7 +55,7 @@ class KeyedList(LeanChangeList):
         """Read a page; see Django's for what is set."""
         self.trail = read_trail(request.GET.get(TRAIL))
         self.after = next(iter(read_trail(f"[{request.GET.get(AFTER)}]")), None)
-        self.list_query = self.asked()
+        self.list_query = self.criteria()
         self.page = self.found()
         self.result_list = self.page.rows
         self.summarise()
@@ -64,13 +64,13 @@ class KeyedList(LeanChangeList):
         self.show_admin_actions = bool(self.result_list)
         self.can_show_all = self.multi_page = False
 
-    def asked(self) -> ListQuery:
-        """Return what the filters and the search ask for."""
-        asked: dict[str, Any] = {"text": self.query.strip(" …")[:LONGEST_TEXT]}
+    def criteria(self) -> ListQuery:
+        """Return what the filters and the search select."""
+        criteria: dict[str, Any] = {"text": self.query.strip(" …")[:LONGEST_TEXT]}
         for spec in self.filter_specs:
             if isinstance(spec, Filter):
-                asked |= spec.asked(clock.now())
-        return ListQuery(**asked)
+                criteria |= spec.criteria(clock.now())
+        return ListQuery(**criteria)
 
     def found(self) -> Page:
         """Return the rows of the page, each with its payload if that is not large, and the size of that."""

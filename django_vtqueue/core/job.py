@@ -32,8 +32,8 @@ class NewJobs:
 class HeldJob:
     """A claimed row as its holder knows it: ``id``, ``claims``, ``worker_id`` together are the right to change it.
 
-    ``asked_by``: the name of the user who asked it to stop ("": not known), None if it was not asked. ``progress``: the
-    last one that its code has reported; ``stored``: the one in the row.
+    ``cancelled_by``: the name of the user who wants it to stop ("": not known), None without such a request.
+    ``progress``: the last one that its code has reported; ``stored``: the one in the row.
     """
 
     id: str
@@ -51,7 +51,7 @@ class HeldJob:
     payload: str
     history: str
     due_at: int  # its place in the line
-    asked_by: str | None = field(default=None, kw_only=True)
+    cancelled_by: str | None = field(default=None, kw_only=True)
     progress: Progress | None = field(default=None, kw_only=True)
     stored: Progress | None = field(default=None, kw_only=True)
 

@@ -86,7 +86,7 @@ class Engine(ABC):
     def transaction_if(self, look: Callable[[float], T]) -> AbstractContextManager[T]:
         """Hold the right to write if a look at the database finds something; the block is given what the look returned.
 
-        The argument of the look is the time in seconds for which the right was waited for, 0 before it is asked for. If
+        The argument of the look is the time in seconds for which the right was waited for, 0 before that. If
         another connection has written between the look and the right, the look is repeated, so that what it returned is
         true when the block begins. If it finds nothing (None, an empty list), nothing is waited for, and the block is
         no transaction. Inside ``without_lock_waits()`` the right is taken before the look.
@@ -133,8 +133,8 @@ class Engine(ABC):
         """Return the queues that have unfinished jobs, all of them: what a claim beside a pause goes through."""
 
     def paused(self, now: int) -> set[str]:
-        """Return the queues that are paused at ``now``; a claim asks in its own transaction, so a pause holds from its
-        commit on.
+        """Return the queues that are paused at ``now``; a claim reads them in its own transaction, so a pause holds
+        from its commit on.
         """
         return {name for name, until in self.pauses().items() if until is None or until > now}
 
@@ -226,22 +226,22 @@ class Engine(ABC):
     def settle(self, settlements: Sequence[Settlement]) -> set[Key]:
         """Carry out settlements, each only for its holder; return the keys of those that were not carried out.
 
-        Those jobs were no longer held, or were to be given back although they were asked to stop (see ``asked``). A job
-        that waits has no holder; it can only be buried. A settlement without a time leaves a job at its place in the
-        line.
+        Those jobs were no longer held, or were to be given back although they have a stop request (see
+        ``stop_requests``). A job that waits has no holder; it can only be buried. A settlement without a time leaves a
+        job at its place in the line.
         """
 
     @abstractmethod
-    def ask(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
-        """Note in unfinished jobs that they are to stop, unless that was noted before.
+    def request_stop(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
+        """Write a stop request into unfinished jobs that have none.
 
-        Return the ids of the jobs in which it was noted now, and those of them that wait: the caller settles these in
-        the same transaction (see ``cancelled``).
+        Return the ids of the jobs into which it was written now, and those of them that wait: the caller settles these
+        in the same transaction (see ``cancelled``).
         """
 
     @abstractmethod
-    def asked(self, jobs: Sequence[HeldJob]) -> dict[Key, str]:
-        """Return which of these held rows were asked to stop, and by whom ("": not known)."""
+    def stop_requests(self, jobs: Sequence[HeldJob]) -> dict[Key, str]:
+        """Return which of these held rows have a stop request, and by whom ("": not known)."""
 
     @abstractmethod
     def note_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
@@ -294,7 +294,7 @@ class Engine(ABC):
     def prune(self, now: int, limit: int) -> int:
         """Delete ended pauses, and up to ``limit`` each of finished jobs and dead letters that were kept long enough.
 
-        Return how many rows. If there are none, the right to write is not asked for.
+        Return how many rows. If there are none, the right to write is not taken.
         """
 
     def clock_was_ahead(self, now: int) -> bool:

@@ -180,7 +180,7 @@ class Execution:
 
     def _failed(self, error: BaseException) -> Outcome:
         if type(error) is Cancelled and not error.args:
-            error.args = (cancellation(self.job.asked_by),)
+            error.args = (cancellation(self.job.cancelled_by),)
         try:
             delay = self.delay_after(error)
         except BaseException:  # the exception has a broken class, or broken notes

@@ -100,8 +100,8 @@ def start_attempt(engine: Engine, job: HeldJob, now: int) -> bool:
 
     It may not if it was asked to stop, or its queue was paused. To be called inside ``engine.transaction()``.
     """
-    stops = job.queue_name in engine.paused(now) or engine.asked([job])
-    return not stops and engine.start_attempts([job], now) == 1
+    stopped = job.queue_name in engine.paused(now) or engine.stop_requests([job])
+    return not stopped and engine.start_attempts([job], now) == 1
 
 
 def collect(engine: Engine, taken: Taken) -> list[HeldJob]:

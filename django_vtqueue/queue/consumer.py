@@ -164,11 +164,11 @@ def keep_up(job: ClaimedJob, done: threading.Event, takeover: Takeover) -> None:
     lease = held.lease_us / SECOND
 
     def renew() -> tuple[float, bool]:
-        asked = time.monotonic()
+        before = time.monotonic()
         with engine.transaction():
             began, now = time.monotonic(), engine.now()
             lost = engine.renew([held], now, afresh=takeover.stepped_back)
-        takeover.locked(began - asked)
+        takeover.locked(began - before)
         if not lost:
             takeover.stepped_back = False
             job._hidden_until(now + held.lease_us)

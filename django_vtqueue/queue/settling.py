@@ -19,10 +19,10 @@ def settle(engine: Engine, settlements: Sequence[Settlement], letter_ttl: Letter
         engine.note_progress(said)
     lost = engine.settle(settlements)
     if refused := [s for s in settlements if s.job.key in lost and s.state == states.READY]:
-        asked = engine.asked([s.job for s in refused])
-        if stopped := [s for s in refused if s.job.key in asked]:
+        requests = engine.stop_requests([s.job for s in refused])
+        if stopped := [s for s in refused if s.job.key in requests]:
             for settlement in stopped:
                 job = settlement.job
-                stop(settlement, asked[job.key], engine.now(), letter_ttl(job.queue_name))
-            lost = (lost - asked.keys()) | engine.settle(stopped)
+                stop(settlement, requests[job.key], engine.now(), letter_ttl(job.queue_name))
+            lost = (lost - requests.keys()) | engine.settle(stopped)
     return lost

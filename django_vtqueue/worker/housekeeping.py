@@ -49,10 +49,10 @@ class Housekeeping:
         self.work.recorder.write()
         self.cancellation.keep()
 
-    def rung(self, asked: bool) -> None:
-        """Look for jobs: the doorbell was rung; ``asked``: and for what people ask of this worker."""
+    def rung(self, workers: bool) -> None:
+        """Look for jobs, for the doorbell was rung; ``workers``: read the rows of the workers, too."""
         self.next_due.forget()
-        if asked:
+        if workers:
             self.heartbeat.look_again()
             self.heartbeat.next_at = 0.0
 

@@ -91,9 +91,9 @@ class Worker:
             self.work.limit(key)
         self.mailbox.timed(key, runs)
 
-    def rung(self, asked: bool) -> None:
+    def rung(self, workers: bool) -> None:
         """Wake the loop, from the bell's own thread; rings that come before the next turn are one."""
-        self.mailbox.wake(asked)
+        self.mailbox.wake(workers)
         self.turns.pacing.wait_for_more()
 
     # Whether to go on
@@ -180,8 +180,8 @@ class Worker:
                 self.work.finished(message)
             case Timed(key, runs):
                 self.work.timed(key, runs)
-            case Wake(asked):
-                self.turns.housekeeping.rung(asked)
+            case Wake(workers):
+                self.turns.housekeeping.rung(workers)
             case Stop():
                 self.told_to_stop()
 

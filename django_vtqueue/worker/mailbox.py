@@ -9,9 +9,9 @@ from ..execution.outcomes import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """The doorbell was rung; ``asked``: for something that this worker shall do."""
+    """The doorbell was rung; ``workers``: because of the rows of the workers."""
 
-    asked: bool = False
+    workers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Mailbox:
     def timed(self, key: Key, runs: bool) -> None:
         self.put(Timed(key, runs))
 
-    def wake(self, asked: bool = False) -> None:
-        self.put(Wake(asked))
+    def wake(self, workers: bool = False) -> None:
+        self.put(Wake(workers))
 
     def stop(self) -> None:
         self.put(Stop())

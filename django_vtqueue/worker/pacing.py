@@ -93,7 +93,7 @@ class NextDue:
             self._next_due = None
 
     def due(self) -> bool:
-        """Return whether a claim may find something; asks the database, by a read, only if that is not known."""
+        """Return whether a claim may find something; reads the database only if that is not known."""
         now = self.engine.now()
         if self._next_due is None:
             earliest = self.engine.earliest(self.scopes)
@@ -103,7 +103,7 @@ class NextDue:
         return self._next_due <= now
 
     def worth_a_try(self) -> bool:
-        """Return whether to claim in a transaction that is opened anyway; then what is not known need not be asked."""
+        """Return whether to claim in a transaction that is opened anyway: what is not known need not be read first."""
         return not self._took_everything if self._next_due is None else self._next_due <= self.engine.now()
 
     def seconds_to_sleep(self) -> float:
@@ -115,7 +115,8 @@ class NextDue:
     def nothing_before(self, instant: int) -> bool:
         """Return whether nothing will be due until ``instant``, not even what may not be taken yet.
 
-        Always asks: what a job has just published may not be known here yet: its outcome is faster than the doorbell.
+        It always reads: what a job has just published may not be known here yet, for its outcome is faster than the
+        bell.
         """
         earliest = self.engine.earliest(self.scopes)
         return earliest is None or earliest > instant

@@ -27,7 +27,7 @@ from ..core.clock import NEVER, microseconds
 from ..core.ids import new_worker_id
 from ..engines import new_engine
 from ..models import Job, WorkerProcess
-from ..queue.doorbell import ask, declare_dead, exists, folder_of, mark_overdue, path_of, remove
+from ..queue.doorbell import declare_dead, exists, folder_of, mark_overdue, path_of, remove, ring_worker
 from ..queue.settling import settle
 from . import systemd
 from .leases import give_back, third
@@ -271,7 +271,7 @@ class Supervisor:
             self._dead.append(child.worker_id)
             declare_dead(self.bell_of(child.worker_id))
             for other in self._children:
-                ask(str(self.bell_of(other.worker_id)))
+                ring_worker(str(self.bell_of(other.worker_id)))
 
     def bell_of(self, worker_id: str) -> Path:
         """Return where the doorbell of a worker lies."""

@@ -73,10 +73,10 @@ def test_a_job_that_runs_is_asked(bench: Bench, time: FakeClock) -> None:
     held = bench.one(now=1)
     before = bench.found(job_id)
     time.instant = at(2)
-    assert bench.engine.asked([held]) == {}
+    assert bench.engine.stop_requests([held]) == {}
     assert cancel(bench, job_id) == [job_id]
     assert bench.found(job_id) == before
-    assert bench.engine.asked([held]) == {held.key: "anna"}
+    assert bench.engine.stop_requests([held]) == {held.key: "anna"}
     assert not lost(bench, succeeded(held, "1", at(3), None))
     assert (bench.found(job_id).state, job(bench, job_id).cancelled_by) == ("SUCCESSFUL", "anna")
 
@@ -169,14 +169,14 @@ def test_many_are_cancelled_a_few_at_a_time(bench: Bench, monkeypatch: pytest.Mo
     """However many they are, no other writer waits for long, and only a few are in memory."""
     monkeypatch.setattr("django_vtqueue.core.ids.SLICE", 2)
     engine, committed = engine_for(bench.engine.alias), []
-    ask = engine.ask
+    request_stop = engine.request_stop
 
     def counted(*values: Any) -> Any:
         with closing(sqlite3.connect(bench.engine.path())) as other:
             committed.append(other.execute("SELECT count(*) FROM vtqueue_deadletter").fetchone()[0])
-        return ask(*values)
+        return request_stop(*values)
 
-    monkeypatch.setattr(engine, "ask", counted)
+    monkeypatch.setattr(engine, "request_stop", counted)
     ids = bench.publish(*"abcde")
     assert cancel(bench, *ids) == ids
     assert committed == [0, 2, 4]

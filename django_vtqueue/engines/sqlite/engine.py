@@ -110,15 +110,15 @@ class SQLiteEngine(SQLiteSettling, Engine):
             self._write(self._connected(), sql.EXTEND, {**held, "now": now, "until": until, "lengthen": lengthen}) == 1
         )
 
-    def ask(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
+    def request_stop(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
         values = {"ids": json.dumps(job_ids), "now": now}
-        self._run(sql.ASK, {**values, "by": by})
-        asked = self._list(sql.ASKED_NOW, values)
-        waiting = [rowid for _, rowid, state in asked if state == states.READY]
-        return {job_id for job_id, _, _ in asked}, list(self.read(waiting).values()) if waiting else []
+        self._run(sql.REQUEST_STOP, {**values, "by": by})
+        changed = self._list(sql.STOP_REQUESTED_NOW, values)
+        waiting = [rowid for _, rowid, state in changed if state == states.READY]
+        return {job_id for job_id, _, _ in changed}, list(self.read(waiting).values()) if waiting else []
 
-    def asked(self, jobs: Sequence[HeldJob]) -> dict[Key, str]:
-        [(found,)] = self._rows(sql.ASKED, {"held": json.dumps([guard(job) for job in jobs])})
+    def stop_requests(self, jobs: Sequence[HeldJob]) -> dict[Key, str]:
+        [(found,)] = self._rows(sql.STOP_REQUESTS, {"held": json.dumps([guard(job) for job in jobs])})
         return {(job_id, claims): by for job_id, claims, by in json.loads(found)}
 
     def note_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:

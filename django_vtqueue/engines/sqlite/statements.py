@@ -81,15 +81,15 @@ UPDATE vtqueue_job SET lease_until = CASE WHEN :lengthen THEN max(lease_until, :
 WHERE id = :id AND claims = :claims AND worker_id = :worker_id AND state = 'RUNNING' AND lease_until > :now"""
 
 # The plus keeps the planner off the indexes of unfinished jobs.
-ASK = """
+REQUEST_STOP = """
 UPDATE vtqueue_job SET cancelled_at = :now, cancelled_by = :by
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at IS NULL"""
 
-ASKED_NOW = """
+STOP_REQUESTED_NOW = """
 SELECT json_group_array(json_array(id, rowid, state)) FROM vtqueue_job
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at = :now"""
 
-ASKED = f"""
+STOP_REQUESTS = f"""
 SELECT json_group_array(json_array(vtqueue_job.id, claims, coalesce(cancelled_by, '')))
 FROM json_each(:held) AS mine CROSS JOIN vtqueue_job WHERE {GUARD} AND cancelled_at IS NOT NULL"""
 
@@ -152,8 +152,9 @@ WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND +state = 'READY'"""
 
 # Rows with stamps of a clock that was ahead of :now. The evidence is always the stamp of a past event that lies in the
 # future: for a lease, the claim or the heartbeat of the holder; for a job that was due at once, its publishing; for a
-# retry, the end of the last attempt, also while it is held. A row that was given back is hidden for a second at most.
-# A release and an expiry do not change ``due_at``, so their entries prove nothing. A time that was asked for is kept.
+# retry, the end of the last attempt, also while it is held. A row that was given back is hidden for a second at most. A
+# release and an expiry do not change ``due_at``, so their entries prove nothing. A time that its publisher has chosen
+# is kept.
 LEASE_AHEAD = """(state = 'RUNNING' AND lease_until > :now + lease_us + 1000000 AND (
         started_at > :now + 1000000
         OR worker_id IN (SELECT worker_id FROM vtqueue_workerprocess WHERE heartbeat_at > :now + 1000000)
