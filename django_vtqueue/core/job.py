@@ -103,7 +103,7 @@ class Due(NamedTuple):
 class Expired(NamedTuple):
     """A hidden row that may be shown again.
 
-    ``held``: a worker holds it, whose lease has ended although it had the time to renew it. Else the row was given back
+    ``held``: a worker holds it, whose lease has ended although it had the time to renew it. Else the row was released
     a moment ago.
     """
 
@@ -116,7 +116,7 @@ class Settlement:
     """How an attempt ends: the change that the holder of a job asks for. FAILED: the job moves to the dead letters.
 
     ``due_at``: the new place in the line of a READY job; None: it keeps the one it has. ``hidden_until``: it is not
-    visible before, for its code may still be running. ``stopped``: it was to be given back, but was asked to stop.
+    visible before, for its code may still be running. ``stopped``: it was to wait again, but had a stop request.
     """
 
     job: HeldJob
@@ -143,13 +143,18 @@ def succeeded(job: HeldJob, result: str, now: int, ttl: int | None) -> Settlemen
 
 
 def released(job: HeldJob) -> Settlement:
-    """Return the settlement that gives a job back to its place in the line; no attempt is used."""
+    """Return the release of a job: it waits again, at its place in the line, and no attempt is used."""
     return Settlement(job, states.READY, job.attempts - job.begun)
 
 
 def broken_off(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
-    """Return the settlement that gives a job back which had begun; until ``hidden_until`` its code may still run."""
+    """Return the release of a job whose worker ends, with an entry of its attempt in the history, if it had begun.
+
+    Until ``hidden_until`` its code may still run.
+    """
     settlement = released(job)
+    if not job.begun:
+        return settlement
     entry = history.entry(history.number(job.history), job.worker_id, job.started_at, now, history.RELEASED, None)
     settlement.history, settlement.hidden_until = history.append(job.history, entry), hidden_until
     return settlement
@@ -197,7 +202,7 @@ def cancelled(job: HeldJob, by: str, now: int, letter_ttl: int | None) -> Settle
 
 
 def stop(settlement: Settlement, by: str, now: int, letter_ttl: int | None) -> None:
-    """Change a settlement that would give a job back into the end of the job: ``by`` has asked it to stop."""
+    """Change a settlement after which a job would wait again into its end: ``by`` wants it to stop."""
     failure = recorded(Cancelled, cancellation(by))
     entry = history.entry(history.NO_ATTEMPT, "", None, now, history.CANCELLED, failure)
     settlement.history = history.append(settlement.history or settlement.job.history, entry)

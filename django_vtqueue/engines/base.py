@@ -178,7 +178,7 @@ class Engine(ABC):
 
     @abstractmethod
     def expired(self, scope: Scope, limit: int, now: int, patience: Patience) -> list[Expired]:
-        """Return up to ``limit`` hidden rows of a scope that may be shown again: given back, or with an ended lease.
+        """Return up to ``limit`` hidden rows of a scope that may be shown again: released, or with an ended lease.
 
         Whether a lease may be taken from its holder depends on its end, its length, and the patience of the claimer;
         see core/expiry.py.
@@ -186,7 +186,7 @@ class Engine(ABC):
 
     @abstractmethod
     def show(self, handles: Sequence[Handle]) -> None:
-        """Make rows visible that were given back, and hidden for a moment."""
+        """Make rows visible that were hidden for a moment after their release."""
 
     @abstractmethod
     def lease(
@@ -226,7 +226,7 @@ class Engine(ABC):
     def settle(self, settlements: Sequence[Settlement]) -> set[Key]:
         """Carry out settlements, each only for its holder; return the keys of those that were not carried out.
 
-        Those jobs were no longer held, or were to be given back although they have a stop request (see
+        Those jobs were no longer held, or were to wait again although they have a stop request (see
         ``stop_requests``). A job that waits has no holder; it can only be buried. A settlement without a time leaves a
         job at its place in the line.
         """

@@ -34,7 +34,7 @@ from ..tasks.signals import received
 from ..tasks.signatures import mask_of
 from ..tasks.task import find_task, options_of
 from .connections import close_leftovers, refresh_connections
-from .outcomes import Outcome, given_back
+from .outcomes import Outcome, not_executed
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -142,7 +142,7 @@ class Execution:
         except Lost:
             return Outcome(self.job, released(self.job), None, None, 0.0, stored=False)
         except NotBegun as error:
-            back = given_back(self.job)
+            back = not_executed(self.job)
             if engine.trouble(error.__cause__ or error) is not Trouble.BUSY:  # that was waited for
                 back.settlement.due_at = clock.now() + clock.SECOND
             return back

@@ -14,8 +14,8 @@ def end_leases(
     engine: Engine, expired: Sequence[Expired], worker_id: str, now: int, letter_ttl: LetterTTL
 ) -> list[Settlement]:
     """Settle expired rows in the name of their holders; return the settlements: due again, or dead letters."""
-    if given_back := [row.handle for row in expired if not row.held]:
-        engine.show(given_back)
+    if hidden := [row.handle for row in expired if not row.held]:
+        engine.show(hidden)
     held = engine.read([row.handle for row in expired if row.held])
     endings = {handle: end_lease(job, now, letter_ttl) for handle, job in held.items()}
     lost = settle(engine, list(endings.values()), letter_ttl) if endings else set()

@@ -1,4 +1,4 @@
-"""The end of attempts: settlements are carried out; a job that was asked to stop is buried instead of given back."""
+"""The end of attempts: settlements are carried out; a job with a stop request is buried, and does not wait again."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,8 +12,8 @@ LetterTTL = Callable[[str], int | None]  # queue name -> microseconds for which 
 def settle(engine: Engine, settlements: Sequence[Settlement], letter_ttl: LetterTTL) -> set[Key]:
     """Carry out settlements inside a transaction, each only for its holder; return the keys of the lost jobs.
 
-    A settlement that would give back a job which was asked to stop becomes the end of that job. The progress of a job
-    is written before its settlement.
+    A settlement after which a job with a stop request would wait again becomes the end of that job. The progress of a
+    job is written before its settlement.
     """
     if said := [(s.job, s.job.progress) for s in settlements if s.job.progress and s.job.progress != s.job.stored]:
         engine.note_progress(said)

@@ -1,4 +1,4 @@
-"""The leases of the jobs in flight: they are kept up, and what is not finished is given back."""
+"""The leases of the jobs in flight: they are renewed, and released at the end of the worker."""
 
 import random
 import time
@@ -18,7 +18,7 @@ from ..execution.execute import longest_runs
 from ..queue.settling import settle
 from .in_flight import InFlight
 
-GIVEN_BACK_AFTER = SECOND  # until a job whose code may still be running is visible again
+HIDDEN_FOR = SECOND  # a job whose code may still be running, after its release
 
 
 class Leases:
@@ -75,23 +75,23 @@ class Leases:
         self.renew_at, self.renew_by, self._ends_at = (began + thirds * shortest for thirds in (1, 1.5, 3))
 
     def release_unknown(self) -> None:
-        """Give back rows that are held in our name without our knowing: a claim whose commit had an unknown end."""
+        """Release rows that this worker holds unknowingly: it never learned whether their claim was committed."""
         unknown = [job for job in self.engine.held_by(self.worker_id) if job.key not in self.in_flight]
         if unknown:
             with self.engine.transaction():
                 settle(self.engine, [released(job) for job in unknown], self.backend.settings.letter_ttl)
 
-    def given_back(self, finished: Sequence[HeldJob]) -> list[Settlement]:
-        """Return the settlements that give back what has not finished; the attempt is not counted.
+    def endings(self, finished: Sequence[HeldJob]) -> list[Settlement]:
+        """Return the settlements of the jobs that have not finished, for a worker that ends: they are released.
 
-        Its code may still run, so it is hidden for a second, before whose end the process must have ended.
-        What was told to end and did not has timed out.
+        Their code may still run, so they are hidden for a second; the process must have ended before that. A job that
+        was told to end and did not has timed out.
         """
         done = {job.key for job in finished}
         now = self.engine.now()
-        until = now + GIVEN_BACK_AFTER
+        until = now + HIDDEN_FOR
         return [
-            timed_out(self.backend, job, now) if self.in_flight.told(job.key) else give_back(job, now, until)
+            timed_out(self.backend, job, now) if self.in_flight.told(job.key) else broken_off(job, now, until)
             for job in self.in_flight
             if job.key not in done
         ]
@@ -100,11 +100,6 @@ class Leases:
 def third(job: HeldJob) -> float:
     """Return the time between two renewals of a job, in seconds."""
     return job.lease_us / 3 / SECOND
-
-
-def give_back(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
-    """Return the settlement of a job that is given back, with a note of its attempt if it had begun."""
-    return broken_off(job, now, hidden_until) if job.begun else released(job)
 
 
 # -- jobs that could not end by themselves -----------------------------------------------------------------------------
@@ -116,7 +111,7 @@ def after_death(backend: VTQueueBackend, held: Sequence[HeldJob], now: int, *, o
     """Return the settlements of the jobs that a worker held when it died.
 
     ``overdue``: it was killed because one of them was over its time limit. That one has timed out, and the others are
-    given back without an attempt, but for those that may begin only once.
+    released, but for those that may begin only once.
     """
     begun = [job for job in held if job.begun]
     ran = {job.key: (now - (job.started_at or now)) / SECOND for job in begun} if overdue else {}

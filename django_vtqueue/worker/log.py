@@ -105,7 +105,7 @@ class WorkerLog:
             some,
         )
 
-    def given_back(self, settlements: Sequence[Settlement]) -> None:
+    def released(self, settlements: Sequence[Settlement]) -> None:
         """Write what became of the jobs that still ran when the worker left."""
         for settlement in settlements:
             if settlement.state == states.FAILED:
@@ -190,7 +190,7 @@ def log_lines(stream: Any, verbosity: int) -> Iterator[None]:
 
 
 def leave_running() -> NoReturn:
-    """End this process, in which code of jobs still runs that were given back, once what was logged is written."""
+    """End this process, in which code of released jobs still runs, once what was logged is written."""
     try:
         logging.shutdown()
         sys.stdout.flush()

@@ -48,7 +48,7 @@ class Worker:
         self.pool = Pool(options.threads, backend, log, self.mailbox.put, self.timed)
         self.work = Work(self.engine, backend, self.id, self.pool, options, log, self.scopes, self.report)
         self.turns = Turns(self.work, self.heartbeat, self.scopes)
-        self.left_running = False  # afterwards: whether code of jobs that were given back may still run
+        self.left_running = False  # afterwards: whether code of released jobs may still run
         self._obeyed = WORK  # what it was asked to do last
         self._stops = 0  # how often it was told to stop
         self._stop_by = NEVER  # monotonic
@@ -71,7 +71,7 @@ class Worker:
                 self.leave()
 
     def leave(self) -> None:
-        """Give back what still runs, and take the doorbell and the worker's row away, unless code still runs."""
+        """Release what still runs, and take the doorbell and the worker's row away, unless code still runs."""
         recalled = {job.key for job in self.work.recall()}
         self.read_mail(0)  # what has finished meanwhile
         self.left_running = end_jobs(self.turns, recalled, owns_process=self.options.owns_process)

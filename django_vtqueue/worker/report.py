@@ -17,7 +17,7 @@ class Report(ctypes.Structure):
     """The state of one worker. ``held``, ``started``, ``ended``: numbers of jobs. ``worker_id``: "" until it is ready.
 
     ``ends_at``: when the first of its jobs exceeds its time limit; ``renew_by``: when half of its shortest lease is
-    over (both monotonic). ``leaves``: one of the three above. ``left``: 1 once all that it held is given back.
+    over (both monotonic). ``leaves``: one of the three above. ``left``: 1 once all that it held is released.
     """
 
     ends_at: float

@@ -67,7 +67,7 @@ class Turns:
         work = self.work
         work.prefetch.measure(work.pool.slots)
         if (leaving := self.stopping or self.quiet) or work.prefetch.overdue():
-            work.give_back_waiting(everything=leaving)
+            work.release_waiting(everything=leaving)
         begun, outcomes = work.in_flight.begun(), work.outcomes[:AT_ONCE]
         free, ahead = self.room()
         if work.next_writer():

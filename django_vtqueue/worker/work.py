@@ -10,7 +10,7 @@ from ..core.clock import NEVER
 from ..core.job import HeldJob, Key, Scope, Settlement
 from ..engines import Engine
 from ..execution.execute import longest_runs
-from ..execution.outcomes import Outcome, given_back
+from ..execution.outcomes import Outcome, not_executed
 from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring
 from .in_flight import InFlight
@@ -92,7 +92,7 @@ class Work:
     def next_at(self) -> float:
         """Return when one of the jobs, or the statistics, needs a turn (monotonic)."""
         next_writer_at = self.transactional.free_at() if self.free_slots() > 0 else NEVER
-        return min(self.in_flight.next_end(), self.prefetch.give_back_at, next_writer_at, self.recorder.at)
+        return min(self.in_flight.next_end(), self.prefetch.release_at, next_writer_at, self.recorder.at)
 
     # In
 
@@ -117,13 +117,13 @@ class Work:
         self.next_due.took(taken.everything)
 
     def start(self, starts: bool) -> None:
-        """Have the transactional job run whose attempt was counted now; give it back if it may not begin any more."""
+        """Have the transactional job run whose attempt was counted now; release it if it may not begin any more."""
         if not (job := self.starting):
             return
         self.starting = None
         if not starts:
             self.transactional.finished(job.key)
-            self.outcomes.append(given_back(job))
+            self.outcomes.append(not_executed(job))
             return
         job.attempts, job.started_at = job.attempts + 1, self.engine.now()
         self.in_flight.limit(job.key, longest_runs([job], self.backend)[0])
@@ -154,12 +154,12 @@ class Work:
 
     # Out
 
-    def give_back_waiting(self, *, everything: bool) -> None:
-        """Give back what was claimed ahead and has not begun; ``everything``: transactional jobs too."""
+    def release_waiting(self, *, everything: bool) -> None:
+        """Release what was claimed ahead and has not begun; ``everything``: transactional jobs too."""
         jobs = self.recall() if everything else self.pool.recall()
         for job in jobs:
             self.transactional.finished(job.key)  # it may have had the turn
-        self.outcomes += [given_back(job) for job in jobs]
+        self.outcomes += [not_executed(job) for job in jobs]
         self.prefetch.recalled()
 
     def recall(self) -> list[HeldJob]:
@@ -173,7 +173,7 @@ class Work:
         if outcome.stored is None:
             self.in_flight.finish(outcome.job.key)
             self.outcomes.append(outcome)
-            if not outcome.went_back:
+            if not outcome.released:
                 self.prefetch.finished(outcome.seconds)
         elif outcome.stored:
             self.concluded([outcome])
@@ -187,7 +187,7 @@ class Work:
         for outcome in outcomes if lost else ():
             if outcome.job.key in lost:
                 self.lost(outcome)
-        if any(outcome.went_back for outcome in outcomes):
+        if any(outcome.released for outcome in outcomes):
             ring(self.backend.database, self.backend.settings.doorbells)
 
     def settle_alone(self) -> None:
@@ -206,7 +206,7 @@ class Work:
                 self.next_due.expect(settlement.due_at or 0)
             if settlement.stopped:
                 self.pool.announce_burial(settlement)
-            elif not outcome.went_back:
+            elif not outcome.released:
                 ended.append(outcome)
         self.pool.announce(ended)
 

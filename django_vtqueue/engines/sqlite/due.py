@@ -127,7 +127,7 @@ SELECT min((
     )) FROM level WHERE level.priority IS NOT NULL
 )) FROM json_each(:names) AS name"""
 
-# Hidden rows that may be shown again, of the queues that have any: rows that were given back, and rows whose lease has
+# Hidden rows that may be shown again, of the queues that have any: released rows, and rows whose lease has
 # ended, if the holder has had the time to renew it (see core/expiry.py).
 NAME_HINT = LEVEL_HINT.replace("level.priority", "name.value")
 GRACE = "min(job.lease_us / 10, :grace)"

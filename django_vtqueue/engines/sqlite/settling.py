@@ -1,4 +1,4 @@
-"""Settling on SQLite: what is done, what is given back, and what is moved to the dead letters."""
+"""Settling on SQLite: what is done, what waits again, and what is moved to the dead letters."""
 
 import json
 from collections.abc import Sequence
@@ -24,23 +24,23 @@ FROM json_each(:done) AS mine
 WHERE vtqueue_job.id = mine.key AND vtqueue_job.claims = json_extract(mine.value, '$[0]')
   AND +vtqueue_job.worker_id = :worker_id AND +vtqueue_job.state = 'RUNNING'"""
 
-# For nack and release; without a new time the job keeps its place in the line. A job that was asked to stop is not
-# given back.
-GIVE_BACK = f"""
+# For nack and release; without a new time the job keeps its place in the line. A job with a stop
+# request does not wait again.
+MAKE_READY = f"""
 UPDATE vtqueue_job
 SET state = 'READY', worker_id = '', lease_until = json_extract(mine.value, '$[9]'),
     attempts = json_extract(mine.value, '$[4]'), due_at = coalesce(json_extract(mine.value, '$[5]'), due_at),
     history = coalesce(json_extract(mine.value, '$[7]'), history), started_at = json_extract(mine.value, '$[8]')
 FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
 
-NOT_GIVEABLE = f"""
+NOT_RELEASABLE = f"""
 SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
 FROM json_each(:held) AS mine
 WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD} AND cancelled_at IS NULL)"""
 
-# Run if ACK or GIVE_BACK has changed fewer rows than it was given. A row that is exactly as the settlement leaves it
+# Run if ACK or MAKE_READY has changed fewer rows than it was given. A row that is exactly as the settlement leaves it
 # was settled by it, now or by a commit whose answer never came. The claim number alone does not prove that: a row that
-# was given back, buried or requeued otherwise has it too. A release leaves no trace in the row, so NOT_GIVEABLE is run
+# was settled otherwise, or requeued, has it too. A release leaves no trace in the row, so NOT_RELEASABLE is run
 # before it.
 NOT_SETTLED = """
 SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
@@ -129,16 +129,16 @@ class SQLiteSettling(SQLiteConnection):
         if small:
             lost |= self._ack(small)
         if again:
-            lost |= self._give_back(again)
+            lost |= self._make_ready(again)
         for item in large:
             lost |= self._ack([replace(item, result=None)], item.result)
         return lost
 
-    def _give_back(self, again: Sequence[Settlement]) -> set[Key]:
+    def _make_ready(self, again: Sequence[Settlement]) -> set[Key]:
         rows = _given(again)
         released = [(*guard(s.job),) for s in again if s.due_at is None and s.history is None]
-        refused = self._keys(NOT_GIVEABLE, {"held": json.dumps(released)}) if released else set()
-        if self._run(GIVE_BACK, {"settlements": rows}) == len(again):
+        refused = self._keys(NOT_RELEASABLE, {"held": json.dumps(released)}) if released else set()
+        if self._run(MAKE_READY, {"settlements": rows}) == len(again):
             return set()
         return refused | self._keys(NOT_SETTLED, {"settlements": rows})
 

@@ -152,7 +152,7 @@ WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND +state = 'READY'"""
 
 # Rows with stamps of a clock that was ahead of :now. The evidence is always the stamp of a past event that lies in the
 # future: for a lease, the claim or the heartbeat of the holder; for a job that was due at once, its publishing; for a
-# retry, the end of the last attempt, also while it is held. A row that was given back is hidden for a second at most. A
+# retry, the end of the last attempt, also while it is held. A released row is hidden for a second at most. A
 # release and an expiry do not change ``due_at``, so their entries prove nothing. A time that its publisher has chosen
 # is kept.
 LEASE_AHEAD = """(state = 'RUNNING' AND lease_until > :now + lease_us + 1000000 AND (
