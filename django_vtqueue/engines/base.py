@@ -16,7 +16,7 @@ from django.apps import apps
 from django.db import connections, transaction
 from django.db.models import QuerySet
 
-from ..core.expiry import Patience
+from ..core.expiry import GracePeriod
 from ..core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Scope, Settlement, StoredJob
 
 T = TypeVar("T")
@@ -177,11 +177,11 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def expired(self, scope: Scope, limit: int, now: int, patience: Patience) -> list[Expired]:
+    def expired(self, scope: Scope, limit: int, now: int, grace_period: GracePeriod) -> list[Expired]:
         """Return up to ``limit`` hidden rows of a scope that may be shown again: released, or with an ended lease.
 
-        Whether a lease may be taken from its holder depends on its end, its length, and the patience of the claimer;
-        see core/expiry.py.
+        Whether a lease may be taken from its holder depends on its end, its length, and the grace period of the
+        claimer; see core/expiry.py.
         """
 
     @abstractmethod

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from ..core import states
-from ..core.expiry import Patience
+from ..core.expiry import GracePeriod
 from ..core.job import Due, HeldJob, Scope, Settlement
 from ..engines import Engine
 from .expired_leases import end_leases
 from .settling import LetterTTL
 
-NO_PATIENCE = Patience()  # for a test, or where no holder can be alive
+NO_GRACE = GracePeriod()  # for a test, or where no holder can be alive
 EXPIRED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
 
 Waits = Callable[[str], bool]  # path of a task -> whether its jobs begin later than they are claimed
@@ -50,18 +50,18 @@ def take(
     letter_ttl: LetterTTL,
     *,
     lease_us: int | None = None,
-    patience: Patience = NO_PATIENCE,
+    grace_period: GracePeriod = NO_GRACE,
     ahead: int = 0,
     waits: Waits = none_waits,
 ) -> Taken:
     """Lease up to ``limit`` due rows to ``worker_id``; to be called inside ``engine.transaction()``.
 
-    Before that, expired jobs become due again, at their place in the line; ``patience``: see core/expiry.py.
+    Before that, expired jobs become due again, at their place in the line; ``grace_period``: see core/expiry.py.
     ``ahead``: up to so many fresh rows directly behind them are leased too, and their attempts counted later; so are
     the attempts of tasks for which ``waits`` returns True.
     """
     scopes = engine.unpaused(scopes, now)
-    expired = [row for scope in scopes for row in engine.expired(scope, EXPIRED_AT_ONCE, now, patience)]
+    expired = [row for scope in scopes for row in engine.expired(scope, EXPIRED_AT_ONCE, now, grace_period)]
     endings = end_leases(engine, expired, worker_id, now, letter_ttl)
     due = [row for scope in scopes for row in engine.due(scope, limit + ahead, now)]
     if len(scopes) > 1:

@@ -9,7 +9,7 @@ from ..conf import DEFAULT_BACKOFF
 from ..core import history
 from ..core.backoff import backoff_delay
 from ..core.clock import NEVER, SECOND, microseconds
-from ..core.expiry import Takeover
+from ..core.expiry import GapWatch
 from ..core.failures import Failure, recorded
 from ..core.job import HeldJob, Key, Settlement, broken_off, exhausted, failed, interrupted, released
 from ..engines import Engine
@@ -28,7 +28,7 @@ class Leases:
         self.engine, self.worker_id, self.backend, self.in_flight = engine, worker_id, backend, in_flight
         self.renew_at = NEVER  # monotonic: a wall clock that steps must not delay it
         self.renew_by = NEVER  # monotonic: when another process is to renew them, if this one cannot
-        self.takeover = Takeover()
+        self.gaps = GapWatch()
         self._ends_at = NEVER  # monotonic: when the first of the leases ends
 
     def add(self, jobs: Sequence[HeldJob]) -> None:
@@ -47,7 +47,7 @@ class Leases:
 
     def look(self, now: int) -> None:
         """Notice a gap that ends now; after one in which a lease may have ended what is held is renewed at once."""
-        if self.takeover.look(now) > self.shortest_lease(NEVER) / 2:
+        if self.gaps.look(now) > self.shortest_lease(NEVER) / 2:
             self.renew_at = 0.0
 
     def left(self) -> float:
@@ -68,8 +68,8 @@ class Leases:
         if jobs:
             with self.engine.transaction():
                 began = time.monotonic()  # the leases are counted from here, however long the commit takes
-                lost = self.engine.renew(jobs, self.engine.now(), afresh=self.takeover.stepped_back)
-            self.takeover.stepped_back = False
+                lost = self.engine.renew(jobs, self.engine.now(), afresh=self.gaps.stepped_back)
+            self.gaps.stepped_back = False
         kept = [job for job in jobs if job.key not in lost]
         shortest = min(map(third, kept), default=NEVER)
         self.renew_at, self.renew_by, self._ends_at = (began + thirds * shortest for thirds in (1, 1.5, 3))

@@ -153,11 +153,11 @@ class Worker:
 
     # What reaches the worker
 
-    def read_mail(self, patience: float) -> bool:
-        """Wait for a message for ``patience`` seconds, then read all there are; return whether there was one."""
+    def read_mail(self, timeout: float) -> bool:
+        """Wait for a message for ``timeout`` seconds, then read all there are; return whether there was one."""
         written = False
         try:
-            self.read(self.wait_for_mail(patience))
+            self.read(self.wait_for_mail(timeout))
             written = True
             self.turns.wait_for_more()
             while True:
@@ -165,13 +165,13 @@ class Worker:
         except Empty:
             return written
 
-    def wait_for_mail(self, patience: float) -> Message:
+    def wait_for_mail(self, timeout: float) -> Message:
         """Return the next message; raise Empty if none comes. A sleep is no gap, but for what it takes too long."""
         began = time.monotonic()
         try:
-            return self.mailbox.get(patience)
+            return self.mailbox.get(timeout)
         finally:
-            self.work.leases.takeover.worked(min(time.monotonic() - began, max(patience, 0.0)))
+            self.work.leases.gaps.worked(min(time.monotonic() - began, max(timeout, 0.0)))
 
     def read(self, message: Message) -> None:
         """Take note of one message."""

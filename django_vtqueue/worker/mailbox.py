@@ -46,6 +46,6 @@ class Mailbox:
     def stop(self) -> None:
         self.put(Stop())
 
-    def get(self, patience: float) -> Message:
+    def get(self, timeout: float) -> Message:
         """Return the next message; raise queue.Empty if none comes within so many seconds."""
-        return self._messages.get(timeout=patience) if patience > 0 else self._messages.get_nowait()
+        return self._messages.get(timeout=timeout) if timeout > 0 else self._messages.get_nowait()

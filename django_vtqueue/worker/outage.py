@@ -44,10 +44,10 @@ class Outage:
         """Return for how many seconds nothing has succeeded."""
         return time.monotonic() - self._began if self._tries else 0.0
 
-    def failed(self, error: BaseException, patience: float = 1.0, left: float = inf) -> None:
+    def failed(self, error: BaseException, factor: float = 1.0, left: float = inf) -> None:
         """Note a failure; ``retry_at`` says when to try again.
 
-        ``patience``: times the usual pause for a lock; ``left``: seconds of a lease to renew, see busy_pause.
+        ``factor``: of the usual pause for a lock; ``left``: seconds of a lease to renew, see busy_pause.
         """
         now = time.monotonic()
         if not self._tries:
@@ -56,7 +56,7 @@ class Outage:
         kind = self.engine.trouble(error)
         if kind is Trouble.BUSY:
             pause = busy_pause(now - self._began, random.random(), left)
-            pause *= patience if left > IN_DANGER else 1
+            pause *= factor if left > IN_DANGER else 1
             if now - self._began >= SAID_AFTER:
                 self._say(kind, "%s; waiting. Nothing is lost.", kind.value)
         else:

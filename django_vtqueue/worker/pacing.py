@@ -46,8 +46,8 @@ class Pacing:
         return self._busy > OFTEN
 
     @property
-    def patience(self) -> float:
-        """How many times as long as a publisher to wait between two tries: his transaction is for one job only."""
+    def retry_factor(self) -> float:
+        """How many times as long as a publisher to wait between two tries: a publisher stores one job only."""
         return 2.0 if self.contended else 1.0
 
     @property

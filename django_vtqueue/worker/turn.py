@@ -56,7 +56,7 @@ class Turns:
         try:
             self.turn()
             self.housekeeping.maintenance.do(contended=self.pacing.contended)
-            self.leases.takeover.waited(self.outage.lasts())  # it got the lock at last
+            self.leases.gaps.waited(self.outage.lasts())  # it got the lock at last
             self.outage.over()
         except Exception as error:
             self.recover(error)
@@ -88,7 +88,7 @@ class Turns:
         starting = self.work.starting
         self._unsure = True
         with self.engine.transaction():
-            self.leases.takeover.locked(self.outage.lasts())
+            self.leases.gaps.locked(self.outage.lasts())
             if outcomes:
                 settlements = [outcome.settlement for outcome in outcomes]
                 lost = settle(self.engine, settlements, self.backend.settings.letter_ttl)
@@ -135,7 +135,7 @@ class Turns:
             self.heartbeat.worker.worker_id,
             now,
             letter_ttl,
-            patience=self.leases.takeover.patience(),
+            grace_period=self.leases.gaps.grace_period(),
             ahead=ahead,
             waits=self.work.transactional.waits,
         )
@@ -152,7 +152,7 @@ class Turns:
                 return
             except Exception as again:
                 error = again
-        self.outage.failed(error, self.pacing.patience, left=self.leases.left())
+        self.outage.failed(error, self.pacing.retry_factor, left=self.leases.left())
 
     # Between turns
 

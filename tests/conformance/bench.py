@@ -5,13 +5,13 @@ from typing import Any
 
 from django_vtqueue.core import history
 from django_vtqueue.core.encoding import encode
-from django_vtqueue.core.expiry import Patience
+from django_vtqueue.core.expiry import GracePeriod
 from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, Key, NewJobs, Scope, Settlement, StoredJob, failed, released, succeeded
 from django_vtqueue.engines import Engine
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.queue.claims import NO_PATIENCE, collect, take
+from django_vtqueue.queue.claims import NO_GRACE, collect, take
 from tests.fake_clock import at
 
 SECOND = 1_000_000
@@ -56,7 +56,7 @@ class Bench:
         raw: bool = True,
         scopes: list[Scope] | None = None,
         lease: float | None = None,
-        patience: Patience = NO_PATIENCE,
+        grace_period: GracePeriod = NO_GRACE,
         letter_ttl: int | None = None,
     ) -> list[HeldJob]:
         """Claim what is due in one transaction."""
@@ -69,7 +69,7 @@ class Bench:
                 at(now),
                 lambda name: letter_ttl,
                 lease_us=None if lease is None else round(lease * SECOND),
-                patience=patience,
+                grace_period=grace_period,
             )
         return collect(self.engine, taken)
 

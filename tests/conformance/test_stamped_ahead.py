@@ -6,7 +6,7 @@ import pytest
 
 from django_vtqueue.core.job import Scope, broken_off
 from django_vtqueue.fields import StoredText
-from django_vtqueue.queue.claims import NO_PATIENCE, collect, take
+from django_vtqueue.queue.claims import NO_GRACE, collect, take
 from django_vtqueue.queue.expired_leases import end_leases
 from tests.fake_clock import at
 
@@ -164,7 +164,7 @@ def test_a_time_that_was_asked_for_survives_a_release_by_a_clock_ahead(bench: Be
     assert not bench.settle(broken_off(held, at(2 * HOUR), at(2 * HOUR + 1)))
     with bench.engine.transaction():
         end_leases(
-            bench.engine, bench.engine.expired(SCOPE, 1, at(2 * HOUR + 2), NO_PATIENCE), "w", at(0), lambda name: None
+            bench.engine, bench.engine.expired(SCOPE, 1, at(2 * HOUR + 2), NO_GRACE), "w", at(0), lambda name: None
         )
     assert repair(bench, now=1) == 0
     assert bench.found(job_id).visible_at == at(HOUR)

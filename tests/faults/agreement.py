@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from django_vtqueue import LeaseLost, Queue
 from django_vtqueue.core import history, states
-from django_vtqueue.core.expiry import GRACE, Patience
+from django_vtqueue.core.expiry import GRACE, GracePeriod
 from django_vtqueue.core.job import HeldJob, Key, Scope, Settlement
 from django_vtqueue.engines import new_engine
 from django_vtqueue.queue import queue
@@ -22,7 +22,7 @@ from .model import DIAGRAM, Model, ModelJob
 NAMES = ("a", "b")
 LEASES, BUDGETS = {"a": 7, "b": 3}, {"a": 2, "b": 1}  # seconds and attempts, of the Queue objects
 RUNNING = states.RUNNING
-PATIENCE = Patience(GRACE)  # of one that has noticed no standstill
+GRACE_PERIOD = GracePeriod(GRACE)  # of one that has noticed no standstill
 
 TABLES = """
 SELECT id, queue_name, task_path = '', priority, max_attempts, lease_us, state, claims, attempts, worker_id,
@@ -47,7 +47,7 @@ class Agreement(RuleBasedStateMachine):
         self.ahead: list[HeldJob] = []  # claimed ahead, and not begun
         self.claimed: set[Key] = set()
         self.before: dict[str, str] = {}
-        queue._takeovers.clear()
+        queue._gap_watches.clear()
         for table in ("job", "deadletter"):
             self.run(f"DELETE FROM vtqueue_{table}")
 
@@ -78,7 +78,9 @@ class Agreement(RuleBasedStateMachine):
     def taken(self, scopes: list[Scope], limit: int, worker: str, ahead: int = 0) -> list[HeldJob]:
         now = self.clock.instant
         with self.engine.transaction():
-            taken = take(self.engine, scopes, limit, worker, now, lambda name: None, patience=PATIENCE, ahead=ahead)
+            taken = take(
+                self.engine, scopes, limit, worker, now, lambda name: None, grace_period=GRACE_PERIOD, ahead=ahead
+            )
         return collect(self.engine, taken)
 
     def hold(self, tokens: list[tuple[HeldJob, ClaimedJob | None]]) -> None:

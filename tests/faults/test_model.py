@@ -27,7 +27,7 @@ def one_time(monkeypatch: pytest.MonkeyPatch, time: FakeClock) -> FakeClock:
     monkeypatch.setattr(clock, "since_boot", lambda: time() / SECOND)
     monkeypatch.setattr(clock, "wait", lambda seconds: time.advance(seconds + 0.01))  # as ever, a little longer
     monkeypatch.setattr(Clocks, "read", lambda now: Clocks(*[now / SECOND] * 3))
-    monkeypatch.setattr(queue, "_takeovers", {})
+    monkeypatch.setattr(queue, "_gap_watches", {})
     return time
 
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from django_vtqueue.core.expiry import Patience
+from django_vtqueue.core.expiry import GracePeriod
 from django_vtqueue.engines.sqlite import due as due
 from django_vtqueue.engines.sqlite import settling as settling
 from django_vtqueue.engines.sqlite import statements as sql
@@ -19,7 +19,7 @@ BURIALS = json.dumps([["a" + "0" * 31, 1, "w0", 1, None, "[]", "E", "m", "f", 1,
 UNTIL = {"until": 1, "lengthen": False}
 NAMES = json.dumps(["q0", "q1"])
 CLAIM = {"raw": True, "now": at(0), "limit": 10}
-EXPIRED = {**CLAIM, **Patience(500_000, 100_000, "[[1, 2], [3, 1]]", "own")._asdict(), "rest": 5_000_000}
+EXPIRED = {**CLAIM, **GracePeriod(500_000, 100_000, "[[1, 2], [3, 1]]", "own")._asdict(), "rest": 5_000_000}
 HIDDEN_ROWS = "vtqueue_job_hidden"
 DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_expires"
 TABLES = {"vtqueue_job", "vtqueue_deadletter", "vtqueue_throughput"}

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...core import history, states
 from ...core.clock import SECOND
-from ...core.expiry import GRACE, REST, Patience
+from ...core.expiry import GRACE, REST, GracePeriod
 from ...core.ids import first_id
 from ...core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Scope, StoredJob
 from ..base import SLICE, Engine
@@ -63,8 +63,8 @@ class SQLiteEngine(SQLiteSettling, Engine):
         expiry = self._value(due.FIRST_EXPIRY, {**values, "grace": GRACE})
         return min((instant for instant in (due_at, expiry) if instant is not None), default=None)
 
-    def expired(self, scope: Scope, limit: int, now: int, patience: Patience) -> list[Expired]:
-        values = {**_given(scope), **patience._asdict(), "rest": REST, "now": now, "limit": limit}
+    def expired(self, scope: Scope, limit: int, now: int, grace_period: GracePeriod) -> list[Expired]:
+        values = {**_given(scope), **grace_period._asdict(), "rest": REST, "now": now, "limit": limit}
         return [Expired(*row) for row in self._list(due.EXPIRED, values)]
 
     def show(self, handles: Sequence[Handle]) -> None:
