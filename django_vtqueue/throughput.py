@@ -14,7 +14,7 @@ from django.db.models import BigIntegerField, BinaryField, ExpressionWrapper, F,
 from django.db.models.functions import Cast
 
 from .core.clock import SECOND
-from .core.counts import HOUR, MINUTE, Counts, Key, hour_of, minute_of
+from .core.counts import HOUR, MINUTE, CountKey, Counts, hour_of, minute_of
 from .core.histograms import NOTHING, Percentiles, added, encode, percentiles
 from .core.ids import first_id
 from .engines import engine_for
@@ -204,7 +204,7 @@ UNIQUE = ["minute", "queue_name", "task_path", "worker_id"]
 COUNTED = [*NUMBERS, "run_times", "wait_times", "depth"]
 
 
-def store(table: type[Tallied], database: str, worker_id: str, counts: Mapping[Key, Counts]) -> None:
+def store(table: type[Tallied], database: str, worker_id: str, counts: Mapping[CountKey, Counts]) -> None:
     """Store what a worker has counted, in the place of what it had stored of the same time, queue and task."""
     rows = [
         table(

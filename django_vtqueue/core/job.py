@@ -7,7 +7,7 @@ from ..exceptions import Cancelled
 from . import history, states
 from .failures import MAX_MESSAGE, Failure, recorded, shorten
 
-Key = tuple[str, int]  # id and claim number: the same job may be lost and claimed again by the same worker
+ClaimKey = tuple[str, int]  # id and claim number: the same job may be lost and claimed again by the same worker
 Progress = tuple[float, str]  # 0 to 1, and a text
 SHORT = 255  # characters of an indexed text column
 MOST_CLAIMS = 1 << 53  # of a row, and attempts: they are counted up to that
@@ -56,7 +56,7 @@ class HeldJob:
     stored: Progress | None = field(default=None, kw_only=True)
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ClaimKey:
         """This claim of the job, and no other."""
         return self.id, self.claims
 

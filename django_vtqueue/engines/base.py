@@ -17,7 +17,7 @@ from django.db import connections, transaction
 from django.db.models import QuerySet
 
 from ..core.expiry import GracePeriod
-from ..core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Scope, Settlement, StoredJob
+from ..core.job import ClaimKey, Due, Expired, Handle, HeldJob, NewJobs, Progress, Scope, Settlement, StoredJob
 
 T = TypeVar("T")
 SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
@@ -132,15 +132,15 @@ class Engine(ABC):
     def queue_names(self) -> list[str]:
         """Return the queues that have unfinished jobs, all of them: what a claim beside a pause goes through."""
 
-    def paused(self, now: int) -> set[str]:
+    def paused_queues(self, now: int) -> set[str]:
         """Return the queues that are paused at ``now``; a claim reads them in its own transaction, so a pause holds
         from its commit on.
         """
         return {name for name, until in self.pauses().items() if until is None or until > now}
 
     def unpaused(self, scopes: Sequence[Scope], now: int) -> list[Scope]:
-        """Return scopes without the queues that are ``paused``."""
-        paused = self.paused(now)
+        """Return scopes without the ``paused_queues``."""
+        paused = self.paused_queues(now)
         return [self._without(scope, paused) for scope in scopes]
 
     def _without(self, scope: Scope, names: Collection[str]) -> Scope:
@@ -209,7 +209,7 @@ class Engine(ABC):
         """Return rows by handle, as they are now."""
 
     @abstractmethod
-    def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[Key]:
+    def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[ClaimKey]:
         """Hide held rows for one more lease, from ``now`` on; return the keys of those that are no longer held.
 
         A lease that was extended beyond that keeps its end; with ``afresh``, after a step of the clock, it does not.
@@ -223,7 +223,7 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def settle(self, settlements: Sequence[Settlement]) -> set[Key]:
+    def settle(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
         """Carry out settlements, each only for its holder; return the keys of those that were not carried out.
 
         Those jobs were no longer held, or were to wait again although they have a stop request (see
@@ -240,7 +240,7 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def stop_requests(self, jobs: Sequence[HeldJob]) -> dict[Key, str]:
+    def stop_requests(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, str]:
         """Return which of these held rows have a stop request, and by whom ("": not known)."""
 
     @abstractmethod

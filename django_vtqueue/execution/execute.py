@@ -45,7 +45,7 @@ WORDS = {
     Cancelled: history.CANCELLED,
 }
 LAST_WORDS = (GiveUp, Cancelled, DamagedPayload)  # exceptions after which there is no further attempt
-LIMIT = 5.0  # seconds for which other connections may have to wait to write; a task's own ``timeout`` replaces it
+LONGEST_TRANSACTION = 5.0  # seconds: other connections cannot write meanwhile; a task's own ``timeout`` replaces it
 UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
 
 
@@ -254,8 +254,9 @@ def longest_runs(jobs: Sequence[HeldJob], backend: VTQueueBackend) -> list[float
 
 def transaction_seconds(job: HeldJob, backend: VTQueueBackend) -> float:
     """Return the seconds that the transaction of a transactional job gets."""
-    policy = backend.settings.policy(job.queue_name)
-    return backend.task_options(job.task_path).get("timeout") or min(policy.timeout or LIMIT, LIMIT)
+    own = backend.task_options(job.task_path).get("timeout")
+    of_queue = backend.settings.policy(job.queue_name).timeout
+    return own or min(of_queue or LONGEST_TRANSACTION, LONGEST_TRANSACTION)
 
 
 def build_backends() -> None:

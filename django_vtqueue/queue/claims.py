@@ -100,7 +100,7 @@ def start_attempt(engine: Engine, job: HeldJob, now: int) -> bool:
 
     It may not if it was asked to stop, or its queue was paused. To be called inside ``engine.transaction()``.
     """
-    stopped = job.queue_name in engine.paused(now) or engine.stop_requests([job])
+    stopped = job.queue_name in engine.paused_queues(now) or engine.stop_requests([job])
     return not stopped and engine.start_attempts([job], now) == 1
 
 

@@ -157,7 +157,7 @@ class Queue:
             gaps.look(now)
             if waited:
                 gaps.locked(waited)
-            if self.name in engine.paused(now):
+            if self.name in engine.paused_queues(now):
                 return None
             expired = self._expired(scope, now, gaps.grace_period(process_worker_id())._replace(free=0))
             due = engine.due(scope, limit, now)

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 
 from ..core import states
-from ..core.job import Key, Settlement, stop
+from ..core.job import ClaimKey, Settlement, stop
 from ..engines import Engine
 
 LetterTTL = Callable[[str], int | None]  # queue name -> microseconds for which its dead letters are kept
 
 
-def settle(engine: Engine, settlements: Sequence[Settlement], letter_ttl: LetterTTL) -> set[Key]:
+def settle(engine: Engine, settlements: Sequence[Settlement], letter_ttl: LetterTTL) -> set[ClaimKey]:
     """Carry out settlements inside a transaction, each only for its holder; return the keys of the lost jobs.
 
     A settlement after which a job with a stop request would wait again becomes the end of that job. The progress of a

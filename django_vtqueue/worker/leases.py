@@ -11,7 +11,7 @@ from ..core.backoff import backoff_delay
 from ..core.clock import NEVER, SECOND, microseconds
 from ..core.expiry import GapWatch
 from ..core.failures import Failure, recorded
-from ..core.job import HeldJob, Key, Settlement, broken_off, exhausted, failed, interrupted, released
+from ..core.job import ClaimKey, HeldJob, Settlement, broken_off, exhausted, failed, interrupted, released
 from ..engines import Engine
 from ..exceptions import TaskTimeout, WorkerDied
 from ..execution.execute import longest_runs
@@ -63,7 +63,7 @@ class Leases:
             return
         self.renew_at = 0.0
         jobs = [job for job in self.in_flight if self.backend.settings.policy(job.queue_name).heartbeat]
-        lost: set[Key] = set()
+        lost: set[ClaimKey] = set()
         began = time.monotonic()
         if jobs:
             with self.engine.transaction():

@@ -10,7 +10,7 @@ from queue import Empty
 from ..backend import VTQueueBackend
 from ..core.clock import NEVER
 from ..core.ids import new_worker_id, shown_worker
-from ..core.job import Key
+from ..core.job import ClaimKey
 from ..engines import new_engine
 from ..execution.outcomes import Outcome
 from ..queue.doorbell import Doorbell, folder_of
@@ -20,7 +20,7 @@ from .heartbeat import PERIOD, Heartbeat, resident
 from .log import WorkerLog
 from .mailbox import Mailbox, Message, Stop, Timed, Wake
 from .options import WorkerOptions, scopes_of, served
-from .report import GOES, REPLACE, STAYS, Report
+from .report import Departure, Report
 from .shutdown import end_jobs
 from .thread_pool import Pool
 from .turn import Turns
@@ -85,7 +85,7 @@ class Worker:
         """Ask for a graceful stop; from any thread, and from a signal handler. Twice: at once."""
         self.mailbox.stop()
 
-    def timed(self, key: Key, runs: bool) -> None:
+    def timed(self, key: ClaimKey, runs: bool) -> None:
         """Note whether the time of a transactional job runs, from its own thread: it may keep the interpreter now."""
         if runs:
             self.work.limit(key)
@@ -104,15 +104,16 @@ class Worker:
             return True
         if self.work.unfinished():
             return False
-        if self.leaves():
+        if self.departure() is not Departure.NONE:
             return True
         return self.options.drain and not self.options.supervised and self.turns.drained(self.options.drain_retries)
 
-    def leaves(self) -> int:
-        """Return whether this worker claims nothing more, and whether its supervisor is to replace it."""
+    def departure(self) -> Departure:
+        """Return whether this worker leaves, once its jobs have ended, and whether its supervisor is to replace it."""
         if self._outgrown or (self.options.max_jobs and self.work.started >= self.options.max_jobs):
-            return REPLACE
-        return GOES if self.turns.stopping or (self.turns.quiet and self.options.drain) else STAYS
+            return Departure.REPLACED
+        leaves = self.turns.stopping or (self.turns.quiet and self.options.drain)
+        return Departure.FOR_GOOD if leaves else Departure.NONE
 
     def obey(self) -> None:
         """Do what people have asked of this worker, if that has changed."""
@@ -129,7 +130,7 @@ class Worker:
     def rest(self) -> None:
         """Sleep until a turn is due; now and then look whether the database has changed."""
         self.work.tell_supervisor()
-        self.report.leaves = self.leaves()
+        self.report.departure = self.departure()
         until = 0.0 if self.done() else min(self.turns.next_at(), self._stop_by)
         while True:
             written = self.read_mail(min(until, self.turns.look_at()) - time.monotonic())

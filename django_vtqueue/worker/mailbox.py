@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from ..core.job import Key
+from ..core.job import ClaimKey
 from ..execution.outcomes import Outcome
 
 
@@ -23,7 +23,7 @@ class Stop:
 class Timed:
     """Whether the time of a transactional job runs: not before its transaction begins."""
 
-    key: Key
+    key: ClaimKey
     runs: bool
 
 
@@ -37,7 +37,7 @@ class Mailbox:
         self._messages: SimpleQueue[Message] = SimpleQueue()
         self.put = self._messages.put
 
-    def timed(self, key: Key, runs: bool) -> None:
+    def timed(self, key: ClaimKey, runs: bool) -> None:
         self.put(Timed(key, runs))
 
     def wake(self, workers: bool = False) -> None:

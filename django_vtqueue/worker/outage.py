@@ -10,7 +10,7 @@ from traceback import clear_frames
 from ..core import history
 from ..core.backoff import IN_DANGER, busy_pause, trouble_pause
 from ..core.failures import Failure
-from ..core.job import Key, failed
+from ..core.job import ClaimKey, failed
 from ..engines import Engine, Trouble
 from ..execution.outcomes import Outcome
 from ..queue.settling import LetterTTL, settle
@@ -90,13 +90,13 @@ class Outage:
 NOT_STORED = Failure("django_vtqueue.exceptions.OutcomeNotStored", "The outcome could not be stored.", "", "not stored")
 
 
-def settle_alone(engine: Engine, outcomes: Sequence[Outcome], letter_ttl: LetterTTL) -> set[Key]:
+def settle_alone(engine: Engine, outcomes: Sequence[Outcome], letter_ttl: LetterTTL) -> set[ClaimKey]:
     """Settle each outcome in a transaction of its own; return the keys of the lost ones.
 
     One that fails alone is replaced by a failed attempt described by our own text only. Errors that pass are raised;
     what was done before is then found as done by the next try.
     """
-    lost: set[Key] = set()
+    lost: set[ClaimKey] = set()
     for outcome in outcomes:
         try:
             with engine.transaction():
@@ -113,7 +113,7 @@ def settle_alone(engine: Engine, outcomes: Sequence[Outcome], letter_ttl: Letter
     return lost
 
 
-def _settle_at_last(engine: Engine, outcome: Outcome, letter_ttl: LetterTTL) -> set[Key]:
+def _settle_at_last(engine: Engine, outcome: Outcome, letter_ttl: LetterTTL) -> set[ClaimKey]:
     """Settle an outcome that is our own text only; if even that is refused (by the row itself) its lease shall end."""
     try:
         with engine.transaction():

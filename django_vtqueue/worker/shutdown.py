@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection
 
 from ..core import clock
-from ..core.job import Key, Settlement
+from ..core.job import ClaimKey, Settlement
 from ..queue.settling import settle
 from .outage import settle_before
 from .turn import Turns
@@ -16,7 +16,7 @@ GONE_WITHIN = 0.7  # seconds after the release of jobs whose code still runs: ot
 LAST_COUNTS = 1.0  # seconds for the statistics, should the database be locked
 
 
-def end_jobs(turns: Turns, recalled: Collection[Key], *, owns_process: bool) -> bool:
+def end_jobs(turns: Turns, recalled: Collection[ClaimKey], *, owns_process: bool) -> bool:
     """Release what still runs and end the threads; return whether code of such jobs may still run.
 
     ``recalled``: what had not begun. Code may still run where it cannot be ended and the worker has the process for

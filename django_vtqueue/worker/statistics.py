@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from ..core import states
 from ..core.clock import NEVER, SECOND
-from ..core.counts import HOUR, MINUTE, Counts, Key
+from ..core.counts import HOUR, MINUTE, CountKey, Counts
 from ..core.histograms import bucket_of
 from ..core.job import Settlement
 from ..engines import Engine, Trouble
@@ -47,8 +47,8 @@ class Recorder:
     def __init__(self, engine: Engine, worker_id: str) -> None:
         self.engine, self.worker_id = engine, worker_id
         self.at = NEVER  # monotonic: when it is to be written; never as long as nothing has come since
-        self._counts: dict[Table, dict[Key, Counts]] = {Throughput: {}, HourlyThroughput: {}}
-        self._changed: dict[Table, set[Key]] = {Throughput: set(), HourlyThroughput: set()}  # not written since
+        self._counts: dict[Table, dict[CountKey, Counts]] = {Throughput: {}, HourlyThroughput: {}}
+        self._changed: dict[Table, set[CountKey]] = {Throughput: set(), HourlyThroughput: set()}  # not written since
         self._depth_at = 0.0  # monotonic
         self._deep: set[str] = set()  # queues in which jobs were due
         self._written_at = -PERIOD  # monotonic

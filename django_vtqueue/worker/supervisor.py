@@ -35,7 +35,7 @@ from .leases import third
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of
 from .outage import Outage, settle_before
-from .report import GOES, REPLACE, Report, new_memory
+from .report import Departure, Report, new_memory
 from .shutdown import end_within
 
 logger = logging.getLogger("django_vtqueue")
@@ -199,7 +199,7 @@ class Supervisor:
 
         One that is to be replaced still finishes its jobs; there are twice as many as wanted at the most.
         """
-        there = sum(child.report.leaves != REPLACE for child in self._children)
+        there = sum(child.report.departure != Departure.REPLACED for child in self._children)
         for missing in range(min(self._wanted - there, 2 * self._wanted - len(self._children)), 0, -1):
             if self._stops or self._unshared == 0 or time.monotonic() < self._start_at:
                 return
@@ -256,7 +256,7 @@ class Supervisor:
         self.engine.longest_hold = max(self.engine.longest_hold, report.longest_hold)
         if self._unshared is not None:
             self._unshared += child.share - report.started
-        if report.leaves == GOES:
+        if report.departure == Departure.FOR_GOOD:
             self._wanted -= 1
         elif child.overdue or (report.left and report.started) or time.monotonic() - child.began > LIVED:
             self._failures = 0

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from ..core.clock import NEVER, microseconds
-from ..core.job import HeldJob, Key, Scope
+from ..core.job import ClaimKey, HeldJob, Scope
 from ..engines import Trouble
 from ..execution.outcomes import Outcome
 from ..queue.claims import Taken, start_attempt, take
@@ -83,7 +83,7 @@ class Turns:
 
     def exchange(self, outcomes: Sequence[Outcome], begun: Sequence[HeldJob], free: int, ahead: int) -> None:
         """Settle and claim, in one transaction; then start and announce."""
-        lost: set[Key] = set()
+        lost: set[ClaimKey] = set()
         taken: Taken | None = None
         starting = self.work.starting
         self._unsure = True

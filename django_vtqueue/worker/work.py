@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..backend import VTQueueBackend
 from ..core import states
 from ..core.clock import NEVER
-from ..core.job import HeldJob, Key, Scope, Settlement
+from ..core.job import ClaimKey, HeldJob, Scope, Settlement
 from ..engines import Engine
 from ..execution.execute import longest_runs
 from ..execution.outcomes import Outcome, not_executed
@@ -138,14 +138,14 @@ class Work:
         report.held, report.started, report.ended = len(self.in_flight), self.started, self.log.ended
         report.longest_hold = self.engine.longest_hold
 
-    def timed(self, key: Key, runs: bool) -> None:
+    def timed(self, key: ClaimKey, runs: bool) -> None:
         """Note that a job waits for its transaction, or that this has begun: its time runs since then."""
         if job := self.in_flight.get(key):
             self.transactional.timed(job, runs)
             if not runs:
                 self.in_flight.limit(key, NEVER)
 
-    def limit(self, key: Key) -> None:
+    def limit(self, key: ClaimKey) -> None:
         """Have the time of a job run from now on, and tell the supervisor; from any thread."""
         if job := self.in_flight.get(key):
             seconds = longest_runs([job], self.backend)[0]
@@ -180,7 +180,7 @@ class Work:
         else:
             self.lost(outcome)
 
-    def settled(self, outcomes: Sequence[Outcome], lost: set[Key]) -> None:
+    def settled(self, outcomes: Sequence[Outcome], lost: set[ClaimKey]) -> None:
         """After the commit: forget what has ended, and have it announced."""
         del self.outcomes[: len(outcomes)]
         self.concluded([outcome for outcome in outcomes if outcome.job.key not in lost] if lost else outcomes)

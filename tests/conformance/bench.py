@@ -8,7 +8,17 @@ from django_vtqueue.core.encoding import encode
 from django_vtqueue.core.expiry import GracePeriod
 from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.ids import new_id
-from django_vtqueue.core.job import HeldJob, Key, NewJobs, Scope, Settlement, StoredJob, failed, released, succeeded
+from django_vtqueue.core.job import (
+    ClaimKey,
+    HeldJob,
+    NewJobs,
+    Scope,
+    Settlement,
+    StoredJob,
+    failed,
+    released,
+    succeeded,
+)
 from django_vtqueue.engines import Engine
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue.claims import NO_GRACE, collect, take
@@ -82,7 +92,7 @@ class Bench:
         """Claim what is due; return the payloads in claim order."""
         return [job.payload.strip('"') for job in self.claim(now, **options)]
 
-    def settle(self, *settlements: Settlement) -> set[Key]:
+    def settle(self, *settlements: Settlement) -> set[ClaimKey]:
         with self.engine.transaction():
             return self.engine.settle(settlements)
 

@@ -6,7 +6,7 @@ import pytest
 from django.db import connections
 
 from django_vtqueue import throughput
-from django_vtqueue.core.counts import MINUTE, Counts, Key, minute_of
+from django_vtqueue.core.counts import MINUTE, CountKey, Counts, minute_of
 from django_vtqueue.core.histograms import Percentiles, bucket_of, middle_of
 from django_vtqueue.core.job import NewJobs
 from django_vtqueue.models import Throughput
@@ -23,7 +23,7 @@ def store(bench: Bench, worker: str, **queues: Counts) -> None:
     add(bench, worker, {(PRESENT, name, "t"): counts for name, counts in queues.items()})
 
 
-def add(bench: Bench, worker: str, counts: dict[Key, Counts]) -> None:
+def add(bench: Bench, worker: str, counts: dict[CountKey, Counts]) -> None:
     with bench.engine.atomic():
         throughput.store(Throughput, bench.engine.alias, worker, counts)
 

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 from django_vtqueue import LeaseLost, Queue
 from django_vtqueue.core import history, states
 from django_vtqueue.core.expiry import GRACE, GracePeriod
-from django_vtqueue.core.job import HeldJob, Key, Scope, Settlement
+from django_vtqueue.core.job import ClaimKey, HeldJob, Scope, Settlement
 from django_vtqueue.engines import new_engine
 from django_vtqueue.queue import queue
 from django_vtqueue.queue.claims import collect, take
@@ -45,7 +45,7 @@ class Agreement(RuleBasedStateMachine):
         self.workers = ["w0.1", "w1.1", "w2.1"]
         self.tokens: list[tuple[HeldJob, ClaimedJob | None]] = []  # with what a Queue has given for it
         self.ahead: list[HeldJob] = []  # claimed ahead, and not begun
-        self.claimed: set[Key] = set()
+        self.claimed: set[ClaimKey] = set()
         self.before: dict[str, str] = {}
         queue._gap_watches.clear()
         for table in ("job", "deadletter"):

@@ -8,9 +8,6 @@ would sort all due rows before the LIMIT.
 
 from ...core.expiry import GAP_DIVISOR, GRACE_DIVISOR, REST_DIVISOR
 
-PAUSES = "SELECT queue_name, paused_until FROM vtqueue_queuestate"
-PRUNE_PAUSES = "DELETE FROM vtqueue_queuestate WHERE paused_until <= :now"
-
 
 def found(index: str, rows: str) -> str:
     """Return the distinct queue names of these rows, each found by one seek in an index that begins with the name."""

@@ -12,7 +12,7 @@ from ...core import history, states
 from ...core.clock import SECOND
 from ...core.expiry import GRACE, REST, GracePeriod
 from ...core.ids import first_id
-from ...core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Scope, StoredJob
+from ...core.job import ClaimKey, Due, Expired, Handle, HeldJob, NewJobs, Progress, Scope, StoredJob
 from ..base import SLICE, Engine
 from . import due
 from . import statements as sql
@@ -52,7 +52,7 @@ class SQLiteEngine(SQLiteSettling, Engine):
         return not connection.in_atomic_block
 
     def pauses(self) -> dict[str, int | None]:
-        return dict(self._rows(due.PAUSES, {}))
+        return dict(self._rows(sql.PAUSES, {}))
 
     def queue_names(self) -> list[str]:
         return [name for (name,) in self._rows(due.QUEUE_NAMES, {})]
@@ -98,7 +98,7 @@ class SQLiteEngine(SQLiteSettling, Engine):
             start, count = start + count, max(PIECE * count // len(rows), 1)
         return jobs
 
-    def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[Key]:
+    def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[ClaimKey]:
         held = json.dumps([guard(job) for job in jobs])
         if self._run(sql.RENEW, {"held": held, "now": now, "afresh": afresh}) == len(jobs):
             return set()
@@ -117,7 +117,7 @@ class SQLiteEngine(SQLiteSettling, Engine):
         waiting = [rowid for _, rowid, state in changed if state == states.READY]
         return {job_id for job_id, _, _ in changed}, list(self.read(waiting).values()) if waiting else []
 
-    def stop_requests(self, jobs: Sequence[HeldJob]) -> dict[Key, str]:
+    def stop_requests(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, str]:
         [(found,)] = self._rows(sql.STOP_REQUESTS, {"held": json.dumps([guard(job) for job in jobs])})
         return {(job_id, claims): by for job_id, claims, by in json.loads(found)}
 
@@ -153,7 +153,7 @@ class SQLiteEngine(SQLiteSettling, Engine):
         if not self._value(sql.PRUNABLE, values):
             return 0
         with self.transaction():
-            return sum(self._run(prune, values) for prune in (sql.PRUNE_JOBS, sql.PRUNE_LETTERS, due.PRUNE_PAUSES))
+            return sum(self._run(prune, values) for prune in (sql.PRUNE_JOBS, sql.PRUNE_LETTERS, sql.PRUNE_PAUSES))
 
     def clock_was_ahead(self, now: int) -> bool:
         return bool(self._value(sql.CLOCK_WAS_AHEAD, {"now": now, "first_id": first_id(now + SECOND)}))

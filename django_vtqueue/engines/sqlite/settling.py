@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ...core import states
 from ...core.failures import Failure
-from ...core.job import Key, Settlement
+from ...core.job import ClaimKey, Settlement
 from .connection import SQLiteConnection
 from .statements import GUARD, GUARD_OF_BURIAL, guard
 
@@ -119,7 +119,7 @@ def _burials(settlements: Sequence[Settlement]) -> str:
 class SQLiteSettling(SQLiteConnection):
     """The part of an Engine that settles."""
 
-    def settle(self, settlements: Sequence[Settlement]) -> set[Key]:
+    def settle(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
         dying = [item for item in settlements if item.state == states.FAILED]
         done = [item for item in settlements if item.state == states.SUCCESSFUL]
         again = [item for item in settlements if item.state == states.READY]
@@ -134,7 +134,7 @@ class SQLiteSettling(SQLiteConnection):
             lost |= self._ack([replace(item, result=None)], item.result)
         return lost
 
-    def _make_ready(self, again: Sequence[Settlement]) -> set[Key]:
+    def _make_ready(self, again: Sequence[Settlement]) -> set[ClaimKey]:
         rows = _given(again)
         released = [(*guard(s.job),) for s in again if s.due_at is None and s.history is None]
         refused = self._keys(NOT_RELEASABLE, {"held": json.dumps(released)}) if released else set()
@@ -142,7 +142,7 @@ class SQLiteSettling(SQLiteConnection):
             return set()
         return refused | self._keys(NOT_SETTLED, {"settlements": rows})
 
-    def _ack(self, done: Sequence[Settlement], result: str | None = None) -> set[Key]:
+    def _ack(self, done: Sequence[Settlement], result: str | None = None) -> set[ClaimKey]:
         """Acknowledge jobs; ``result``: that of a single one."""
         ended = {
             s.job.id: (s.job.claims, s.attempts, s.finished_at, s.expires_at, s.result, s.job.started_at) for s in done
@@ -151,7 +151,7 @@ class SQLiteSettling(SQLiteConnection):
         if others or len(ended) < len(done):  # a job that was lost and claimed again is there twice
             return set().union(*(self._ack([settlement]) for settlement in done))
         values = {"done": json.dumps(ended, ensure_ascii=False), "worker_id": worker_id, "result": result}
-        lost: set[Key] = set()
+        lost: set[ClaimKey] = set()
         if self._run(ACK, values) != len(done):
             lost = self._keys(NOT_SETTLED, {"settlements": _given(done)})
         unkept = [s.job.id for s in done if s.expires_at is not None and s.expires_at == s.finished_at]
@@ -159,7 +159,7 @@ class SQLiteSettling(SQLiteConnection):
             self._run(REMOVE_EXPIRED, {"ids": json.dumps(unkept)})
         return lost
 
-    def _bury(self, settlements: Sequence[Settlement]) -> set[Key]:
+    def _bury(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
         rows = _burials(settlements)
         buried = self._run(BURY, {"settlements": rows})
         self._run(REMOVE_BURIED, {"settlements": rows})

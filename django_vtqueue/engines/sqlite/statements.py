@@ -124,6 +124,9 @@ REMOVE_REQUEUED = """
 DELETE FROM vtqueue_deadletter
 WHERE id IN (SELECT value FROM json_each(:ids)) AND id IN (SELECT id FROM vtqueue_job)"""
 
+# One row for each pause, so the whole table is read.
+PAUSES = "SELECT queue_name, paused_until FROM vtqueue_queuestate"
+
 PRUNABLE = """
 SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE expires_at <= :now AND finished_at IS NOT NULL)
     OR EXISTS (SELECT 1 FROM vtqueue_deadletter WHERE expires_at <= :now)
@@ -138,6 +141,8 @@ PRUNE_LETTERS = """
 DELETE FROM vtqueue_deadletter WHERE rowid IN (
     SELECT rowid FROM vtqueue_deadletter WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
 )"""
+
+PRUNE_PAUSES = "DELETE FROM vtqueue_queuestate WHERE paused_until <= :now"
 
 # Whether a clock was ahead of :now, by more than a second, when something was written. Each part is one seek: ids are
 # in time order, and workers write heartbeats and counts.
