@@ -10,11 +10,12 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from .core import states
 from .core.failures import storable
 from .core.job import cancelled
-from .engines import database_for, engine_for, options_for
+from .engines import database_for, engine_for
 from .models import UNFINISHED, Job
 from .queue import doorbell
 from .queue.lookup import Named, change
 from .queue.publishing import checked_priority, checked_queue_name
+from .queue.settling import settle
 from .queue.workers import QUIET, STOP, WORK, undead
 
 LONGEST_NAME = 150  # characters of who cancels a job
@@ -112,8 +113,7 @@ def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]
     def cancel_some(ids: Sequence[UUID]) -> Iterable[UUID]:
         now = engine.now()
         changed, waiting = engine.request_stop([job_id.hex for job_id in ids], now, by)
-        ttls = {name: options_for(name, database).letter_ttl(name) for name in {job.queue_name for job in waiting}}
-        engine.settle([cancelled(job, by, now, ttls[job.queue_name]) for job in waiting])
+        settle(engine, [cancelled(job, by, now) for job in waiting])
         return map(UUID, changed)
 
     return change(job_ids, Job, database, cancel_some)

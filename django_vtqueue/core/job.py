@@ -116,7 +116,9 @@ class Settlement:
     """How an attempt ends: the change that the holder of a job asks for. FAILED: the job moves to the dead letters.
 
     ``due_at``: the new place in the line of a READY job; None: it keeps the one it has. ``hidden_until``: it is not
-    visible before, for its code may still be running. ``stopped``: it was to wait again, but had a stop request.
+    visible before, for its code may still be running. ``expires_at``: when the row may be deleted; of a dead letter
+    queue/settling.py sets it. ``stopped``: it was to wait again, but had a stop
+    request.
     """
 
     job: HeldJob
@@ -139,7 +141,8 @@ class Settlement:
 
 def succeeded(job: HeldJob, result: str, now: int, ttl: int | None) -> Settlement:
     """Return the acknowledgement; the row is kept for ``ttl`` microseconds (0: not at all, None: for ever)."""
-    return Settlement(job, states.SUCCESSFUL, job.attempts, finished_at=now, expires_at=_after(now, ttl), result=result)
+    expires_at = None if ttl is None else now + ttl
+    return Settlement(job, states.SUCCESSFUL, job.attempts, finished_at=now, expires_at=expires_at, result=result)
 
 
 def released(job: HeldJob) -> Settlement:
@@ -160,16 +163,14 @@ def broken_off(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
     return settlement
 
 
-def interrupted(job: HeldJob, outcome: str, failure: Failure, now: int, letter_ttl: int | None) -> Settlement:
+def interrupted(job: HeldJob, outcome: str, failure: Failure, now: int) -> Settlement:
     """Return the settlement of an attempt whose holder is gone: due at its place, or a dead letter; see failed."""
-    settlement = failed(job, outcome, failure, now, 0, letter_ttl)
+    settlement = failed(job, outcome, failure, now, 0)
     settlement.due_at = None
     return settlement
 
 
-def failed(
-    job: HeldJob, outcome: str, failure: Failure, now: int, delay: int | None, letter_ttl: int | None
-) -> Settlement:
+def failed(job: HeldJob, outcome: str, failure: Failure, now: int, delay: int | None) -> Settlement:
     """Return the settlement of a failed attempt: visible again after ``delay`` microseconds, or a dead letter.
 
     It is a dead letter when the attempts are used up, or when ``delay`` is None (no further attempt makes sense).
@@ -183,7 +184,6 @@ def failed(
         states.FAILED,
         job.attempts,
         finished_at=now,
-        expires_at=_after(now, letter_ttl),
         history=kept,
         failure=Failure(
             failure.exception_class[:SHORT],
@@ -194,25 +194,20 @@ def failed(
     )
 
 
-def cancelled(job: HeldJob, by: str, now: int, letter_ttl: int | None) -> Settlement:
+def cancelled(job: HeldJob, by: str, now: int) -> Settlement:
     """Return the settlement of a job that waits, and that ``by`` cancels."""
     settlement = Settlement(job, states.READY, job.attempts)
-    stop(settlement, by, now, letter_ttl)
+    stop(settlement, by, now)
     return settlement
 
 
-def stop(settlement: Settlement, by: str, now: int, letter_ttl: int | None) -> None:
+def stop(settlement: Settlement, by: str, now: int) -> None:
     """Change a settlement after which a job would wait again into its end: ``by`` wants it to stop."""
     failure = recorded(Cancelled, cancellation(by))
     entry = history.entry(history.NO_ATTEMPT, "", None, now, history.CANCELLED, failure)
     settlement.history = history.append(settlement.history or settlement.job.history, entry)
     settlement.state, settlement.failure, settlement.stopped = states.FAILED, failure, True
     settlement.due_at, settlement.finished_at = None, now
-    settlement.expires_at = _after(now, letter_ttl)
-
-
-def _after(now: int, ttl: int | None) -> int | None:
-    return None if ttl is None else now + ttl
 
 
 def cancellation(by: str | None) -> str:

@@ -187,9 +187,8 @@ class Execution:
             delay = backoff_delay(DEFAULT_BACKOFF, self.policy.backoff_max, self.job.attempts, random.random())
         failure = describe(error, self.secrets())  # with what delay_after has added to it
         word = WORDS.get(type(error), history.FAILED)
-        letter_ttl = self.backend.settings.letter_ttl(self.job.queue_name)
         wait = None if delay is None else clock.microseconds(delay)
-        settlement = failed(self.job, word, failure, clock.now(), wait, letter_ttl)
+        settlement = failed(self.job, word, failure, clock.now(), wait)
         if self.result:
             self.result.errors.append(
                 TaskError(exception_class_path=failure.exception_class, traceback=failure.traceback)

@@ -13,7 +13,6 @@ from ..core.expiry import GracePeriod
 from ..core.job import Due, HeldJob, Scope, Settlement
 from ..engines import Engine
 from .expired_leases import end_leases
-from .settling import LetterTTL
 
 NO_GRACE = GracePeriod()  # for a test, or where no holder can be alive
 EXPIRED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
@@ -47,7 +46,6 @@ def take(
     limit: int,
     worker_id: str,
     now: int,
-    letter_ttl: LetterTTL,
     *,
     lease_us: int | None = None,
     grace_period: GracePeriod = NO_GRACE,
@@ -62,11 +60,11 @@ def take(
     """
     scopes = engine.unpaused(scopes, now)
     expired = [row for scope in scopes for row in engine.expired(scope, EXPIRED_AT_ONCE, now, grace_period)]
-    endings = end_leases(engine, expired, worker_id, now, letter_ttl)
+    endings = end_leases(engine, expired, worker_id, now)
     due = [row for scope in scopes for row in engine.due(scope, limit + ahead, now)]
     if len(scopes) > 1:
         due = sorted(due, key=lambda row: (-row.priority, row.due_at, row.handle))[: limit + ahead]
-    taken = take_rows(engine, due, limit, worker_id, now, letter_ttl, lease_us=lease_us, ahead=ahead, waits=waits)
+    taken = take_rows(engine, due, limit, worker_id, now, lease_us=lease_us, ahead=ahead, waits=waits)
     taken.endings += endings
     taken.everything = taken.everything and len(expired) < EXPIRED_AT_ONCE
     return taken
@@ -78,7 +76,6 @@ def take_rows(
     limit: int,
     worker_id: str,
     now: int,
-    letter_ttl: LetterTTL,
     *,
     lease_us: int | None = None,
     ahead: int = 0,

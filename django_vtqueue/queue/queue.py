@@ -33,6 +33,7 @@ from .consumer import consume
 from .expired_leases import end_leases
 from .pauses import pause, resume
 from .publishing import checked_priority, checked_queue_name, store, visible_from
+from .settling import settle
 
 _gap_watches: dict[str, GapWatch] = {}  # by database: what all queues of this process have noticed
 
@@ -150,7 +151,7 @@ class Queue:
         return self._engine.beside_cursors(lambda: self._claim_due(limit, gaps, holder))
 
     def _claim_due(self, limit: int, gaps: GapWatch, holder: str) -> list[ClaimedJob]:
-        engine, scope, letter_ttl = self._engine, Scope((self.name,), raw=True), self.options.letter_ttl
+        engine, scope = self._engine, Scope((self.name,), raw=True)
 
         def look(waited: float) -> tuple[Sequence[Expired], Sequence[Due]] | None:
             now = engine.now()
@@ -171,10 +172,10 @@ class Queue:
                 seen, due = found
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
                 expired = self._expired(scope, now, gaps.grace_period(process_worker_id())) if seen else []
-                end_leases(engine, expired, holder, now, letter_ttl)
+                end_leases(engine, expired, holder, now)
                 if expired:
                     due = engine.due(scope, limit, now)
-                taken = take_rows(engine, due, limit, holder, now, letter_ttl, lease_us=self._lease)
+                taken = take_rows(engine, due, limit, holder, now, lease_us=self._lease)
             jobs = self._readable(collect(engine, taken))
             if jobs or not (taken.rows or seen):
                 return jobs  # else all that was taken became dead letters: what is due behind them is next
@@ -238,7 +239,5 @@ class Queue:
             except ValueError as error:
                 now, engine = self._engine.now(), self._engine
                 with engine.transaction():
-                    engine.settle(
-                        [failed(held, history.FAILED, describe(error), now, None, self.options.letter_ttl(self.name))]
-                    )
+                    settle(engine, [failed(held, history.FAILED, describe(error), now, None)])
         return claimed

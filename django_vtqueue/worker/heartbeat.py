@@ -158,7 +158,7 @@ class Heartbeat:
             ours = [job for job in held if self.backend.settings.serves(job.queue_name)]
             endings = after_death(self.backend, ours, now, overdue=was_overdue(dead.doorbell))
             if endings:
-                settle(self.engine, endings, self.backend.settings.letter_ttl)
+                settle(self.engine, endings)
             self._remember(dead.pk, endings, now if len(ours) == len(held) else None)
         if len(ours) == len(held):
             remove(dead.doorbell)

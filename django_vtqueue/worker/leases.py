@@ -79,7 +79,7 @@ class Leases:
         unknown = [job for job in self.engine.held_by(self.worker_id) if job.key not in self.in_flight]
         if unknown:
             with self.engine.transaction():
-                settle(self.engine, [released(job) for job in unknown], self.backend.settings.letter_ttl)
+                settle(self.engine, [released(job) for job in unknown])
 
     def endings(self, finished: Sequence[HeldJob]) -> list[Settlement]:
         """Return the settlements of the jobs that have not finished, for a worker that ends: they are released.
@@ -152,13 +152,12 @@ def _ended(backend: VTQueueBackend, job: HeldJob, outcome: str, failure: Failure
 
     A backoff that is a function is not called here: it is the task's code.
     """
-    letter_ttl = backend.settings.letter_ttl(job.queue_name)
     if not times:
-        return interrupted(job, outcome, failure, now, letter_ttl)
+        return interrupted(job, outcome, failure, now)
     policy = backend.settings.policy(job.queue_name)
     backoff = backend.task_options(job.task_path).get("backoff", policy.backoff)
     delay = None
     if not exhausted(job):
         seconds = DEFAULT_BACKOFF if callable(backoff) else backoff
         delay = microseconds(backoff_delay(seconds, policy.backoff_max, times, random.random()))
-    return failed(job, outcome, failure, now, delay, letter_ttl)
+    return failed(job, outcome, failure, now, delay)

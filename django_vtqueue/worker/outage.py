@@ -13,7 +13,7 @@ from ..core.failures import Failure
 from ..core.job import ClaimKey, failed
 from ..engines import Engine, Trouble
 from ..execution.outcomes import Outcome
-from ..queue.settling import LetterTTL, settle
+from ..queue.settling import settle
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -90,7 +90,7 @@ class Outage:
 NOT_STORED = Failure("django_vtqueue.exceptions.OutcomeNotStored", "The outcome could not be stored.", "", "not stored")
 
 
-def settle_alone(engine: Engine, outcomes: Sequence[Outcome], letter_ttl: LetterTTL) -> set[ClaimKey]:
+def settle_alone(engine: Engine, outcomes: Sequence[Outcome]) -> set[ClaimKey]:
     """Settle each outcome in a transaction of its own; return the keys of the lost ones.
 
     One that fails alone is replaced by a failed attempt described by our own text only. Errors that pass are raised;
@@ -100,24 +100,24 @@ def settle_alone(engine: Engine, outcomes: Sequence[Outcome], letter_ttl: Letter
     for outcome in outcomes:
         try:
             with engine.transaction():
-                lost |= settle(engine, [outcome.settlement], letter_ttl)
+                lost |= settle(engine, [outcome.settlement])
         except Exception as error:
             if engine.trouble(error):
                 raise
             logger.warning("the outcome of job %s could not be stored: %r", outcome.job.id, error)
             job = outcome.job
             wait = job.lease_us
-            outcome.settlement = failed(job, history.FAILED, NOT_STORED, engine.now(), wait, letter_ttl(job.queue_name))
+            outcome.settlement = failed(job, history.FAILED, NOT_STORED, engine.now(), wait)
             outcome.result = None
-            lost |= _settle_at_last(engine, outcome, letter_ttl)
+            lost |= _settle_at_last(engine, outcome)
     return lost
 
 
-def _settle_at_last(engine: Engine, outcome: Outcome, letter_ttl: LetterTTL) -> set[ClaimKey]:
+def _settle_at_last(engine: Engine, outcome: Outcome) -> set[ClaimKey]:
     """Settle an outcome that is our own text only; if even that is refused (by the row itself) its lease shall end."""
     try:
         with engine.transaction():
-            return settle(engine, [outcome.settlement], letter_ttl)
+            return settle(engine, [outcome.settlement])
     except Exception as error:
         if engine.trouble(error):
             raise

@@ -53,7 +53,7 @@ def release_unfinished(turns: Turns) -> None:
     def step() -> None:
         # As of now: it may have taken long to get the lock.
         unfinished[:] = turns.leases.endings(finished)
-        settle(turns.engine, settlements + unfinished, turns.backend.settings.letter_ttl)
+        settle(turns.engine, settlements + unfinished)
         end_within(GONE_WITHIN)  # before the commit: nothing may keep this process after it
 
     if settle_before(deadline, turns.engine, step, turns.outage):

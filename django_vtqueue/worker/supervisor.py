@@ -317,7 +317,7 @@ class Supervisor:
         def step() -> None:
             now = self.engine.now()
             held = [job for worker_id in self._killed for job in self.engine.held_by(worker_id)]
-            settle(self.engine, [broken_off(job, now, None) for job in held], self.backend.settings.letter_ttl)
+            settle(self.engine, [broken_off(job, now, None) for job in held])
             rows = WorkerProcess.objects.using(self.engine.alias).filter(pk__in=self._killed)
             rows._raw_delete(self.engine.alias)
 

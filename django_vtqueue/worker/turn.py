@@ -91,7 +91,7 @@ class Turns:
             self.leases.gaps.locked(self.outage.lasts())
             if outcomes:
                 settlements = [outcome.settlement for outcome in outcomes]
-                lost = settle(self.engine, settlements, self.backend.settings.letter_ttl)
+                lost = settle(self.engine, settlements)
             if begun:
                 self.engine.start_attempts(begun, self.engine.now())
             starts = bool(starting and start_attempt(self.engine, starting, self.engine.now()))
@@ -126,7 +126,7 @@ class Turns:
 
     def claim(self, free: int, ahead: int) -> Taken:
         """Claim, inside the turn's transaction, what is run at once and what is run next."""
-        now, letter_ttl = self.engine.now(), self.backend.settings.letter_ttl
+        now = self.engine.now()
         self.leases.look(now)
         return take(
             self.engine,
@@ -134,7 +134,6 @@ class Turns:
             free,
             self.heartbeat.worker.worker_id,
             now,
-            letter_ttl,
             grace_period=self.leases.gaps.grace_period(),
             ahead=ahead,
             waits=self.work.transactional.waits,

@@ -193,7 +193,7 @@ class Work:
     def settle_alone(self) -> None:
         """Settle what has finished one by one."""
         outcomes = list(self.outcomes)
-        self.settled(outcomes, settle_alone(self.engine, outcomes, self.backend.settings.letter_ttl))
+        self.settled(outcomes, settle_alone(self.engine, outcomes))
 
     def concluded(self, outcomes: Sequence[Outcome]) -> None:
         """Count and forget jobs whose settlement was made."""

@@ -67,7 +67,6 @@ class Bench:
         scopes: list[Scope] | None = None,
         lease: float | None = None,
         grace_period: GracePeriod = NO_GRACE,
-        letter_ttl: int | None = None,
     ) -> list[HeldJob]:
         """Claim what is due in one transaction."""
         with self.engine.transaction():
@@ -77,7 +76,6 @@ class Bench:
                 limit,
                 worker,
                 at(now),
-                lambda name: letter_ttl,
                 lease_us=None if lease is None else round(lease * SECOND),
                 grace_period=grace_period,
             )
@@ -149,7 +147,7 @@ class Bench:
 def failure(job: HeldJob, now: float, delay: float | None = 0) -> Settlement:
     """Return the settlement of an attempt that failed."""
     wait = None if delay is None else round(delay * SECOND)
-    return failed(job, history.FAILED, recorded(Boom, "no luck"), at(now), wait, None)
+    return failed(job, history.FAILED, recorded(Boom, "no luck"), at(now), wait)
 
 
 Verb = Callable[[Bench, HeldJob, float], bool]

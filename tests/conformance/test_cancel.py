@@ -50,7 +50,7 @@ def job(bench: Bench, job_id: str) -> Job:
 
 def lost(bench: Bench, settlement: Settlement) -> bool:
     with bench.engine.transaction():
-        return bool(settle(bench.engine, [settlement], lambda name: DAY * SECOND))
+        return bool(settle(bench.engine, [settlement]))
 
 
 def test_a_job_that_waits_ends_at_once(bench: Bench, time: FakeClock) -> None:
@@ -96,17 +96,20 @@ def test_what_cannot_be_cancelled_is_left_out(bench: Bench, time: FakeClock) -> 
 
 ENDS: dict[str, Callable[[HeldJob], Settlement]] = {
     "failed": lambda held: failure(held, now=5, delay=100),
-    "lease expired": lambda held: end_lease(held, at(5), lambda name: None),
+    "lease expired": lambda held: end_lease(held, at(5)),
     "released": lambda held: broken_off(held, at(5), at(6)),
 }
 
 
 @pytest.mark.parametrize("outcome", ENDS)
-def test_what_was_asked_to_stop_is_not_given_back(bench: Bench, time: FakeClock, outcome: str) -> None:
+def test_what_was_asked_to_stop_is_not_given_back(
+    bench: Bench, time: FakeClock, settings: Settings, outcome: str
+) -> None:
     """RUNNING ── any end but success ──► FAILED: the failure stays in the history, and the letter is kept for its time.
 
     The same settlement made once more, after a commit whose answer never came, is found to be done.
     """
+    configure(settings, bench.engine.alias, dead_letter_ttl=DAY)
     [job_id] = bench.publish("x")
     held = bench.one(now=1)
     cancel(bench, job_id)

@@ -156,7 +156,7 @@ def test_what_was_taken_meanwhile_is_not_collected(bench: Bench, thief: str) -> 
     """
     ids = [*bench.publish("a", lease=1), *bench.publish("b", lease=5)]
     with bench.engine.transaction():
-        taken = take(bench.engine, [Scope(("q",), raw=True)], 5, "slow", at(0), lambda name: None)
+        taken = take(bench.engine, [Scope(("q",), raw=True)], 5, "slow", at(0))
     stolen = bench.claim(now=1, limit=1, worker=thief, grace_period=NO_GRACE)
     assert [job.id for job in collect(bench.engine, taken)] == [job_id for job_id in ids if job_id != stolen[0].id]
     assert collect(bench.engine, Taken("slow")) == []
@@ -299,7 +299,7 @@ def expire(bench: Bench, job: HeldJob) -> None:
 
 def lose(bench: Bench, job: HeldJob) -> None:
     with bench.engine.transaction():
-        bench.engine.settle([interrupted(job, history.WORKER_DIED, recorded(WorkerDied, "It died."), at(20), None)])
+        bench.engine.settle([interrupted(job, history.WORKER_DIED, recorded(WorkerDied, "It died."), at(20))])
 
 
 def break_off(bench: Bench, job: HeldJob) -> None:
@@ -330,7 +330,7 @@ def test_what_was_claimed_ahead_and_recalled_keeps_its_place(bench: Bench) -> No
     """It has not begun, and uses no attempt."""
     bench.publish("a", "b", "c", now=0)
     with bench.engine.transaction():
-        taken = take(bench.engine, [Scope(("q",), raw=True)], 1, "w1", at(1), lambda name: None, ahead=1)
+        taken = take(bench.engine, [Scope(("q",), raw=True)], 1, "w1", at(1), ahead=1)
     _, ahead = collect(bench.engine, taken)
     assert not ahead.begun
     assert bench.release(ahead, now=2)

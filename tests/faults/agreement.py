@@ -78,9 +78,7 @@ class Agreement(RuleBasedStateMachine):
     def taken(self, scopes: list[Scope], limit: int, worker: str, ahead: int = 0) -> list[HeldJob]:
         now = self.clock.instant
         with self.engine.transaction():
-            taken = take(
-                self.engine, scopes, limit, worker, now, lambda name: None, grace_period=GRACE_PERIOD, ahead=ahead
-            )
+            taken = take(self.engine, scopes, limit, worker, now, grace_period=GRACE_PERIOD, ahead=ahead)
         return collect(self.engine, taken)
 
     def hold(self, tokens: list[tuple[HeldJob, ClaimedJob | None]]) -> None:
@@ -101,7 +99,7 @@ class Agreement(RuleBasedStateMachine):
 
     def settle(self, held: HeldJob, settlement: Settlement) -> bool:
         with self.engine.transaction():
-            return held.key not in settle(self.engine, [settlement], lambda name: None)
+            return held.key not in settle(self.engine, [settlement])
 
     def told(self, verb: Callable[[], None]) -> bool:
         """Return whether a verb of the primitive was accepted."""
