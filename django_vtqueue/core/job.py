@@ -117,8 +117,7 @@ class Settlement:
 
     ``due_at``: the new place in the line of a READY job; None: it keeps the one it has. ``hidden_until``: it is not
     visible before, for its code may still be running. ``expires_at``: when the row may be deleted; of a dead letter
-    queue/settling.py sets it. ``stopped``: it was to wait again, but had a stop
-    request.
+    queue/settling.py sets it. ``stopped``: it was to wait again, but had a stop request.
     """
 
     job: HeldJob

@@ -11,7 +11,7 @@ from ..queue.origin import foreign_origin
 from .cancellation import Cancellation
 from .heartbeat import Heartbeat
 from .maintenance import Maintenance
-from .pacing import LOOK
+from .next_due import LOOK
 from .work import Work
 
 logger = logging.getLogger("django_vtqueue")

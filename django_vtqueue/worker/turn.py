@@ -52,7 +52,7 @@ class Turns:
         return self.heartbeat.asked_to in (QUIET, STOP)
 
     def try_turn(self) -> None:
-        """Take a turn, and keep the database in order; one that fails is not the end."""
+        """Take a turn, then maintain the database; after an error the worker waits and goes on."""
         try:
             self.turn()
             self.housekeeping.maintenance.do(contended=self.pacing.contended)
@@ -62,7 +62,7 @@ class Turns:
             self.recover(error)
 
     def turn(self) -> None:
-        """Keep up what is held; settle and claim, in one transaction; then start and announce."""
+        """Renew what is held; settle and claim, in one transaction; then start jobs and announce results."""
         self.keep_up()
         work = self.work
         work.prefetch.measure(work.pool.slots)
@@ -71,18 +71,22 @@ class Turns:
         begun, outcomes = work.in_flight.begun(), work.outcomes[:AT_ONCE]
         free, ahead = self.room()
         if work.next_writer():
-            free = max(free - 1, 0)
-        if not (free or ahead) or not (self.next_due.worth_a_try() if outcomes else self.next_due.due()):
+            free = max(free - 1, 0)  # a transactional job takes this slot
+        if not ((free or ahead) and self.may_find(outcomes)):
             free = ahead = 0
         if not (outcomes or begun or free or ahead or work.starting):
             return
-        if (outcomes or begun) and (free or ahead) and self.pacing.apart:
+        if (outcomes or begun) and (free or ahead) and self.pacing.apart:  # two transactions instead of one
             self.exchange(outcomes, begun, 0, 0)
             outcomes, begun = [], []
         self.exchange(outcomes, begun, free, ahead)
 
+    def may_find(self, outcomes: Sequence[Outcome]) -> bool:
+        """Return whether a claim may find something; with outcomes, whose transaction is opened anyway, by no read."""
+        return self.next_due.worth_a_try() if outcomes else self.next_due.due()
+
     def exchange(self, outcomes: Sequence[Outcome], begun: Sequence[HeldJob], free: int, ahead: int) -> None:
-        """Settle and claim, in one transaction; then start and announce."""
+        """Settle and claim, in one transaction; then start jobs and announce results."""
         lost: set[ClaimKey] = set()
         taken: Taken | None = None
         starting = self.work.starting

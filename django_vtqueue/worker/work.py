@@ -16,9 +16,9 @@ from ..queue.doorbell import ring
 from .in_flight import InFlight
 from .leases import Leases
 from .log import WorkerLog, name
+from .next_due import NextDue
 from .options import WorkerOptions
 from .outage import settle_alone
-from .pacing import NextDue
 from .prefetch import Prefetch
 from .report import Report
 from .statistics import Recorder
