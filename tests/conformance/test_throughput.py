@@ -67,7 +67,7 @@ def test_many_queues(bench: Bench) -> None:
     "damage",
     [
         "run_times = '{'", "run_times = '[3]'", "wait_times = ''", "wait_times = '{\"1\": -1}'",
-        "wait_times = CAST(x'ff' AS TEXT)", "succeeded = 'many'", "failed = 1.5", "minute = minute + 0.5",
+        "wait_times = CAST(x'ff' AS TEXT)", "succeeded = 'many'", "failed = 1.5", "starts_at = starts_at + 0.5",
     ],
 )  # fmt: skip
 def test_a_damaged_row_hides_no_other(bench: Bench, damage: str) -> None:
@@ -88,7 +88,7 @@ def test_old_counts_are_pruned_in_slices(bench: Bench) -> None:
     left = []
     for _ in range(3):
         deleted = throughput.prune(Throughput, bench.engine.alias, PRESENT - MINUTE, 2)
-        rows = Throughput.objects.using(bench.engine.alias).order_by("-minute")
+        rows = Throughput.objects.using(bench.engine.alias).order_by("-starts_at")
         left.append((deleted, list(rows.values_list("succeeded", flat=True))))
     assert left == [(3, [0, 1, 2]), (1, [0, 1]), (0, [0, 1])]
 

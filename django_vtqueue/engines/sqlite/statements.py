@@ -149,7 +149,7 @@ PRUNE_PAUSES = "DELETE FROM vtqueue_queuestate WHERE paused_until <= :now"
 CLOCK_WAS_AHEAD = """
 SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE id > :first_id)
     OR EXISTS (SELECT 1 FROM vtqueue_workerprocess WHERE heartbeat_at > :now + 1000000)
-    OR EXISTS (SELECT 1 FROM vtqueue_throughput WHERE minute > :now + 1000000)"""
+    OR EXISTS (SELECT 1 FROM vtqueue_throughput WHERE starts_at > :now + 1000000)"""
 
 SHOW = """
 UPDATE vtqueue_job SET lease_until = NULL
