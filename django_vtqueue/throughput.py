@@ -1,6 +1,6 @@
 """The work of the last hours: how many jobs of each queue ended each minute, and how long they took.
 
-Each worker sums what it settles, and writes it every 10 seconds, so the last of these are missing. Jobs that others
+Each worker sums what it settles, and writes it every 10 seconds, so up to 10 seconds are missing. Jobs that others
 than workers claim (``Queue.claim``, ``Queue.run``, ``run_pending``) are not counted. Nothing here looks at all jobs.
 """
 

@@ -213,7 +213,7 @@ class Queue:
 
         ``until``: a moment, or a duration (seconds or a timedelta) from now, at which the pause ends by itself.
         ``reason``, and ``by`` whom: for people. Pausing a paused queue replaces all of that. Raises ValueError for
-        values that are not allowed, as a moment that is over.
+        values that are not allowed, such as a moment in the past.
         """
         pause(self.name, reason=reason, until=until, by=by, using=self.database)
 

@@ -1,4 +1,4 @@
-"""Cancellation of running jobs, and their progress: stop requests are passed on, and how far jobs are is written."""
+"""Cancellation and progress of running jobs: stop requests are passed on to them, and their progress is written."""
 
 import time
 
@@ -17,7 +17,7 @@ class Cancellation:
         self._look = True
 
     def look_again(self) -> None:
-        """Have stop requests read again: another connection has written."""
+        """Have stop requests read again, for another connection has written."""
         self._look = True
 
     def keep(self) -> None:

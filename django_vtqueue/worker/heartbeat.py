@@ -1,4 +1,4 @@
-"""The workers of one database, as one of them sees the others: who is there, and who has died."""
+"""The heartbeat of a worker, and its view of the others: which are alive, and which have died."""
 
 import logging
 import os
@@ -168,7 +168,9 @@ class Heartbeat:
         return endings
 
     def _remember(self, worker_id: str, endings: Sequence[Settlement], died_at: int | None) -> None:
-        """Note in the row of a dead worker what became of its jobs, those that died first; ``died_at``: of all."""
+        """Note in the row of a dead worker what became of its jobs, dead letters first; ``died_at``: None if some are
+        left.
+        """
         if (row := self._rows.filter(pk=worker_id).first()) is None:
             return
         of_the_dead = sorted(endings, key=lambda ending: ending.state != states.FAILED)

@@ -21,7 +21,7 @@ RARE_LOOK = 0.25  # seconds between two looks at a database that was not written
 
 
 class Housekeeping:
-    """The parts of a worker that come round now and then; each knows when it is due.
+    """What a worker does periodically; each part says when it is next due (``next_at``).
 
     ``foreign``: the database was replaced by a copy from elsewhere, whose jobs are not to run here. ``look_at``
     (monotonic): when to look at the database next.

@@ -14,7 +14,7 @@ HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in i
 class Flight:
     """A job in flight. ``ends_at``: when its time is up; ``told_at``: when it was told to end (both monotonic).
 
-    ``counted``: its attempt is counted in its row; of a job that was claimed ahead that is done after it has begun.
+    ``counted``: its attempt is counted in its row; for a job that was claimed ahead this happens after it has begun.
     """
 
     job: HeldJob
@@ -60,7 +60,7 @@ class InFlight:
             flight.ends_at = time.monotonic() + seconds
 
     def finish(self, key: ClaimKey) -> None:
-        """Note that the code of a job has ended: its time cannot be up any more, however long it is not settled."""
+        """Note that the code of a job has ended: it cannot be overdue any more, however late it is settled."""
         if flight := self._flights.get(key):
             flight.finished, flight.ends_at, flight.told_at = True, NEVER, NEVER
 

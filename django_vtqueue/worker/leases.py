@@ -32,7 +32,7 @@ class Leases:
         self._ends_at = NEVER  # monotonic: when the first of the leases ends
 
     def add(self, jobs: Sequence[HeldJob]) -> None:
-        """Begin to keep the leases of jobs up."""
+        """Begin to renew the leases of jobs."""
         now, instant = time.monotonic(), self.engine.now()
         for job in jobs:
             lease, left = job.lease_us / SECOND, (job.visible_at - instant) / SECOND  # its commit may have taken long
@@ -46,7 +46,7 @@ class Leases:
         return otherwise if shortest is None else shortest / SECOND
 
     def look(self, now: int) -> None:
-        """Notice a gap that ends now; after one in which a lease may have ended what is held is renewed at once."""
+        """Notice a gap that ends now; after a long one, in which a lease may have ended, renew all at once."""
         if self.gaps.look(now) > self.shortest_lease(NEVER) / 2:
             self.renew_at = 0.0
 
@@ -55,7 +55,7 @@ class Leases:
         return self._ends_at - time.monotonic()
 
     def renew(self) -> None:
-        """Hide what is held for one lease more, from now; what turns out to be lost is renewed no longer.
+        """Renew what is held: each job for its lease, from now on; a lost job is renewed no longer.
 
         A transaction of its own, before anything else in a turn. If it fails it is due again at once.
         """

@@ -116,7 +116,7 @@ class Worker:
         return Departure.FOR_GOOD if leaves else Departure.NONE
 
     def obey(self) -> None:
-        """Do what people have asked of this worker, if that has changed."""
+        """Do what people have asked this worker to do, if that has changed."""
         if self.heartbeat.asked_to == self._obeyed:
             return
         self._obeyed = self.heartbeat.asked_to
@@ -139,7 +139,7 @@ class Worker:
                 return
 
     def every_second(self) -> None:
-        """Do what comes round once a second, whether there are turns or not."""
+        """Do what is due once a second, whether there are turns or not."""
         self.log.tick()
         now = time.monotonic()
         if now < self._second_at or not self.options.owns_process:
@@ -167,7 +167,7 @@ class Worker:
             return written
 
     def wait_for_mail(self, timeout: float) -> Message:
-        """Return the next message; raise Empty if none comes. A sleep is no gap, but for what it takes too long."""
+        """Return the next message; raise Empty if none comes. A sleep is no gap, only what exceeds ``timeout``."""
         began = time.monotonic()
         try:
             return self.mailbox.get(timeout)

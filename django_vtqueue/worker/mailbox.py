@@ -16,7 +16,7 @@ class Wake:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Claim nothing more and end when what runs has ended; a second one: give it back and leave."""
+    """Claim nothing more and end when what runs has ended; a second one: release it and leave."""
 
 
 @dataclass(frozen=True, slots=True)

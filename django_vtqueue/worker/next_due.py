@@ -50,7 +50,7 @@ class NextDue:
         return self._next_due <= now
 
     def worth_a_try(self) -> bool:
-        """Return whether to claim in a transaction that is opened anyway: what is not known need not be read first."""
+        """Return whether to claim in a transaction that is opened in any case; nothing is read first."""
         return not self._took_everything if self._next_due is None else self._next_due <= self.engine.now()
 
     def seconds_to_sleep(self) -> float:

@@ -1,4 +1,4 @@
-"""Errors that pass: waited out with a growing pause, and each kind said once for each outage."""
+"""Troubles of the database that pass: the worker waits with a growing pause, and logs each kind once an outage."""
 
 import logging
 import random
@@ -67,7 +67,7 @@ class Outage:
                 self._say(kind, f"{kind.value} (%s); waiting.{HELP.get(kind, '')}", error)
                 self.engine.disconnect()  # one that was opened for reading only, say, would stay so
         self.retry_at = now + pause
-        # Django's errors of a database are part of a reference cycle, with all that the failed turn had in hand.
+        # Django's errors of a database are part of a reference cycle, with everything that the failed turn referred to.
         clear_frames(error.__traceback__)
 
     def over(self) -> None:

@@ -145,7 +145,7 @@ class Recorder:
 
 
 def ended(counts: defaultdict[Name, Counts], settlement: Settlement) -> Counts | None:
-    """Count the end of an attempt; return what it was added to. None: the job went back, for another to execute."""
+    """Count the end of an attempt; return what it was added to. None: the job was released."""
     if settlement.state == states.READY and settlement.failure is None:
         return None
     row = counts[settlement.job.queue_name, settlement.job.task_path]

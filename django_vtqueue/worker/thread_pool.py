@@ -1,4 +1,4 @@
-"""The threads that run jobs, and tell the world what became of them."""
+"""The threads that run jobs, and the one that announces their outcomes."""
 
 import logging
 import threading
@@ -78,7 +78,7 @@ class Pool:
         return self._waiting.recall()
 
     def announce(self, outcomes: Sequence[Outcome]) -> None:
-        """Have outcomes told that are stored: the log line, the signal."""
+        """Have stored outcomes announced: by the log line and the signal."""
         self._news.put(lambda: self._announce(outcomes))
 
     def announce_burial(self, settlement: Settlement) -> None:

@@ -20,7 +20,7 @@ REST = 0.02  # of the time for which a transaction had the lock: so long it is l
 
 
 class TransactionalJobs:
-    """Who has the turn, and who waits for it."""
+    """The transactional job that has its turn, and those that wait for theirs."""
 
     def __init__(self, backend: VTQueueBackend) -> None:
         self.backend = backend

@@ -25,7 +25,7 @@ logger = logging.getLogger("django_vtqueue")
 
 
 class Turns:
-    """The turns of one worker, and what comes round between them."""
+    """The turns of one worker, and what it does between them."""
 
     def __init__(self, work: Work, heartbeat: Heartbeat, scopes: Sequence[Scope]) -> None:
         self.work, self.heartbeat, self.scopes = work, heartbeat, scopes
@@ -82,7 +82,7 @@ class Turns:
         self.exchange(outcomes, begun, free, ahead)
 
     def may_find(self, outcomes: Sequence[Outcome]) -> bool:
-        """Return whether a claim may find something; with outcomes, whose transaction is opened anyway, by no read."""
+        """Return whether a claim may find something; without a read if outcomes open a transaction in any case."""
         return self.next_due.worth_a_try() if outcomes else self.next_due.due()
 
     def exchange(self, outcomes: Sequence[Outcome], begun: Sequence[HeldJob], free: int, ahead: int) -> None:
@@ -110,7 +110,7 @@ class Turns:
         self._unsure = False
 
     def keep_up(self) -> None:
-        """Renew what is held, end what has run for too long, and do what comes round once a second."""
+        """Renew what is held, end what has run for too long, and do what is due once a second."""
         if self.outage.lasts():
             self.housekeeping.check_replaced()
         self.leases.look(self.engine.now())
@@ -144,7 +144,7 @@ class Turns:
         )
 
     def recover(self, error: Exception) -> None:
-        """Go on after an error: wait if it is one that passes, else find out which settlement it was."""
+        """Go on after an error: wait if the database has a passing trouble, else settle the outcomes one by one."""
         trouble = self.engine.trouble(error)
         if trouble is Trouble.BUSY:
             self.pacing.busy()
