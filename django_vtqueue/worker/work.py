@@ -92,7 +92,7 @@ class Work:
     def next_at(self) -> float:
         """Return when one of the jobs, or the statistics, needs a turn (monotonic)."""
         next_writer_at = self.transactional.free_at() if self.free_slots() > 0 else NEVER
-        return min(self.in_flight.next_end(), self.prefetch.release_at, next_writer_at, self.recorder.at)
+        return min(self.in_flight.next_end(), self.prefetch.release_at, next_writer_at, self.recorder.next_at)
 
     # In
 

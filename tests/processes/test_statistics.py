@@ -126,9 +126,9 @@ def test_a_lock_delays_the_statistics_and_nothing_else(database: Database) -> No
         recorder.count([outcome()])
         with database.locked():
             recorder.write()
-            assert recorder.at != module.NEVER
+            assert recorder.next_at != module.NEVER
         recorder.count([outcome()])
-        wait_until(lambda: recorder.write() or recorder.at == module.NEVER)  # type: ignore[func-returns-value]
+        wait_until(lambda: recorder.write() or recorder.next_at == module.NEVER)  # type: ignore[func-returns-value]
     assert sums(database) == (2, 0, 0)
 
 
