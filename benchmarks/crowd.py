@@ -62,14 +62,14 @@ SELECT 'web1:' || n || ':abcd', 'web1', n, '', 8, :now - 3600000000, :now, '', 9
 
 # What each worker did for each queue in each of the last 180 minutes.
 MINUTES = f"""{NUMBERS}
-INSERT INTO vtqueue_throughput (minute, queue_name, worker_id, succeeded, failed, dead, run_times, wait_times)
+INSERT INTO vtqueue_throughput (starts_at, queue_name, worker_id, succeeded, failed, dead, run_times, wait_times)
 SELECT (:now / {MINUTE} - n / {QUEUES * WORKERS}) * {MINUTE}, {QUEUE}, 'web1:' || (n / {QUEUES} % {WORKERS}) || ':abcd',
     n % 60, n % 7, n % 3, '{{"40": 30, "44": 20, "52": 9, "60": 1}}', '{{"20": 40, "28": 19, "70": 1}}'
 FROM number"""
 
 # The same by the hour, of the last day.
 HOURS = f"""{NUMBERS}
-INSERT INTO vtqueue_hourlythroughput (minute, queue_name, worker_id, succeeded, failed, dead, run_times, wait_times)
+INSERT INTO vtqueue_hourlythroughput (starts_at, queue_name, worker_id, succeeded, failed, dead, run_times, wait_times)
 SELECT (:now / {60 * MINUTE} - n / {QUEUES * WORKERS}) * {60 * MINUTE}, {QUEUE},
     'web1:' || (n / {QUEUES} % {WORKERS}) || ':abcd', n % 3600, n % 420, n % 180,
     '{{"40": 1800, "44": 1200, "52": 540, "60": 60}}', '{{"20": 2400, "28": 1140, "70": 60}}'

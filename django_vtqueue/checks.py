@@ -117,11 +117,11 @@ def databases_of_queues() -> set[str]:
 
 
 class Pragmas(NamedTuple):
-    """What holds on a connection; ``patience`` in milliseconds."""
+    """What holds on a connection; ``busy_timeout`` in milliseconds."""
 
     journal: str
     synchronous: int
-    patience: int
+    busy_timeout: int
 
 
 def effective(connection: BaseDatabaseWrapper) -> Pragmas | None:
@@ -160,8 +160,8 @@ def faults(pragmas: Pragmas, mode: str | None) -> Iterator[tuple[str, str]]:
         yield "W001", f"its journal mode is {pragmas.journal!r}, not WAL: a reader keeps the workers from writing."
     if mode not in ("IMMEDIATE", "EXCLUSIVE"):
         yield "W002", "its transactions do not begin IMMEDIATE: one that reads first fails when another has written."
-    if pragmas.patience < SHORTEST_TIMEOUT:
-        patience = pragmas.patience / 1000
-        yield "W003", f"a writer gives up with 'database is locked' after {patience:g} s; 10 s is the least."
+    if pragmas.busy_timeout < SHORTEST_TIMEOUT:
+        seconds = pragmas.busy_timeout / 1000
+        yield "W003", f"a writer gives up with 'database is locked' after {seconds:g} s; 10 s is the least."
     if pragmas.synchronous == OFF:
         yield "W005", "synchronous is OFF: a power loss may destroy the file, with all that is in it."

@@ -10,11 +10,12 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from .core import states
 from .core.failures import storable
 from .core.job import cancelled
-from .engines import database_for, engine_for, options_for
+from .engines import database_for, engine_for
 from .models import UNFINISHED, Job
 from .queue import doorbell
 from .queue.lookup import Named, change
 from .queue.publishing import checked_priority, checked_queue_name
+from .queue.settling import settle
 from .queue.workers import QUIET, STOP, WORK, undead
 
 LONGEST_NAME = 150  # characters of who cancels a job
@@ -111,10 +112,9 @@ def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]
 
     def cancel_some(ids: Sequence[UUID]) -> Iterable[UUID]:
         now = engine.now()
-        asked, waiting = engine.ask([job_id.hex for job_id in ids], now, by)
-        ttls = {name: options_for(name, database).letter_ttl(name) for name in {job.queue_name for job in waiting}}
-        engine.settle([cancelled(job, by, now, ttls[job.queue_name]) for job in waiting])
-        return map(UUID, asked)
+        changed, waiting = engine.request_stop([job_id.hex for job_id in ids], now, by)
+        settle(engine, [cancelled(job, by, now) for job in waiting])
+        return map(UUID, changed)
 
     return change(job_ids, Job, database, cancel_some)
 
@@ -135,5 +135,5 @@ def ask(worker_ids: Iterable[str], to: str, using: str | None = None) -> list[st
         workers.exclude(asked_to=STOP).update(asked_to=to)
         bell_of = dict(workers.values_list("pk", "doorbell"))
         for bell in bell_of.values():
-            transaction.on_commit(partial(doorbell.ask, bell), using=database, robust=True)
+            transaction.on_commit(partial(doorbell.ring_worker, bell), using=database, robust=True)
     return [worker_id for worker_id in ids if worker_id in bell_of]

@@ -255,7 +255,7 @@ class QueueState(models.Model):
 class Tallied(models.Model):
     """What one worker did for one task of one queue in some time, as it wrote it last: a kill takes a bit along."""
 
-    minute = InstantField()  # the first of that time
+    starts_at = InstantField()  # the time begins here
     queue_name = models.CharField(max_length=255)
     task_path = models.TextField(blank=True, db_default="")
     worker_id = models.CharField(max_length=255)
@@ -273,12 +273,12 @@ class Tallied(models.Model):
         default_permissions = ()
         constraints = [
             models.UniqueConstraint(
-                fields=["minute", "queue_name", "task_path", "worker_id"], name="%(app_label)s_%(class)s_unique"
+                fields=["starts_at", "queue_name", "task_path", "worker_id"], name="%(app_label)s_%(class)s_unique"
             )
         ]
 
     def __str__(self) -> str:
-        return f"{self.queue_name} {self.minute}"
+        return f"{self.queue_name} {self.starts_at}"
 
 
 class Throughput(Tallied):

@@ -1,6 +1,6 @@
 """The work of the last hours: how many jobs of each queue ended each minute, and how long they took.
 
-Each worker sums what it settles, and writes it every 10 seconds, so the last of these are missing. Jobs that others
+Each worker sums what it settles, and writes it every 10 seconds, so up to 10 seconds are missing. Jobs that others
 than workers claim (``Queue.claim``, ``Queue.run``, ``run_pending``) are not counted. Nothing here looks at all jobs.
 """
 
@@ -14,7 +14,7 @@ from django.db.models import BigIntegerField, BinaryField, ExpressionWrapper, F,
 from django.db.models.functions import Cast
 
 from .core.clock import SECOND
-from .core.counts import HOUR, MINUTE, Counts, Key, hour_of, minute_of
+from .core.counts import HOUR, MINUTE, CountKey, Counts, hour_of, minute_of
 from .core.histograms import NOTHING, Percentiles, added, encode, percentiles
 from .core.ids import first_id
 from .engines import engine_for
@@ -65,7 +65,7 @@ def lately(database: str, queue_names: Collection[str], now: int, minutes: int =
     last = minute_of(now)
     first = last - (minutes - 1) * MINUTE
     # Each minute by its name: a range of them would lead through the rows of all other queues.
-    rows = by_key(Throughput._base_manager.using(database)).filter(minute__in=range(first, last + 1, MINUTE))
+    rows = by_key(Throughput._base_manager.using(database)).filter(starts_at__in=range(first, last + 1, MINUTE))
     hours = counted(HourlyThroughput, database, hour_of(first), now).filter(queue_name__in=queue_names)
     return flows(rows.filter(queue_name__in=queue_names), now, minutes, times(hours, F("queue_name"), MOST_TIMES))
 
@@ -83,7 +83,7 @@ def active(database: str, now: int, minutes: int, most: int) -> Counter[str]:
 def flows(rows: QuerySet[Any], now: int, minutes: int, times: Mapping[str, Sequence[Percentiles]]) -> dict[str, Flow]:
     """Return the flow of each queue in rows of the last ``minutes``."""
     found: dict[str, Flow] = {}
-    minute = part_of("minute", minute_of(now) - (minutes - 1) * MINUTE, MINUTE)
+    minute = part_of("starts_at", minute_of(now) - (minutes - 1) * MINUTE, MINUTE)
     for queue_name, place, *numbers in rows.values_list("queue_name", minute).annotate(*map(Sum, NUMBERS)):
         if queue_name not in found:
             found[queue_name] = Flow([0] * minutes, [0] * minutes, [0] * minutes, *times.get(queue_name, ()))
@@ -148,7 +148,7 @@ def charted(
     (table, first, width), timed = axes(now, span)
     slots = [Slot(at) for at in range(first, now + 1, width)]
     rows = counted(table, database, first, now).filter(**which)
-    slot = part_of("minute", first, width)
+    slot = part_of("starts_at", first, width)
     for place, *numbers in rows.values_list(slot).annotate(*map(Sum, NUMBERS)):
         slots[place].succeeded, slots[place].failed, slots[place].dead = map(int, numbers)
     # Each worker measures all queues: of what they found the most counts, and the sum over the queues.
@@ -158,7 +158,7 @@ def charted(
     table, first, width = timed
     timings = [Timing(at) for at in range(first, now + 1, width)]
     rows = counted(table, database, first, now).filter(**which)
-    for place, (run, wait) in times(rows, part_of("minute", first, width), MOST_TIMES).items():
+    for place, (run, wait) in times(rows, part_of("starts_at", first, width), MOST_TIMES).items():
         timings[place].run, timings[place].wait = run, wait
     return slots, timings
 
@@ -170,12 +170,12 @@ def succeeded_since(database: str, moments: Iterable[tuple[str, int]], now: int)
     """
     found = dict.fromkeys(moments, 0)
     for model, first in ((Throughput, now - RECENT), (HourlyThroughput, now - WEEK)):
-        asked = [(task, moment) for task, moment in found if (moment >= now - RECENT) == (model is Throughput)]
-        rows = by_key(model._base_manager.using(database)).filter(minute__gte=first, succeeded__gt=0)
-        rows = rows.filter(task_path__in={task for task, _ in asked})
+        wanted = [(task, moment) for task, moment in found if (moment >= now - RECENT) == (model is Throughput)]
+        rows = by_key(model._base_manager.using(database)).filter(starts_at__gte=first, succeeded__gt=0)
+        rows = rows.filter(task_path__in={task for task, _ in wanted})
         numbers = list(rows.values_list("task_path", INSTANT).annotate(Sum("succeeded")))
-        for task, moment in asked:
-            found[task, moment] = sum(number for name, minute, number in numbers if name == task and minute > moment)
+        for task, moment in wanted:
+            found[task, moment] = sum(number for name, at, number in numbers if name == task and at > moment)
     return found
 
 
@@ -200,11 +200,11 @@ def arrivals(
 
 # -- writing -----------------------------------------------------------------------------------------------------------
 
-UNIQUE = ["minute", "queue_name", "task_path", "worker_id"]
+UNIQUE = ["starts_at", "queue_name", "task_path", "worker_id"]
 COUNTED = [*NUMBERS, "run_times", "wait_times", "depth"]
 
 
-def store(table: type[Tallied], database: str, worker_id: str, counts: Mapping[Key, Counts]) -> None:
+def store(table: type[Tallied], database: str, worker_id: str, counts: Mapping[CountKey, Counts]) -> None:
     """Store what a worker has counted, in the place of what it had stored of the same time, queue and task."""
     rows = [
         table(
@@ -225,19 +225,19 @@ def prune(table: type[Tallied], database: str, before: int, limit: int) -> int:
 
     Return how many were deleted.
     """
-    rows = by_key(table._base_manager.using(database)).filter(minute__lt=before)
-    minutes = set(rows.order_by("minute").values_list("minute", flat=True)[:limit])
-    return table._base_manager.using(database).filter(minute__in=minutes)._raw_delete(database) if minutes else 0
+    rows = by_key(table._base_manager.using(database)).filter(starts_at__lt=before)
+    minutes = set(rows.order_by("starts_at").values_list("starts_at", flat=True)[:limit])
+    return table._base_manager.using(database).filter(starts_at__in=minutes)._raw_delete(database) if minutes else 0
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
 
-INSTANT = ExpressionWrapper(F("minute"), output_field=BigIntegerField())
+INSTANT = ExpressionWrapper(F("starts_at"), output_field=BigIntegerField())
 
 
 def counted(model: type[Tallied], database: str, first: int, last: int) -> QuerySet[Any]:
     """Return the counts of a time."""
-    return by_key(model._base_manager.using(database)).filter(minute__gte=first, minute__lte=last)
+    return by_key(model._base_manager.using(database)).filter(starts_at__gte=first, starts_at__lte=last)
 
 
 def part_of(moment: str, first: int, width: int) -> ExpressionWrapper:
@@ -250,7 +250,7 @@ def times(rows: QuerySet[Any], key: Any, most: int | None = None) -> dict[Any, t
     found: defaultdict[Any, tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
     # As bytes: a text that is not UTF-8 could not be read.
     columns = (Cast(column, BinaryField()) for column in ("run_times", "wait_times"))
-    for place, *texts in rows.order_by("-minute").values_list(key, *columns)[:most]:
+    for place, *texts in rows.order_by("-starts_at").values_list(key, *columns)[:most]:
         for text, several in zip(texts, found[place], strict=True):
             several.append(text)
     return {place: tuple(percentiles(added(texts)) for texts in several) for place, several in found.items()}

@@ -201,7 +201,7 @@ class Turns:
         with self._engine.transaction():
             if self._held:
                 self._engine.settle([succeeded(job, "null", instant, KEPT) for job in self._held])
-            taken = take(self._engine, [Scope(None, raw=False)], self._count, "bench", instant, lambda name: None)
+            taken = take(self._engine, [Scope(None, raw=False)], self._count, "bench", instant)
         self._held = collect(self._engine, taken)
         self._waiting -= self._count
 

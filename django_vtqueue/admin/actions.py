@@ -50,15 +50,15 @@ class QueueForm(forms.Form):
     )
 
 
-def asked(request: HttpRequest, form_class: Any) -> Any:
+def bound(request: HttpRequest, form_class: Any) -> Any:
     """Return the form of an action, bound if it was sent."""
     return form_class(request.POST if "post" in request.POST else None)
 
 
-def ask(
+def confirm(
     model_admin: ReadOnlyAdmin, request: HttpRequest, rows: QuerySet[Any], form: Any = None, **more: Any
 ) -> HttpResponse:
-    """Return the page before an action: it asks for the values of a form, or only for a confirmation."""
+    """Return the page before an action: the form of its values, or only a confirmation."""
     site, name, page = model_admin.admin_site.name, model_admin.opts.model_name, "page" in request.POST
     row_page = address(site, f"{name}_change", request.POST[ACTION_CHECKBOX_NAME]) if page else None
     own = {"title": form.title, "button": form.title} if form else {}
@@ -74,9 +74,9 @@ def ask(
     )
 
 
-def ask_to_discard(model_admin: ReadOnlyAdmin, request: HttpRequest, rows: QuerySet[Any], text: str) -> HttpResponse:
-    """Return the page that asks before rows are gone for good."""
-    return ask(model_admin, request, rows, title=_("Discard"), button=_("Discard"), danger=True, text=text)
+def confirm_discard(model_admin: ReadOnlyAdmin, request: HttpRequest, rows: QuerySet[Any], text: str) -> HttpResponse:
+    """Return the page to confirm that rows are deleted for good."""
+    return confirm(model_admin, request, rows, title=_("Discard"), button=_("Discard"), danger=True, text=text)
 
 
 # -- the change --------------------------------------------------------------------------------------------------------

@@ -88,8 +88,8 @@ class ReadOnlyAdmin(admin.ModelAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Refuse an action without its permission; Django would ignore it and show the list."""
-        asked = request.POST.get("action")
-        if asked in (self.actions or ()) and asked not in self.get_actions(request):
+        action = request.POST.get("action")
+        if action in (self.actions or ()) and action not in self.get_actions(request):
             raise PermissionDenied
         try:
             return super().changelist_view(

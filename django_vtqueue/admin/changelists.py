@@ -18,7 +18,7 @@ from ..core.humanize import local, time_of
 from ..core.ids import instant_of, parse_id
 from ..core.masks import Mask
 from ..engines import engine_for
-from ..inspection.keyset import TEXT, Key, ListQuery, Page, count_jobs, ending, list_jobs, list_letters
+from ..inspection.keyset import TEXT, ListQuery, Page, RowKey, count_jobs, ending, list_jobs, list_letters
 from ..tasks.signatures import mask_of
 from . import display
 from .base import LeanChangeList
@@ -55,7 +55,7 @@ class KeyedList(LeanChangeList):
         """Read a page; see Django's for what is set."""
         self.trail = read_trail(request.GET.get(TRAIL))
         self.after = next(iter(read_trail(f"[{request.GET.get(AFTER)}]")), None)
-        self.list_query = self.asked()
+        self.list_query = self.criteria()
         self.page = self.found()
         self.result_list = self.page.rows
         self.summarise()
@@ -64,13 +64,13 @@ class KeyedList(LeanChangeList):
         self.show_admin_actions = bool(self.result_list)
         self.can_show_all = self.multi_page = False
 
-    def asked(self) -> ListQuery:
-        """Return what the filters and the search ask for."""
-        asked: dict[str, Any] = {"text": self.query.strip(" …")[:LONGEST_TEXT]}
+    def criteria(self) -> ListQuery:
+        """Return what the filters and the search select."""
+        criteria: dict[str, Any] = {"text": self.query.strip(" …")[:LONGEST_TEXT]}
         for spec in self.filter_specs:
             if isinstance(spec, Filter):
-                asked |= spec.asked(clock.now())
-        return ListQuery(**asked)
+                criteria |= spec.criteria(clock.now())
+        return ListQuery(**criteria)
 
     def found(self) -> Page:
         """Return the rows of the page, each with its payload if that is not large, and the size of that."""
@@ -86,7 +86,7 @@ class KeyedList(LeanChangeList):
         """Return the page behind the key of the address."""
         raise NotImplementedError
 
-    def time_of_key(self, key: Key) -> int | None:
+    def time_of_key(self, key: RowKey) -> int | None:
         """Return the instant for which a key stands, if the list is in the order of time."""
         raise NotImplementedError
 
@@ -150,7 +150,7 @@ class KeyedList(LeanChangeList):
             return str(self.looked % {"number": number})
         return str(self.looked_back % {"number": number, "time": time_of(clock.from_instant(instant))})
 
-    def _link(self, after: Key | None, trail: list[Any]) -> str:
+    def _link(self, after: RowKey | None, trail: list[Any]) -> str:
         parameters = {AFTER: json.dumps(after) if after else None, TRAIL: json.dumps(trail) if trail else None}
         return str(self.get_query_string(parameters))
 
@@ -164,7 +164,7 @@ class JobList(KeyedList):
     def look(self, rows: QuerySet[Any]) -> Page:
         return list_jobs(rows, self.list_query, self.after, size=self.size, limit=self.list_per_page, now=self.now)
 
-    def time_of_key(self, key: Key) -> int | None:
+    def time_of_key(self, key: RowKey) -> int | None:
         return instant_of(str(key[0])) if len(key) == 1 else None
 
     @cached_property
@@ -182,7 +182,7 @@ class LetterList(KeyedList):
     def look(self, rows: QuerySet[Any]) -> Page:
         return list_letters(rows, self.list_query, self.after, size=self.size, limit=self.list_per_page)
 
-    def time_of_key(self, key: Key) -> int | None:
+    def time_of_key(self, key: RowKey) -> int | None:
         return key[0] if isinstance(key[0], int) else None
 
 

@@ -36,7 +36,7 @@ STEPS = [
 ]
 
 
-class Key(NamedTuple):
+class Series(NamedTuple):
     """A series: its class, its name, and its values."""
 
     css: str
@@ -56,7 +56,7 @@ class Figure(NamedTuple):
 
     title: str
     unit: str
-    keys: Sequence[Key]
+    series: Sequence[Series]
     top: str
     middle: str
     ticks: Sequence[str]
@@ -95,25 +95,25 @@ def context(request: HttpRequest, engine: Engine, now: int) -> dict[str, Any]:
 def counts(slots: Sequence[Slot], axis: Axis, each: str) -> Iterator[Figure]:
     """Yield the charts of bars: of all attempts, and of those that failed; ``each``: what a bar is of."""
     done = [
-        Key("done", _("succeeded"), [slot.succeeded for slot in slots]),
-        Key("failed", _("failed"), [slot.failed + slot.dead for slot in slots]),
+        Series("done", _("succeeded"), [slot.succeeded for slot in slots]),
+        Series("failed", _("failed"), [slot.failed + slot.dead for slot in slots]),
     ]
     bad = [
-        Key("dead", _("died"), [slot.dead for slot in slots]),
-        Key("retried", _("to be retried"), [slot.failed for slot in slots]),
+        Series("dead", _("died"), [slot.dead for slot in slots]),
+        Series("retried", _("to be retried"), [slot.failed for slot in slots]),
     ]
     yield bars(_("Attempts"), _("ended, each bar %s") % each, done, axis)
     yield bars(_("Failures"), _("attempts that failed, each bar %s") % each, bad, axis)
 
 
-def bars(title: str, unit: str, keys: Sequence[Key], axis: Axis) -> Figure:
-    sums = [sum(values) for values in zip(*(key.values for key in keys), strict=True)]
-    said = [f"{display.number(sum(key.values))} {key.name}" for key in keys]
+def bars(title: str, unit: str, series: Sequence[Series], axis: Axis) -> Figure:
+    sums = [sum(values) for values in zip(*(each.values for each in series), strict=True)]
+    said = [f"{display.number(sum(each.values))} {each.name}" for each in series]
     sentence = f"{title}: {', '.join(said)}."
     if most := max(sums, default=0):
         values = {"number": display.number(most), "time": axis.names[sums.index(most)]}
         sentence += " " + _("At most %(number)s, at %(time)s.") % values
-    return drawn(plots.stacked, title, unit, keys, axis, plots.nice(most), amount, sentence)
+    return drawn(plots.stacked, title, unit, series, axis, plots.nice(most), amount, sentence)
 
 
 def times(timings: Sequence[Timing], axis: Axis) -> Iterator[Figure]:
@@ -123,48 +123,48 @@ def times(timings: Sequence[Timing], axis: Axis) -> Iterator[Figure]:
 
 
 def lasted(title: str, unit: str, percentiles: Sequence[Percentiles], axis: Axis) -> Figure:
-    keys = [Key(name, name, [getattr(each, name) for each in percentiles]) for name in Percentiles._fields]
-    found = [value for value in keys[-1].values if value is not None]
+    series = [Series(name, name, [getattr(part, name) for part in percentiles]) for name in Percentiles._fields]
+    found = [value for value in series[-1].values if value is not None]
     highest = plots.nice(max(found, default=1000), STEPS)
     sentence = f"{title}: " + _("nothing was measured.")
     if found:
-        values = {"longest": duration(max(found)), "time": axis.names[keys[-1].values.index(max(found))]}
+        values = {"longest": duration(max(found)), "time": axis.names[series[-1].values.index(max(found))]}
         values["half"] = duration(sorted(each.p50 for each in percentiles if each.p50 is not None)[len(found) // 2])
         text = _("half took no longer than %(half)s most of the time; 99 %% no longer than %(longest)s, at %(time)s.")
         sentence = f"{title}: " + text % values
-    return drawn(plots.lines, title, unit, keys, axis, highest, lambda value: duration(round(value)), sentence)
+    return drawn(plots.lines, title, unit, series, axis, highest, lambda value: duration(round(value)), sentence)
 
 
 def depth(slots: Sequence[Slot], axis: Axis) -> Figure:
     """Return the chart of what was due."""
-    key = Key("depth", _("due"), [slot.depth for slot in slots])
-    most = max((value for value in key.values if value is not None), default=None)
+    depth = Series("depth", _("due"), [slot.depth for slot in slots])
+    most = max((value for value in depth.values if value is not None), default=None)
     sentence = _("Depth: nothing was measured.")
     if most is not None:
-        values = {"most": display.number(most), "time": axis.names[key.values.index(most)]}
+        values = {"most": display.number(most), "time": axis.names[depth.values.index(most)]}
         sentence = _("Depth: at most %(most)s jobs were due, at %(time)s.") % values
     unit = _("jobs that were due; measured by the workers once a minute")
-    return drawn(plots.lines, _("Depth"), unit, [key], axis, plots.nice(most or 0), amount, sentence)
+    return drawn(plots.lines, _("Depth"), unit, [depth], axis, plots.nice(most or 0), amount, sentence)
 
 
 def drawn(
     draw: Callable[..., SafeString],
     title: str,
     unit: str,
-    keys: Sequence[Key],
+    series: Sequence[Series],
     axis: Axis,
     highest: float,
     words: Callable[[float], str],
     sentence: str,
 ) -> Figure:
     """Return a chart; ``draw``: of plots; ``highest``: the top of the values, ``words`` for one of them."""
-    rows = zip(*(key.values for key in keys), strict=True)
+    rows = zip(*(each.values for each in series), strict=True)
     titles = [
-        f"{name}: " + ", ".join(f"{key.name} {'-' if value is None else words(value)}" for key, value in pairs)
-        for name, pairs in zip(axis.names, (list(zip(keys, row, strict=True)) for row in rows), strict=True)
+        f"{name}: " + ", ".join(f"{each.name} {'-' if value is None else words(value)}" for each, value in pairs)
+        for name, pairs in zip(axis.names, (list(zip(series, row, strict=True)) for row in rows), strict=True)
     ]
-    svg = draw([(key.css, key.values) for key in keys], highest, titles, sentence)
-    return Figure(title, unit, keys, words(highest), words(highest / 2), axis.ticks, svg, sentence)
+    svg = draw([(each.css, each.values) for each in series], highest, titles, sentence)
+    return Figure(title, unit, series, words(highest), words(highest / 2), axis.ticks, svg, sentence)
 
 
 # -- words -------------------------------------------------------------------------------------------------------------

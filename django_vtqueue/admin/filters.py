@@ -57,7 +57,7 @@ class Filter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset
 
-    def asked(self, now: int) -> dict[str, Any]:
+    def criteria(self, now: int) -> dict[str, Any]:
         """Return what to look for, by the names of ListQuery."""
         return {} if (value := self.value()) is None else {str(self.parameter_name): value}
 
@@ -114,7 +114,7 @@ class PeriodFilter(Filter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return [*((name, label) for name, (label, _microseconds) in PERIODS.items()), (OLDER, _("Older"))]
 
-    def asked(self, now: int) -> dict[str, Any]:
+    def criteria(self, now: int) -> dict[str, Any]:
         if self.value() == OLDER:
             return {"until": now - 7 * DAY}
         return {"since": now - PERIODS[name][1]} if (name := self.value()) in PERIODS else {}
@@ -128,7 +128,7 @@ class StateFilter(Filter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return [(word, LABELS[word]) for word in states.WORDS if word != "dead"]
 
-    def asked(self, now: int) -> dict[str, Any]:
+    def criteria(self, now: int) -> dict[str, Any]:
         return {"word": word} if (word := self.value()) in dict(self.lookup_choices) else {}
 
     def choices(self, changelist: Any) -> Iterator[Any]:

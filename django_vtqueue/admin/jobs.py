@@ -15,7 +15,7 @@ from .. import control
 from ..core import clock, states
 from ..models import Job
 from . import display
-from .actions import PriorityForm, QueueForm, ask, ask_to_discard, asked, carry_out, left_out
+from .actions import PriorityForm, QueueForm, bound, carry_out, confirm, confirm_discard, left_out
 from .base import Views, permitted
 from .changelists import JobList
 from .enqueueing import enqueue
@@ -129,9 +129,9 @@ class JobAdmin(EntryAdmin):
 
     @admin.action(permissions=["amend"], description=_("Change the priority of selected %(verbose_name_plural)s"))
     def change_priority(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        form = asked(request, PriorityForm)
+        form = bound(request, PriorityForm)
         if not form.is_valid():
-            return ask(self, request, queryset, form)
+            return confirm(self, request, queryset, form)
         priority = form.cleaned_data["priority"]
         carry_out(
             self,
@@ -146,9 +146,9 @@ class JobAdmin(EntryAdmin):
 
     @admin.action(permissions=["amend"], description=_("Move selected %(verbose_name_plural)s to another queue"))
     def move(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        form = asked(request, QueueForm)
+        form = bound(request, QueueForm)
         if not form.is_valid():
-            return ask(self, request, queryset, form)
+            return confirm(self, request, queryset, form)
         queue_name = form.cleaned_data["queue_name"]
         carry_out(
             self,
@@ -184,7 +184,7 @@ class JobAdmin(EntryAdmin):
         if "post" not in request.POST:
             count = len(queryset)
             text = ngettext("%s job will be discarded for good.", "%s jobs will be discarded for good.", count)
-            return ask_to_discard(self, request, queryset, text % display.number(count))
+            return confirm_discard(self, request, queryset, text % display.number(count))
         carry_out(
             self,
             request,

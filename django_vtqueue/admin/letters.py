@@ -17,7 +17,7 @@ from ..core.humanize import local, whole
 from ..models import DeadLetter
 from ..queue import dead_letters
 from . import bulk, display, edits, groups, selection, tracebacks
-from .actions import ask_to_discard, carry_out
+from .actions import carry_out, confirm_discard
 from .base import Views
 from .changelists import LetterList
 from .filters import ExceptionFilter, Filter, QueueFilter, TaskFilter, WorkerFilter
@@ -29,7 +29,7 @@ NOTE = 80  # characters of a note in the list
 class ChoiceFilter(Filter):
     """A filter whose values ``selection`` knows, so that the same letters can be requeued, discarded or exported."""
 
-    def asked(self, now: int) -> dict[str, Any]:
+    def criteria(self, now: int) -> dict[str, Any]:
         criteria = selection.criteria_of({str(self.parameter_name): self.value() or ""}, now)
         given = criteria.given() if criteria else {}
         return {"since" if name == "died_from" else name: value for name, value in given.items() if value != ""}
@@ -171,7 +171,7 @@ class DeadLetterAdmin(EntryAdmin):
     @admin.action(permissions=["delete"], description=_("Discard selected %(verbose_name_plural)s"))
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         if "post" not in request.POST:
-            return ask_to_discard(self, request, queryset, bulk.question(len(queryset)))
+            return confirm_discard(self, request, queryset, bulk.question(len(queryset)))
         carry_out(
             self,
             request,

@@ -8,7 +8,7 @@ from .clock import SECOND
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 
-Key = tuple[int, str, str]  # a minute (or an hour), a queue, a task
+CountKey = tuple[int, str, str]  # a minute (or an hour), a queue, a task
 
 
 @dataclass(slots=True)

@@ -24,8 +24,11 @@ from typing import NamedTuple
 from . import clock
 from .clock import SECOND
 
-GRACE = SECOND // 2  # microseconds: a tenth of a lease, but no more than that
-REST = 5 * SECOND  # microseconds after a gap: a third of a lease, but no more than that
+GRACE = SECOND // 2  # microseconds after the end of a lease, at the most
+GRACE_DIVISOR = 10  # a tenth of the lease, if that is less
+REST = 5 * SECOND  # microseconds after a gap, at the most
+REST_DIVISOR = 3  # a third of the lease, if that is less
+GAP_DIVISOR = 2  # a gap matters to a lease if it was longer than half of it
 WAITED = 0.005  # seconds of waiting for the write lock after which another connection may have had it for long
 NOTICEABLE = 0.05  # seconds: a shorter gap makes no difference to any lease
 STEP = 1.0  # seconds by which the clock goes back before leases are counted anew
@@ -33,7 +36,7 @@ APART = 0.1  # seconds between two of our write locks: in between a holder has g
 MOST = 20  # gaps that are remembered, each shorter than the one before
 
 
-class Patience(NamedTuple):
+class GracePeriod(NamedTuple):
     """The time that a claim leaves to holders that are not proven dead, in microseconds.
 
     ``grace``: the time after the end of a lease, of which no more than a tenth of the lease counts. ``free``: how long
@@ -68,8 +71,8 @@ class Clocks:
         return cls(now / SECOND, clock.since_boot(), time.monotonic())
 
 
-class Takeover:
-    """The gaps that a claimer has noticed.
+class GapWatch:
+    """Notices the gaps, and the moments at which the write lock was free; says what time a claim leaves to holders.
 
     ``resting``: code of the caller's runs between two claims, for any time, so only a suspended machine and a step of
     the clock count as gaps. Else the claimer looks at the clocks often, and each pause counts as a gap, as does the
@@ -121,11 +124,11 @@ class Takeover:
             boot = clock.since_boot()
             self._note(boot, boot - self._free_at)
 
-    def patience(self, own: str = "") -> Patience:
-        """Return the patience of a claim at this moment; ``own``: see Patience."""
+    def grace_period(self, own: str = "") -> GracePeriod:
+        """Return the grace period of a claim at this moment; ``own``: see GracePeriod."""
         boot = clock.since_boot()
         gaps = [(in_microseconds(boot - gap.ended), in_microseconds(gap.length)) for gap in self._gaps]
-        return Patience(GRACE, in_microseconds(boot - self._free_before), json.dumps(gaps), own)
+        return GracePeriod(GRACE, in_microseconds(boot - self._free_before), json.dumps(gaps), own)
 
     def _note(self, ended: float, length: float) -> None:
         longer = [gap for gap in self._gaps if gap.length > length]

@@ -1,4 +1,4 @@
-"""A kept exception: its class, its words, its traceback, and a fingerprint to group it by."""
+"""An exception as it is stored: its class, its message, its traceback, and a fingerprint to group it by."""
 
 import os
 import sysconfig

@@ -21,13 +21,13 @@ _forked = 0  # how often this process and those that it comes from were forked; 
 
 
 def handle_signal(number: int, handler: Callable[[int, Any], object]) -> None:
-    """Handle a signal in this process, in the main thread; what it forks does with it what was done before."""
+    """Handle a signal in this process, in the main thread; a process that it forks gets the handler of before back."""
     before = signal.signal(number, handler)
     _before.setdefault(number, signal.SIG_DFL if before is None else before)
 
 
 def restore_signal(number: int) -> None:
-    """Do with a signal what was done before it was handled."""
+    """Give a signal the handler back that it had before handle_signal."""
     signal.signal(number, _before.pop(number))
 
 
@@ -68,7 +68,7 @@ def _end(error: BaseException | None) -> None:
 
 
 def _block() -> None:
-    """Before a fork: hold signals up, or one that comes before the child has let go of our handlers is lost."""
+    """Before a fork: block signals until the child has given up our handlers; one that came earlier would be lost."""
     if numbers := {*_before, *_dumping}:
         _mask.blocked = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 
@@ -79,7 +79,7 @@ def _unblock() -> None:
 
 
 def _let_go() -> None:
-    """In a forked child: do with signals what was done before this package handled them."""
+    """In a forked child: give signals the handlers back that they had before this package."""
     global _forked
     _forked += 1
     try:

@@ -1,4 +1,4 @@
-"""Durations of many things in little room: how many fell into each of some buckets that grow with the duration.
+"""Histograms of durations: how many fell into each bucket; the buckets grow with the duration.
 
 Four buckets to the octave: each is a factor of 2 ** (1/4) wide, and what is in it is taken for its middle, which is at
 most 9.1 % off. 10 µs to a day are 132 buckets, of which the empty ones are not kept. Histograms of many minutes and
@@ -35,7 +35,7 @@ def bucket_of(microseconds: float) -> int:
 
 
 def middle_of(bucket: int) -> int:
-    """Return the microseconds that stand for a bucket: as many times its beginning as its end is of them."""
+    """Return the microseconds that stand for a bucket: the geometric mean of its ends."""
     return round(2 ** ((bucket + 0.5) / TO_THE_OCTAVE))
 
 

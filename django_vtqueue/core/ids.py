@@ -29,7 +29,7 @@ def new_ids(count: int) -> list[str]:
 
 
 def first_id(instant: int) -> str:
-    """Return what no id made before the millisecond of an instant reaches, and every one made from it on exceeds."""
+    """Return the lower bound of the ids made from the millisecond of an instant on; earlier ids are below it."""
     return f"{max(instant, 0) // 1000:012x}".ljust(32, "0")
 
 

@@ -7,7 +7,7 @@ from ..exceptions import Cancelled
 from . import history, states
 from .failures import MAX_MESSAGE, Failure, recorded, shorten
 
-Key = tuple[str, int]  # id and claim number: the same job may be lost and claimed again by the same worker
+ClaimKey = tuple[str, int]  # id and claim number: the same job may be lost and claimed again by the same worker
 Progress = tuple[float, str]  # 0 to 1, and a text
 SHORT = 255  # characters of an indexed text column
 MOST_CLAIMS = 1 << 53  # of a row, and attempts: they are counted up to that
@@ -41,8 +41,8 @@ class NewJobs:
 class HeldJob:
     """A claimed row as its holder knows it: ``id``, ``claims``, ``worker_id`` together are the right to change it.
 
-    ``asked_by``: the name of the user who asked it to stop ("": not known), None if it was not asked. ``progress``: the
-    last one that its code has reported; ``stored``: the one in the row.
+    ``cancelled_by``: the name of the user who wants it to stop ("": not known), None without such a request.
+    ``progress``: the last one that its code has reported; ``stored``: the one in the row.
     """
 
     id: str
@@ -60,12 +60,12 @@ class HeldJob:
     payload: str
     history: str
     due_at: int  # its place in the line
-    asked_by: str | None = field(default=None, kw_only=True)
+    cancelled_by: str | None = field(default=None, kw_only=True)
     progress: Progress | None = field(default=None, kw_only=True)
     stored: Progress | None = field(default=None, kw_only=True)
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ClaimKey:
         """This claim of the job, and no other."""
         return self.id, self.claims
 
@@ -112,7 +112,7 @@ class Due(NamedTuple):
 class Expired(NamedTuple):
     """A hidden row that may be shown again.
 
-    ``held``: a worker holds it, whose lease has ended although it had the time to renew it. Else the row was given back
+    ``held``: a worker holds it, whose lease has ended although it had the time to renew it. Else the row was released
     a moment ago.
     """
 
@@ -124,14 +124,15 @@ class Expired(NamedTuple):
 class Settlement:
     """How an attempt ends: the change that the holder of a job asks for. FAILED: the job moves to the dead letters.
 
-    ``visible_at``: from when on a READY job is due; None: it keeps its place in the line. ``hidden_until``: it is not
-    visible before, for its code may still be running. ``stopped``: it was to be given back, but was asked to stop.
+    ``due_at``: the new place in the line of a READY job; None: it keeps the one it has. ``hidden_until``: it is not
+    visible before, for its code may still be running. ``expires_at``: when the row may be deleted; of a dead letter
+    queue/settling.py sets it. ``stopped``: it was to wait again, but had a stop request.
     """
 
     job: HeldJob
     state: str
     attempts: int
-    visible_at: int | None = None
+    due_at: int | None = None
     finished_at: int | None = None
     expires_at: int | None = None
     result: str | None = None
@@ -142,38 +143,42 @@ class Settlement:
 
     def shift(self, later: int) -> None:
         """Move the next attempt by ``later`` microseconds, for a caller that runs jobs as if it were later."""
-        if self.visible_at is not None:
-            self.visible_at += later
+        if self.due_at is not None:
+            self.due_at += later
 
 
 def succeeded(job: HeldJob, result: str, now: int, ttl: int | None) -> Settlement:
     """Return the acknowledgement; the row is kept for ``ttl`` microseconds (0: not at all, None: for ever)."""
-    return Settlement(job, states.SUCCESSFUL, job.attempts, finished_at=now, expires_at=_after(now, ttl), result=result)
+    expires_at = None if ttl is None else now + ttl
+    return Settlement(job, states.SUCCESSFUL, job.attempts, finished_at=now, expires_at=expires_at, result=result)
 
 
 def released(job: HeldJob) -> Settlement:
-    """Return the settlement that gives a job back to its place in the line; no attempt is used."""
+    """Return the release of a job: it waits again, at its place in the line, and no attempt is used."""
     return Settlement(job, states.READY, job.attempts - job.begun)
 
 
 def broken_off(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
-    """Return the settlement that gives a job back which had begun; until ``hidden_until`` its code may still run."""
+    """Return the release of a job whose worker ends, with an entry of its attempt in the history, if it had begun.
+
+    Until ``hidden_until`` its code may still run.
+    """
     settlement = released(job)
+    if not job.begun:
+        return settlement
     entry = history.entry(history.number(job.history), job.worker_id, job.started_at, now, history.RELEASED, None)
     settlement.history, settlement.hidden_until = history.append(job.history, entry), hidden_until
     return settlement
 
 
-def interrupted(job: HeldJob, outcome: str, failure: Failure, now: int, letter_ttl: int | None) -> Settlement:
+def interrupted(job: HeldJob, outcome: str, failure: Failure, now: int) -> Settlement:
     """Return the settlement of an attempt whose holder is gone: due at its place, or a dead letter; see failed."""
-    settlement = failed(job, outcome, failure, now, 0, letter_ttl)
-    settlement.visible_at = None
+    settlement = failed(job, outcome, failure, now, 0)
+    settlement.due_at = None
     return settlement
 
 
-def failed(
-    job: HeldJob, outcome: str, failure: Failure, now: int, delay: int | None, letter_ttl: int | None
-) -> Settlement:
+def failed(job: HeldJob, outcome: str, failure: Failure, now: int, delay: int | None) -> Settlement:
     """Return the settlement of a failed attempt: visible again after ``delay`` microseconds, or a dead letter.
 
     It is a dead letter when the attempts are used up, or when ``delay`` is None (no further attempt makes sense).
@@ -181,13 +186,12 @@ def failed(
     entry = history.entry(history.number(job.history), job.worker_id, job.started_at, now, outcome, failure)
     kept = history.append(job.history, entry)
     if delay is not None and not exhausted(job):
-        return Settlement(job, states.READY, job.attempts, visible_at=now + delay, history=kept, failure=failure)
+        return Settlement(job, states.READY, job.attempts, due_at=now + delay, history=kept, failure=failure)
     return Settlement(
         job,
         states.FAILED,
         job.attempts,
         finished_at=now,
-        expires_at=_after(now, letter_ttl),
         history=kept,
         failure=Failure(
             failure.exception_class[:SHORT],
@@ -198,25 +202,20 @@ def failed(
     )
 
 
-def cancelled(job: HeldJob, by: str, now: int, letter_ttl: int | None) -> Settlement:
+def cancelled(job: HeldJob, by: str, now: int) -> Settlement:
     """Return the settlement of a job that waits, and that ``by`` cancels."""
     settlement = Settlement(job, states.READY, job.attempts)
-    stop(settlement, by, now, letter_ttl)
+    stop(settlement, by, now)
     return settlement
 
 
-def stop(settlement: Settlement, by: str, now: int, letter_ttl: int | None) -> None:
-    """Change a settlement that would give a job back into the end of the job: ``by`` has asked it to stop."""
+def stop(settlement: Settlement, by: str, now: int) -> None:
+    """Change a settlement after which a job would wait again into its end: ``by`` wants it to stop."""
     failure = recorded(Cancelled, cancellation(by))
     entry = history.entry(history.NO_ATTEMPT, "", None, now, history.CANCELLED, failure)
     settlement.history = history.append(settlement.history or settlement.job.history, entry)
     settlement.state, settlement.failure, settlement.stopped = states.FAILED, failure, True
-    settlement.visible_at, settlement.finished_at = None, now
-    settlement.expires_at = _after(now, letter_ttl)
-
-
-def _after(now: int, ttl: int | None) -> int | None:
-    return None if ttl is None else now + ttl
+    settlement.due_at, settlement.finished_at = None, now
 
 
 def cancellation(by: str | None) -> str:

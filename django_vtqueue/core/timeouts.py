@@ -201,7 +201,7 @@ def interrupting(end: Action) -> Iterator[None]:
 
 
 def awaited_value(value: Any) -> Any:
-    """Return what a handler of raw jobs returned, once it is there: an async one returns what is to be awaited."""
+    """Return the result of a handler of raw jobs; that of an async handler is awaited."""
 
     async def finish() -> Any:
         return await value

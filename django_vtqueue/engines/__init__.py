@@ -36,7 +36,7 @@ def engine_for(alias: str) -> Engine:
 
 
 def new_engine(alias: str, *, traced: bool = True) -> Engine:
-    """Return an engine of one's own (a worker's control loop has its own); see ``engine_for``."""
+    """Return a new engine, for a caller that shares it with no other; see ``engine_for``."""
     require_app()
     vendor = connections[alias].vendor
     if vendor not in ENGINES:

@@ -16,8 +16,8 @@ from django.apps import apps
 from django.db import connections, transaction
 from django.db.models import QuerySet
 
-from ..core.expiry import Patience
-from ..core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Scope, Settlement, StoredJob
+from ..core.expiry import GracePeriod
+from ..core.job import ClaimKey, Due, Expired, Handle, HeldJob, NewJobs, Progress, Scope, Settlement, StoredJob
 
 T = TypeVar("T")
 SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
@@ -86,7 +86,7 @@ class Engine(ABC):
     def transaction_if(self, look: Callable[[float], T]) -> AbstractContextManager[T]:
         """Hold the right to write if a look at the database finds something; the block is given what the look returned.
 
-        The argument of the look is the time in seconds for which the right was waited for, 0 before it is asked for. If
+        The argument of the look is the time in seconds for which the right was waited for, 0 before that. If
         another connection has written between the look and the right, the look is repeated, so that what it returned is
         true when the block begins. If it finds nothing (None, an empty list), nothing is waited for, and the block is
         no transaction. Inside ``without_lock_waits()`` the right is taken before the look.
@@ -140,15 +140,15 @@ class Engine(ABC):
     def queue_names(self) -> list[str]:
         """Return the queues that have unfinished jobs, all of them: what a claim beside a pause goes through."""
 
-    def paused(self, now: int) -> set[str]:
-        """Return the queues that are paused at ``now``; a claim asks in its own transaction, so a pause holds from its
-        commit on.
+    def paused_queues(self, now: int) -> set[str]:
+        """Return the queues that are paused at ``now``; a claim reads them in its own transaction, so a pause holds
+        from its commit on.
         """
         return {name for name, until in self.pauses().items() if until is None or until > now}
 
     def unpaused(self, scopes: Sequence[Scope], now: int) -> list[Scope]:
-        """Return scopes without the queues that are ``paused``."""
-        paused = self.paused(now)
+        """Return scopes without the ``paused_queues``."""
+        paused = self.paused_queues(now)
         return [self._without(scope, paused) for scope in scopes]
 
     def _without(self, scope: Scope, names: Collection[str]) -> Scope:
@@ -185,16 +185,16 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def expired(self, scope: Scope, limit: int, now: int, patience: Patience) -> list[Expired]:
-        """Return up to ``limit`` hidden rows of a scope that may be shown again: given back, or with an ended lease.
+    def expired(self, scope: Scope, limit: int, now: int, grace_period: GracePeriod) -> list[Expired]:
+        """Return up to ``limit`` hidden rows of a scope that may be shown again: released, or with an ended lease.
 
-        Whether a lease may be taken from its holder depends on its end, its length, and the patience of the claimer;
-        see core/expiry.py.
+        Whether a lease may be taken from its holder depends on its end, its length, and the grace period of the
+        claimer; see core/expiry.py.
         """
 
     @abstractmethod
     def show(self, handles: Sequence[Handle]) -> None:
-        """Make rows visible that were given back, and hidden for a moment."""
+        """Make rows visible that were hidden for a moment after their release."""
 
     @abstractmethod
     def lease(
@@ -202,14 +202,14 @@ class Engine(ABC):
     ) -> None:
         """Hand rows to a worker: one more claim, hidden for their own lease (or ``lease_us``), without progress.
 
-        ``attempts``: 1, or 0 for jobs whose attempt is counted later, by ``begin``.
+        ``attempts``: 1, or 0 for jobs whose attempt is counted later, by ``start_attempts``.
         """
 
     @abstractmethod
-    def begin(self, jobs: Sequence[HeldJob], now: int) -> int:
-        """Count an attempt of held rows that had not begun when they were claimed, each only for its holder.
+    def start_attempts(self, jobs: Sequence[HeldJob], now: int) -> int:
+        """Count an attempt of held rows, each only for its holder, and write that it starts now.
 
-        Return how many have begun.
+        Return how many rows that was; an attempt that was counted before is not counted again.
         """
 
     @abstractmethod
@@ -217,7 +217,7 @@ class Engine(ABC):
         """Return rows by handle, as they are now."""
 
     @abstractmethod
-    def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[Key]:
+    def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[ClaimKey]:
         """Hide held rows for one more lease, from ``now`` on; return the keys of those that are no longer held.
 
         A lease that was extended beyond that keeps its end; with ``afresh``, after a step of the clock, it does not.
@@ -231,25 +231,25 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def settle(self, settlements: Sequence[Settlement]) -> set[Key]:
+    def settle(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
         """Carry out settlements, each only for its holder; return the keys of those that were not carried out.
 
-        Those jobs were no longer held, or were to be given back although they were asked to stop (see ``asked``). A job
-        that waits has no holder; it can only be buried. A settlement without a time leaves a job at its place in the
-        line.
+        Those jobs were no longer held, or were to wait again although they have a stop request (see
+        ``stop_requests``). A job that waits has no holder; it can only be buried. A settlement without a time leaves a
+        job at its place in the line.
         """
 
     @abstractmethod
-    def ask(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
-        """Note in unfinished jobs that they are to stop, unless that was noted before.
+    def request_stop(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
+        """Write a stop request into unfinished jobs that have none.
 
-        Return the ids of the jobs in which it was noted now, and those of them that wait: the caller settles these in
-        the same transaction (see ``cancelled``).
+        Return the ids of the jobs into which it was written now, and those of them that wait: the caller settles these
+        in the same transaction (see ``cancelled``).
         """
 
     @abstractmethod
-    def asked(self, jobs: Sequence[HeldJob]) -> dict[Key, str]:
-        """Return which of these held rows were asked to stop, and by whom ("": not known)."""
+    def stop_requests(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, str]:
+        """Return which of these held rows have a stop request, and by whom ("": not known)."""
 
     @abstractmethod
     def note_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
@@ -302,7 +302,7 @@ class Engine(ABC):
     def prune(self, now: int, limit: int) -> int:
         """Delete ended pauses, and up to ``limit`` each of finished jobs and dead letters that were kept long enough.
 
-        Return how many rows. If there are none, the right to write is not asked for.
+        Return how many rows. If there are none, the right to write is not taken.
         """
 
     def clock_was_ahead(self, now: int) -> bool:

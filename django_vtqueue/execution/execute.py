@@ -34,7 +34,7 @@ from ..tasks.signals import received
 from ..tasks.signatures import mask_of
 from ..tasks.task import find_task, options_of
 from .connections import close_leftovers, refresh_connections
-from .outcomes import Outcome, given_back
+from .outcomes import Outcome, not_executed
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -45,7 +45,7 @@ WORDS = {
     Cancelled: history.CANCELLED,
 }
 LAST_WORDS = (GiveUp, Cancelled, DamagedPayload)  # exceptions after which there is no further attempt
-LIMIT = 5.0  # seconds for which other connections may have to wait to write; a task's own ``timeout`` replaces it
+LONGEST_TRANSACTION = 5.0  # seconds: other connections cannot write meanwhile; a task's own ``timeout`` replaces it
 UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
 
 
@@ -142,9 +142,9 @@ class Execution:
         except Lost:
             return Outcome(self.job, released(self.job), None, None, 0.0, stored=False)
         except NotBegun as error:
-            back = given_back(self.job)
+            back = not_executed(self.job)
             if engine.trouble(error.__cause__ or error) is not Trouble.BUSY:  # that was waited for
-                back.settlement.visible_at = clock.now() + clock.SECOND
+                back.settlement.due_at = clock.now() + clock.SECOND
             return back
         outcome = self._outcome(settlement, None)
         outcome.stored = True
@@ -180,16 +180,15 @@ class Execution:
 
     def _failed(self, error: BaseException) -> Outcome:
         if type(error) is Cancelled and not error.args:
-            error.args = (cancellation(self.job.asked_by),)
+            error.args = (cancellation(self.job.cancelled_by),)
         try:
             delay = self.delay_after(error)
         except BaseException:  # the exception has a broken class, or broken notes
             delay = backoff_delay(DEFAULT_BACKOFF, self.policy.backoff_max, self.job.attempts, random.random())
         failure = describe(error, self.secrets())  # with what delay_after has added to it
         word = WORDS.get(type(error), history.FAILED)
-        letter_ttl = self.backend.settings.letter_ttl(self.job.queue_name)
         wait = None if delay is None else clock.microseconds(delay)
-        settlement = failed(self.job, word, failure, clock.now(), wait, letter_ttl)
+        settlement = failed(self.job, word, failure, clock.now(), wait)
         if self.result:
             self.result.errors.append(
                 TaskError(exception_class_path=failure.exception_class, traceback=failure.traceback)
@@ -254,8 +253,9 @@ def longest_runs(jobs: Sequence[HeldJob], backend: VTQueueBackend) -> list[float
 
 def transaction_seconds(job: HeldJob, backend: VTQueueBackend) -> float:
     """Return the seconds that the transaction of a transactional job gets."""
-    policy = backend.settings.policy(job.queue_name)
-    return backend.task_options(job.task_path).get("timeout") or min(policy.timeout or LIMIT, LIMIT)
+    own = backend.task_options(job.task_path).get("timeout")
+    of_queue = backend.settings.policy(job.queue_name).timeout
+    return own or min(of_queue or LONGEST_TRANSACTION, LONGEST_TRANSACTION)
 
 
 def build_backends() -> None:

@@ -34,8 +34,8 @@ class Outcome:
     stored: bool | None = None
 
     @property
-    def went_back(self) -> bool:
-        """Whether the job was given back, for another worker to execute."""
+    def released(self) -> bool:
+        """Whether the job was released, for another worker to execute."""
         return self.settlement.state == states.READY and self.settlement.failure is None
 
 
@@ -81,6 +81,6 @@ def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:
     return Outcome(job, settlement, result, error, 0.0)
 
 
-def given_back(job: HeldJob) -> Outcome:
+def not_executed(job: HeldJob) -> Outcome:
     """Return the outcome of a job that was not executed: another worker may have it at once."""
     return Outcome(job, released(job), None, None, 0.0)

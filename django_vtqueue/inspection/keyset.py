@@ -25,7 +25,7 @@ from ..tasks.signatures import mask_of, searchable
 from .distinct import RAW
 from .overview import levels
 
-Key = list[int | str]  # where a row stands in the order of its list; addresses bring it back, or anything else
+RowKey = list[int | str]  # where a row stands in the order of its list; addresses bring it back, or anything else
 
 LARGEST = 2**63  # of a number in a key
 IDS = 200_000  # that are looked at for one of which the end is given
@@ -57,8 +57,8 @@ class Page:
     """
 
     rows: list[Any] = field(default_factory=list)
-    next_key: Key | None = None
-    looked_to: Key | None = None
+    next_key: RowKey | None = None
+    looked_to: RowKey | None = None
 
 
 @dataclass(frozen=True)
@@ -69,16 +69,16 @@ class Part:
     order: tuple[str, ...]
     level: tuple[int, ...] = ()
 
-    def key_of(self, row: Any) -> Key:
+    def key_of(self, row: Any) -> RowKey:
         """Return where a row stands in the list."""
         values = [getattr(row, name.removeprefix("-")) for name in self.order]
         return [*self.level, *(stored(value) for value in values)]
 
-    def behind(self, key: Key) -> "Part":
+    def behind(self, key: RowKey) -> "Part":
         """Return what comes behind a key."""
         return replace(self, rows=self.rows.filter(beyond(self.order, key[len(self.level) :])))
 
-    def up_to(self, key: Key) -> "Part":
+    def up_to(self, key: RowKey) -> "Part":
         """Return what ends with the row of a key."""
         return replace(self, rows=self.rows.filter(beyond(self.order, key[len(self.level) :], back=True)))
 
@@ -90,7 +90,7 @@ def stored(value: Any) -> int | str:
     return value.hex if isinstance(value, UUID) else value
 
 
-def beyond(order: Sequence[str], key: Key, *, back: bool = False) -> Q:
+def beyond(order: Sequence[str], key: RowKey, *, back: bool = False) -> Q:
     """Return the condition for what comes behind a key in this order; ``back``: for what comes before, and itself."""
     (column, *columns), (value, *values) = order, key
     name = column.removeprefix("-")
@@ -102,7 +102,7 @@ def beyond(order: Sequence[str], key: Key, *, back: bool = False) -> Q:
     return Q(**{f"{name}__{comparison}e": value}) & (Q(**{f"{name}__{comparison}": value}) | tied)
 
 
-def checked(key: Any, *kinds: type) -> Key | None:
+def checked(key: Any, *kinds: type) -> RowKey | None:
     """Return a key if it has values of these kinds; None, which is the beginning of a list, if it has not."""
     if not isinstance(key, list) or len(key) != len(kinds):
         return None
@@ -163,7 +163,7 @@ def parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterat
         yield part.behind(key) if (key := checked(after, UUID)) else part
 
 
-def waiting_parts(rows: QuerySet[Any], query: ListQuery, after: Key | None, now: int) -> Iterator[Part]:
+def waiting_parts(rows: QuerySet[Any], query: ListQuery, after: RowKey | None, now: int) -> Iterator[Part]:
     """Yield what waits, a part for each priority of tasks and of raw payloads, in the order of the claim."""
     jobs: QuerySet[Any] = Job.objects.using(rows.db)
     if query.queue_name is not None:
@@ -231,7 +231,7 @@ def list_letters(rows: QuerySet[Any], query: ListQuery, after: Any, *, size: int
 def read(parts: Iterable[Part], wanted: Q, text: str, size: int, limit: int) -> Page:
     """Return what is wanted of the first ``size`` rows of a list."""
     page = Page()
-    key: Key | None = None
+    key: RowKey | None = None
     for part in parts:
         rows = part.rows.order_by(*part.order)
         looked = rows.values(part.order[0].removeprefix("-"))[:size].count()  # in the index alone

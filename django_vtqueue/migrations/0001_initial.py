@@ -382,7 +382,7 @@ class Migration(migrations.Migration):
             name="Throughput",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("minute", django_vtqueue.fields.InstantField()),
+                ("starts_at", django_vtqueue.fields.InstantField()),
                 ("queue_name", models.CharField(max_length=255)),
                 ("task_path", models.TextField(blank=True, db_default="")),
                 ("worker_id", models.CharField(max_length=255)),
@@ -398,7 +398,7 @@ class Migration(migrations.Migration):
                 "default_permissions": (),
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=("minute", "queue_name", "task_path", "worker_id"), name="vtqueue_throughput_unique"
+                        fields=("starts_at", "queue_name", "task_path", "worker_id"), name="vtqueue_throughput_unique"
                     )
                 ],
             },
@@ -407,7 +407,7 @@ class Migration(migrations.Migration):
             name="HourlyThroughput",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("minute", django_vtqueue.fields.InstantField()),
+                ("starts_at", django_vtqueue.fields.InstantField()),
                 ("queue_name", models.CharField(max_length=255)),
                 ("task_path", models.TextField(blank=True, db_default="")),
                 ("worker_id", models.CharField(max_length=255)),
@@ -423,7 +423,7 @@ class Migration(migrations.Migration):
                 "default_permissions": (),
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=("minute", "queue_name", "task_path", "worker_id"),
+                        fields=("starts_at", "queue_name", "task_path", "worker_id"),
                         name="vtqueue_hourlythroughput_unique",
                     )
                 ],

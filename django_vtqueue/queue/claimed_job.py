@@ -69,8 +69,8 @@ class ClaimedJob:
             if isinstance(error, BaseException)
             else Failure("nack", storable(shorten(replaced(str(error or ""), secrets), MAX_MESSAGE)), "", "nack")
         )
-        wait, letter_ttl = max(clock.microseconds(delay), 0), self._options.letter_ttl(queue_name)
-        self._settle(failed(self._held, history.FAILED, failure, self._engine.now(), wait, letter_ttl))
+        wait = max(clock.microseconds(delay), 0)
+        self._settle(failed(self._held, history.FAILED, failure, self._engine.now(), wait))
 
     def release(self) -> None:
         """Give the job back as if it had not been claimed: no attempt used, and at its place in the line.
@@ -100,7 +100,7 @@ class ClaimedJob:
     def _settle(self, settlement: Settlement) -> None:
         engine = self._engine
         with engine.transaction():
-            lost = settle(engine, [settlement], self._options.letter_ttl)
+            lost = settle(engine, [settlement])
         if lost:
             held = settlement.job
             raise LeaseLost(

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from ..core import states
-from ..core.expiry import Patience
+from ..core.expiry import GracePeriod
 from ..core.job import Due, HeldJob, Scope, Settlement
 from ..engines import Engine
 from .expired_leases import end_leases
-from .settling import LetterTTL
 
-NO_PATIENCE = Patience()  # for a test, or where no holder can be alive
+NO_GRACE = GracePeriod()  # for a test, or where no holder can be alive
 EXPIRED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
 
 Waits = Callable[[str], bool]  # path of a task -> whether its jobs begin later than they are claimed
@@ -47,26 +46,25 @@ def take(
     limit: int,
     worker_id: str,
     now: int,
-    letter_ttl: LetterTTL,
     *,
     lease_us: int | None = None,
-    patience: Patience = NO_PATIENCE,
+    grace_period: GracePeriod = NO_GRACE,
     ahead: int = 0,
     waits: Waits = none_waits,
 ) -> Taken:
     """Lease up to ``limit`` due rows to ``worker_id``; to be called inside ``engine.transaction()``.
 
-    Before that, expired jobs become due again, at their place in the line; ``patience``: see core/expiry.py.
+    Before that, expired jobs become due again, at their place in the line; ``grace_period``: see core/expiry.py.
     ``ahead``: up to so many fresh rows directly behind them are leased too, and their attempts counted later; so are
     the attempts of tasks for which ``waits`` returns True.
     """
     scopes = engine.unpaused(scopes, now)
-    expired = [row for scope in scopes for row in engine.expired(scope, EXPIRED_AT_ONCE, now, patience)]
-    endings = end_leases(engine, expired, worker_id, now, letter_ttl)
+    expired = [row for scope in scopes for row in engine.expired(scope, EXPIRED_AT_ONCE, now, grace_period)]
+    endings = end_leases(engine, expired, worker_id, now)
     due = [row for scope in scopes for row in engine.due(scope, limit + ahead, now)]
     if len(scopes) > 1:
         due = sorted(due, key=lambda row: (-row.priority, row.due_at, row.handle))[: limit + ahead]
-    taken = take_rows(engine, due, limit, worker_id, now, letter_ttl, lease_us=lease_us, ahead=ahead, waits=waits)
+    taken = take_rows(engine, due, limit, worker_id, now, lease_us=lease_us, ahead=ahead, waits=waits)
     taken.endings += endings
     taken.everything = taken.everything and len(expired) < EXPIRED_AT_ONCE
     return taken
@@ -78,7 +76,6 @@ def take_rows(
     limit: int,
     worker_id: str,
     now: int,
-    letter_ttl: LetterTTL,
     *,
     lease_us: int | None = None,
     ahead: int = 0,
@@ -95,12 +92,13 @@ def take_rows(
     return Taken(worker_id, [*rows, *further], everything=took_all and found_all)
 
 
-def begin_waiting(engine: Engine, job: HeldJob, now: int) -> bool:
+def start_attempt(engine: Engine, job: HeldJob, now: int) -> bool:
     """Count the attempt of a job that has waited for its turn since its claim; return whether it may begin.
 
     It may not if it was asked to stop, or its queue was paused. To be called inside ``engine.transaction()``.
     """
-    return job.queue_name not in engine.paused(now) and not engine.asked([job]) and engine.begin([job], now) == 1
+    stopped = job.queue_name in engine.paused_queues(now) or engine.stop_requests([job])
+    return not stopped and engine.start_attempts([job], now) == 1
 
 
 def collect(engine: Engine, taken: Taken) -> list[HeldJob]:

@@ -14,14 +14,14 @@ class ClockSteps:
     """A walk over all rows, a slice at a time, after a clock is known to have been ahead.
 
     At the start of a process stamps in the database tell that; later the step of the clock itself does. A step that is
-    not noticeable delays no job by more than a moment. ``due_at`` (monotonic): when to call ``go_on`` next.
+    not noticeable delays no job by more than a moment. ``next_at`` (monotonic): when to call ``go_on`` next.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._offset: float | None = None  # seconds: the wall clock less the boot clock, when it was last compared
         self._after: int | None = None  # the row after which to go on; None: there is nothing to do
-        self.due_at = 0.0
+        self.next_at = 0.0
 
     def unfinished(self) -> bool:
         """Return whether there are more rows to look at."""
@@ -32,12 +32,12 @@ class ClockSteps:
 
         Return whether jobs may be due now.
         """
-        if time.monotonic() < self.due_at:
+        if time.monotonic() < self.next_at:
             return False
-        self.due_at = time.monotonic() + PERIOD  # also if it fails
+        self.next_at = time.monotonic() + PERIOD  # also if it fails
         changed = self._look()
         if self.unfinished():
-            self.due_at = 0.0
+            self.next_at = 0.0
         return changed
 
     def _look(self) -> bool:

@@ -15,7 +15,7 @@ from ..conf import DEFAULT_BACKOFF, Options, Policy
 from ..core import clock
 from ..core.backoff import backoff_delay, busy_pause, trouble_pause
 from ..core.clock import SECOND
-from ..core.expiry import Takeover
+from ..core.expiry import GapWatch
 from ..core.forks import ForksEnd
 from ..core.ids import new_id, new_worker_id
 from ..core.job import Scope
@@ -34,7 +34,7 @@ LOOK_AT_CLOCKS = 1.0  # seconds between two looks at the clocks while a handler 
 
 
 def consume(
-    claim: Callable[[Takeover, str], Sequence[ClaimedJob]],
+    claim: Callable[[GapWatch, str], Sequence[ClaimedJob]],
     handler: Callable[[ClaimedJob], Any],
     stop: threading.Event,
     queue_name: str,
@@ -43,16 +43,16 @@ def consume(
 ) -> None:
     """See Queue.run. ``claim`` takes the next job of the queue, or none, for a holder."""
     bell = Doorbell(database, folder_of(options.doorbells), f"{UNPROVEN}{new_id()[-8:]}")
-    engine, takeover, policy = engine_for(database), Takeover(), options.policy(queue_name)
+    engine, gaps, policy = engine_for(database), GapWatch(), options.policy(queue_name)
     clock_steps, holder = ClockSteps(engine), new_worker_id()  # not that of Queue.claim: these leases are renewed
     try:
         while not stop.is_set():
             until_done(engine, clock_steps.go_on)
-            jobs = until_done(engine, partial(claim, takeover, holder))
+            jobs = until_done(engine, partial(claim, gaps, holder))
             if not jobs:
-                takeover.worked(until_done(engine, partial(wait_for_work, engine, queue_name, bell)))
+                gaps.worked(until_done(engine, partial(wait_for_work, engine, queue_name, bell)))
             for job in jobs:
-                handle(engine, job, handler, policy, takeover)
+                handle(engine, job, handler, policy, gaps)
     finally:
         bell.close()
 
@@ -71,33 +71,33 @@ def wait_for_work(engine: Engine, queue_name: str, bell: Doorbell) -> float:
 
 
 def handle(
-    engine: Engine, job: ClaimedJob, handler: Callable[[ClaimedJob], Any], policy: Policy, takeover: Takeover
+    engine: Engine, job: ClaimedJob, handler: Callable[[ClaimedJob], Any], policy: Policy, gaps: GapWatch
 ) -> None:
     """Call the handler with one job, and settle the job."""
-    with kept_up(job, takeover) if policy.heartbeat else working(takeover):  # until it is settled
+    with kept_up(job, gaps) if policy.heartbeat else working(gaps):  # until it is settled
         try:
             close_old_connections()
             with ForksEnd():
                 awaited_value(handler(job))
         except KeyboardInterrupt:
-            settle(engine, job.release, takeover)
+            settle(engine, job.release, gaps)
             raise
         except BaseException as error:
             backoff = DEFAULT_BACKOFF if callable(policy.backoff) else policy.backoff
             delay = backoff_delay(backoff, policy.backoff_max, job.attempt, random.random())
-            settle(engine, partial(job.nack, delay=delay, error=error), takeover)
+            settle(engine, partial(job.nack, delay=delay, error=error), gaps)
         else:
-            settle(engine, job.ack, takeover)
+            settle(engine, job.ack, gaps)
 
 
-def settle(engine: Engine, verb: Callable[[], None], takeover: Takeover) -> None:
+def settle(engine: Engine, verb: Callable[[], None], gaps: GapWatch) -> None:
     """Settle a job; do nothing if it is lost, or its handler has settled it."""
     began = time.monotonic()
     try:
         until_done(engine, verb)
     except LeaseLost as error:
         logger.warning("lost  %s", error)
-    takeover.waited(time.monotonic() - began)
+    gaps.waited(time.monotonic() - began)
 
 
 def until_done(engine: Engine, verb: Callable[[], T]) -> T:
@@ -121,17 +121,17 @@ def until_done(engine: Engine, verb: Callable[[], T]) -> T:
 
 
 @contextmanager
-def working(takeover: Takeover) -> Iterator[None]:
+def working(gaps: GapWatch) -> Iterator[None]:
     """Count the time of the block as work, for it is not known which part of it was a gap."""
     began = time.monotonic()
     try:
         yield
     finally:
-        takeover.worked(time.monotonic() - began)
+        gaps.worked(time.monotonic() - began)
 
 
 @contextmanager
-def kept_up(job: ClaimedJob, takeover: Takeover) -> Iterator[None]:
+def kept_up(job: ClaimedJob, gaps: GapWatch) -> Iterator[None]:
     """Renew a job's lease every third of its time during the block, in a thread with a connection of its own.
 
     The thread also notes gaps, for the next claim.
@@ -140,7 +140,7 @@ def kept_up(job: ClaimedJob, takeover: Takeover) -> Iterator[None]:
 
     def run() -> None:
         try:
-            keep_up(job, done, takeover)
+            keep_up(job, done, gaps)
         finally:
             connections.close_all()
 
@@ -154,7 +154,7 @@ def kept_up(job: ClaimedJob, takeover: Takeover) -> Iterator[None]:
         thread.join()
 
 
-def keep_up(job: ClaimedJob, done: threading.Event, takeover: Takeover) -> None:
+def keep_up(job: ClaimedJob, done: threading.Event, gaps: GapWatch) -> None:
     """Renew a job's lease until the job is done, or lost.
 
     An ended lease is renewed too, as long as no other holder has the job: the handler goes on anyway. After a gap the
@@ -164,19 +164,19 @@ def keep_up(job: ClaimedJob, done: threading.Event, takeover: Takeover) -> None:
     lease = held.lease_us / SECOND
 
     def renew() -> tuple[float, bool]:
-        asked = time.monotonic()
+        before = time.monotonic()
         with engine.transaction():
             began, now = time.monotonic(), engine.now()
-            lost = engine.renew([held], now, afresh=takeover.stepped_back)
-        takeover.locked(began - asked)
+            lost = engine.renew([held], now, afresh=gaps.stepped_back)
+        gaps.locked(began - before)
         if not lost:
-            takeover.stepped_back = False
+            gaps.stepped_back = False
             job._hidden_until(now + held.lease_us)
         return began, bool(lost)
 
     renew_at = time.monotonic() + (held.visible_at - engine.now()) / SECOND - 2 * lease / 3
     while True:
-        wait(renew_at, done, takeover, lease / 2)
+        wait(renew_at, done, gaps, lease / 2)
         if done.is_set():
             return
         began, lost = until_done(engine, renew)
@@ -185,11 +185,11 @@ def keep_up(job: ClaimedJob, done: threading.Event, takeover: Takeover) -> None:
         renew_at = began + lease / 3
 
 
-def wait(moment: float, done: threading.Event, takeover: Takeover, bearable: float) -> None:
+def wait(moment: float, done: threading.Event, gaps: GapWatch, bearable: float) -> None:
     """Wait until a moment (monotonic), the end of the job, or the end of a gap longer than ``bearable`` seconds."""
     while not done.is_set() and (left := moment - time.monotonic()) > 0:
         planned, began = min(left, LOOK_AT_CLOCKS), time.monotonic()
         done.wait(planned)
-        takeover.worked(min(time.monotonic() - began, planned))
-        if takeover.look(clock.now()) > bearable:
+        gaps.worked(min(time.monotonic() - began, planned))
+        if gaps.look(clock.now()) > bearable:
             return

@@ -1,4 +1,4 @@
-"""Dead letters: back into their queue, as they are or changed, or away."""
+"""Dead letters: they are requeued, as they are or changed, acknowledged, or discarded."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -42,7 +42,7 @@ class Criteria:
     died_to: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what no database can be asked for."""
+        """Raise ValueError for values that no database can compare."""
         for name, value in self.given().items():
             if name in TEXTS:
                 value.encode()  # a UnicodeEncodeError is a ValueError
@@ -63,7 +63,7 @@ class Criteria:
         return cls(**values)
 
     def given(self) -> dict[str, Any]:
-        """Return those that say something."""
+        """Return the criteria that are set."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def to_json(self) -> str:
@@ -115,7 +115,7 @@ def requeue(
     queue_name: str | None = None,
     priority: int | None = None,
 ) -> list[UUID]:
-    """Send dead letters round again: the same id, a fresh budget of attempts, the history kept.
+    """Move dead letters back into their queues: the same id, a fresh budget of attempts, the history kept.
 
     ``letters``: a letter, its id, the last 8 digits of that or more, or several of them; ``using``: a database alias
     (default: the one of your settings); ``by``: who does it, for the history; ``queue_name``, ``priority``: instead of
@@ -139,7 +139,7 @@ def requeue(
 
 
 def requeue_changed(letter: "DeadLetter", *, payload: str, queue_name: str, priority: int, by: str = "") -> None:
-    """Send a letter, as it was read, round again with other values; they are not checked here.
+    """Move a letter, as it was read, back into a queue with other values; they are not checked here.
 
     ``payload``: its stored form; where it is as it was read, the text in the table is not touched. Raise NotMoved, and
     change nothing, if it is no dead letter any more, has died again since it was read, or a waiting job has its unique

@@ -26,7 +26,7 @@ from ..engines import options_of
 logger = logging.getLogger("django_vtqueue")
 
 CACHED_FOR = 1.0  # seconds for which a publisher uses the paths that it found
-ASKED = b"asked"  # rung at one worker: it was asked to do something
+WORKERS = b"workers"  # rung at one worker: the rows of the workers have something for it
 UNPROVEN = "q"  # begins the token of a bell that is no proof of life: that of Queue.run
 LONGEST_PATH = 107  # bytes of an AF_UNIX address, less its end
 
@@ -72,12 +72,12 @@ class Doorbell:
     def listen(self, rung: Callable[[bool], None]) -> None:
         """Call ``rung`` each time it is rung, from a small thread, until the bell is closed.
 
-        ``rung`` is called with True if something was asked of this worker, else with False.
+        ``rung`` is called with True if the rows of the workers are to be read, else with False.
         """
 
         def wait() -> None:
             while (messages := self._wait()) and b"close" not in messages:
-                rung(ASKED in messages)
+                rung(WORKERS in messages)
 
         if self._socket:
             threading.Thread(target=wait, name="doorbell", daemon=True).start()
@@ -136,10 +136,10 @@ def proves_death(path: str, alias: str, folder: Path) -> bool:
     return False
 
 
-def ask(path: str) -> None:
-    """Ring one worker's bell so that it reads what was asked of it; never waits, never raises."""
+def ring_worker(path: str) -> None:
+    """Ring one worker's bell so that it reads the rows of the workers at once; never waits, never raises."""
     with suppress(OSError, AttributeError, ValueError):
-        _sender().sendto(ASKED, socket.MSG_DONTWAIT, path)
+        _sender().sendto(WORKERS, socket.MSG_DONTWAIT, path)
 
 
 def exists(path: str | Path) -> bool:

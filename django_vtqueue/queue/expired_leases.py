@@ -7,36 +7,32 @@ from ..core.failures import recorded
 from ..core.job import Expired, Handle, HeldJob, Settlement, failed, interrupted, released
 from ..engines import Engine
 from ..exceptions import DamagedJob, LeaseExpired
-from .settling import LetterTTL, settle
+from .settling import settle
 
 
-def end_leases(
-    engine: Engine, expired: Sequence[Expired], worker_id: str, now: int, letter_ttl: LetterTTL
-) -> list[Settlement]:
+def end_leases(engine: Engine, expired: Sequence[Expired], worker_id: str, now: int) -> list[Settlement]:
     """Settle expired rows in the name of their holders; return the settlements: due again, or dead letters."""
-    if given_back := [row.handle for row in expired if not row.held]:
-        engine.show(given_back)
+    if hidden := [row.handle for row in expired if not row.held]:
+        engine.show(hidden)
     held = engine.read([row.handle for row in expired if row.held])
-    endings = {handle: end_lease(job, now, letter_ttl) for handle, job in held.items()}
-    lost = settle(engine, list(endings.values()), letter_ttl) if endings else set()
+    endings = {handle: end_lease(job, now) for handle, job in held.items()}
+    lost = settle(engine, list(endings.values())) if endings else set()
     unreadable = [handle for handle, ending in endings.items() if ending.job.key in lost]
     ended = [ending for ending in endings.values() if ending.job.key not in lost]
     if unreadable:
-        ended += bury_unreadable(engine, unreadable, worker_id, now, letter_ttl)
+        ended += bury_unreadable(engine, unreadable, worker_id, now)
     return ended
 
 
-def end_lease(job: HeldJob, now: int, letter_ttl: LetterTTL) -> Settlement:
+def end_lease(job: HeldJob, now: int) -> Settlement:
     """Return the settlement of an expired job: due at its place in the line, or dead after its last attempt."""
     if not job.begun:
         return released(job)
     failure = recorded(LeaseExpired, f"The lease expired, held by {job.worker_id}.")
-    return interrupted(job, history.LEASE_EXPIRED, failure, now, letter_ttl(job.queue_name))
+    return interrupted(job, history.LEASE_EXPIRED, failure, now)
 
 
-def bury_unreadable(
-    engine: Engine, handles: Sequence[Handle], worker_id: str, now: int, letter_ttl: LetterTTL
-) -> list[Settlement]:
+def bury_unreadable(engine: Engine, handles: Sequence[Handle], worker_id: str, now: int) -> list[Settlement]:
     """Make dead letters of rows that could not be settled as they were read, because a text in them is not UTF-8, say.
 
     They are leased once more, so that they have a holder whose name can be read.
@@ -44,6 +40,6 @@ def bury_unreadable(
     engine.lease(handles, worker_id, now, None, attempts=0)
     failure = recorded(DamagedJob, "The row cannot be read as it is stored.")
     jobs = engine.read(handles).values()
-    endings = [failed(job, history.FAILED, failure, now, None, letter_ttl(job.queue_name)) for job in jobs]
-    lost = engine.settle(endings)
+    endings = [failed(job, history.FAILED, failure, now, None) for job in jobs]
+    lost = settle(engine, endings)
     return [ending for ending in endings if ending.job.key not in lost]

@@ -22,7 +22,7 @@ from asgiref.sync import sync_to_async
 from ..conf import POLICY, checked
 from ..core import clock, history
 from ..core.encoding import encode
-from ..core.expiry import APART, Patience, Takeover
+from ..core.expiry import APART, GapWatch, GracePeriod
 from ..core.failures import describe
 from ..core.ids import new_ids, process_worker_id
 from ..core.job import Due, Expired, HeldJob, NewJobs, Scope, failed
@@ -33,8 +33,9 @@ from .consumer import consume
 from .expired_leases import end_leases
 from .pauses import pause, resume
 from .publishing import checked_priority, checked_queue_name, store, visible_from
+from .settling import settle
 
-_takeovers: dict[str, Takeover] = {}  # by database: what all queues of this process have noticed
+_gap_watches: dict[str, GapWatch] = {}  # by database: what all queues of this process have noticed
 
 
 class Queue:
@@ -143,23 +144,23 @@ class Queue:
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise ValueError(f"claim_many takes a whole number of jobs, 1 or more, not {limit!r}.")
-        takeover = _takeovers.setdefault(self.database, Takeover(resting=True))
-        return self._claim(limit, takeover, process_worker_id())
+        gaps = _gap_watches.setdefault(self.database, GapWatch(resting=True))
+        return self._claim(limit, gaps, process_worker_id())
 
-    def _claim(self, limit: int, takeover: Takeover, holder: str) -> list[ClaimedJob]:
-        return self._engine.beside_cursors(lambda: self._claim_due(limit, takeover, holder))
+    def _claim(self, limit: int, gaps: GapWatch, holder: str) -> list[ClaimedJob]:
+        return self._engine.beside_cursors(lambda: self._claim_due(limit, gaps, holder))
 
-    def _claim_due(self, limit: int, takeover: Takeover, holder: str) -> list[ClaimedJob]:
-        engine, scope, letter_ttl = self._engine, Scope((self.name,), raw=True), self.options.letter_ttl
+    def _claim_due(self, limit: int, gaps: GapWatch, holder: str) -> list[ClaimedJob]:
+        engine, scope = self._engine, Scope((self.name,), raw=True)
 
         def look(waited: float) -> tuple[Sequence[Expired], Sequence[Due]] | None:
             now = engine.now()
-            takeover.look(now)
+            gaps.look(now)
             if waited:
-                takeover.locked(waited)
-            if self.name in engine.paused(now):
+                gaps.locked(waited)
+            if self.name in engine.paused_queues(now):
                 return None
-            expired = self._expired(scope, now, takeover.patience(process_worker_id())._replace(free=0))
+            expired = self._expired(scope, now, gaps.grace_period(process_worker_id())._replace(free=0))
             due = engine.due(scope, limit, now)
             return (expired, due) if expired or due else None
 
@@ -167,25 +168,25 @@ class Queue:
             with engine.transaction_if(look) as found:
                 if not found:
                     return []
-                takeover.locked(0.0)
+                gaps.locked(0.0)
                 seen, due = found
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
-                expired = self._expired(scope, now, takeover.patience(process_worker_id())) if seen else []
-                end_leases(engine, expired, holder, now, letter_ttl)
+                expired = self._expired(scope, now, gaps.grace_period(process_worker_id())) if seen else []
+                end_leases(engine, expired, holder, now)
                 if expired:
                     due = engine.due(scope, limit, now)
-                taken = take_rows(engine, due, limit, holder, now, letter_ttl, lease_us=self._lease)
+                taken = take_rows(engine, due, limit, holder, now, lease_us=self._lease)
             jobs = self._readable(collect(engine, taken))
             if jobs or not (taken.rows or seen):
                 return jobs  # else all that was taken became dead letters: what is due behind them is next
             if seen and not expired:  # the lock is free: now their holders have the time to renew them
                 clock.wait(APART)
 
-    def _expired(self, scope: Scope, now: int, patience: Patience) -> Sequence[Expired]:
+    def _expired(self, scope: Scope, now: int, grace_period: GracePeriod) -> Sequence[Expired]:
         """Return expired rows; beside a transaction of the caller's no holder can write, so none is given time."""
         if self._engine.private():
-            patience = patience._replace(free=0)
-        return self._engine.expired(scope, EXPIRED_AT_ONCE, now, patience)
+            grace_period = grace_period._replace(free=0)
+        return self._engine.expired(scope, EXPIRED_AT_ONCE, now, grace_period)
 
     def ack(self, job: ClaimedJob, result: Any = None) -> None:
         """See ClaimedJob.ack."""
@@ -212,7 +213,7 @@ class Queue:
 
         ``until``: a moment, or a duration (seconds or a timedelta) from now, at which the pause ends by itself.
         ``reason``, and ``by`` whom: for people. Pausing a paused queue replaces all of that. Raises ValueError for
-        values that are not allowed, as a moment that is over.
+        values that are not allowed, such as a moment in the past.
         """
         pause(self.name, reason=reason, until=until, by=by, using=self.database)
 
@@ -238,7 +239,5 @@ class Queue:
             except ValueError as error:
                 now, engine = self._engine.now(), self._engine
                 with engine.transaction():
-                    engine.settle(
-                        [failed(held, history.FAILED, describe(error), now, None, self.options.letter_ttl(self.name))]
-                    )
+                    settle(engine, [failed(held, history.FAILED, describe(error), now, None)])
         return claimed

@@ -43,11 +43,11 @@ def why(entry: Job | DeadLetter, now: int) -> str:
         case "retrying":
             return retrying(entry)
         case "running":
-            return asked(entry, now) + held(entry, visible_at - now, now)
+            return stop_request(entry, now) + held(entry, visible_at - now, now)
         case "expired":
             since = {"worker": shown_worker(entry.worker_id), "age": duration(now - visible_at)}
             expired = _("the lease of %(worker)s ended %(age)s ago") % since
-            return asked(entry, now) + expired + "; " + takers(entry, now)
+            return stop_request(entry, now) + expired + "; " + takers(entry, now)
         case "due":
             return _("due for %(age)s") % {"age": duration(now - visible_at)} + "; " + takers(entry, now)
     return _("its row was damaged: there is no state '%(state)s'") % {"state": entry.state}
@@ -64,7 +64,7 @@ def retrying(job: Job) -> str:
     return _("retrying at %(time)s after %(failure)s (attempts: %(attempts)s)") % values
 
 
-def asked(job: Job, now: int) -> str:
+def stop_request(job: Job, now: int) -> str:
     """Return who has asked a job to stop, if it was asked, and what follows from that."""
     if job.cancelled_at is None:
         return ""

@@ -19,7 +19,7 @@ class JobContext(TaskContext):  # type: ignore[misc]  # not frozen in its stubs
     @property
     def cancelled(self) -> bool:
         """Whether this job was asked to stop; known about a second later. Never asks the database."""
-        return self._job.asked_by is not None
+        return self._job.cancelled_by is not None
 
     def progress(self, fraction: float, text: str = "") -> None:
         """Say how far this job is: 0 to 1, and in words; stored within two seconds, with the end at the latest.

@@ -1,4 +1,4 @@
-"""Cancellation of running jobs, and their progress: what people ask is passed on, and how far jobs are is written."""
+"""Cancellation and progress of running jobs: stop requests are passed on to them, and their progress is written."""
 
 import time
 
@@ -17,7 +17,7 @@ class Cancellation:
         self._look = True
 
     def look_again(self) -> None:
-        """Have the next look read who is asked to stop: another connection has written."""
+        """Have stop requests read again, for another connection has written."""
         self._look = True
 
     def keep(self) -> None:
@@ -25,16 +25,16 @@ class Cancellation:
         if not self.in_flight or time.monotonic() < self._at:
             return
         self._at = time.monotonic() + PAUSE
-        self._ask()
+        self._read_requests()
         self._note_progress()
 
-    def _ask(self) -> None:
-        """Let jobs know that they shall stop."""
-        asked = self.engine.asked(list(self.in_flight)) if self._look else {}
+    def _read_requests(self) -> None:
+        """Tell jobs that they shall stop."""
+        requests = self.engine.stop_requests(list(self.in_flight)) if self._look else {}
         self._look = False
         for job in self.in_flight:
-            if job.key in asked and job.asked_by is None:
-                job.asked_by = asked[job.key]
+            if job.key in requests and job.cancelled_by is None:
+                job.cancelled_by = requests[job.key]
 
     def _note_progress(self) -> None:
         """Write how far jobs are, in one statement for all of them."""

@@ -1,4 +1,4 @@
-"""The workers of one database, as one of them sees the others: who is there, and who has died."""
+"""The heartbeat of a worker, and its view of the others: which are alive, and which have died."""
 
 import logging
 import os
@@ -39,7 +39,7 @@ def resident() -> int:
 
 
 class Heartbeat:
-    """This worker's row among the rows of the others. ``due_at`` (monotonic): when ``keep`` has something to do."""
+    """This worker's row among the rows of the others. ``next_at`` (monotonic): when ``keep`` has something to do."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Heartbeat:
             slots=slots,
             doorbell=doorbell,
         )
-        self.due_at = self._beat_at = 0.0  # monotonic
+        self.next_at = self._beat_at = 0.0  # monotonic
         self._beaten = 0  # an instant: after a step of the clock the last heartbeat is one of another time
         self._known: list[WorkerProcess] | None = None  # the rows of all, as long as no other connection has written
         self.moved_in = False  # it is written down that the queue is worked here
@@ -80,11 +80,11 @@ class Heartbeat:
 
     def keep(self) -> list[Settlement]:
         """Once a second, write our row if that is due, and settle what dead workers held; return the settlements."""
-        if time.monotonic() < self.due_at:
+        if time.monotonic() < self.next_at:
             return []
         # If a lock prevents it, the next turn begins with it: a worker holds no job before the others know it.
         self.beat()
-        self.due_at = time.monotonic() + PERIOD
+        self.next_at = time.monotonic() + PERIOD
         return self.end_leases_of_the_dead()
 
     def beat(self) -> None:
@@ -158,7 +158,7 @@ class Heartbeat:
             ours = [job for job in held if self.backend.settings.serves(job.queue_name)]
             endings = after_death(self.backend, ours, now, overdue=was_overdue(dead.doorbell))
             if endings:
-                settle(self.engine, endings, self.backend.settings.letter_ttl)
+                settle(self.engine, endings)
             self._remember(dead.pk, endings, now if len(ours) == len(held) else None)
         if len(ours) == len(held):
             remove(dead.doorbell)
@@ -168,7 +168,9 @@ class Heartbeat:
         return endings
 
     def _remember(self, worker_id: str, endings: Sequence[Settlement], died_at: int | None) -> None:
-        """Note in the row of a dead worker what became of its jobs, those that died first; ``died_at``: of all."""
+        """Note in the row of a dead worker what became of its jobs, dead letters first; ``died_at``: None if some are
+        left.
+        """
         if (row := self._rows.filter(pk=worker_id).first()) is None:
             return
         of_the_dead = sorted(endings, key=lambda ending: ending.state != states.FAILED)

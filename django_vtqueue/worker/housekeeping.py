@@ -11,7 +11,7 @@ from ..queue.origin import foreign_origin
 from .cancellation import Cancellation
 from .heartbeat import Heartbeat
 from .maintenance import Maintenance
-from .pacing import LOOK
+from .next_due import LOOK
 from .work import Work
 
 logger = logging.getLogger("django_vtqueue")
@@ -21,7 +21,7 @@ RARE_LOOK = 0.25  # seconds between two looks at a database that was not written
 
 
 class Housekeeping:
-    """The parts of a worker that come round now and then; each knows when it is due.
+    """What a worker does periodically; each part says when it is next due (``next_at``).
 
     ``foreign``: the database was replaced by a copy from elsewhere, whose jobs are not to run here. ``look_at``
     (monotonic): when to look at the database next.
@@ -35,9 +35,9 @@ class Housekeeping:
         self.foreign = False
         self.look_at = self._watchful_until = 0.0
 
-    def due_at(self) -> float:
+    def next_at(self) -> float:
         """Return when a part is due (monotonic)."""
-        return min(self.heartbeat.due_at, self.clock_steps.due_at, self.maintenance.due_at)
+        return min(self.heartbeat.next_at, self.clock_steps.next_at, self.maintenance.next_at)
 
     def do(self) -> None:
         """Do what is due, before a turn."""
@@ -49,12 +49,12 @@ class Housekeeping:
         self.work.recorder.write()
         self.cancellation.keep()
 
-    def rung(self, asked: bool) -> None:
-        """Look for jobs: the doorbell was rung; ``asked``: and for what people ask of this worker."""
+    def rung(self, workers: bool) -> None:
+        """Look for jobs, for the doorbell was rung; ``workers``: read the rows of the workers, too."""
         self.next_due.forget()
-        if asked:
+        if workers:
             self.heartbeat.look_again()
-            self.heartbeat.due_at = 0.0
+            self.heartbeat.next_at = 0.0
 
     def look(self) -> bool:
         """Return whether the database was replaced, or another connection has committed since the last look."""

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..core.clock import NEVER
-from ..core.job import HeldJob, Key
+from ..core.job import ClaimKey, HeldJob
 
 HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in it because its time was up
 
@@ -14,7 +14,7 @@ HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in i
 class Flight:
     """A job in flight. ``ends_at``: when its time is up; ``told_at``: when it was told to end (both monotonic).
 
-    ``counted``: its attempt is counted in its row; of a job that was claimed ahead that is done after it has begun.
+    ``counted``: its attempt is counted in its row; for a job that was claimed ahead this happens after it has begun.
     """
 
     job: HeldJob
@@ -28,23 +28,23 @@ class InFlight:
     """The jobs that one worker holds, by their keys."""
 
     def __init__(self) -> None:
-        self._flights: dict[Key, Flight] = {}
+        self._flights: dict[ClaimKey, Flight] = {}
         self.ahead = 0  # jobs whose attempt is not counted
 
     def __len__(self) -> int:
         return len(self._flights)
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: ClaimKey) -> bool:
         return key in self._flights
 
     def __iter__(self) -> Iterator[HeldJob]:
         return (flight.job for flight in self._flights.values())
 
-    def get(self, key: Key) -> HeldJob | None:
+    def get(self, key: ClaimKey) -> HeldJob | None:
         flight = self._flights.get(key)
         return flight.job if flight else None
 
-    def add(self, jobs: Sequence[HeldJob], seconds: Sequence[float], waiting: Collection[Key]) -> None:
+    def add(self, jobs: Sequence[HeldJob], seconds: Sequence[float], waiting: Collection[ClaimKey]) -> None:
         """Begin to hold jobs, each of which may run for so many seconds; the time of those ``waiting`` runs later."""
         now = time.monotonic()
         for job, longest in zip(jobs, seconds, strict=True):
@@ -54,17 +54,17 @@ class InFlight:
             self._flights[job.key] = flight
             self.ahead += not flight.counted
 
-    def limit(self, key: Key, seconds: float) -> None:
+    def limit(self, key: ClaimKey, seconds: float) -> None:
         """Have the time of a job run from now on."""
         if flight := self._flights.get(key):
             flight.ends_at = time.monotonic() + seconds
 
-    def finish(self, key: Key) -> None:
-        """Note that the code of a job has ended: its time cannot be up any more, however long it is not settled."""
+    def finish(self, key: ClaimKey) -> None:
+        """Note that the code of a job has ended: it cannot be overdue any more, however late it is settled."""
         if flight := self._flights.get(key):
             flight.finished, flight.ends_at, flight.told_at = True, NEVER, NEVER
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: ClaimKey) -> None:
         """Hold a job no longer."""
         if flight := self._flights.pop(key, None):
             self.ahead -= not flight.counted
@@ -95,7 +95,7 @@ class InFlight:
             flight.ends_at, flight.told_at = NEVER, now
         return [flight.job for flight in overdue]
 
-    def told(self, key: Key) -> bool:
+    def told(self, key: ClaimKey) -> bool:
         """Return whether a job was told to end because its time was up."""
         return self._flights[key].told_at < NEVER
 

@@ -44,7 +44,7 @@ def run_due(
     ``until``: an instant in the future up to which scheduled jobs and retries run as well, each as if its time had
     come. ``limit``: the most jobs to run. KeyboardInterrupt gives the job back and goes through.
     """
-    engine, worker_id, letter_ttl = engine_for(backend.database), new_worker_id(), backend.settings.letter_ttl
+    engine, worker_id = engine_for(backend.database), new_worker_id()
     done = 0
     while limit is None or done < limit:
         earliest = engine.earliest(scopes)
@@ -53,7 +53,7 @@ def run_due(
             return
         at = max(now, earliest)  # the time that it is for this job
         with engine.transaction():
-            taken = take(engine, scopes, 1, worker_id, at, letter_ttl)
+            taken = take(engine, scopes, 1, worker_id, at)
         for settlement in taken.buried:
             announce(burial(settlement, backend), backend)
         for job in collect(engine, taken):
@@ -62,13 +62,13 @@ def run_due(
                     outcome = execute(job, backend, inline=True)
             except KeyboardInterrupt:
                 with engine.transaction():
-                    settle(engine, [released(job)], letter_ttl)
+                    settle(engine, [released(job)])
                 raise
             done += 1
             if outcome.stored is None:
                 outcome.settlement.shift(at - now)
                 with engine.transaction():
-                    lost = settle(engine, [outcome.settlement], letter_ttl)
+                    lost = settle(engine, [outcome.settlement])
                 if outcome.settlement.stopped:
                     outcome = burial(outcome.settlement, backend)
                 outcome.stored = not lost

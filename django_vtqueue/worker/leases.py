@@ -1,4 +1,4 @@
-"""The leases of the jobs in flight: they are kept up, and what is not finished is given back."""
+"""The leases of the jobs in flight: they are renewed, and released at the end of the worker."""
 
 import random
 import time
@@ -9,16 +9,16 @@ from ..conf import DEFAULT_BACKOFF
 from ..core import history
 from ..core.backoff import backoff_delay
 from ..core.clock import NEVER, SECOND, microseconds
-from ..core.expiry import Takeover
+from ..core.expiry import GapWatch
 from ..core.failures import Failure, recorded
-from ..core.job import HeldJob, Key, Settlement, broken_off, exhausted, failed, interrupted, released
+from ..core.job import ClaimKey, HeldJob, Settlement, broken_off, exhausted, failed, interrupted, released
 from ..engines import Engine
 from ..exceptions import TaskTimeout, WorkerDied
 from ..execution.execute import longest_runs
 from ..queue.settling import settle
 from .in_flight import InFlight
 
-GIVEN_BACK_AFTER = SECOND  # until a job whose code may still be running is visible again
+HIDDEN_FOR = SECOND  # a job whose code may still be running, after its release
 
 
 class Leases:
@@ -28,11 +28,11 @@ class Leases:
         self.engine, self.worker_id, self.backend, self.in_flight = engine, worker_id, backend, in_flight
         self.renew_at = NEVER  # monotonic: a wall clock that steps must not delay it
         self.renew_by = NEVER  # monotonic: when another process is to renew them, if this one cannot
-        self.takeover = Takeover()
+        self.gaps = GapWatch()
         self._ends_at = NEVER  # monotonic: when the first of the leases ends
 
     def add(self, jobs: Sequence[HeldJob]) -> None:
-        """Begin to keep the leases of jobs up."""
+        """Begin to renew the leases of jobs."""
         now, instant = time.monotonic(), self.engine.now()
         for job in jobs:
             lease, left = job.lease_us / SECOND, (job.visible_at - instant) / SECOND  # its commit may have taken long
@@ -46,8 +46,8 @@ class Leases:
         return otherwise if shortest is None else shortest / SECOND
 
     def look(self, now: int) -> None:
-        """Notice a gap that ends now; after one in which a lease may have ended what is held is renewed at once."""
-        if self.takeover.look(now) > self.shortest_lease(NEVER) / 2:
+        """Notice a gap that ends now; after a long one, in which a lease may have ended, renew all at once."""
+        if self.gaps.look(now) > self.shortest_lease(NEVER) / 2:
             self.renew_at = 0.0
 
     def left(self) -> float:
@@ -55,7 +55,7 @@ class Leases:
         return self._ends_at - time.monotonic()
 
     def renew(self) -> None:
-        """Hide what is held for one lease more, from now; what turns out to be lost is renewed no longer.
+        """Renew what is held: each job for its lease, from now on; a lost job is renewed no longer.
 
         A transaction of its own, before anything else in a turn. If it fails it is due again at once.
         """
@@ -63,35 +63,35 @@ class Leases:
             return
         self.renew_at = 0.0
         jobs = [job for job in self.in_flight if self.backend.settings.policy(job.queue_name).heartbeat]
-        lost: set[Key] = set()
+        lost: set[ClaimKey] = set()
         began = time.monotonic()
         if jobs:
             with self.engine.transaction():
                 began = time.monotonic()  # the leases are counted from here, however long the commit takes
-                lost = self.engine.renew(jobs, self.engine.now(), afresh=self.takeover.stepped_back)
-            self.takeover.stepped_back = False
+                lost = self.engine.renew(jobs, self.engine.now(), afresh=self.gaps.stepped_back)
+            self.gaps.stepped_back = False
         kept = [job for job in jobs if job.key not in lost]
         shortest = min(map(third, kept), default=NEVER)
         self.renew_at, self.renew_by, self._ends_at = (began + thirds * shortest for thirds in (1, 1.5, 3))
 
     def release_unknown(self) -> None:
-        """Give back rows that are held in our name without our knowing: a claim whose commit had an unknown end."""
+        """Release rows that this worker holds unknowingly: it never learned whether their claim was committed."""
         unknown = [job for job in self.engine.held_by(self.worker_id) if job.key not in self.in_flight]
         if unknown:
             with self.engine.transaction():
-                settle(self.engine, [released(job) for job in unknown], self.backend.settings.letter_ttl)
+                settle(self.engine, [released(job) for job in unknown])
 
-    def given_back(self, finished: Sequence[HeldJob]) -> list[Settlement]:
-        """Return the settlements that give back what has not finished; the attempt is not counted.
+    def endings(self, finished: Sequence[HeldJob]) -> list[Settlement]:
+        """Return the settlements of the jobs that have not finished, for a worker that ends: they are released.
 
-        Its code may still run, so it is hidden for a second, before whose end the process must have ended.
-        What was told to end and did not has timed out.
+        Their code may still run, so they are hidden for a second; the process must have ended before that. A job that
+        was told to end and did not has timed out.
         """
         done = {job.key for job in finished}
         now = self.engine.now()
-        until = now + GIVEN_BACK_AFTER
+        until = now + HIDDEN_FOR
         return [
-            timed_out(self.backend, job, now) if self.in_flight.told(job.key) else give_back(job, now, until)
+            timed_out(self.backend, job, now) if self.in_flight.told(job.key) else broken_off(job, now, until)
             for job in self.in_flight
             if job.key not in done
         ]
@@ -100,11 +100,6 @@ class Leases:
 def third(job: HeldJob) -> float:
     """Return the time between two renewals of a job, in seconds."""
     return job.lease_us / 3 / SECOND
-
-
-def give_back(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
-    """Return the settlement of a job that is given back, with a note of its attempt if it had begun."""
-    return broken_off(job, now, hidden_until) if job.begun else released(job)
 
 
 # -- jobs that could not end by themselves -----------------------------------------------------------------------------
@@ -116,7 +111,7 @@ def after_death(backend: VTQueueBackend, held: Sequence[HeldJob], now: int, *, o
     """Return the settlements of the jobs that a worker held when it died.
 
     ``overdue``: it was killed because one of them was over its time limit. That one has timed out, and the others are
-    given back without an attempt, but for those that may begin only once.
+    released, but for those that may begin only once.
     """
     begun = [job for job in held if job.begun]
     ran = {job.key: (now - (job.started_at or now)) / SECOND for job in begun} if overdue else {}
@@ -157,13 +152,12 @@ def _ended(backend: VTQueueBackend, job: HeldJob, outcome: str, failure: Failure
 
     A backoff that is a function is not called here: it is the task's code.
     """
-    letter_ttl = backend.settings.letter_ttl(job.queue_name)
     if not times:
-        return interrupted(job, outcome, failure, now, letter_ttl)
+        return interrupted(job, outcome, failure, now)
     policy = backend.settings.policy(job.queue_name)
     backoff = backend.task_options(job.task_path).get("backoff", policy.backoff)
     delay = None
     if not exhausted(job):
         seconds = DEFAULT_BACKOFF if callable(backoff) else backoff
         delay = microseconds(backoff_delay(seconds, policy.backoff_max, times, random.random()))
-    return failed(job, outcome, failure, now, delay, letter_ttl)
+    return failed(job, outcome, failure, now, delay)

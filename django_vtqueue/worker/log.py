@@ -47,7 +47,7 @@ class WorkerLog:
         if settlement.state == states.FAILED:
             self.dead(settlement)
         elif settlement.failure is not None:
-            wait = 0.0 if settlement.visible_at is None else (settlement.visible_at - clock.now()) / clock.SECOND
+            wait = 0.0 if settlement.due_at is None else (settlement.due_at - clock.now()) / clock.SECOND
             limit = f"/{job.max_attempts}" if job.max_attempts else ""
             logger.warning(
                 "retry %s attempt=%d%s %s; next in %.1fs",
@@ -105,7 +105,7 @@ class WorkerLog:
             some,
         )
 
-    def given_back(self, settlements: Sequence[Settlement]) -> None:
+    def released(self, settlements: Sequence[Settlement]) -> None:
         """Write what became of the jobs that still ran when the worker left."""
         for settlement in settlements:
             if settlement.state == states.FAILED:
@@ -190,7 +190,7 @@ def log_lines(stream: Any, verbosity: int) -> Iterator[None]:
 
 
 def leave_running() -> NoReturn:
-    """End this process, in which code of jobs still runs that were given back, once what was logged is written."""
+    """End this process, in which code of released jobs still runs, once what was logged is written."""
     try:
         logging.shutdown()
         sys.stdout.flush()

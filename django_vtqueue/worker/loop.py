@@ -10,7 +10,7 @@ from queue import Empty
 from ..backend import VTQueueBackend
 from ..core.clock import NEVER
 from ..core.ids import new_worker_id, shown_worker
-from ..core.job import Key
+from ..core.job import ClaimKey
 from ..engines import new_engine
 from ..execution.outcomes import Outcome
 from ..queue.doorbell import Doorbell, folder_of
@@ -20,7 +20,7 @@ from .heartbeat import PERIOD, Heartbeat, resident
 from .log import WorkerLog
 from .mailbox import Mailbox, Message, Stop, Timed, Wake
 from .options import WorkerOptions, scopes_of, served
-from .report import GOES, REPLACE, STAYS, Report
+from .report import Departure, Report
 from .shutdown import end_jobs
 from .thread_pool import Pool
 from .turn import Turns
@@ -48,7 +48,7 @@ class Worker:
         self.pool = Pool(options.threads, backend, log, self.mailbox.put, self.timed)
         self.work = Work(self.engine, backend, self.id, self.pool, options, log, self.scopes, self.report)
         self.turns = Turns(self.work, self.heartbeat, self.scopes)
-        self.left_running = False  # afterwards: whether code of jobs that were given back may still run
+        self.left_running = False  # afterwards: whether code of released jobs may still run
         self._obeyed = WORK  # what it was asked to do last
         self._stops = 0  # how often it was told to stop
         self._stop_by = NEVER  # monotonic
@@ -71,7 +71,7 @@ class Worker:
                 self.leave()
 
     def leave(self) -> None:
-        """Give back what still runs, and take the doorbell and the worker's row away, unless code still runs."""
+        """Release what still runs, and take the doorbell and the worker's row away, unless code still runs."""
         recalled = {job.key for job in self.work.recall()}
         self.read_mail(0)  # what has finished meanwhile
         self.left_running = end_jobs(self.turns, recalled, owns_process=self.options.owns_process)
@@ -85,15 +85,15 @@ class Worker:
         """Ask for a graceful stop; from any thread, and from a signal handler. Twice: at once."""
         self.mailbox.stop()
 
-    def timed(self, key: Key, runs: bool) -> None:
+    def timed(self, key: ClaimKey, runs: bool) -> None:
         """Note whether the time of a transactional job runs, from its own thread: it may keep the interpreter now."""
         if runs:
             self.work.limit(key)
         self.mailbox.timed(key, runs)
 
-    def rung(self, asked: bool) -> None:
+    def rung(self, workers: bool) -> None:
         """Wake the loop, from the bell's own thread; rings that come before the next turn are one."""
-        self.mailbox.wake(asked)
+        self.mailbox.wake(workers)
         self.turns.pacing.wait_for_more()
 
     # Whether to go on
@@ -104,18 +104,19 @@ class Worker:
             return True
         if self.work.unfinished():
             return False
-        if self.leaves():
+        if self.departure() is not Departure.NONE:
             return True
         return self.options.drain and not self.options.supervised and self.turns.drained(self.options.drain_retries)
 
-    def leaves(self) -> int:
-        """Return whether this worker claims nothing more, and whether its supervisor is to replace it."""
+    def departure(self) -> Departure:
+        """Return whether this worker leaves, once its jobs have ended, and whether its supervisor is to replace it."""
         if self._outgrown or (self.options.max_jobs and self.work.started >= self.options.max_jobs):
-            return REPLACE
-        return GOES if self.turns.stopping or (self.turns.quiet and self.options.drain) else STAYS
+            return Departure.REPLACED
+        leaves = self.turns.stopping or (self.turns.quiet and self.options.drain)
+        return Departure.FOR_GOOD if leaves else Departure.NONE
 
     def obey(self) -> None:
-        """Do what people have asked of this worker, if that has changed."""
+        """Do what people have asked this worker to do, if that has changed."""
         if self.heartbeat.asked_to == self._obeyed:
             return
         self._obeyed = self.heartbeat.asked_to
@@ -129,8 +130,8 @@ class Worker:
     def rest(self) -> None:
         """Sleep until a turn is due; now and then look whether the database has changed."""
         self.work.tell_supervisor()
-        self.report.leaves = self.leaves()
-        until = 0.0 if self.done() else min(self.turns.due_at(), self._stop_by)
+        self.report.departure = self.departure()
+        until = 0.0 if self.done() else min(self.turns.next_at(), self._stop_by)
         while True:
             written = self.read_mail(min(until, self.turns.look_at()) - time.monotonic())
             self.every_second()
@@ -138,7 +139,7 @@ class Worker:
                 return
 
     def every_second(self) -> None:
-        """Do what comes round once a second, whether there are turns or not."""
+        """Do what is due once a second, whether there are turns or not."""
         self.log.tick()
         now = time.monotonic()
         if now < self._second_at or not self.options.owns_process:
@@ -153,11 +154,11 @@ class Worker:
 
     # What reaches the worker
 
-    def read_mail(self, patience: float) -> bool:
-        """Wait for a message for ``patience`` seconds, then read all there are; return whether there was one."""
+    def read_mail(self, timeout: float) -> bool:
+        """Wait for a message for ``timeout`` seconds, then read all there are; return whether there was one."""
         written = False
         try:
-            self.read(self.wait_for_mail(patience))
+            self.read(self.wait_for_mail(timeout))
             written = True
             self.turns.wait_for_more()
             while True:
@@ -165,13 +166,13 @@ class Worker:
         except Empty:
             return written
 
-    def wait_for_mail(self, patience: float) -> Message:
-        """Return the next message; raise Empty if none comes. A sleep is no gap, but for what it takes too long."""
+    def wait_for_mail(self, timeout: float) -> Message:
+        """Return the next message; raise Empty if none comes. A sleep is no gap, only what exceeds ``timeout``."""
         began = time.monotonic()
         try:
-            return self.mailbox.get(patience)
+            return self.mailbox.get(timeout)
         finally:
-            self.work.leases.takeover.worked(min(time.monotonic() - began, max(patience, 0.0)))
+            self.work.leases.gaps.worked(min(time.monotonic() - began, max(timeout, 0.0)))
 
     def read(self, message: Message) -> None:
         """Take note of one message."""
@@ -180,8 +181,8 @@ class Worker:
                 self.work.finished(message)
             case Timed(key, runs):
                 self.work.timed(key, runs)
-            case Wake(asked):
-                self.turns.housekeeping.rung(asked)
+            case Wake(workers):
+                self.turns.housekeeping.rung(workers)
             case Stop():
                 self.told_to_stop()
 

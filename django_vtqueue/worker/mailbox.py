@@ -3,27 +3,27 @@
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from ..core.job import Key
+from ..core.job import ClaimKey
 from ..execution.outcomes import Outcome
 
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """The doorbell was rung; ``asked``: for something that this worker shall do."""
+    """The doorbell was rung; ``workers``: because of the rows of the workers."""
 
-    asked: bool = False
+    workers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Claim nothing more and end when what runs has ended; a second one: give it back and leave."""
+    """Claim nothing more and end when what runs has ended; a second one: release it and leave."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
     """Whether the time of a transactional job runs: not before its transaction begins."""
 
-    key: Key
+    key: ClaimKey
     runs: bool
 
 
@@ -37,15 +37,15 @@ class Mailbox:
         self._messages: SimpleQueue[Message] = SimpleQueue()
         self.put = self._messages.put
 
-    def timed(self, key: Key, runs: bool) -> None:
+    def timed(self, key: ClaimKey, runs: bool) -> None:
         self.put(Timed(key, runs))
 
-    def wake(self, asked: bool = False) -> None:
-        self.put(Wake(asked))
+    def wake(self, workers: bool = False) -> None:
+        self.put(Wake(workers))
 
     def stop(self) -> None:
         self.put(Stop())
 
-    def get(self, patience: float) -> Message:
+    def get(self, timeout: float) -> Message:
         """Return the next message; raise queue.Empty if none comes within so many seconds."""
-        return self._messages.get(timeout=patience) if patience > 0 else self._messages.get_nowait()
+        return self._messages.get(timeout=timeout) if timeout > 0 else self._messages.get_nowait()

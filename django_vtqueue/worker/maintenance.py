@@ -21,7 +21,7 @@ class Maintenance:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.due_at = 0.0  # monotonic
+        self.next_at = 0.0  # monotonic
         self._tidy_at = 0.0  # monotonic
         self._told_of_log = self._told_of_failure = False
 
@@ -31,12 +31,12 @@ class Maintenance:
         try:
             if now >= self._tidy_at:
                 self._tidy(now, contended)
-            if now >= self.due_at:
+            if now >= self.next_at:
                 self._prune(now)
         except Exception as error:
             trouble = self.engine.trouble(error)
             if trouble is Trouble.BUSY:
-                self.due_at = now + BUSY_AGAIN
+                self.next_at = now + BUSY_AGAIN
             elif trouble is None and not self._told_of_failure:
                 self._told_of_failure = True
                 logger.warning("pruning the database, or keeping its log short, failed: %r. Jobs go on", error)
@@ -58,10 +58,10 @@ class Maintenance:
 
     def _prune(self, now: float) -> None:
         """Delete some of what was kept for long enough."""
-        self.due_at = now + PERIOD  # also if it fails
+        self.next_at = now + PERIOD  # also if it fails
         instant = self.engine.now()
         pruned = self.engine.prune(instant, PRUNED_AT_ONCE)
         if pruned >= PRUNED_AT_ONCE:
-            self.due_at = now + (time.monotonic() - now) / PRUNING_SHARE
+            self.next_at = now + (time.monotonic() - now) / PRUNING_SHARE
         elif pruned:
-            self.due_at = now + PRUNE_AGAIN
+            self.next_at = now + PRUNE_AGAIN

@@ -1,4 +1,4 @@
-"""Errors that pass: waited out with a growing pause, and each kind said once for each outage."""
+"""Troubles of the database that pass: the worker waits with a growing pause, and logs each kind once an outage."""
 
 import logging
 import random
@@ -10,10 +10,10 @@ from traceback import clear_frames
 from ..core import history
 from ..core.backoff import IN_DANGER, busy_pause, trouble_pause
 from ..core.failures import Failure
-from ..core.job import Key, failed
+from ..core.job import ClaimKey, failed
 from ..engines import Engine, Trouble
 from ..execution.outcomes import Outcome
-from ..queue.settling import LetterTTL, settle
+from ..queue.settling import settle
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -44,10 +44,10 @@ class Outage:
         """Return for how many seconds nothing has succeeded."""
         return time.monotonic() - self._began if self._tries else 0.0
 
-    def failed(self, error: BaseException, patience: float = 1.0, left: float = inf) -> None:
+    def failed(self, error: BaseException, factor: float = 1.0, left: float = inf) -> None:
         """Note a failure; ``retry_at`` says when to try again.
 
-        ``patience``: times the usual pause for a lock; ``left``: seconds of a lease to renew, see busy_pause.
+        ``factor``: of the usual pause for a lock; ``left``: seconds of a lease to renew, see busy_pause.
         """
         now = time.monotonic()
         if not self._tries:
@@ -56,7 +56,7 @@ class Outage:
         kind = self.engine.trouble(error)
         if kind is Trouble.BUSY:
             pause = busy_pause(now - self._began, random.random(), left)
-            pause *= patience if left > IN_DANGER else 1
+            pause *= factor if left > IN_DANGER else 1
             if now - self._began >= SAID_AFTER:
                 self._say(kind, "%s; waiting. Nothing is lost.", kind.value)
         else:
@@ -67,7 +67,7 @@ class Outage:
                 self._say(kind, f"{kind.value} (%s); waiting.{HELP.get(kind, '')}", error)
                 self.engine.disconnect()  # one that was opened for reading only, say, would stay so
         self.retry_at = now + pause
-        # Django's errors of a database are part of a reference cycle, with all that the failed turn had in hand.
+        # Django's errors of a database are part of a reference cycle, with everything that the failed turn referred to.
         clear_frames(error.__traceback__)
 
     def over(self) -> None:
@@ -90,34 +90,34 @@ class Outage:
 NOT_STORED = Failure("django_vtqueue.exceptions.OutcomeNotStored", "The outcome could not be stored.", "", "not stored")
 
 
-def settle_alone(engine: Engine, outcomes: Sequence[Outcome], letter_ttl: LetterTTL) -> set[Key]:
+def settle_alone(engine: Engine, outcomes: Sequence[Outcome]) -> set[ClaimKey]:
     """Settle each outcome in a transaction of its own; return the keys of the lost ones.
 
     One that fails alone is replaced by a failed attempt described by our own text only. Errors that pass are raised;
     what was done before is then found as done by the next try.
     """
-    lost: set[Key] = set()
+    lost: set[ClaimKey] = set()
     for outcome in outcomes:
         try:
             with engine.transaction():
-                lost |= settle(engine, [outcome.settlement], letter_ttl)
+                lost |= settle(engine, [outcome.settlement])
         except Exception as error:
             if engine.trouble(error):
                 raise
             logger.warning("the outcome of job %s could not be stored: %r", outcome.job.id, error)
             job = outcome.job
             wait = job.lease_us
-            outcome.settlement = failed(job, history.FAILED, NOT_STORED, engine.now(), wait, letter_ttl(job.queue_name))
+            outcome.settlement = failed(job, history.FAILED, NOT_STORED, engine.now(), wait)
             outcome.result = None
-            lost |= _settle_at_last(engine, outcome, letter_ttl)
+            lost |= _settle_at_last(engine, outcome)
     return lost
 
 
-def _settle_at_last(engine: Engine, outcome: Outcome, letter_ttl: LetterTTL) -> set[Key]:
+def _settle_at_last(engine: Engine, outcome: Outcome) -> set[ClaimKey]:
     """Settle an outcome that is our own text only; if even that is refused (by the row itself) its lease shall end."""
     try:
         with engine.transaction():
-            return settle(engine, [outcome.settlement], letter_ttl)
+            return settle(engine, [outcome.settlement])
     except Exception as error:
         if engine.trouble(error):
             raise

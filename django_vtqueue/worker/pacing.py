@@ -1,15 +1,6 @@
-"""The pace of turns: how soon one follows another, how much goes into a transaction, and how long a worker sleeps."""
+"""The pace of turns: how soon one follows another, and how much goes into a transaction, as the last turns suggest."""
 
 import time
-from collections.abc import Sequence
-
-from ..core.clock import SECOND
-from ..core.job import Scope
-from ..engines import Engine
-
-# -- how much goes into one transaction --------------------------------------------------------------------------------
-#
-# Decided by the last turns: how soon the next turn follows, and how many jobs it takes.
 
 GAP = 0.005  # seconds between two turns while others often have the lock
 OFTEN = 0.5  # of the tries to take it
@@ -46,8 +37,8 @@ class Pacing:
         return self._busy > OFTEN
 
     @property
-    def patience(self) -> float:
-        """How many times as long as a publisher to wait between two tries: his transaction is for one job only."""
+    def retry_factor(self) -> float:
+        """How many times as long as a publisher to wait between two tries: a publisher stores one job only."""
         return 2.0 if self.contended else 1.0
 
     @property
@@ -57,65 +48,3 @@ class Pacing:
         Threads that compute keep a loop from the interpreter after each statement, while it has the lock.
         """
         return self._hold > LONG
-
-
-LOOK = 0.1  # seconds after which a bell that was missed is made good
-NO_INSTANT = 1 << 62  # later than any instant
-
-
-class NextDue:
-    """The earliest moment at which a claim may find something, as far as it is known.
-
-    It is forgotten at a ring and at a commit of another connection. The write lock is not taken to find that nothing is
-    due.
-    """
-
-    def __init__(self, engine: Engine, scopes: Sequence[Scope]) -> None:
-        self.engine, self.scopes = engine, scopes
-        self._next_due: int | None = None  # None: not known
-        self._took_everything = False  # the last claim took all that could be taken
-
-    def forget(self) -> None:
-        """Look again: a job may have been published."""
-        self._next_due = None
-        self._took_everything = False
-
-    def expect(self, visible_at: int) -> None:
-        """Note that a job of ours becomes due: there is something to take again, whatever the last claim found."""
-        self._took_everything = False
-        if self._next_due is not None:
-            self._next_due = min(self._next_due, visible_at)
-
-    def took(self, everything: bool) -> None:
-        """Note that a claim was made, and whether it took everything that could be taken."""
-        self._took_everything = everything
-        if self._took_everything:
-            self._next_due = None
-
-    def due(self) -> bool:
-        """Return whether a claim may find something; asks the database, by a read, only if that is not known."""
-        now = self.engine.now()
-        if self._next_due is None:
-            earliest = self.engine.earliest(self.scopes)
-            self._next_due = NO_INSTANT if earliest is None else earliest
-            if self._took_everything and self._next_due <= now:  # an ended lease, whose holder is given time
-                self._next_due = now + round(LOOK * SECOND)
-        return self._next_due <= now
-
-    def worth_a_try(self) -> bool:
-        """Return whether to claim in a transaction that is opened anyway; then what is not known need not be asked."""
-        return not self._took_everything if self._next_due is None else self._next_due <= self.engine.now()
-
-    def seconds_to_sleep(self) -> float:
-        """Return how long nothing will be due, as far as it is known."""
-        if self._next_due is None:
-            return 0.0
-        return max((self._next_due - self.engine.now()) / SECOND, 0.0)
-
-    def nothing_before(self, instant: int) -> bool:
-        """Return whether nothing will be due until ``instant``, not even what may not be taken yet.
-
-        Always asks: what a job has just published may not be known here yet: its outcome is faster than the doorbell.
-        """
-        earliest = self.engine.earliest(self.scopes)
-        return earliest is None or earliest > instant

@@ -1,7 +1,7 @@
 """Jobs claimed ahead of the free slots, so that short ones need not wait for the worker's next turn.
 
-Never more than what this worker finishes in a moment, and only for a moment: what no thread has taken by then is given
-back, for another worker may have room. Its attempt counts from when a thread takes it.
+Never more than what this worker finishes in a moment, and only for a moment: what no thread has taken by then is
+released, for another worker may have room. Its attempt counts from when a thread takes it.
 """
 
 import time
@@ -15,19 +15,19 @@ STEP = 0.001  # seconds between two looks at what waits
 FADING = 0.8  # of a pace from turn to turn: one that had to wait for the database tells too little
 SLOW = 50  # jobs a second
 MOST = 1200  # jobs
-PATIENCE = 0.02  # seconds without an end of any job after which what has not begun is given back
-LONGEST = 3  # times the horizon, after which it is given back in any case
+RELEASE_AFTER = 0.02  # seconds without an end of any job: then what has not begun is released
+LONGEST = 3  # times the horizon, after which it is released in any case
 LARGEST = 2_000_000  # characters of payloads
 HORIZON = 0.06  # seconds of work that are claimed ahead, judged by the pace of the last turns
 RESERVE = 2 / 3  # of these, that is left when the next ones are claimed, so that they run beside that turn
 
 
 class Prefetch:
-    """How many jobs to claim ahead, and when to give back those that have not begun."""
+    """How many jobs to claim ahead, and when to release those that have not begun."""
 
     def __init__(self, in_flight: InFlight) -> None:
         self.in_flight = in_flight
-        self._give_back_at = NEVER  # monotonic
+        self._release_at = NEVER  # monotonic
         self._pace = 0.0  # jobs a second
         self._finished, self._took = 0, 0.0  # jobs since the last measurement, and the seconds of all of them
         self._measured_at = self._claimed_at = 0.0  # monotonic
@@ -61,7 +61,7 @@ class Prefetch:
             self._pace, self._measured_at = max(pace, self._pace * FADING), now
             self._finished, self._took = 0, 0.0
             if self.in_flight.ahead:
-                self._give_back_at = min(now + PATIENCE, self._claimed_at + HORIZON * LONGEST)
+                self._release_at = min(now + RELEASE_AFTER, self._claimed_at + HORIZON * LONGEST)
 
     def add(self, jobs: Sequence[HeldJob]) -> None:
         """Note jobs that were claimed, some of them ahead."""
@@ -69,17 +69,17 @@ class Prefetch:
             self._size = max(len(job.payload), self._size // 2, 1)
         if not all(job.begun for job in jobs):
             self._claimed_at = time.monotonic()
-            self._give_back_at = self._claimed_at + PATIENCE
+            self._release_at = self._claimed_at + RELEASE_AFTER
 
     def recalled(self) -> None:
         """Note that what has not begun was called back."""
-        self._give_back_at = time.monotonic() + PATIENCE
+        self._release_at = time.monotonic() + RELEASE_AFTER
 
     @property
-    def give_back_at(self) -> float:
-        """When what has not begun is to be given back (monotonic)."""
-        return self._give_back_at if self.in_flight.ahead else NEVER
+    def release_at(self) -> float:
+        """When what has not begun is to be released (monotonic)."""
+        return self._release_at if self.in_flight.ahead else NEVER
 
     def overdue(self) -> bool:
-        """Return whether what has not begun is to be given back."""
-        return time.monotonic() >= self.give_back_at
+        """Return whether what has not begun is to be released."""
+        return time.monotonic() >= self.release_at

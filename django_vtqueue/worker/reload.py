@@ -1,7 +1,7 @@
 """``vtworker --reload``: a parent that watches the code, and a worker that is stopped gracefully and started anew.
 
 Django's ``run_with_reloader`` would end the worker in mid-job. Here the parent runs no job: when a file changes it asks
-the worker to stop (it gives back what does not end soon), and starts another. A worker that cannot start, because of a
+the worker to stop (it releases what does not end soon), and starts another. A worker that cannot start, because of a
 mistake in the code, is started again after the next change.
 """
 
@@ -24,8 +24,8 @@ logger = logging.getLogger("django_vtqueue")
 
 PARENT = "VTQUEUE_PARENT"  # environment variable: the pid of the process that watches the code
 INTERVAL = 1.0  # seconds between two looks at the files
-GIVING_BACK = 10.0  # seconds for that; then it is killed
-GRACE = 5.0  # seconds for running jobs to end before they are given back
+ENDING = 5.0  # seconds for running jobs to end before they are released
+RELEASING = 10.0  # seconds for that; then the worker is killed
 
 
 def run_with_reload() -> int:
@@ -76,11 +76,11 @@ def watch(worker: "subprocess.Popen[bytes]", files: "Files", received: list[int]
 
 
 def stop(worker: "subprocess.Popen[bytes]") -> None:
-    """End the worker gracefully; what has not ended after the grace is given back."""
-    for patience in (GRACE, GIVING_BACK):
+    """End the worker gracefully; jobs that do not end in time are released."""
+    for timeout in (ENDING, RELEASING):
         worker.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
-            worker.wait(patience)
+            worker.wait(timeout)
             return
     worker.kill()
     worker.wait()

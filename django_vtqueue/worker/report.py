@@ -7,17 +7,24 @@ no supervisor writes them as well.
 import ctypes
 import mmap
 import os
+from enum import IntEnum
 from tempfile import TemporaryFile
 from typing import Self
 
-STAYS, REPLACE, GOES = 0, 1, 2  # whether a worker leaves: not, to be replaced, or for good
+
+class Departure(IntEnum):
+    """Whether a worker leaves, and whether another one is to take its place."""
+
+    NONE = 0
+    REPLACED = 1
+    FOR_GOOD = 2
 
 
 class Report(ctypes.Structure):
     """The state of one worker. ``held``, ``started``, ``ended``: numbers of jobs. ``worker_id``: "" until it is ready.
 
     ``ends_at``: when the first of its jobs exceeds its time limit; ``renew_by``: when half of its shortest lease is
-    over (both monotonic). ``leaves``: one of the three above. ``left``: 1 once all that it held is given back.
+    over (both monotonic). ``departure``: a Departure. ``left``: 1 once all that it held is released.
     """
 
     ends_at: float
@@ -26,7 +33,7 @@ class Report(ctypes.Structure):
     held: int
     started: int
     ended: int
-    leaves: int
+    departure: int
     left: int
     worker_id: bytes
 
@@ -37,7 +44,7 @@ class Report(ctypes.Structure):
         ("held", ctypes.c_int64),
         ("started", ctypes.c_int64),
         ("ended", ctypes.c_int64),
-        ("leaves", ctypes.c_int64),
+        ("departure", ctypes.c_int64),
         ("left", ctypes.c_int64),
         ("worker_id", ctypes.c_char * 256),
     )

@@ -1,4 +1,4 @@
-"""The end of a worker: what still runs is given back, and nothing of it is left behind."""
+"""The end of a worker: what still runs is released, and nothing of it is left behind."""
 
 import faulthandler
 import os
@@ -6,18 +6,18 @@ import time
 from collections.abc import Collection
 
 from ..core import clock
-from ..core.job import Key, Settlement
+from ..core.job import ClaimKey, Settlement
 from ..queue.settling import settle
 from .outage import settle_before
 from .turn import Turns
 
 LAST_ANNOUNCEMENTS = 5.0  # seconds for the receivers of signals when everything has ended
-GONE_WITHIN = 0.7  # seconds after jobs are given back whose code still runs: others may take them after one second
+GONE_WITHIN = 0.7  # seconds after the release of jobs whose code still runs: others may take them after one second
 LAST_COUNTS = 1.0  # seconds for the statistics, should the database be locked
 
 
-def end_jobs(turns: Turns, recalled: Collection[Key], *, owns_process: bool) -> bool:
-    """Give back what still runs and end the threads; return whether code of such jobs may still run.
+def end_jobs(turns: Turns, recalled: Collection[ClaimKey], *, owns_process: bool) -> bool:
+    """Release what still runs and end the threads; return whether code of such jobs may still run.
 
     ``recalled``: what had not begun. Code may still run where it cannot be ended and the worker has the process for
     itself: the process must end before those jobs are visible again; its doorbell, left behind, proves that it has.
@@ -32,15 +32,15 @@ def end_jobs(turns: Turns, recalled: Collection[Key], *, owns_process: bool) -> 
         for job in held:
             if not job.begun and job.key not in recalled:
                 job.attempts, job.started_at = 1, clock.now()  # a thread has just taken it
-        turns.work.recorder.flush()  # not later: once they are given back nothing may keep this process
-        give_back(turns)
+        turns.work.recorder.flush()  # not later: once they are released nothing may keep this process
+        release_unfinished(turns)
     turns.work.log.close()
     if not running:
         turns.work.recorder.flush(LAST_COUNTS)
     return running
 
 
-def give_back(turns: Turns) -> None:
+def release_unfinished(turns: Turns) -> None:
     """Settle what has finished and release the rest, whose code may still run: this process ends before it is visible.
 
     A database that is locked is waited for, but not for longer than the leases last: then they end by themselves.
@@ -52,12 +52,12 @@ def give_back(turns: Turns) -> None:
 
     def step() -> None:
         # As of now: it may have taken long to get the lock.
-        unfinished[:] = turns.leases.given_back(finished)
-        settle(turns.engine, settlements + unfinished, turns.backend.settings.letter_ttl)
+        unfinished[:] = turns.leases.endings(finished)
+        settle(turns.engine, settlements + unfinished)
         end_within(GONE_WITHIN)  # before the commit: nothing may keep this process after it
 
     if settle_before(deadline, turns.engine, step, turns.outage):
-        turns.work.log.given_back(unfinished)
+        turns.work.log.released(unfinished)
         turns.work.recorder.count(turns.work.outcomes)
         turns.work.recorder.count_endings(unfinished)
 

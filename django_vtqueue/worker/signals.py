@@ -9,13 +9,13 @@ from ..core.forks import handle_signal, restore_signal
 
 
 def stop_signals() -> list[signal.Signals]:
-    """Return the signals that stop a worker: that of a closed terminal only if it is not ignored, as nohup has it."""
+    """Return the signals that stop a worker; SIGHUP only if it is not ignored (nohup ignores it)."""
     closed = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL else []
     return [signal.SIGTERM, signal.SIGINT, *closed]
 
 
 class Stopping:
-    """The signals that were received, and who shall hear of them."""
+    """The signals that were received, and the listener that is told of them."""
 
     def __init__(self, owns_process: bool) -> None:
         self.owns_process = owns_process

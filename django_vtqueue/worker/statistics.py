@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from ..core import states
 from ..core.clock import NEVER, SECOND
-from ..core.counts import HOUR, MINUTE, Counts, Key
+from ..core.counts import HOUR, MINUTE, CountKey, Counts
 from ..core.histograms import bucket_of
 from ..core.job import Settlement
 from ..engines import Engine, Trouble
@@ -46,9 +46,9 @@ class Recorder:
 
     def __init__(self, engine: Engine, worker_id: str) -> None:
         self.engine, self.worker_id = engine, worker_id
-        self.at = NEVER  # monotonic: when it is to be written; never as long as nothing has come since
-        self._counts: dict[Table, dict[Key, Counts]] = {Throughput: {}, HourlyThroughput: {}}
-        self._changed: dict[Table, set[Key]] = {Throughput: set(), HourlyThroughput: set()}  # not written since
+        self.next_at = NEVER  # monotonic: when it is to be written; never as long as nothing has come since
+        self._counts: dict[Table, dict[CountKey, Counts]] = {Throughput: {}, HourlyThroughput: {}}
+        self._changed: dict[Table, set[CountKey]] = {Throughput: set(), HourlyThroughput: set()}  # not written since
         self._depth_at = 0.0  # monotonic
         self._deep: set[str] = set()  # queues in which jobs were due
         self._written_at = -PERIOD  # monotonic
@@ -75,7 +75,7 @@ class Recorder:
         """Write what has changed, if it is time to."""
         if time.monotonic() >= self._depth_at:
             self._measure()
-        if time.monotonic() >= self.at:
+        if time.monotonic() >= self.next_at:
             self._write()
 
     def flush(self, seconds: float = 0.0) -> None:
@@ -100,7 +100,7 @@ class Recorder:
                     totals[key] = Counts()
                 totals[key].add(each)
                 changed.add(key)
-        self.at = min(self.at, self._written_at + PERIOD)
+        self.next_at = min(self.next_at, self._written_at + PERIOD)
 
     def _measure(self) -> None:
         """Note how many jobs are due in each queue; a queue that had some, and has none now, has 0."""
@@ -128,14 +128,14 @@ class Recorder:
         except Exception as error:
             return self._failed(error, now)
         self._said = False
-        self.at, self._written_at = NEVER, time.monotonic()
+        self.next_at, self._written_at = NEVER, time.monotonic()
         for changed in self._changed.values():
             changed.clear()
         return False
 
     def _failed(self, error: Exception, now: int) -> bool:
         trouble = self.engine.trouble(error)
-        self.at = time.monotonic() + (AGAIN if trouble is Trouble.BUSY else PERIOD)
+        self.next_at = time.monotonic() + (AGAIN if trouble is Trouble.BUSY else PERIOD)
         for table, width, _ in PERIODS:
             self._changed[table] = {key for key in self._changed[table] if key[0] > now - UNWRITTEN - width}
         if trouble not in SAID_BY_TURNS and not self._said:
@@ -145,7 +145,7 @@ class Recorder:
 
 
 def ended(counts: defaultdict[Name, Counts], settlement: Settlement) -> Counts | None:
-    """Count the end of an attempt; return what it was added to. None: the job went back, for another to execute."""
+    """Count the end of an attempt; return what it was added to. None: the job was released."""
     if settlement.state == states.READY and settlement.failure is None:
         return None
     row = counts[settlement.job.queue_name, settlement.job.task_path]

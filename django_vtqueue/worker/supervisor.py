@@ -25,16 +25,17 @@ from ..core import states
 from ..core.backoff import trouble_pause
 from ..core.clock import NEVER, microseconds
 from ..core.ids import new_worker_id
+from ..core.job import broken_off
 from ..engines import new_engine
 from ..models import Job, WorkerProcess
-from ..queue.doorbell import ask, declare_dead, exists, folder_of, mark_overdue, path_of, remove
+from ..queue.doorbell import declare_dead, exists, folder_of, mark_overdue, path_of, remove, ring_worker
 from ..queue.settling import settle
 from . import systemd
-from .leases import give_back, third
+from .leases import third
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of
 from .outage import Outage, settle_before
-from .report import GOES, REPLACE, Report, new_memory
+from .report import Departure, Report, new_memory
 from .shutdown import end_within
 
 logger = logging.getLogger("django_vtqueue")
@@ -48,7 +49,7 @@ SLOW_START = 10.0  # seconds
 SLOW = "process %d is not ready after %d s and runs no job: it still imports the project (kill -USR1 %d shows where)"
 LEAVING = 2.0  # seconds for a child to give its jobs back and end, once it is to leave at once
 IDLE_LEAVING = 8.0  # seconds for a child that holds no job to end: the receivers of its signals have 5 of them
-GIVING_BACK = 5.0  # seconds for what killed children held, should the database be locked
+RELEASING = 5.0  # seconds for the release of what killed children held, should the database be locked
 
 START = """\
 import json, sys
@@ -66,7 +67,7 @@ class Child:
         self.renew_at = 0.0  # monotonic: when the supervisor is to renew its leases again
         self.overdue = False  # killed because a job of it was over its time limit
         self.dismissed = False  # killed because it did not stop in time
-        self._left_at = NEVER  # monotonic: when it was first seen to have given back all that it held
+        self._left_at = NEVER  # monotonic: when it was first seen to have released all that it held
         self._said_slow = False
         memory, (theirs, self._pipe) = new_memory(), os.pipe()
         try:
@@ -95,7 +96,7 @@ class Child:
         return self.report.worker_id.decode()
 
     def stop(self) -> None:
-        """Have it stop gracefully; the second time, have it give back what runs, and leave."""
+        """Have it stop gracefully; the second time, have it release what runs, and leave."""
         with suppress(OSError):  # it has just ended
             os.write(self._pipe, b"s")
 
@@ -142,7 +143,7 @@ class Supervisor:
         self._kill_at = self._kill_idle_at = NEVER  # monotonic: when children that do not leave are killed
         self._ended_jobs = 0  # of children that have ended
         self._dead: list[str] = []  # workers that may have left jobs
-        self._killed: list[str] = []  # workers whose jobs are to be given back, and their rows removed
+        self._killed: list[str] = []  # workers whose jobs are to be released, and their rows removed
         self._watchdog_at = 0.0  # monotonic
 
     def stop(self) -> None:
@@ -150,7 +151,7 @@ class Supervisor:
         self._asked += 1
         seconds = 0 if self._asked > 1 else self.options.shutdown_timeout
         if seconds is not None:  # whatever hangs: the output, say
-            end_within(seconds + LEAVING + GIVING_BACK + 1)
+            end_within(seconds + LEAVING + RELEASING + 1)
         self._told.put(None)
 
     def run(self) -> None:
@@ -198,7 +199,7 @@ class Supervisor:
 
         One that is to be replaced still finishes its jobs; there are twice as many as wanted at the most.
         """
-        there = sum(child.report.leaves != REPLACE for child in self._children)
+        there = sum(child.report.departure != Departure.REPLACED for child in self._children)
         for missing in range(min(self._wanted - there, 2 * self._wanted - len(self._children)), 0, -1):
             if self._stops or self._unshared == 0 or time.monotonic() < self._start_at:
                 return
@@ -255,14 +256,14 @@ class Supervisor:
         self.engine.longest_hold = max(self.engine.longest_hold, report.longest_hold)
         if self._unshared is not None:
             self._unshared += child.share - report.started
-        if report.leaves == GOES:
+        if report.departure == Departure.FOR_GOOD:
             self._wanted -= 1
         elif child.overdue or (report.left and report.started) or time.monotonic() - child.began > LIVED:
             self._failures = 0
         else:
             self.put_off()
         if report.left:
-            if exists(self.bell_of(child.worker_id)):  # it has left while code of jobs ran that it gave back
+            if exists(self.bell_of(child.worker_id)):  # it has left while code of released jobs ran
                 self._killed.append(child.worker_id)
         elif child.dismissed:
             self._killed.append(child.worker_id)
@@ -271,7 +272,7 @@ class Supervisor:
             self._dead.append(child.worker_id)
             declare_dead(self.bell_of(child.worker_id))
             for other in self._children:
-                ask(str(self.bell_of(other.worker_id)))
+                ring_worker(str(self.bell_of(other.worker_id)))
 
     def bell_of(self, worker_id: str) -> Path:
         """Return where the doorbell of a worker lies."""
@@ -311,15 +312,15 @@ class Supervisor:
         return bool(self.in_database(nothing_left) and self.in_database(certainly))
 
     def clean_up(self) -> None:
-        """Give back what the killed children held, and remove the rows of those that could not do it."""
+        """Release what the killed children held, and remove the rows of those that could not do it."""
 
         def step() -> None:
             now = self.engine.now()
             held = [job for worker_id in self._killed for job in self.engine.held_by(worker_id)]
-            settle(self.engine, [give_back(job, now, None) for job in held], self.backend.settings.letter_ttl)
+            settle(self.engine, [broken_off(job, now, None) for job in held])
             rows = WorkerProcess.objects.using(self.engine.alias).filter(pk__in=self._killed)
             rows._raw_delete(self.engine.alias)
 
-        if self._killed and settle_before(time.monotonic() + GIVING_BACK, self.engine, step, Outage(self.engine)):
+        if self._killed and settle_before(time.monotonic() + RELEASING, self.engine, step, Outage(self.engine)):
             for worker_id in self._killed:
                 remove(str(self.bell_of(worker_id)))

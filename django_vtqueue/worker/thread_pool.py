@@ -1,4 +1,4 @@
-"""The threads that run jobs, and tell the world what became of them."""
+"""The threads that run jobs, and the one that announces their outcomes."""
 
 import logging
 import threading
@@ -15,7 +15,7 @@ from django.db import connections
 from ..backend import VTQueueBackend
 from ..core import clock
 from ..core.forks import ForksEnd
-from ..core.job import HeldJob, Key, Settlement
+from ..core.job import ClaimKey, HeldJob, Settlement
 from ..core.timeouts import end_code, raise_in
 from ..exceptions import Indescribable, TaskTimeout
 from ..execution.connections import close_leftovers
@@ -41,11 +41,11 @@ class Pool:
         backend: VTQueueBackend,
         log: WorkerLog,
         finished: Callable[[Outcome], None],
-        timed: Callable[[Key, bool], None] = lambda key, runs: None,
+        timed: Callable[[ClaimKey, bool], None] = lambda key, runs: None,
     ) -> None:
         self.slots, self.backend, self.log, self.finished, self.timed = size, backend, log, finished, timed
-        self._running: dict[Key, int] = {}  # which thread
-        self._told: set[Key] = set()  # to end
+        self._running: dict[ClaimKey, int] = {}  # which thread
+        self._told: set[ClaimKey] = set()  # to end
         self._lock = threading.Lock()
         self._waiting = WaitingJobs(size)
         self._news: SimpleQueue[News | None] = SimpleQueue()  # a slow receiver of a signal must keep no job waiting
@@ -78,7 +78,7 @@ class Pool:
         return self._waiting.recall()
 
     def announce(self, outcomes: Sequence[Outcome]) -> None:
-        """Have outcomes told that are stored: the log line, the signal."""
+        """Have stored outcomes announced: by the log line and the signal."""
         self._news.put(lambda: self._announce(outcomes))
 
     def announce_burial(self, settlement: Settlement) -> None:

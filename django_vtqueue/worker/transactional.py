@@ -10,7 +10,7 @@ from itertools import count
 
 from ..backend import VTQueueBackend
 from ..core.clock import NEVER
-from ..core.job import HeldJob, Key
+from ..core.job import ClaimKey, HeldJob
 from ..execution.execute import transaction_seconds
 
 MOST = 400  # jobs that wait here; the rest is left for other workers
@@ -20,13 +20,13 @@ REST = 0.02  # of the time for which a transaction had the lock: so long it is l
 
 
 class TransactionalJobs:
-    """Who has the turn, and who waits for it."""
+    """The transactional job that has its turn, and those that wait for theirs."""
 
     def __init__(self, backend: VTQueueBackend) -> None:
         self.backend = backend
         self._waiting: list[tuple[int, int, HeldJob]] = []  # a heap: by priority, then in the order of the claim
         self._numbers = count()
-        self._running: Key | None = None
+        self._running: ClaimKey | None = None
         self._transactional: dict[str, bool] = {}  # by task; one that is not loaded here says it itself, see timed
         self._began_at = self._free_at = 0.0  # monotonic
         self._over_at = NEVER  # monotonic: when its transaction is over at the latest, whatever its code does
@@ -68,7 +68,7 @@ class TransactionalJobs:
             self._began_at = time.monotonic()
             self._over_at = self._began_at + transaction_seconds(job, self.backend) + MARGIN
 
-    def finished(self, key: Key) -> None:
+    def finished(self, key: ClaimKey) -> None:
         """Note that a job has ended."""
         if key == self._running:
             now = time.monotonic()

@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 
 from ..core.clock import NEVER, microseconds
-from ..core.job import HeldJob, Key, Scope
+from ..core.job import ClaimKey, HeldJob, Scope
 from ..engines import Trouble
 from ..execution.outcomes import Outcome
-from ..queue.claims import Taken, begin_waiting, take
+from ..queue.claims import Taken, start_attempt, take
 from ..queue.settling import settle
 from ..queue.workers import QUIET, STOP
 from .heartbeat import Heartbeat
@@ -25,7 +25,7 @@ logger = logging.getLogger("django_vtqueue")
 
 
 class Turns:
-    """The turns of one worker, and what comes round between them."""
+    """The turns of one worker, and what it does between them."""
 
     def __init__(self, work: Work, heartbeat: Heartbeat, scopes: Sequence[Scope]) -> None:
         self.work, self.heartbeat, self.scopes = work, heartbeat, scopes
@@ -52,49 +52,53 @@ class Turns:
         return self.heartbeat.asked_to in (QUIET, STOP)
 
     def try_turn(self) -> None:
-        """Take a turn, and keep the database in order; one that fails is not the end."""
+        """Take a turn, then maintain the database; after an error the worker waits and goes on."""
         try:
             self.turn()
             self.housekeeping.maintenance.do(contended=self.pacing.contended)
-            self.leases.takeover.waited(self.outage.lasts())  # it got the lock at last
+            self.leases.gaps.waited(self.outage.lasts())  # it got the lock at last
             self.outage.over()
         except Exception as error:
             self.recover(error)
 
     def turn(self) -> None:
-        """Keep up what is held; settle and claim, in one transaction; then start and announce."""
+        """Renew what is held; settle and claim, in one transaction; then start jobs and announce results."""
         self.keep_up()
         work = self.work
         work.prefetch.measure(work.pool.slots)
         if (leaving := self.stopping or self.quiet) or work.prefetch.overdue():
-            work.give_back_waiting(everything=leaving)
+            work.release_waiting(everything=leaving)
         begun, outcomes = work.in_flight.begun(), work.outcomes[:AT_ONCE]
         free, ahead = self.room()
         if work.next_writer():
-            free = max(free - 1, 0)
-        if not (free or ahead) or not (self.next_due.worth_a_try() if outcomes else self.next_due.due()):
+            free = max(free - 1, 0)  # a transactional job takes this slot
+        if not ((free or ahead) and self.may_find(outcomes)):
             free = ahead = 0
         if not (outcomes or begun or free or ahead or work.starting):
             return
-        if (outcomes or begun) and (free or ahead) and self.pacing.apart:
+        if (outcomes or begun) and (free or ahead) and self.pacing.apart:  # two transactions instead of one
             self.exchange(outcomes, begun, 0, 0)
             outcomes, begun = [], []
         self.exchange(outcomes, begun, free, ahead)
 
+    def may_find(self, outcomes: Sequence[Outcome]) -> bool:
+        """Return whether a claim may find something; without a read if outcomes open a transaction in any case."""
+        return self.next_due.worth_a_try() if outcomes else self.next_due.due()
+
     def exchange(self, outcomes: Sequence[Outcome], begun: Sequence[HeldJob], free: int, ahead: int) -> None:
-        """Settle and claim, in one transaction; then start and announce."""
-        lost: set[Key] = set()
+        """Settle and claim, in one transaction; then start jobs and announce results."""
+        lost: set[ClaimKey] = set()
         taken: Taken | None = None
         starting = self.work.starting
         self._unsure = True
         with self.engine.transaction():
-            self.leases.takeover.locked(self.outage.lasts())
+            self.leases.gaps.locked(self.outage.lasts())
             if outcomes:
                 settlements = [outcome.settlement for outcome in outcomes]
-                lost = settle(self.engine, settlements, self.backend.settings.letter_ttl)
+                lost = settle(self.engine, settlements)
             if begun:
-                self.engine.begin(begun, self.engine.now())
-            starts = bool(starting and begin_waiting(self.engine, starting, self.engine.now()))
+                self.engine.start_attempts(begun, self.engine.now())
+            starts = bool(starting and start_attempt(self.engine, starting, self.engine.now()))
             if free or ahead:
                 taken = self.claim(free, ahead)
         self.pacing.took(self.engine.last_hold)
@@ -106,7 +110,7 @@ class Turns:
         self._unsure = False
 
     def keep_up(self) -> None:
-        """Renew what is held, end what has run for too long, and do what comes round once a second."""
+        """Renew what is held, end what has run for too long, and do what is due once a second."""
         if self.outage.lasts():
             self.housekeeping.check_replaced()
         self.leases.look(self.engine.now())
@@ -126,7 +130,7 @@ class Turns:
 
     def claim(self, free: int, ahead: int) -> Taken:
         """Claim, inside the turn's transaction, what is run at once and what is run next."""
-        now, letter_ttl = self.engine.now(), self.backend.settings.letter_ttl
+        now = self.engine.now()
         self.leases.look(now)
         return take(
             self.engine,
@@ -134,14 +138,13 @@ class Turns:
             free,
             self.heartbeat.worker.worker_id,
             now,
-            letter_ttl,
-            patience=self.leases.takeover.patience(),
+            grace_period=self.leases.gaps.grace_period(),
             ahead=ahead,
             waits=self.work.transactional.waits,
         )
 
     def recover(self, error: Exception) -> None:
-        """Go on after an error: wait if it is one that passes, else find out which settlement it was."""
+        """Go on after an error: wait if the database has a passing trouble, else settle the outcomes one by one."""
         trouble = self.engine.trouble(error)
         if trouble is Trouble.BUSY:
             self.pacing.busy()
@@ -152,17 +155,17 @@ class Turns:
                 return
             except Exception as again:
                 error = again
-        self.outage.failed(error, self.pacing.patience, left=self.leases.left())
+        self.outage.failed(error, self.pacing.retry_factor, left=self.leases.left())
 
     # Between turns
 
-    def due_at(self) -> float:
+    def next_at(self) -> float:
         """Return when the next turn is due (monotonic), if nothing comes up before that."""
         if self.outage.waiting():
             return self.outage.retry_at
         if self.work.outcomes:
             return 0.0
-        at = min(self.housekeeping.due_at(), self.leases.renew_at, self.work.due_at())
+        at = min(self.housekeeping.next_at(), self.leases.renew_at, self.work.next_at())
         return min(at, time.monotonic() + self.next_due.seconds_to_sleep()) if any(self.room()) else at
 
     def look_at(self) -> float:

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from ..backend import VTQueueBackend
 from ..core import states
 from ..core.clock import NEVER
-from ..core.job import HeldJob, Key, Scope, Settlement
+from ..core.job import ClaimKey, HeldJob, Scope, Settlement
 from ..engines import Engine
 from ..execution.execute import longest_runs
-from ..execution.outcomes import Outcome, given_back
+from ..execution.outcomes import Outcome, not_executed
 from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring
 from .in_flight import InFlight
 from .leases import Leases
 from .log import WorkerLog, name
+from .next_due import NextDue
 from .options import WorkerOptions
 from .outage import settle_alone
-from .pacing import NextDue
 from .prefetch import Prefetch
 from .report import Report
 from .statistics import Recorder
@@ -89,10 +89,10 @@ class Work:
         """Return whether a job runs that may still end, or an outcome is to be settled."""
         return len(self.in_flight) > len(self.in_flight.hung()) or bool(self.outcomes)
 
-    def due_at(self) -> float:
+    def next_at(self) -> float:
         """Return when one of the jobs, or the statistics, needs a turn (monotonic)."""
         next_writer_at = self.transactional.free_at() if self.free_slots() > 0 else NEVER
-        return min(self.in_flight.next_end(), self.prefetch.give_back_at, next_writer_at, self.recorder.at)
+        return min(self.in_flight.next_end(), self.prefetch.release_at, next_writer_at, self.recorder.next_at)
 
     # In
 
@@ -117,13 +117,13 @@ class Work:
         self.next_due.took(taken.everything)
 
     def start(self, starts: bool) -> None:
-        """Have the transactional job run whose attempt was counted now; give it back if it may not begin any more."""
+        """Have the transactional job run whose attempt was counted now; release it if it may not begin any more."""
         if not (job := self.starting):
             return
         self.starting = None
         if not starts:
             self.transactional.finished(job.key)
-            self.outcomes.append(given_back(job))
+            self.outcomes.append(not_executed(job))
             return
         job.attempts, job.started_at = job.attempts + 1, self.engine.now()
         self.in_flight.limit(job.key, longest_runs([job], self.backend)[0])
@@ -138,14 +138,14 @@ class Work:
         report.held, report.started, report.ended = len(self.in_flight), self.started, self.log.ended
         report.longest_hold = self.engine.longest_hold
 
-    def timed(self, key: Key, runs: bool) -> None:
+    def timed(self, key: ClaimKey, runs: bool) -> None:
         """Note that a job waits for its transaction, or that this has begun: its time runs since then."""
         if job := self.in_flight.get(key):
             self.transactional.timed(job, runs)
             if not runs:
                 self.in_flight.limit(key, NEVER)
 
-    def limit(self, key: Key) -> None:
+    def limit(self, key: ClaimKey) -> None:
         """Have the time of a job run from now on, and tell the supervisor; from any thread."""
         if job := self.in_flight.get(key):
             seconds = longest_runs([job], self.backend)[0]
@@ -154,12 +154,12 @@ class Work:
 
     # Out
 
-    def give_back_waiting(self, *, everything: bool) -> None:
-        """Give back what was claimed ahead and has not begun; ``everything``: transactional jobs too."""
+    def release_waiting(self, *, everything: bool) -> None:
+        """Release what was claimed ahead and has not begun; ``everything``: transactional jobs too."""
         jobs = self.recall() if everything else self.pool.recall()
         for job in jobs:
             self.transactional.finished(job.key)  # it may have had the turn
-        self.outcomes += [given_back(job) for job in jobs]
+        self.outcomes += [not_executed(job) for job in jobs]
         self.prefetch.recalled()
 
     def recall(self) -> list[HeldJob]:
@@ -173,27 +173,27 @@ class Work:
         if outcome.stored is None:
             self.in_flight.finish(outcome.job.key)
             self.outcomes.append(outcome)
-            if not outcome.went_back:
+            if not outcome.released:
                 self.prefetch.finished(outcome.seconds)
         elif outcome.stored:
             self.concluded([outcome])
         else:
             self.lost(outcome)
 
-    def settled(self, outcomes: Sequence[Outcome], lost: set[Key]) -> None:
+    def settled(self, outcomes: Sequence[Outcome], lost: set[ClaimKey]) -> None:
         """After the commit: forget what has ended, and have it announced."""
         del self.outcomes[: len(outcomes)]
         self.concluded([outcome for outcome in outcomes if outcome.job.key not in lost] if lost else outcomes)
         for outcome in outcomes if lost else ():
             if outcome.job.key in lost:
                 self.lost(outcome)
-        if any(outcome.went_back for outcome in outcomes):
+        if any(outcome.released for outcome in outcomes):
             ring(self.backend.database, self.backend.settings.doorbells)
 
     def settle_alone(self) -> None:
         """Settle what has finished one by one."""
         outcomes = list(self.outcomes)
-        self.settled(outcomes, settle_alone(self.engine, outcomes, self.backend.settings.letter_ttl))
+        self.settled(outcomes, settle_alone(self.engine, outcomes))
 
     def concluded(self, outcomes: Sequence[Outcome]) -> None:
         """Count and forget jobs whose settlement was made."""
@@ -203,10 +203,10 @@ class Work:
             settlement = outcome.settlement
             self.in_flight.remove(outcome.job.key)
             if settlement.state == states.READY:
-                self.next_due.expect(settlement.visible_at or 0)
+                self.next_due.expect(settlement.due_at or 0)
             if settlement.stopped:
                 self.pool.announce_burial(settlement)
-            elif not outcome.went_back:
+            elif not outcome.released:
                 ended.append(outcome)
         self.pool.announce(ended)
 

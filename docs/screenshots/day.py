@@ -137,7 +137,7 @@ def minute_of(random: Random, queue: str, this_minute: int, minute: int, worker:
     done = round(most * (0.6 + 0.2 * sin(minute / 45 + bucket) + random.gauss(0, 0.08)))
     failed = round(done * random.uniform(0.2, 0.4)) if queue == "emails" and minute < 80 else random.random() < 0.04
     return Throughput(
-        minute=this_minute - minute * MINUTE,
+        starts_at=this_minute - minute * MINUTE,
         queue_name=queue,
         worker_id=worker,
         succeeded=max(done - failed, 0),

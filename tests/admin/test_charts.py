@@ -27,7 +27,7 @@ def stored(
     model: Any, minute: int, queue_name: str = "mail", task_path: str = "shop.tasks.mail", **values: Any
 ) -> None:
     """Store what a worker did."""
-    model.objects.create(minute=minute, queue_name=queue_name, task_path=task_path, worker_id="w", **values)
+    model.objects.create(starts_at=minute, queue_name=queue_name, task_path=task_path, worker_id="w", **values)
 
 
 def page(client: Client, **query: str) -> str:

@@ -32,8 +32,8 @@ def counted(queue_name: str, minutes_ago: int, **values: Any) -> None:
     """Store what a worker did in a minute, and in its hour."""
     minute = minute_of(clock.now()) - minutes_ago * MINUTE
     row = {"queue_name": queue_name, "task_path": str(minutes_ago), "worker_id": WORKER, **values}
-    Throughput.objects.create(minute=minute, **row)
-    HourlyThroughput.objects.create(minute=hour_of(minute), **row)
+    Throughput.objects.create(starts_at=minute, **row)
+    HourlyThroughput.objects.create(starts_at=hour_of(minute), **row)
 
 
 # -- queues -----------------------------------------------------------------------------------------------------------

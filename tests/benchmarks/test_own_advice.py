@@ -14,11 +14,11 @@ DELETE = Setting("delete", 2)
 OFF = Setting("wal", 0)
 
 
-def advised(present: Setting = NORMAL, mode: str = "IMMEDIATE", patience: int = 20_000, **found: Any) -> str:
+def advised(present: Setting = NORMAL, mode: str = "IMMEDIATE", busy_timeout: int = 20_000, **found: Any) -> str:
     """Return all advice for a database whose commits a second are 20,000 with NORMAL, 1,000 with FULL in WAL."""
     commits = {DELETE: 100.0, OFF: 22_000.0, NORMAL: 20_000.0, FULL: 1000.0}
     values = {"file_system": "ext4", "commits": commits, "fsync": 0.001, **found}
-    return "\n".join(advice(Found("jobs", Pragmas(*present, patience), mode, **values)))
+    return "\n".join(advice(Found("jobs", Pragmas(*present, busy_timeout), mode, **values)))
 
 
 def test_nothing_to_change() -> None:
@@ -51,12 +51,12 @@ def test_full_is_a_choice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("present", "mode", "patience", "number"),
+    ("present", "mode", "busy_timeout", "number"),
     [(OFF, "IMMEDIATE", 20_000, "W005"), (NORMAL, "DEFERRED", 20_000, "W002"), (NORMAL, "IMMEDIATE", 5000, "W003")],
 )
-def test_other_faults(present: Setting, mode: str, patience: int, number: str) -> None:
+def test_other_faults(present: Setting, mode: str, busy_timeout: int, number: str) -> None:
     """What the system checks warn of is advised here too, with its id."""
-    said = advised(present, mode, patience)
+    said = advised(present, mode, busy_timeout)
     assert f"(vtqueue.{number})\nSo in DATABASES['jobs']" in said
     assert "Nothing to change" not in said
 

@@ -92,7 +92,7 @@ def worker(silent: int, words: str) -> WorkerProcess:
 def throughput(minute: int, words: str) -> Throughput:
     """Return what a worker did so many minutes ago."""
     return Throughput(
-        minute=clock.now() // MINUTE * MINUTE - minute * MINUTE,
+        starts_at=clock.now() // MINUTE * MINUTE - minute * MINUTE,
         queue_name=f"mail {words}",
         worker_id=f"web1:4711:{words}",
         succeeded=60 - minute,

@@ -5,13 +5,23 @@ from typing import Any
 
 from django_vtqueue.core import history
 from django_vtqueue.core.encoding import encode
-from django_vtqueue.core.expiry import Patience
+from django_vtqueue.core.expiry import GracePeriod
 from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.ids import new_id
-from django_vtqueue.core.job import HeldJob, Key, NewJobs, Scope, Settlement, StoredJob, failed, released, succeeded
+from django_vtqueue.core.job import (
+    ClaimKey,
+    HeldJob,
+    NewJobs,
+    Scope,
+    Settlement,
+    StoredJob,
+    failed,
+    released,
+    succeeded,
+)
 from django_vtqueue.engines import Engine
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.queue.claims import NO_PATIENCE, collect, take
+from django_vtqueue.queue.claims import NO_GRACE, collect, take
 from tests.fake_clock import at
 
 SECOND = 1_000_000
@@ -56,8 +66,7 @@ class Bench:
         raw: bool = True,
         scopes: list[Scope] | None = None,
         lease: float | None = None,
-        patience: Patience = NO_PATIENCE,
-        letter_ttl: int | None = None,
+        grace_period: GracePeriod = NO_GRACE,
     ) -> list[HeldJob]:
         """Claim what is due in one transaction."""
         with self.engine.transaction():
@@ -67,9 +76,8 @@ class Bench:
                 limit,
                 worker,
                 at(now),
-                lambda name: letter_ttl,
                 lease_us=None if lease is None else round(lease * SECOND),
-                patience=patience,
+                grace_period=grace_period,
             )
         return collect(self.engine, taken)
 
@@ -82,7 +90,7 @@ class Bench:
         """Claim what is due; return the payloads in claim order."""
         return [job.payload.strip('"') for job in self.claim(now, **options)]
 
-    def settle(self, *settlements: Settlement) -> set[Key]:
+    def settle(self, *settlements: Settlement) -> set[ClaimKey]:
         with self.engine.transaction():
             return self.engine.settle(settlements)
 
@@ -139,7 +147,7 @@ class Bench:
 def failure(job: HeldJob, now: float, delay: float | None = 0) -> Settlement:
     """Return the settlement of an attempt that failed."""
     wait = None if delay is None else round(delay * SECOND)
-    return failed(job, history.FAILED, recorded(Boom, "no luck"), at(now), wait, None)
+    return failed(job, history.FAILED, recorded(Boom, "no luck"), at(now), wait)
 
 
 Verb = Callable[[Bench, HeldJob, float], bool]

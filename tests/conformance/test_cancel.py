@@ -50,7 +50,7 @@ def job(bench: Bench, job_id: str) -> Job:
 
 def lost(bench: Bench, settlement: Settlement) -> bool:
     with bench.engine.transaction():
-        return bool(settle(bench.engine, [settlement], lambda name: DAY * SECOND))
+        return bool(settle(bench.engine, [settlement]))
 
 
 def test_a_job_that_waits_ends_at_once(bench: Bench, time: FakeClock) -> None:
@@ -73,10 +73,10 @@ def test_a_job_that_runs_is_asked(bench: Bench, time: FakeClock) -> None:
     held = bench.one(now=1)
     before = bench.found(job_id)
     time.instant = at(2)
-    assert bench.engine.asked([held]) == {}
+    assert bench.engine.stop_requests([held]) == {}
     assert cancel(bench, job_id) == [job_id]
     assert bench.found(job_id) == before
-    assert bench.engine.asked([held]) == {held.key: "anna"}
+    assert bench.engine.stop_requests([held]) == {held.key: "anna"}
     assert not lost(bench, succeeded(held, "1", at(3), None))
     assert (bench.found(job_id).state, job(bench, job_id).cancelled_by) == ("SUCCESSFUL", "anna")
 
@@ -96,17 +96,20 @@ def test_what_cannot_be_cancelled_is_left_out(bench: Bench, time: FakeClock) -> 
 
 ENDS: dict[str, Callable[[HeldJob], Settlement]] = {
     "failed": lambda held: failure(held, now=5, delay=100),
-    "lease expired": lambda held: end_lease(held, at(5), lambda name: None),
+    "lease expired": lambda held: end_lease(held, at(5)),
     "released": lambda held: broken_off(held, at(5), at(6)),
 }
 
 
 @pytest.mark.parametrize("outcome", ENDS)
-def test_what_was_asked_to_stop_is_not_given_back(bench: Bench, time: FakeClock, outcome: str) -> None:
+def test_what_was_asked_to_stop_is_not_given_back(
+    bench: Bench, time: FakeClock, settings: Settings, outcome: str
+) -> None:
     """RUNNING ── any end but success ──► FAILED: the failure stays in the history, and the letter is kept for its time.
 
     The same settlement made once more, after a commit whose answer never came, is found to be done.
     """
+    configure(settings, bench.engine.alias, dead_letter_ttl=DAY)
     [job_id] = bench.publish("x")
     held = bench.one(now=1)
     cancel(bench, job_id)
@@ -169,14 +172,14 @@ def test_many_are_cancelled_a_few_at_a_time(bench: Bench, monkeypatch: pytest.Mo
     """However many they are, no other writer waits for long, and only a few are in memory."""
     monkeypatch.setattr("django_vtqueue.core.ids.SLICE", 2)
     engine, committed = engine_for(bench.engine.alias), []
-    ask = engine.ask
+    request_stop = engine.request_stop
 
     def counted(*values: Any) -> Any:
         with closing(sqlite3.connect(bench.engine.path())) as other:
             committed.append(other.execute("SELECT count(*) FROM vtqueue_deadletter").fetchone()[0])
-        return ask(*values)
+        return request_stop(*values)
 
-    monkeypatch.setattr(engine, "ask", counted)
+    monkeypatch.setattr(engine, "request_stop", counted)
     ids = bench.publish(*"abcde")
     assert cancel(bench, *ids) == ids
     assert committed == [0, 2, 4]

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from django_vtqueue.core import history
-from django_vtqueue.core.expiry import GRACE, Patience
+from django_vtqueue.core.expiry import GRACE, GracePeriod
 from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope, broken_off, interrupted
 from django_vtqueue.exceptions import WorkerDied
-from django_vtqueue.queue.claims import NO_PATIENCE, Taken, collect, take
+from django_vtqueue.queue.claims import NO_GRACE, Taken, collect, take
 from django_vtqueue.worker.progress import backlog
 from tests.fake_clock import at
 
@@ -156,8 +156,8 @@ def test_what_was_taken_meanwhile_is_not_collected(bench: Bench, thief: str) -> 
     """
     ids = [*bench.publish("a", lease=1), *bench.publish("b", lease=5)]
     with bench.engine.transaction():
-        taken = take(bench.engine, [Scope(("q",), raw=True)], 5, "slow", at(0), lambda name: None)
-    stolen = bench.claim(now=1, limit=1, worker=thief, patience=NO_PATIENCE)
+        taken = take(bench.engine, [Scope(("q",), raw=True)], 5, "slow", at(0))
+    stolen = bench.claim(now=1, limit=1, worker=thief, grace_period=NO_GRACE)
     assert [job.id for job in collect(bench.engine, taken)] == [job_id for job_id in ids if job_id != stolen[0].id]
     assert collect(bench.engine, Taken("slow")) == []
 
@@ -234,13 +234,13 @@ def test_count_is_of_the_unfinished(bench: Bench) -> None:
 # -- expired leases ---------------------------------------------------------------------------------------------------
 
 
-def gap(length: float, ago: float) -> Patience:
-    """Return the patience of one who has noticed a gap of ``length`` seconds that ended so many seconds ago."""
-    return Patience(GRACE, 0, json.dumps([[round(ago * SECOND), round(length * SECOND)]]))
+def gap(length: float, ago: float) -> GracePeriod:
+    """Return the grace period of a claim after a gap of ``length`` seconds that ended so many seconds ago."""
+    return GracePeriod(GRACE, 0, json.dumps([[round(ago * SECOND), round(length * SECOND)]]))
 
 
-def takeable(bench: Bench, now: float, queues: Names, patience: Patience = Patience(GRACE)) -> list[str]:  # noqa: B008
-    rows = bench.engine.expired(Scope(queues, raw=True), 10, at(now), patience)
+def takeable(bench: Bench, now: float, queues: Names, grace_period: GracePeriod = GracePeriod(GRACE)) -> list[str]:  # noqa: B008
+    rows = bench.engine.expired(Scope(queues, raw=True), 10, at(now), grace_period)
     jobs = bench.engine.read([row.handle for row in rows])
     return sorted(job.payload.strip('"') for job in jobs.values())
 
@@ -277,9 +277,9 @@ def test_a_renewal_within_the_grace_keeps_the_job(bench: Bench) -> None:
     """A holder that was stopped together with the others loses nothing."""
     bench.publish("x", lease=30)
     job = bench.one(now=0, worker="w1")
-    assert bench.claim(now=100, worker="w2", patience=gap(100, ago=0)) == []
+    assert bench.claim(now=100, worker="w2", grace_period=gap(100, ago=0)) == []
     assert bench.renew(job, now=100.5)
-    assert bench.claim(now=111, worker="w2", patience=gap(100, ago=11)) == []
+    assert bench.claim(now=111, worker="w2", grace_period=gap(100, ago=11)) == []
     assert bench.ack(job, now=112)
 
 
@@ -287,7 +287,7 @@ def test_without_a_renewal_the_grace_ends(bench: Bench) -> None:
     """The job of a holder that is really gone comes back all the same."""
     bench.publish("x", lease=30)
     bench.one(now=0, worker="gone")
-    assert bench.one(now=110, worker="w2", patience=gap(100, ago=10)).claims == 2
+    assert bench.one(now=110, worker="w2", grace_period=gap(100, ago=10)).claims == 2
 
 
 # -- the place in the line --------------------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ def expire(bench: Bench, job: HeldJob) -> None:
 
 def lose(bench: Bench, job: HeldJob) -> None:
     with bench.engine.transaction():
-        bench.engine.settle([interrupted(job, history.WORKER_DIED, recorded(WorkerDied, "It died."), at(20), None)])
+        bench.engine.settle([interrupted(job, history.WORKER_DIED, recorded(WorkerDied, "It died."), at(20))])
 
 
 def break_off(bench: Bench, job: HeldJob) -> None:
@@ -330,7 +330,7 @@ def test_what_was_claimed_ahead_and_recalled_keeps_its_place(bench: Bench) -> No
     """It has not begun, and uses no attempt."""
     bench.publish("a", "b", "c", now=0)
     with bench.engine.transaction():
-        taken = take(bench.engine, [Scope(("q",), raw=True)], 1, "w1", at(1), lambda name: None, ahead=1)
+        taken = take(bench.engine, [Scope(("q",), raw=True)], 1, "w1", at(1), ahead=1)
     _, ahead = collect(bench.engine, taken)
     assert not ahead.begun
     assert bench.release(ahead, now=2)

@@ -2,7 +2,7 @@
 
 from django_vtqueue.core.job import HeldJob, Scope, succeeded
 from django_vtqueue.models import QueueState
-from django_vtqueue.queue.claims import begin_waiting, collect, take
+from django_vtqueue.queue.claims import collect, start_attempt, take
 from tests.fake_clock import at
 
 from .bench import Bench
@@ -10,7 +10,7 @@ from .bench import Bench
 
 def claim(bench: Bench, limit: int, ahead: int, now: float = 0) -> list[HeldJob]:
     with bench.engine.transaction():
-        taken = take(bench.engine, [Scope(("q",), True)], limit, "w1", at(now), lambda name: None, ahead=ahead)
+        taken = take(bench.engine, [Scope(("q",), True)], limit, "w1", at(now), ahead=ahead)
     return collect(bench.engine, taken)
 
 
@@ -41,7 +41,7 @@ def test_an_attempt_begins_once_and_for_its_holder_only(bench: Bench) -> None:
     bench.jobs.filter(pk=others.id).update(claims=2)
     for _ in range(2):
         with bench.engine.transaction():
-            bench.engine.begin([mine, others], at(1))
+            bench.engine.start_attempts([mine, others], at(1))
     assert [bench.found(job.id).attempts for job in (mine, others)] == [1, 0]
     assert bench.found(mine.id).started_at == at(1)
 
@@ -69,7 +69,7 @@ def test_a_claim_knows_whether_it_took_all(bench: Bench) -> None:
 
     def all_taken(limit: int, ahead: int) -> bool:
         with bench.engine.transaction():
-            return take(bench.engine, scopes, limit, "w1", at(3), lambda name: None, ahead=ahead).everything
+            return take(bench.engine, scopes, limit, "w1", at(3), ahead=ahead).everything
 
     for _ in range(2):
         bench.publish("retried")
@@ -85,9 +85,9 @@ def test_what_waits_in_line_begins_unless_it_was_cancelled_or_paused(bench: Benc
     """Of those that wait for their turn; what does not begin uses no attempt."""
     bench.publish("x", "cancelled", "paused")
     held, cancelled, paused = claim(bench, limit=0, ahead=3)
-    bench.engine.ask([cancelled.id], at(1), "anna")
+    bench.engine.request_stop([cancelled.id], at(1), "anna")
     with bench.engine.transaction():
-        assert [begin_waiting(bench.engine, job, at(1)) for job in (held, cancelled)] == [True, False]
+        assert [start_attempt(bench.engine, job, at(1)) for job in (held, cancelled)] == [True, False]
         QueueState.objects.using(bench.engine.alias).create(queue_name="q", paused_at=at(1))
-        assert not begin_waiting(bench.engine, paused, at(1))
+        assert not start_attempt(bench.engine, paused, at(1))
     assert [bench.found(job.id).attempts for job in (held, cancelled, paused)] == [1, 0, 0]

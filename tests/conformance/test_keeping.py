@@ -41,8 +41,7 @@ def test_any_words_of_an_exception_can_be_stored(bench: Bench, text: str) -> Non
     [retried, dead] = bench.publish("a", "b")
     told = recorded(LeaseExpired, text)
     settlements = [
-        failed(job, history.FAILED, told, at(1), delay, None)
-        for job, delay in zip(bench.claim(), [0, None], strict=True)
+        failed(job, history.FAILED, told, at(1), delay) for job, delay in zip(bench.claim(), [0, None], strict=True)
     ]
     assert bench.settle(*settlements) == set()
     assert [bench.outcomes(job_id) for job_id in (retried, dead)] == [["failed"], ["failed"]]

@@ -3,7 +3,7 @@
 from django_vtqueue.core.clock import now
 from django_vtqueue.core.job import Scope
 from django_vtqueue.queue.pauses import pause, resume
-from django_vtqueue.worker.pacing import NextDue
+from django_vtqueue.worker.next_due import NextDue
 
 from .bench import DAY, Bench
 

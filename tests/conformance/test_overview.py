@@ -132,7 +132,7 @@ def test_running(engine: Engine) -> None:
 def counted(engine: Engine, queue_name: str, ago: int, worker_id: str = "w", **values: Any) -> None:
     """Store what a worker did in the minute so many minutes before the last one."""
     Throughput.objects.using(engine.alias).create(
-        minute=LAST - ago * MINUTE, queue_name=queue_name, worker_id=worker_id, **values
+        starts_at=LAST - ago * MINUTE, queue_name=queue_name, worker_id=worker_id, **values
     )
 
 
@@ -154,9 +154,9 @@ def test_the_flow_of_some_queues(engine: Engine) -> None:
     counted(engine, "b", 1, dead=1)
     for queue_name, ago in (("a", 3), ("a", -1), ("other", 0)):
         counted(engine, queue_name, ago, succeeded=1)
-    for model, minute in ((Throughput, LAST), (HourlyThroughput, hour_of(LAST))):
+    for model, at in ((Throughput, LAST), (HourlyThroughput, hour_of(LAST))):
         rows = model.objects.using(engine.alias)
-        rows.create(minute=minute, queue_name="b", worker_id=model.__name__, run_times=f'{{"{len(model.__name__)}":1}}')
+        rows.create(starts_at=at, queue_name="b", worker_id=model.__name__, run_times=f'{{"{len(model.__name__)}":1}}')
     flows = throughput.lately(engine.alias, ["a", "b", "none"], NOW, 3)
     assert flows == {
         "a": Flow([7, 0, 11], [0, 0, 22], [0, 0, 33]),

@@ -1,6 +1,7 @@
 """Each arrow of the state diagram, and what a row looks like after it."""
 
 import pytest
+from pytest_django import Settings
 
 from django_vtqueue.core import history
 from django_vtqueue.core.job import Scope
@@ -8,6 +9,7 @@ from django_vtqueue.queue.claims import take
 from tests.fake_clock import at
 
 from .bench import DAY, SECOND, Bench
+from .conftest import configure
 
 
 def row(bench: Bench, job_id: str) -> dict[str, object]:
@@ -261,12 +263,13 @@ def test_an_exhausted_expired_job_is_dead_lettered_there_and_then(bench: Bench) 
     assert bench.letters.get().exception_class == "django_vtqueue.exceptions.LeaseExpired"
 
 
-def test_the_claim_says_what_it_buried(bench: Bench) -> None:
+def test_the_claim_says_what_it_buried(bench: Bench, settings: Settings) -> None:
     """A claim says which jobs it has moved to the dead letters, and keeps them for as long as their queue says."""
+    configure(settings, bench.engine.alias, dead_letter_ttl=DAY)
     [job_id] = bench.publish("x", max_attempts=1)
     bench.one(now=0)
     with bench.engine.transaction():
-        taken = take(bench.engine, [Scope(("q",), raw=True)], 5, "w2", at(60), lambda name: DAY * SECOND)
+        taken = take(bench.engine, [Scope(("q",), raw=True)], 5, "w2", at(60))
     assert taken.rows == []
     assert [settlement.job.id for settlement in taken.buried] == [job_id]
     assert bench.engine.prune(at(60 + DAY) - 1, 10) == 0

@@ -6,7 +6,7 @@ import pytest
 from django.db import connections
 
 from django_vtqueue import throughput
-from django_vtqueue.core.counts import MINUTE, Counts, Key, minute_of
+from django_vtqueue.core.counts import MINUTE, CountKey, Counts, minute_of
 from django_vtqueue.core.histograms import Percentiles, bucket_of, middle_of
 from django_vtqueue.core.job import NewJobs
 from django_vtqueue.models import Throughput
@@ -23,7 +23,7 @@ def store(bench: Bench, worker: str, **queues: Counts) -> None:
     add(bench, worker, {(PRESENT, name, "t"): counts for name, counts in queues.items()})
 
 
-def add(bench: Bench, worker: str, counts: dict[Key, Counts]) -> None:
+def add(bench: Bench, worker: str, counts: dict[CountKey, Counts]) -> None:
     with bench.engine.atomic():
         throughput.store(Throughput, bench.engine.alias, worker, counts)
 
@@ -67,7 +67,7 @@ def test_many_queues(bench: Bench) -> None:
     "damage",
     [
         "run_times = '{'", "run_times = '[3]'", "wait_times = ''", "wait_times = '{\"1\": -1}'",
-        "wait_times = CAST(x'ff' AS TEXT)", "succeeded = 'many'", "failed = 1.5", "minute = minute + 0.5",
+        "wait_times = CAST(x'ff' AS TEXT)", "succeeded = 'many'", "failed = 1.5", "starts_at = starts_at + 0.5",
     ],
 )  # fmt: skip
 def test_a_damaged_row_hides_no_other(bench: Bench, damage: str) -> None:
@@ -88,7 +88,7 @@ def test_old_counts_are_pruned_in_slices(bench: Bench) -> None:
     left = []
     for _ in range(3):
         deleted = throughput.prune(Throughput, bench.engine.alias, PRESENT - MINUTE, 2)
-        rows = Throughput.objects.using(bench.engine.alias).order_by("-minute")
+        rows = Throughput.objects.using(bench.engine.alias).order_by("-starts_at")
         left.append((deleted, list(rows.values_list("succeeded", flat=True))))
     assert left == [(3, [0, 1, 2]), (1, [0, 1]), (0, [0, 1])]
 

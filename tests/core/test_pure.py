@@ -684,12 +684,12 @@ def held(attempts: int, max_attempts: int) -> HeldJob:
 def test_a_failed_attempt_is_retried_or_ends_the_job(attempts: int, max_attempts: int, delay: int | None) -> None:
     """A further attempt, if one is left and wanted: then and only then the job stays in the queue."""
     failure = failures.recorded(LeaseExpired, "x")
-    settlement = job.failed(held(attempts, max_attempts), history.FAILED, failure, 1000, delay, 50)
+    settlement = job.failed(held(attempts, max_attempts), history.FAILED, failure, 1000, delay)
     left = max_attempts == 0 or attempts < max_attempts
     if left and delay is not None:
-        assert (settlement.state, settlement.visible_at, settlement.finished_at) == (states.READY, 1000 + delay, None)
+        assert (settlement.state, settlement.due_at, settlement.finished_at) == (states.READY, 1000 + delay, None)
     else:
-        assert (settlement.state, settlement.finished_at, settlement.expires_at) == (states.FAILED, 1000, 1050)
+        assert (settlement.state, settlement.due_at, settlement.finished_at) == (states.FAILED, None, 1000)
     assert settlement.attempts == attempts
     assert len(history.read(settlement.history or "")) == 1
 
@@ -697,7 +697,7 @@ def test_a_failed_attempt_is_retried_or_ends_the_job(attempts: int, max_attempts
 def test_a_dead_letters_words_fit_their_columns() -> None:
     """The class and the message of a failure are indexed columns of 255 characters."""
     failure = failures.Failure("x" * 999, "m" * 999, "t", "f")
-    settlement = job.failed(held(1, 1), history.FAILED, failure, 1000, 0, None)
+    settlement = job.failed(held(1, 1), history.FAILED, failure, 1000, 0)
     assert settlement.failure is not None
     assert (len(settlement.failure.exception_class), len(settlement.failure.message)) == (255, 255)
     assert history.read(settlement.history or "")[0]["message"] == "m" * 999

@@ -95,7 +95,7 @@ def test_a_time_limit_that_comes_too_late(sqlite_file: str, caplog: pytest.LogCa
     usual = backend.settings.policy("default")
     policies = iter([Policy(usual, lambda: pool.end(first)), usual, usual])
     backend.settings = SimpleNamespace(  # type: ignore[assignment]
-        policy=lambda name: next(policies), task_modules=(), letter_ttl=lambda name: None, database=ALIAS
+        policy=lambda name: next(policies), task_modules=(), database=ALIAS
     )
     outcomes: SimpleQueue[Outcome] = SimpleQueue()
     pool = Pool(1, backend, WorkerLog(), outcomes.put)

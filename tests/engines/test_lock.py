@@ -38,7 +38,7 @@ def locked(alias: str, how: str = "IMMEDIATE") -> Iterator[None]:
         other.execute("ROLLBACK")
 
 
-def patience(alias: str) -> int:
+def busy_timeout(alias: str) -> int:
     """Return the busy timeout of this thread's connection, in milliseconds."""
     with connections[alias].cursor() as cursor:
         return int(cursor.execute("PRAGMA busy_timeout").fetchone()[0])
@@ -78,7 +78,7 @@ def test_the_busy_timeout_is_as_the_user_set_it(queue: Queue, alias: str) -> Non
         lambda: requeue([letter.pk for letter in DeadLetter.objects.using(alias)], using=alias),
     ):
         act()
-        assert patience(alias) == 4321
+        assert busy_timeout(alias) == 4321
 
 
 def new_jobs(priority: int) -> Any:
@@ -135,7 +135,7 @@ def test_the_busy_timeout_is_restored_when_the_database_stays_locked(queue: Queu
         with pytest.raises(OperationalError, match="locked"):
             queue.publish("x")
         assert 0.29 <= real_time.monotonic() - began < 2
-    assert patience(alias) == 300
+    assert busy_timeout(alias) == 300
     queue.publish("x")
 
 
@@ -186,7 +186,7 @@ def test_a_timeout_in_the_midst_of_a_publish_leaves_nothing_open(queue: Queue, a
             with pytest.raises(TaskTimeout):
                 publish()
             assert not raw.in_transaction
-            assert patience(alias) == 20_000
+            assert busy_timeout(alias) == 20_000
     finally:
         asked.put(False)
         shooter.join()
@@ -231,7 +231,7 @@ def test_a_timeout_at_any_call_of_a_publish_leaves_nothing_behind(queue: Queue, 
             finally:
                 sys.setprofile(None)
             assert not raw.in_transaction
-            assert patience(alias) == 2
+            assert busy_timeout(alias) == 2
     assert 30 < len(struck) < 199
 
 
@@ -287,7 +287,7 @@ def test_a_timeout_of_0_does_not_wait(queue: Queue, alias: str) -> None:
         cursor.execute("PRAGMA busy_timeout = 0")
     with locked(alias), pytest.raises(OperationalError, match="locked"):
         queue.publish("x")
-    assert patience(alias) == 0
+    assert busy_timeout(alias) == 0
 
 
 def test_a_publish_that_waits_for_a_reader_keeps_its_place(
@@ -332,7 +332,7 @@ def test_a_worker_does_not_wait_in_the_database(queue: Queue, alias: str) -> Non
         pytest.fail("no other connection holds the lock")
     assert engine.trouble(caught.value) is Trouble.BUSY
     assert real_time.monotonic() - began < 1
-    assert patience(alias) == 20_000
+    assert busy_timeout(alias) == 20_000
 
 
 def test_an_empty_queue_is_found_empty_without_the_write_lock(queue: Queue, alias: str) -> None:
@@ -390,7 +390,7 @@ def test_the_look_is_repeated_if_another_connection_has_written_since(
             with pytest.raises(sqlite3.OperationalError, match="locked"):
                 other.execute("BEGIN IMMEDIATE")
         other.execute("BEGIN IMMEDIATE")
-    assert patience(alias) == 20_000
+    assert busy_timeout(alias) == 20_000
 
 
 def test_what_is_gone_when_it_is_looked_for_again_locks_nothing_for_long(queue: Queue, alias: str) -> None:

@@ -8,8 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from django_vtqueue import LeaseLost, Queue
 from django_vtqueue.core import history, states
-from django_vtqueue.core.expiry import GRACE, Patience
-from django_vtqueue.core.job import HeldJob, Key, Scope, Settlement
+from django_vtqueue.core.expiry import GRACE, GracePeriod
+from django_vtqueue.core.job import ClaimKey, HeldJob, Scope, Settlement
 from django_vtqueue.engines import new_engine
 from django_vtqueue.queue import queue
 from django_vtqueue.queue.claims import collect, take
@@ -22,7 +22,7 @@ from .model import DIAGRAM, Model, ModelJob
 NAMES = ("a", "b")
 LEASES, BUDGETS = {"a": 7, "b": 3}, {"a": 2, "b": 1}  # seconds and attempts, of the Queue objects
 RUNNING = states.RUNNING
-PATIENCE = Patience(GRACE)  # of one that has noticed no standstill
+GRACE_PERIOD = GracePeriod(GRACE)  # of one that has noticed no standstill
 
 TABLES = """
 SELECT id, queue_name, task_path = '', priority, max_attempts, lease_us, state, claims, attempts, worker_id,
@@ -45,9 +45,9 @@ class Agreement(RuleBasedStateMachine):
         self.workers = ["w0.1", "w1.1", "w2.1"]
         self.tokens: list[tuple[HeldJob, ClaimedJob | None]] = []  # with what a Queue has given for it
         self.ahead: list[HeldJob] = []  # claimed ahead, and not begun
-        self.claimed: set[Key] = set()
+        self.claimed: set[ClaimKey] = set()
         self.before: dict[str, str] = {}
-        queue._takeovers.clear()
+        queue._gap_watches.clear()
         for table in ("job", "deadletter"):
             self.run(f"DELETE FROM vtqueue_{table}")
 
@@ -78,7 +78,7 @@ class Agreement(RuleBasedStateMachine):
     def taken(self, scopes: list[Scope], limit: int, worker: str, ahead: int = 0) -> list[HeldJob]:
         now = self.clock.instant
         with self.engine.transaction():
-            taken = take(self.engine, scopes, limit, worker, now, lambda name: None, patience=PATIENCE, ahead=ahead)
+            taken = take(self.engine, scopes, limit, worker, now, grace_period=GRACE_PERIOD, ahead=ahead)
         return collect(self.engine, taken)
 
     def hold(self, tokens: list[tuple[HeldJob, ClaimedJob | None]]) -> None:
@@ -99,7 +99,7 @@ class Agreement(RuleBasedStateMachine):
 
     def settle(self, held: HeldJob, settlement: Settlement) -> bool:
         with self.engine.transaction():
-            return held.key not in settle(self.engine, [settlement], lambda name: None)
+            return held.key not in settle(self.engine, [settlement])
 
     def told(self, verb: Callable[[], None]) -> bool:
         """Return whether a verb of the primitive was accepted."""

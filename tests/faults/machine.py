@@ -109,7 +109,7 @@ class QueueAgainstModel(Agreement):
         self.tokens.append((held, None))
         if told:
             with self.engine.transaction():
-                self.engine.begin([held], now)
+                self.engine.start_attempts([held], now)
             if row := self.model.held(held):
                 row.attempts, row.begun = 1, True
 
@@ -120,7 +120,7 @@ class QueueAgainstModel(Agreement):
         now, held, self.ahead = self.clock.instant, self.ahead, []
         rows = {job.key: self.model.held(job) for job in held}
         with self.engine.transaction():
-            lost = settle(self.engine, [released(job) for job in held], lambda name: None)
+            lost = settle(self.engine, [released(job) for job in held])
         assert lost >= {key for key, row in rows.items() if row is None}  # nothing tells whose a mere release was
         for row in filter(None, rows.values()):
             self.model.release(row, now)
@@ -141,17 +141,17 @@ class QueueAgainstModel(Agreement):
         self.agree(held, mine, lambda row: self.model.ack(row, now, ttl if job is None else KEPT))
 
     @precondition(lambda self: self.tokens)
-    @rule(which=pick, delay=st.none() | backoffs, ttl=st.sampled_from([None, 4 * SECOND]))
-    def fail(self, which: int, delay: int | None, ttl: int | None) -> None:
+    @rule(which=pick, delay=st.none() | backoffs)
+    def fail(self, which: int, delay: int | None) -> None:
         now, (held, job) = self.clock.instant, self.token(which)
         wait = None if delay is None else delay * SECOND
         if job:
-            wait, ttl = wait or 0, None
+            wait = wait or 0
             mine = self.told(lambda: job.nack(delay or 0))
         else:
             failure = recorded(ValueError, "no luck")
-            mine = self.settle(held, failed(held, history.FAILED, failure, now, wait, ttl))
-        self.agree(held, mine, lambda row: self.model.fail(row, history.FAILED, now, wait, ttl))
+            mine = self.settle(held, failed(held, history.FAILED, failure, now, wait))
+        self.agree(held, mine, lambda row: self.model.fail(row, history.FAILED, now, wait))
 
     @precondition(lambda self: self.tokens)
     @rule(which=pick)
@@ -209,7 +209,7 @@ class QueueAgainstModel(Agreement):
         now, worker = self.clock.instant, self.workers[holder]
         held = [held for held, _ in self.tokens if held.worker_id == worker and self.model.held(held)]
         with self.engine.transaction():
-            assert not settle(self.engine, [broken_off(job, now, now + SECOND) for job in held], lambda name: None)
+            assert not settle(self.engine, [broken_off(job, now, now + SECOND) for job in held])
         for job in held:
             self.agree(job, True, lambda row: self.model.break_off(row, now, now + SECOND))
         self.crash(holder)
@@ -234,12 +234,12 @@ class QueueAgainstModel(Agreement):
             endings = [
                 released(job)
                 if not job.begun
-                else failed(job, history.WORKER_DIED, died, now, delay * SECOND, None)
+                else failed(job, history.WORKER_DIED, died, now, delay * SECOND)
                 if delay
-                else interrupted(job, history.WORKER_DIED, died, now, None)
+                else interrupted(job, history.WORKER_DIED, died, now)
                 for job in held
             ]
-            assert not settle(self.engine, endings, lambda name: None)
+            assert not settle(self.engine, endings)
         rows = [row for job in held if (row := self.model.held(job))]
         assert len(rows) == len(held)
         for row in rows:
@@ -261,7 +261,7 @@ class QueueAgainstModel(Agreement):
             self.claim_as_worker(0, {False}, row.queue, 1)
             if self.model.held(self.tokens[-1][0]) is not row:
                 return
-            self.fail(0, 0, None)
+            self.fail(0, 0)
 
     def worn(self, row: ModelJob) -> bool:
         return (row.raw, row.priority, row.max_attempts) == (False, 100, 0) and row.state != states.SUCCESSFUL

@@ -27,6 +27,7 @@ DIAGRAM = {
 }
 
 
+LETTERS_KEPT = {"b": 4_000_000}  # microseconds for which the dead letters of a queue are kept; of others for ever
 GRACE = 500_000  # microseconds after its end for which a lease may still be renewed, or a tenth of the lease
 APART = 100_000  # microseconds in which the holder of an ended lease may renew it while the write lock is free
 
@@ -185,11 +186,11 @@ class Model:
         if ttl == 0:
             del self.jobs[job.id]
 
-    def fail(self, job: ModelJob, outcome: str, now: int, delay: int | None, letter_ttl: int | None = None) -> None:
+    def fail(self, job: ModelJob, outcome: str, now: int, delay: int | None) -> None:
         """End an attempt; the next one waits for ``delay``, None: there shall be no other."""
         job.ended.append((outcome, job.worker))
         if delay is None or job.exhausted():
-            self.die(job, now, None if letter_ttl is None else now + letter_ttl)
+            self.die(job, now)
         elif self.give_back(job, now):
             job.due_at = now + delay
 
@@ -197,7 +198,7 @@ class Model:
         """End an attempt whose holder is gone: the job is again where it was in the line."""
         job.ended.append((outcome, job.worker))
         if job.exhausted():
-            self.die(job, now, None)
+            self.die(job, now)
         else:
             self.give_back(job, now)
 
@@ -220,8 +221,9 @@ class Model:
         job.state, job.worker, job.lease_until = states.READY, "", None
         return True
 
-    def die(self, job: ModelJob, now: int, expires_at: int | None) -> None:
-        job.state, job.finished_at, job.expires_at, job.lease_until = states.FAILED, now, expires_at, None
+    def die(self, job: ModelJob, now: int) -> None:
+        job.state, job.finished_at, job.lease_until = states.FAILED, now, None
+        job.expires_at = now + LETTERS_KEPT[job.queue] if job.queue in LETTERS_KEPT else None
 
     def cancel(self, job: ModelJob, now: int) -> bool:
         """Return whether it was cancelled, or asked to stop."""
@@ -235,7 +237,7 @@ class Model:
     def bury(self, job: ModelJob, now: int) -> None:
         """End a job that was cancelled."""
         job.ended.append((CANCELLED, ""))
-        self.die(job, now, None)
+        self.die(job, now)
 
     def renew(self, job: ModelJob, now: int) -> None:
         """Hide a job for its lease from now on; one that was extended for longer stays hidden until then."""

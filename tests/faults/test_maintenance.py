@@ -31,11 +31,11 @@ def test_what_a_lock_prevents_is_done_in_the_next_turn(database: Database) -> No
     with engine.without_lock_waits():
         maintenance.do(contended=False)
         assert len(database.rows("SELECT 1 FROM vtqueue_job")) == 1
-        wait_until(lambda: time.monotonic() >= maintenance.due_at)
+        wait_until(lambda: time.monotonic() >= maintenance.next_at)
         with database.locked():
             maintenance.do(contended=False)
-        assert maintenance.due_at < time.monotonic() + PERIOD / 2
-        wait_until(lambda: time.monotonic() >= maintenance.due_at)
+        assert maintenance.next_at < time.monotonic() + PERIOD / 2
+        wait_until(lambda: time.monotonic() >= maintenance.next_at)
         maintenance.do(contended=False)
     assert not database.rows("SELECT 1 FROM vtqueue_job")
 
@@ -48,9 +48,9 @@ def test_what_cannot_be_pruned_is_told_once(database: Database, caplog: pytest.L
     maintenance = Maintenance(engine := new_engine(ALIAS, traced=False))
     with engine.without_lock_waits():
         for _ in range(2):
-            maintenance.due_at = 0.0
+            maintenance.next_at = 0.0
             maintenance.do(contended=False)
-            assert maintenance.due_at > time.monotonic() + PERIOD / 2
+            assert maintenance.next_at > time.monotonic() + PERIOD / 2
     assert caplog.text.count("kept for ever") == 1
     assert database.rows("SELECT 1 FROM vtqueue_job")
 

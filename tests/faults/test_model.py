@@ -3,8 +3,10 @@
 import time as wall
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
+from hypothesis import settings as examples
 from hypothesis.stateful import run_state_machine_as_test
+from pytest_django import Settings
 
 from django_vtqueue.core import clock
 from django_vtqueue.core.clock import SECOND
@@ -12,11 +14,13 @@ from django_vtqueue.core.expiry import Clocks
 from django_vtqueue.queue import queue
 from tests.fake_clock import FakeClock
 
+from ..conformance.conftest import configure
 from .machine import QueueAgainstModel
+from .model import LETTERS_KEPT
 from .scale import MINUTES
 
-STEADY = settings(max_examples=100, stateful_step_count=60, suppress_health_check=list(HealthCheck))
-AT_RANDOM = settings(
+STEADY = examples(max_examples=100, stateful_step_count=60, suppress_health_check=list(HealthCheck))
+AT_RANDOM = examples(
     STEADY, max_examples=150, stateful_step_count=200, derandomize=False, database=None, print_blob=True
 )
 
@@ -27,17 +31,19 @@ def one_time(monkeypatch: pytest.MonkeyPatch, time: FakeClock) -> FakeClock:
     monkeypatch.setattr(clock, "since_boot", lambda: time() / SECOND)
     monkeypatch.setattr(clock, "wait", lambda seconds: time.advance(seconds + 0.01))  # as ever, a little longer
     monkeypatch.setattr(Clocks, "read", lambda now: Clocks(*[now / SECOND] * 3))
-    monkeypatch.setattr(queue, "_takeovers", {})
+    monkeypatch.setattr(queue, "_gap_watches", {})
     return time
 
 
-def test_the_queue_is_the_diagram(sqlite_file: str, one_time: FakeClock) -> None:
+def test_the_queue_is_the_diagram(sqlite_file: str, one_time: FakeClock, settings: Settings) -> None:
     """Publishers, workers, queues and people in any order, with crashes, stale holders and time passing: no job is
     lost, none has two holders, none leaves the diagram, histories are complete and no claim number comes twice. What
     is released or expires keeps its place in the line; a retry goes by its new time, whatever is restarted meanwhile.
 
     ``VTQUEUE_FAULT_MINUTES``: other courses of events than those of every run, for so long.
     """
+    kept = {name: {"dead_letter_ttl": ttl / SECOND} for name, ttl in LETTERS_KEPT.items()}
+    configure(settings, sqlite_file, queue_options=kept)
     deadline = wall.monotonic() + 60 * MINUTES
     run_state_machine_as_test(lambda: QueueAgainstModel(sqlite_file, one_time), settings=STEADY)
     while wall.monotonic() < deadline:

@@ -24,7 +24,7 @@ FROM n"""
 
 FILL_COUNTS = """
 WITH RECURSIVE n(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < :rows - 1)
-INSERT INTO vtqueue_throughput (minute, queue_name, worker_id, succeeded, failed, dead, run_times, wait_times)
+INSERT INTO vtqueue_throughput (starts_at, queue_name, worker_id, succeeded, failed, dead, run_times, wait_times)
 SELECT :now - (n / 20) * 60000000, 'q' || (n % 5), 'w' || (n / 5 % 4), 1, 0, 0, '{}', '{}' FROM n"""
 
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from django_vtqueue.core.expiry import Patience
+from django_vtqueue.core.expiry import GracePeriod
 from django_vtqueue.engines.sqlite import due as due
 from django_vtqueue.engines.sqlite import settling as settling
 from django_vtqueue.engines.sqlite import statements as sql
@@ -19,7 +19,7 @@ BURIALS = json.dumps([["a" + "0" * 31, 1, "w0", 1, None, "[]", "E", "m", "f", 1,
 UNTIL = {"until": 1, "lengthen": False}
 NAMES = json.dumps(["q0", "q1"])
 CLAIM = {"raw": True, "now": at(0), "limit": 10}
-EXPIRED = {**CLAIM, **Patience(500_000, 100_000, "[[1, 2], [3, 1]]", "own")._asdict(), "rest": 5_000_000}
+EXPIRED = {**CLAIM, **GracePeriod(500_000, 100_000, "[[1, 2], [3, 1]]", "own")._asdict(), "rest": 5_000_000}
 HIDDEN_ROWS = "vtqueue_job_hidden"
 DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_expires"
 TABLES = {"vtqueue_job", "vtqueue_deadletter", "vtqueue_throughput"}
@@ -42,7 +42,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "claim, named queues": (due.DUE_NAMED, {**CLAIM, "names": NAMES}, [QUEUE, ROWID]),
     "earliest, all queues": (due.EARLIEST_ALL, {"raw": True}, [DUE]),
     "earliest, named queues": (due.EARLIEST_NAMED, {"raw": True, "names": NAMES}, [QUEUE]),
-    "pauses": (due.PAUSES, {}, []),
+    "pauses": (sql.PAUSES, {}, []),
     "names of queues": (due.QUEUE_NAMES, {}, [QUEUE, HIDDEN_ROWS]),
     "lease": (
         sql.LEASE,
@@ -50,22 +50,22 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
         [ROWID],
     ),
     "read": (sql.READ, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
-    "begin": (sql.BEGIN, {"held": HELD, "now": at(0)}, [KEY]),
+    "start attempts": (sql.START_ATTEMPTS, {"held": HELD, "now": at(0)}, [KEY]),
     "renew": (sql.RENEW, {"held": HELD, "now": at(0), "afresh": False}, [KEY]),
     "not held": (sql.NOT_HELD, {"held": HELD}, [KEY]),
     "extend": (sql.EXTEND, {"id": "a" + "0" * 31, "claims": 1, "worker_id": "w", "now": 1, **UNTIL}, [KEY]),
     "ack": (settling.ACK, {"done": DONE, "worker_id": "w0", "result": None}, [KEY]),
-    "give back": (settling.GIVE_BACK, {"settlements": SETTLEMENTS}, [KEY]),
+    "make ready": (settling.MAKE_READY, {"settlements": SETTLEMENTS}, [KEY]),
     "show": (sql.SHOW, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
-    "not giveable": (settling.NOT_GIVEABLE, {"held": HELD}, [KEY]),
+    "not releasable": (settling.NOT_RELEASABLE, {"held": HELD}, [KEY]),
     "not settled": (settling.NOT_SETTLED, {"settlements": SETTLEMENTS}, [KEY]),
     "remove expired": (settling.REMOVE_EXPIRED, {"ids": IDS}, [KEY]),
     "bury": (settling.BURY, {"settlements": BURIALS}, [KEY]),
     "remove buried": (settling.REMOVE_BURIED, {"settlements": BURIALS}, [KEY, ROWID]),
     "not buried": (settling.NOT_BURIED, {"settlements": BURIALS}, [LETTER]),
-    "ask": (sql.ASK, {"ids": IDS, "now": at(0), "by": "anna"}, [KEY]),
-    "asked now": (sql.ASKED_NOW, {"ids": IDS, "now": at(0)}, [KEY]),
-    "asked": (sql.ASKED, {"held": HELD}, [KEY]),
+    "request stop": (sql.REQUEST_STOP, {"ids": IDS, "now": at(0), "by": "anna"}, [KEY]),
+    "stop requested now": (sql.STOP_REQUESTED_NOW, {"ids": IDS, "now": at(0)}, [KEY]),
+    "stop requests": (sql.STOP_REQUESTS, {"held": HELD}, [KEY]),
     "note progress": (sql.NOTE_PROGRESS, {"said": HELD}, [KEY]),
     "find": (sql.FIND, {"id": "a" + "0" * 31}, [KEY, LETTER]),
     "held by": (sql.HELD_BY, {"worker_id": "w1"}, [WORKER]),

@@ -66,7 +66,7 @@ def test_the_work_does_not_grow_with_the_table(table: sqlite3.Connection, name: 
     assert work(table, statement, values) < 250
 
 
-@pytest.mark.parametrize("name", ["ack", "give back"])
+@pytest.mark.parametrize("name", ["ack", "make ready"])
 def test_settling_many_jobs_of_one_worker_is_not_quadratic(table: sqlite3.Connection, name: str) -> None:
     """Twice the jobs are twice the work, also when all are held by the same worker."""
     with undone(table):

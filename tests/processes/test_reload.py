@@ -47,7 +47,7 @@ def parent(start_worker: Start, code: Code, tmp_path: Path) -> Running:
     """Return a running ``vtworker --reload``, with a worker that is ready."""
     return start_worker(
         reload=True,
-        constants={"worker.reload.INTERVAL": 0.2, "worker.reload.GRACE": GRACE},
+        constants={"worker.reload.INTERVAL": 0.2, "worker.reload.ENDING": GRACE},
         PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}",
         PYTHONDONTWRITEBYTECODE="1",  # a file that is changed twice in a second would be taken from there
         VTQUEUE_TEST_APPS="edited",

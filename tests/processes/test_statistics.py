@@ -126,9 +126,9 @@ def test_a_lock_delays_the_statistics_and_nothing_else(database: Database) -> No
         recorder.count([outcome()])
         with database.locked():
             recorder.write()
-            assert recorder.at != module.NEVER
+            assert recorder.next_at != module.NEVER
         recorder.count([outcome()])
-        wait_until(lambda: recorder.write() or recorder.at == module.NEVER)  # type: ignore[func-returns-value]
+        wait_until(lambda: recorder.write() or recorder.next_at == module.NEVER)  # type: ignore[func-returns-value]
     assert sums(database) == (2, 0, 0)
 
 
@@ -148,8 +148,8 @@ def test_old_statistics_are_pruned_with_a_write(database: Database) -> None:
     """What is older than two days goes, a slice with each write; what is younger stays."""
     engine = new_engine(ALIAS, traced=False)
     insert = (
-        "INSERT INTO vtqueue_throughput (minute, queue_name, worker_id, succeeded, failed, dead, run_times, wait_times)"
-        " VALUES (?, ?, 'gone', 1, 0, 0, '{}', '{}')"
+        "INSERT INTO vtqueue_throughput (starts_at, queue_name, worker_id, succeeded, failed, dead, run_times, "
+        "wait_times) VALUES (?, ?, 'gone', 1, 0, 0, '{}', '{}')"
     )
     database.write(insert, clock.now() - module.KEPT - 1, "old")
     database.write(insert, clock.now() - module.KEPT + 60_000_000, "young")
@@ -170,8 +170,8 @@ def test_hours_are_the_sums_of_their_minutes(database: Database, monkeypatch: py
         for _ in range(2):
             recorder.count([outcome()])
             recorder.flush()
-    rows = database.rows("SELECT minute, succeeded, run_times FROM vtqueue_hourlythroughput ORDER BY 1")
-    assert [(row["minute"], row["succeeded"]) for row in rows] == [(hour, 10), (hour + 3_600_000_000, 2)]
+    rows = database.rows("SELECT starts_at, succeeded, run_times FROM vtqueue_hourlythroughput ORDER BY 1")
+    assert [(row["starts_at"], row["succeeded"]) for row in rows] == [(hour, 10), (hour + 3_600_000_000, 2)]
     assert [sum(json.loads(row["run_times"]).values()) for row in rows] == [10, 2]
     tasks_of = database.rows("SELECT DISTINCT task_path FROM vtqueue_throughput")
     assert [row[0] for row in tasks_of] == ["t"]

@@ -70,7 +70,7 @@ def held(backend: VTQueueBackend) -> HeldJob:
     """Return the one job that is due, claimed."""
     engine = engine_for(backend.database)
     with engine.transaction():
-        taken = take(engine, [Scope(None, raw=False)], 1, "host:1:a", engine.now(), lambda name: None)
+        taken = take(engine, [Scope(None, raw=False)], 1, "host:1:a", engine.now())
     [job] = collect(engine, taken)
     return job
 

@@ -63,7 +63,7 @@ def fill() -> None:
     succeed.using(priority=100).enqueue("held by a worker that was killed")
     engine = engine_for("default")
     with engine.transaction():
-        take(engine, [Scope(None, raw=False)], 1, new_worker_id(), engine.now(), lambda name: None, lease_us=1_000_000)
+        take(engine, [Scope(None, raw=False)], 1, new_worker_id(), engine.now(), lease_us=1_000_000)
 
     succeed.using(queue_name="emails", priority=7).enqueue(name="ready")
     succeed.using(run_after=datetime(2100, 1, 1, 12, tzinfo=UTC)).enqueue("scheduled")

@@ -20,5 +20,5 @@ from django_vtqueue.worker.log import words
 def test_a_failure_is_one_line(message: str, said: str) -> None:
     """Its first line that has words, without anything that a terminal or a reader of logs takes for more."""
     job = HeldJob("0" * 32, "q", "app.t", 0, 0, 1, 1, 3, "w", 1, 0, 0, "{}", "[]", 0)
-    settlement = failed(job, history.FAILED, Failure("builtins.ValueError", message, "", "f"), 0, 0, None)
+    settlement = failed(job, history.FAILED, Failure("builtins.ValueError", message, "", "f"), 0, 0)
     assert words(settlement) == said

@@ -43,12 +43,12 @@ def test_turns_wait_for_each_other_while_others_often_have_the_lock(watch: Watch
             paced.took(0.0)
         paced.wait_for_more()
     assert not watch.slept
-    assert paced.patience == 1
+    assert paced.retry_factor == 1
     for _ in range(20):
         paced.busy()
         paced.busy()
         paced.took(0.0)
-    assert paced.patience == 2
+    assert paced.retry_factor == 2
     paced.wait_for_more()
     assert watch.slept == pytest.approx(GAP)
     paced.wait_for_more()

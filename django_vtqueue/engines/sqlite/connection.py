@@ -16,7 +16,7 @@ from django.db.backends.signals import connection_created
 from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 
 from ...core import clock
-from ...core.job import Key
+from ...core.job import ClaimKey
 from ..base import Trouble
 from .cursor import execute
 from .file import File, FileExchanged
@@ -260,7 +260,7 @@ class SQLiteConnection:
     def _list(self, sql: str, values: Mapping[str, Any]) -> list[Any]:
         return cast(list[Any], json.loads(self._value(sql, values)))
 
-    def _keys(self, sql: str, values: Mapping[str, Any]) -> set[Key]:
+    def _keys(self, sql: str, values: Mapping[str, Any]) -> set[ClaimKey]:
         return {(job_id, claims) for job_id, claims in self._list(sql, values)}
 
     def _execute(

@@ -26,7 +26,7 @@ _of_cursor = attrgetter("__init__", "execute", "_execute", "_execute_with_wrappe
 def execute(
     connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any], outcome: Callable[[Any], T], *, traced: bool
 ) -> T:
-    """Execute a statement on an open connection and return its ``outcome``; ``traced``: those who watch may see it."""
+    """Execute a statement on an open connection and return its ``outcome``; ``traced``: query logs may see it."""
     if traced and watched(connection):
         with connection.cursor() as cursor:
             cursor.execute(for_django(sql), values)

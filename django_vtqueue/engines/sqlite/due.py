@@ -6,8 +6,7 @@ range of ``due_at``. The order comes from the loops (CROSS JOIN keeps them as wr
 would sort all due rows before the LIMIT.
 """
 
-PAUSES = "SELECT queue_name, paused_until FROM vtqueue_queuestate"
-PRUNE_PAUSES = "DELETE FROM vtqueue_queuestate WHERE paused_until <= :now"
+from ...core.expiry import GAP_DIVISOR, GRACE_DIVISOR, REST_DIVISOR
 
 
 def found(index: str, rows: str) -> str:
@@ -127,10 +126,10 @@ SELECT min((
     )) FROM level WHERE level.priority IS NOT NULL
 )) FROM json_each(:names) AS name"""
 
-# Hidden rows that may be shown again, of the queues that have any: rows that were given back, and rows whose lease has
+# Hidden rows that may be shown again, of the queues that have any: released rows, and rows whose lease has
 # ended, if the holder has had the time to renew it (see core/expiry.py).
 NAME_HINT = LEVEL_HINT.replace("level.priority", "name.value")
-GRACE = "min(job.lease_us / 10, :grace)"
+GRACE = f"min(job.lease_us / {GRACE_DIVISOR}, :grace)"
 OF_HIDING = "job.queue_name = name.value AND (job.task_path = '') = :raw"
 IN_SCOPE = "(:names IS NULL OR name.value IN (SELECT value FROM json_each(:names)))"
 EXPIRED = f"""
@@ -141,8 +140,8 @@ SELECT json_group_array(json_array(expired.rowid, expired.held)) FROM (
       AND (job.worker_id IN ('', :own) OR job.lease_until + {GRACE} <= :now
           AND job.lease_until <= :now - :free AND NOT EXISTS (
           SELECT 1 FROM json_each(:gaps) AS gap
-          WHERE json_extract(gap.value, '$[0]') < min(job.lease_us / 3, :rest)
-            AND json_extract(gap.value, '$[1]') > job.lease_us / 2
+          WHERE json_extract(gap.value, '$[0]') < min(job.lease_us / {REST_DIVISOR}, :rest)
+            AND json_extract(gap.value, '$[1]') > job.lease_us / {GAP_DIVISOR}
       ))
     LIMIT :limit
 ) AS expired"""

@@ -10,9 +10,9 @@ from typing import Any
 
 from ...core import history, states
 from ...core.clock import SECOND
-from ...core.expiry import GRACE, REST, Patience
+from ...core.expiry import GRACE, REST, GracePeriod
 from ...core.ids import first_id
-from ...core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Scope, StoredJob
+from ...core.job import ClaimKey, Due, Expired, Handle, HeldJob, NewJobs, Progress, Scope, StoredJob
 from ..base import SLICE, Engine
 from . import due
 from . import statements as sql
@@ -67,7 +67,7 @@ class SQLiteEngine(SQLiteSettling, Engine):
         return stored
 
     def pauses(self) -> dict[str, int | None]:
-        return dict(self._rows(due.PAUSES, {}))
+        return dict(self._rows(sql.PAUSES, {}))
 
     def queue_names(self) -> list[str]:
         return [name for (name,) in self._rows(due.QUEUE_NAMES, {})]
@@ -78,8 +78,8 @@ class SQLiteEngine(SQLiteSettling, Engine):
         expiry = self._value(due.FIRST_EXPIRY, {**values, "grace": GRACE})
         return min((instant for instant in (due_at, expiry) if instant is not None), default=None)
 
-    def expired(self, scope: Scope, limit: int, now: int, patience: Patience) -> list[Expired]:
-        values = {**_given(scope), **patience._asdict(), "rest": REST, "now": now, "limit": limit}
+    def expired(self, scope: Scope, limit: int, now: int, grace_period: GracePeriod) -> list[Expired]:
+        values = {**_given(scope), **grace_period._asdict(), "rest": REST, "now": now, "limit": limit}
         return [Expired(*row) for row in self._list(due.EXPIRED, values)]
 
     def show(self, handles: Sequence[Handle]) -> None:
@@ -101,8 +101,8 @@ class SQLiteEngine(SQLiteSettling, Engine):
         values = {"worker_id": worker_id, "now": now, "lease_us": lease_us, "attempts": attempts}
         self._run(sql.LEASE, {"rowids": json.dumps(handles), **values})
 
-    def begin(self, jobs: Sequence[HeldJob], now: int) -> int:
-        return self._run(sql.BEGIN, {"held": json.dumps([guard(job) for job in jobs]), "now": now})
+    def start_attempts(self, jobs: Sequence[HeldJob], now: int) -> int:
+        return self._run(sql.START_ATTEMPTS, {"held": json.dumps([guard(job) for job in jobs]), "now": now})
 
     def read(self, handles: Sequence[Handle]) -> dict[Handle, HeldJob]:
         jobs: dict[Handle, HeldJob] = {}
@@ -113,7 +113,7 @@ class SQLiteEngine(SQLiteSettling, Engine):
             start, count = start + count, max(PIECE * count // len(rows), 1)
         return jobs
 
-    def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[Key]:
+    def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[ClaimKey]:
         held = json.dumps([guard(job) for job in jobs])
         if self._run(sql.RENEW, {"held": held, "now": now, "afresh": afresh}) == len(jobs):
             return set()
@@ -126,15 +126,15 @@ class SQLiteEngine(SQLiteSettling, Engine):
         )
         return bool(extended)
 
-    def ask(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
+    def request_stop(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
         values = {"ids": json.dumps(job_ids), "now": now}
-        self._run(sql.ASK, {**values, "by": by})
-        asked = self._list(sql.ASKED_NOW, values)
-        waiting = [rowid for _, rowid, state in asked if state == states.READY]
-        return {job_id for job_id, _, _ in asked}, list(self.read(waiting).values()) if waiting else []
+        self._run(sql.REQUEST_STOP, {**values, "by": by})
+        changed = self._list(sql.STOP_REQUESTED_NOW, values)
+        waiting = [rowid for _, rowid, state in changed if state == states.READY]
+        return {job_id for job_id, _, _ in changed}, list(self.read(waiting).values()) if waiting else []
 
-    def asked(self, jobs: Sequence[HeldJob]) -> dict[Key, str]:
-        [(found,)] = self._rows(sql.ASKED, {"held": json.dumps([guard(job) for job in jobs])})
+    def stop_requests(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, str]:
+        [(found,)] = self._rows(sql.STOP_REQUESTS, {"held": json.dumps([guard(job) for job in jobs])})
         return {(job_id, claims): by for job_id, claims, by in json.loads(found)}
 
     def note_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
@@ -169,7 +169,7 @@ class SQLiteEngine(SQLiteSettling, Engine):
         if not self._value(sql.PRUNABLE, values):
             return 0
         with self.transaction():
-            return sum(self._run(prune, values) for prune in (sql.PRUNE_JOBS, sql.PRUNE_LETTERS, due.PRUNE_PAUSES))
+            return sum(self._run(prune, values) for prune in (sql.PRUNE_JOBS, sql.PRUNE_LETTERS, sql.PRUNE_PAUSES))
 
     def clock_was_ahead(self, now: int) -> bool:
         return bool(self._value(sql.CLOCK_WAS_AHEAD, {"now": now, "first_id": first_id(now + SECOND)}))

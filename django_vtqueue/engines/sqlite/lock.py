@@ -102,14 +102,14 @@ def retry_while_locked(raw: sqlite3.Connection, step: Callable[[], object], bega
                 step()
                 return
             except (sqlite3.OperationalError, OperationalError) as error:
-                waited, patience = time.monotonic() - began, milliseconds / 1000
+                waited, timeout = time.monotonic() - began, milliseconds / 1000
                 if is_stale(error):
                     stale = StaleSnapshot("database is locked")
                     stale.waited = waited
                     raise stale from error
-                if code_of(error) not in BUSY or waited >= patience:
+                if code_of(error) not in BUSY or waited >= timeout:
                     raise
-                time.sleep(min(busy_pause(waited, random.random()), patience - waited))
+                time.sleep(min(busy_pause(waited, random.random()), timeout - waited))
     finally:
         raw.execute(f"PRAGMA busy_timeout = {milliseconds}")
 

@@ -1,4 +1,4 @@
-"""Settling on SQLite: what is done, what is given back, and what is moved to the dead letters."""
+"""Settling on SQLite: what is done, what waits again, and what is moved to the dead letters."""
 
 import json
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ...core import states
 from ...core.failures import Failure
-from ...core.job import Key, Settlement
+from ...core.job import ClaimKey, Settlement
 from .connection import SQLiteConnection
 from .statements import GUARD, GUARD_OF_BURIAL, guard
 
@@ -24,23 +24,23 @@ FROM json_each(:done) AS mine
 WHERE vtqueue_job.id = mine.key AND vtqueue_job.claims = json_extract(mine.value, '$[0]')
   AND +vtqueue_job.worker_id = :worker_id AND +vtqueue_job.state = 'RUNNING'"""
 
-# For nack and release; without a new time the job keeps its place in the line. A job that was asked to stop is not
-# given back.
-GIVE_BACK = f"""
+# For nack and release; without a new time the job keeps its place in the line. A job with a stop
+# request does not wait again.
+MAKE_READY = f"""
 UPDATE vtqueue_job
 SET state = 'READY', worker_id = '', lease_until = json_extract(mine.value, '$[9]'),
     attempts = json_extract(mine.value, '$[4]'), due_at = coalesce(json_extract(mine.value, '$[5]'), due_at),
     history = coalesce(json_extract(mine.value, '$[7]'), history), started_at = json_extract(mine.value, '$[8]')
 FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
 
-NOT_GIVEABLE = f"""
+NOT_RELEASABLE = f"""
 SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
 FROM json_each(:held) AS mine
 WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD} AND cancelled_at IS NULL)"""
 
-# Run if ACK or GIVE_BACK has changed fewer rows than it was given. A row that is exactly as the settlement leaves it
+# Run if ACK or MAKE_READY has changed fewer rows than it was given. A row that is exactly as the settlement leaves it
 # was settled by it, now or by a commit whose answer never came. The claim number alone does not prove that: a row that
-# was given back, buried or requeued otherwise has it too. A release leaves no trace in the row, so NOT_GIVEABLE is run
+# was settled otherwise, or requeued, has it too. A release leaves no trace in the row, so NOT_RELEASABLE is run
 # before it.
 NOT_SETTLED = """
 SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
@@ -97,7 +97,7 @@ def _given(settlements: Sequence[Settlement]) -> str:
         [
             (
                 *guard(s.job),
-                *(s.state, s.attempts, s.visible_at, s.finished_at, s.history, s.job.started_at, s.hidden_until),
+                *(s.state, s.attempts, s.due_at, s.finished_at, s.history, s.job.started_at, s.hidden_until),
             )
             for s in settlements
         ],
@@ -119,7 +119,7 @@ def _burials(settlements: Sequence[Settlement]) -> str:
 class SQLiteSettling(SQLiteConnection):
     """The part of an Engine that settles."""
 
-    def settle(self, settlements: Sequence[Settlement]) -> set[Key]:
+    def settle(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
         dying = [item for item in settlements if item.state == states.FAILED]
         done = [item for item in settlements if item.state == states.SUCCESSFUL]
         again = [item for item in settlements if item.state == states.READY]
@@ -129,20 +129,20 @@ class SQLiteSettling(SQLiteConnection):
         if small:
             lost |= self._ack(small)
         if again:
-            lost |= self._give_back(again)
+            lost |= self._make_ready(again)
         for item in large:
             lost |= self._ack([replace(item, result=None)], item.result)
         return lost
 
-    def _give_back(self, again: Sequence[Settlement]) -> set[Key]:
+    def _make_ready(self, again: Sequence[Settlement]) -> set[ClaimKey]:
         rows = _given(again)
-        released = [(*guard(s.job),) for s in again if s.visible_at is None and s.history is None]
-        refused = self._keys(NOT_GIVEABLE, {"held": json.dumps(released)}) if released else set()
-        if self._run(GIVE_BACK, {"settlements": rows}) == len(again):
+        released = [(*guard(s.job),) for s in again if s.due_at is None and s.history is None]
+        refused = self._keys(NOT_RELEASABLE, {"held": json.dumps(released)}) if released else set()
+        if self._run(MAKE_READY, {"settlements": rows}) == len(again):
             return set()
         return refused | self._keys(NOT_SETTLED, {"settlements": rows})
 
-    def _ack(self, done: Sequence[Settlement], result: str | None = None) -> set[Key]:
+    def _ack(self, done: Sequence[Settlement], result: str | None = None) -> set[ClaimKey]:
         """Acknowledge jobs; ``result``: that of a single one."""
         ended = {
             s.job.id: (s.job.claims, s.attempts, s.finished_at, s.expires_at, s.result, s.job.started_at) for s in done
@@ -151,7 +151,7 @@ class SQLiteSettling(SQLiteConnection):
         if others or len(ended) < len(done):  # a job that was lost and claimed again is there twice
             return set().union(*(self._ack([settlement]) for settlement in done))
         values = {"done": json.dumps(ended, ensure_ascii=False), "worker_id": worker_id, "result": result}
-        lost: set[Key] = set()
+        lost: set[ClaimKey] = set()
         if self._run(ACK, values) != len(done):
             lost = self._keys(NOT_SETTLED, {"settlements": _given(done)})
         unkept = [s.job.id for s in done if s.expires_at is not None and s.expires_at == s.finished_at]
@@ -159,7 +159,7 @@ class SQLiteSettling(SQLiteConnection):
             self._run(REMOVE_EXPIRED, {"ids": json.dumps(unkept)})
         return lost
 
-    def _bury(self, settlements: Sequence[Settlement]) -> set[Key]:
+    def _bury(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
         rows = _burials(settlements)
         buried = self._run(BURY, {"settlements": rows})
         self._run(REMOVE_BURIED, {"settlements": rows})

@@ -62,7 +62,7 @@ INSERT INTO vtqueue_job (
     json_extract(value, '$[2]'), '[]'
 FROM json_each(:jobs) WHERE true{TO_KEY}"""
 
-# A job that begins later gets its attempt and its start from BEGIN.
+# A job that begins later gets its attempt and its start from START_ATTEMPTS.
 LEASE = f"""
 UPDATE vtqueue_job
 SET state = 'RUNNING', claims = min(claims + 1, {MOST_CLAIMS}),
@@ -105,7 +105,7 @@ SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extrac
 FROM json_each(:held) AS mine
 WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD})"""
 
-BEGIN = f"""
+START_ATTEMPTS = f"""
 UPDATE vtqueue_job SET attempts = min(attempts + 1, {MOST_CLAIMS}), started_at = :now
 FROM json_each(:held) AS mine WHERE {GUARD} AND vtqueue_job.started_at IS NULL"""
 
@@ -115,15 +115,15 @@ UPDATE vtqueue_job SET lease_until = CASE WHEN :lengthen THEN max(lease_until, :
 WHERE id = :id AND claims = :claims AND worker_id = :worker_id AND state = 'RUNNING' AND lease_until > :now"""
 
 # The plus keeps the planner off the indexes of unfinished jobs.
-ASK = """
+REQUEST_STOP = """
 UPDATE vtqueue_job SET cancelled_at = :now, cancelled_by = :by
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at IS NULL"""
 
-ASKED_NOW = """
+STOP_REQUESTED_NOW = """
 SELECT json_group_array(json_array(id, rowid, state)) FROM vtqueue_job
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at = :now"""
 
-ASKED = f"""
+STOP_REQUESTS = f"""
 SELECT json_group_array(json_array(vtqueue_job.id, claims, coalesce(cancelled_by, '')))
 FROM json_each(:held) AS mine CROSS JOIN vtqueue_job WHERE {GUARD} AND cancelled_at IS NOT NULL"""
 
@@ -160,6 +160,9 @@ REMOVE_REQUEUED = """
 DELETE FROM vtqueue_deadletter
 WHERE id IN (SELECT value FROM json_each(:ids)) AND id IN (SELECT id FROM vtqueue_job)"""
 
+# One row for each pause, so the whole table is read.
+PAUSES = "SELECT queue_name, paused_until FROM vtqueue_queuestate"
+
 PRUNABLE = """
 SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE expires_at <= :now AND finished_at IS NOT NULL)
     OR EXISTS (SELECT 1 FROM vtqueue_deadletter WHERE expires_at <= :now)
@@ -175,12 +178,14 @@ DELETE FROM vtqueue_deadletter WHERE rowid IN (
     SELECT rowid FROM vtqueue_deadletter WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
 )"""
 
+PRUNE_PAUSES = "DELETE FROM vtqueue_queuestate WHERE paused_until <= :now"
+
 # Whether a clock was ahead of :now, by more than a second, when something was written. Each part is one seek: ids are
 # in time order, and workers write heartbeats and counts.
 CLOCK_WAS_AHEAD = """
 SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE id > :first_id)
     OR EXISTS (SELECT 1 FROM vtqueue_workerprocess WHERE heartbeat_at > :now + 1000000)
-    OR EXISTS (SELECT 1 FROM vtqueue_throughput WHERE minute > :now + 1000000)"""
+    OR EXISTS (SELECT 1 FROM vtqueue_throughput WHERE starts_at > :now + 1000000)"""
 
 SHOW = """
 UPDATE vtqueue_job SET lease_until = NULL
@@ -188,8 +193,9 @@ WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND +state = 'READY'"""
 
 # Rows with stamps of a clock that was ahead of :now. The evidence is always the stamp of a past event that lies in the
 # future: for a lease, the claim or the heartbeat of the holder; for a job that was due at once, its publishing; for a
-# retry, the end of the last attempt, also while it is held. A row that was given back is hidden for a second at most.
-# A release and an expiry do not change ``due_at``, so their entries prove nothing. A time that was asked for is kept.
+# retry, the end of the last attempt, also while it is held. A released row is hidden for a second at most. A
+# release and an expiry do not change ``due_at``, so their entries prove nothing. A time that its publisher has chosen
+# is kept.
 LEASE_AHEAD = """(state = 'RUNNING' AND lease_until > :now + lease_us + 1000000 AND (
         started_at > :now + 1000000
         OR worker_id IN (SELECT worker_id FROM vtqueue_workerprocess WHERE heartbeat_at > :now + 1000000)

@@ -87,9 +87,12 @@ class Story:
 
     @cached_property
     def ended_by_time(self) -> list[Fault]:
-        """What it looks like to the other jobs of a child that one was killed because its time was up."""
+        """What it looks like to the other jobs of a child that one was killed because its time was up.
+
+        If that one was transactional, none of their outcomes could be written since it began.
+        """
         return [
-            Fault(KILL_CHILD, frozenset({pid_of(entry["worker"])}), entry["ended"], entry["ended"])
+            Fault(KILL_CHILD, frozenset({pid_of(entry["worker"])}), entry.get("started") or 0, entry["ended"])
             for row in self.rows.values()
             for entry in row.history
             if entry.get("outcome") == history.TIMED_OUT

@@ -37,7 +37,7 @@ TASKS = {
     "long": Kind(lease=SHORT_LEASE),
     "medium": Kind(),
     "waits": Kind(lease=SHORT_LEASE),
-    "writes": Kind(effects=1),
+    "writes": Kind(limit=TRANSACTION, effects=1),
     "slow": Kind(limit=LIMIT, effects=1),
     "hangs": Kind(limit=TRANSACTION, effects=1),
     "forks": Kind(),

@@ -58,9 +58,22 @@ def story(job: Job, found: Row | None, *runs: Execution, **values: Any) -> Story
     return Story([job], list(runs), {} if found is None else {"j": found}, **given)
 
 
+def slow(begin: float, last: float) -> Execution:
+    return Execution("k", "slow", ONE, 1, 1, at(begin), at(last), "ok")
+
+
 EXPIRED = ended(history.LEASE_EXPIRED, 3)
 DEAD = row(EXPIRED, state=states.FAILED, exception="LeaseExpired", lease=SHORT_LEASE)
+HELD_BACK = Story(  # by a transactional job that began beside it, until the process was killed for that one
+    [job(), Job("k", "slow", "default", at(0))],
+    [run(0.5, 0.6), run(9, 10, OTHER), slow(0.1, 8), slow(11, 13)],
+    {"j": row(worker=OTHER), "k": row(ended(history.TIMED_OUT, 8))},
+    acknowledged=Counter({"j": 1, "k": 1}),
+    effects=Counter({"k": 1}),
+)
 GOOD = [
+    HELD_BACK,
+    story(job("writes"), row(ended(history.TIMED_OUT, 6)), run(1, 6), run(7, 8), effects=Counter({"j": 1}), counted=1),
     story(job(), row(), run(1, 5)),
     story(job(), row(EXPIRED, worker=OTHER), run(1, 2, outcome=""), run(3, 5, OTHER), faults=[fault(KILL, 2, 2, 1)]),
     story(

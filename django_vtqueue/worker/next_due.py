@@ -1,0 +1,69 @@
+"""The next moment at which a claim may find something, as far as a worker knows it without reading the database."""
+
+from collections.abc import Sequence
+
+from ..core.clock import SECOND
+from ..core.job import Scope
+from ..engines import Engine
+
+LOOK = 0.1  # seconds until the next look at the database: a doorbell may have been missed
+NO_INSTANT = 1 << 62  # later than any instant
+
+
+class NextDue:
+    """The earliest moment at which a claim may find something, as far as it is known.
+
+    It is forgotten at a ring and at a commit of another connection. The write lock is not taken to find that nothing is
+    due.
+    """
+
+    def __init__(self, engine: Engine, scopes: Sequence[Scope]) -> None:
+        self.engine, self.scopes = engine, scopes
+        self._next_due: int | None = None  # None: not known
+        self._took_everything = False  # the last claim took all that could be taken
+
+    def forget(self) -> None:
+        """Look again: a job may have been published."""
+        self._next_due = None
+        self._took_everything = False
+
+    def expect(self, due_at: int) -> None:
+        """Note that a job of ours becomes due: there is something to take again, whatever the last claim found."""
+        self._took_everything = False
+        if self._next_due is not None:
+            self._next_due = min(self._next_due, due_at)
+
+    def took(self, everything: bool) -> None:
+        """Note that a claim was made, and whether it took everything that could be taken."""
+        self._took_everything = everything
+        if self._took_everything:
+            self._next_due = None
+
+    def due(self) -> bool:
+        """Return whether a claim may find something; reads the database only if that is not known."""
+        now = self.engine.now()
+        if self._next_due is None:
+            earliest = self.engine.earliest(self.scopes)
+            self._next_due = NO_INSTANT if earliest is None else earliest
+            if self._took_everything and self._next_due <= now:  # an ended lease, whose holder is given time
+                self._next_due = now + round(LOOK * SECOND)
+        return self._next_due <= now
+
+    def worth_a_try(self) -> bool:
+        """Return whether to claim in a transaction that is opened in any case; nothing is read first."""
+        return not self._took_everything if self._next_due is None else self._next_due <= self.engine.now()
+
+    def seconds_to_sleep(self) -> float:
+        """Return how long nothing will be due, as far as it is known."""
+        if self._next_due is None:
+            return 0.0
+        return max((self._next_due - self.engine.now()) / SECOND, 0.0)
+
+    def nothing_before(self, instant: int) -> bool:
+        """Return whether nothing will be due until ``instant``, not even what may not be taken yet.
+
+        It always reads: what a job has just published may not be known here yet, for its outcome is faster than the
+        bell.
+        """
+        earliest = self.engine.earliest(self.scopes)
+        return earliest is None or earliest > instant
