@@ -11,8 +11,8 @@ from django.utils.translation import gettext_lazy as _
 
 from ..core import clock, states
 from ..core.ids import shown_worker
-from ..engines import database_for, named_queues
-from ..inspection.overview import names, queue_names
+from ..engines import database_for, engine_for, named_queues
+from ..inspection.overview import names
 from ..models import DeadLetter, WorkerProcess
 from ..tasks.task import loaded_tasks
 from . import display
@@ -68,7 +68,9 @@ class QueueFilter(Filter):
     title, parameter_name = _("queue"), "queue_name"
 
     def names(self, database: str, model_name: str) -> list[str]:
-        found = queue_names(database, CHOICES) if model_name == "job" else super().names(database, model_name)
+        found = (
+            engine_for(database).queue_names(CHOICES) if model_name == "job" else super().names(database, model_name)
+        )
         return [*named_queues(database), *found]
 
 

@@ -129,8 +129,10 @@ class Engine(ABC):
         """Return the paused queues, each with the end of its pause (None: it has none); also pauses that have ended."""
 
     @abstractmethod
-    def queue_names(self) -> list[str]:
-        """Return the queues that have unfinished jobs, all of them: what a claim beside a pause goes through."""
+    def queue_names(self, limit: int | None = None) -> list[str]:
+        """Return the queues that have unfinished jobs, sorted: the first ``limit``, or all, as a claim beside a pause
+        needs them.
+        """
 
     def paused(self, now: int) -> set[str]:
         """Return the queues that are paused at ``now``; a claim asks in its own transaction, so a pause holds from its

@@ -54,8 +54,8 @@ class SQLiteEngine(SQLiteSettling, Engine):
     def pauses(self) -> dict[str, int | None]:
         return dict(self._rows(due.PAUSES, {}))
 
-    def queue_names(self) -> list[str]:
-        return [name for (name,) in self._rows(due.QUEUE_NAMES, {})]
+    def queue_names(self, limit: int | None = None) -> list[str]:
+        return [name for (name,) in self._rows(due.QUEUE_NAMES, {"limit": -1 if limit is None else limit})]
 
     def first_due(self, scope: Scope) -> int | None:
         values = _given(scope)
