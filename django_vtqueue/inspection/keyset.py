@@ -69,10 +69,17 @@ class Part:
     order: tuple[str, ...]
     level: tuple[int, ...] = ()
 
-    def key_of(self, row: Any) -> Key:
-        """Return where a row stands in the list."""
-        values = [getattr(row, name.removeprefix("-")) for name in self.order]
-        return [*self.level, *(stored(value) for value in values)]
+    @property
+    def columns(self) -> list[str]:
+        return [name.removeprefix("-") for name in self.order]
+
+    @property
+    def ordered(self) -> QuerySet[Any]:
+        return self.rows.order_by(*self.order)
+
+    def key(self, values: Iterable[Any]) -> Key:
+        """Return where a row with these values in the columns stands in the list."""
+        return [*self.level, *map(stored, values)]
 
     def behind(self, key: Key) -> "Part":
         """Return what comes behind a key."""
@@ -138,9 +145,9 @@ def count_jobs(rows: QuerySet[Any], query: ListQuery, size: int, now: int) -> di
     counts: dict[str, tuple[int, bool]] = {}
     for words in (("due",), ("scheduled", "retrying"), HELD_WORDS, ("done",)):
         numbers, left = dict.fromkeys(words, 0), size
-        counters = {word: Count("pk", filter=wanted_jobs(replace(query, word=word), now)) for word in words}
+        counters = {word: Count(Value(1), filter=wanted_jobs(replace(query, word=word), now)) for word in words}
         for part in parts(rows, replace(query, word=words[0]), None, now):
-            found = part.rows.order_by(*part.order)[:left].aggregate(looked=Count("pk"), **counters)
+            found = part.ordered.values(part.columns[0])[:left].aggregate(looked=Count("*"), **counters)
             left -= found.pop("looked")
             for word, number in found.items():
                 numbers[word] += number
@@ -232,23 +239,22 @@ def read(parts: Iterable[Part], wanted: Q, text: str, size: int, limit: int) -> 
     """Return what is wanted of the first ``size`` rows of a list."""
     page = Page()
     key: Key | None = None
+    looked: QuerySet[Any] | None = None
     for part in parts:
-        rows = part.rows.order_by(*part.order)
-        looked = rows.values(part.order[0].removeprefix("-"))[:size].count()  # in the index alone
-        end = next((part.key_of(row) for row in rows[size - 1 : size]), None) if looked == size else None
-        if end:
-            rows = part.up_to(end).rows.order_by(*part.order)
-        rows = rows.filter(wanted)
+        if looked is not None:
+            size -= looked.count()
+        looked = part.ordered.values_list(*part.columns)[:size]  # in the index alone
+        end = next(map(part.key, looked[size - 1 :]), None)
+        rows = (part.up_to(end) if end else part).ordered.filter(wanted)
         for row in search(rows, text) if text else rows[: limit + 1 - len(page.rows)]:
             if len(page.rows) == limit:
                 page.next_key = key
                 return page
             page.rows.append(row)
-            key = part.key_of(row)
+            key = part.key(getattr(row, column) for column in part.columns)
         if end:
             page.next_key = page.looked_to = end
             return page
-        size -= looked
     return page
 
 
