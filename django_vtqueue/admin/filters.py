@@ -13,7 +13,7 @@ from ..core import clock, states
 from ..core.ids import shown_worker
 from ..engines import database_for, engine_for, named_queues
 from ..inspection.overview import names
-from ..models import DeadLetter, WorkerProcess
+from ..models import WorkerProcess
 from ..tasks.task import loaded_tasks
 from . import display
 
@@ -49,7 +49,7 @@ class Filter(admin.SimpleListFilter):
 
     def names(self, database: str, model_name: str) -> list[str]:
         """Return the values that one can choose."""
-        return names(DeadLetter.objects.using(database), str(self.parameter_name), CHOICES)
+        return names(database, str(self.parameter_name), CHOICES)
 
     def label(self, name: str) -> str:
         return name

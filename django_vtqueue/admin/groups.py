@@ -60,7 +60,7 @@ def page(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
         "orders": {"last": _("the latest first"), "count": _("the most frequent first")},
         "earlier_query": urlencode({**query, "order": order, "page": shown.number - 1}),
         "later_query": urlencode({**query, "order": order, "page": shown.number + 1}),
-        "queues": names(DeadLetter.objects.using(engine.alias), "queue_name", MOST_QUEUES),
+        "queues": names(engine.alias, "queue_name", MOST_QUEUES),
         "tasks": sorted({group.task_path for group in found}),
         "exceptions": sorted({group.exception_class for group in found}),
         "may_requeue": model_admin.has_requeue_permission(request),

@@ -6,13 +6,14 @@ found in the index alone. What is asked for is sought among these, and no furthe
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BigIntegerField, Case, Count, ExpressionWrapper, F, Q, QuerySet, TextField, Value, When
+from django.db.models import BigIntegerField, Case, ExpressionWrapper, F, Q, QuerySet, TextField, Value, When
 from django.db.models.expressions import RawSQL
 
 from ..core import states
@@ -22,7 +23,7 @@ from ..core.masks import Mask
 from ..models import WAITING, Job
 from ..requeueing import PATH
 from ..tasks.signatures import mask_of, searchable
-from .distinct import RAW
+from .distinct import RAW, tally
 from .overview import levels
 
 Key = list[int | str]  # where a row stands in the order of its list; addresses bring it back, or anything else
@@ -144,16 +145,14 @@ def count_jobs(rows: QuerySet[Any], query: ListQuery, size: int, now: int) -> di
     """
     counts: dict[str, tuple[int, bool]] = {}
     for words in (("due",), ("scheduled", "retrying"), HELD_WORDS, ("done",)):
-        numbers, left = dict.fromkeys(words, 0), size
-        counters = {word: Count(Value(1), filter=wanted_jobs(replace(query, word=word), now)) for word in words}
+        conditions = {word: wanted_jobs(replace(query, word=word), now) for word in words}
+        shown = Case(*(When(wanted, then=Value(word)) for word, wanted in conditions.items()), default=Value(""))
+        found: Counter[tuple[str]] = Counter()
         for part in parts(rows, replace(query, word=words[0]), None, now):
-            found = part.ordered.values(part.columns[0])[:left].aggregate(looked=Count("*"), **counters)
-            left -= found.pop("looked")
-            for word, number in found.items():
-                numbers[word] += number
-            if not left:
+            found += tally(part.ordered.values(word=shown)[: size - found.total()], "word")
+            if found.total() == size:
                 break
-        counts |= {word: (number, not left) for word, number in numbers.items()}
+        counts |= {word: (found[word,], found.total() == size) for word in words}
     return counts
 
 

@@ -4,13 +4,15 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
+from django.db import connections
 from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet
 
 from ..core import states
 from ..models import HIDDEN, WAITING, DeadLetter, Job
-from .distinct import RAW, Number, first_of_each, tally
+from .distinct import RAW, Number, compile_sql, first_of_each, tally
 
 LEVELS = 20_000  # priorities of all queues together
 READ, LEAST_READ = 20_000, 100  # jobs, of all priorities together and of each: which are retried is in no index
@@ -19,9 +21,17 @@ READ, LEAST_READ = 20_000, 100  # jobs, of all priorities together and of each: 
 # -- queues ------------------------------------------------------------------------------------------------------------
 
 
-def names(rows: QuerySet[Any], column: str, limit: int) -> list[str]:
-    """Return the first ``limit`` values of the column that an index of these rows begins with, sorted."""
-    return sorted(first_of_each(rows, column, limit=limit).values_list(column, flat=True))
+def names(database: str, column: str, limit: int) -> list[str]:
+    """Return the first ``limit`` values of the column of dead letters that an index begins with, sorted."""
+    with connections[database].cursor() as cursor:
+        cursor.execute(*names_sql(database, column, limit))
+        return sorted(name for (name,) in cursor.fetchall())
+
+
+@lru_cache
+def names_sql(database: str, column: str, limit: int) -> tuple[str, tuple[Any, ...]]:
+    found = first_of_each(DeadLetter.objects.using(database), column, limit=limit)
+    return compile_sql(found.values_list(column))
 
 
 def sizes(database: str, limit: int, most: int) -> dict[str, int]:
