@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from django.apps import apps
 from django.db import connections, transaction
-from django.db.models import QuerySet
+from django.db.models import Expression, QuerySet
 
 from ..core.expiry import Patience
 from ..core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Scope, Settlement, StoredJob
@@ -271,6 +271,14 @@ class Engine(ABC):
 
         Their histories say who did it. Return the ids that were moved.
         """
+
+    @abstractmethod
+    def handle(self) -> Expression:
+        """Return the handle of a job as an expression of the ORM; each index of jobs ends with it."""
+
+    def by_key(self, table: str) -> str:
+        """Return what makes a query read a table by the index of its key; it follows the table's name."""
+        return ""
 
     def count(self, queue_name: str) -> int:
         """Return how many jobs of a queue are unfinished, whether they wait or are held."""

@@ -14,6 +14,8 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 from django.db.models.sql.datastructures import BaseTable
 
+from ..engines import engine_for
+
 M = TypeVar("M", bound=Model)
 
 FIRST_OF_EACH = """
@@ -46,15 +48,11 @@ def first_of_each(rows: QuerySet[M], *columns: str, limit: int) -> QuerySet[M]:
 
 
 class KeyTable(BaseTable):
-    """A table that SQLite reads by the index of its key, whatever ANALYZE has found in it, and when.
-
-    Where it has found a few rows all of them are walked over from then on, however many there are now.
-    """
+    """A table that is read by the index of its key, whatever ANALYZE has found in it, and when."""
 
     def as_sql(self, compiler: Any, connection: Any) -> Any:
         sql, params = super().as_sql(compiler, connection)
-        by = f" INDEXED BY sqlite_autoindex_{self.table_name}_1" if connection.vendor == "sqlite" else ""
-        return sql + by, params
+        return sql + engine_for(connection.alias).by_key(self.table_name), params
 
 
 def by_key(rows: QuerySet[M]) -> QuerySet[M]:

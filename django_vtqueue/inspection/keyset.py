@@ -13,13 +13,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BigIntegerField, Case, ExpressionWrapper, F, Q, QuerySet, TextField, Value, When
+from django.db.models import Case, ExpressionWrapper, F, Q, QuerySet, TextField, Value, When
 from django.db.models.expressions import RawSQL
 
 from ..core import states
 from ..core.clock import to_instant
 from ..core.ids import first_id, parse_id
 from ..core.masks import Mask
+from ..engines import engine_for
 from ..models import WAITING, Job
 from ..requeueing import PATH
 from ..tasks.signatures import mask_of, searchable
@@ -30,7 +31,6 @@ Key = list[int | str]  # where a row stands in the order of its list; addresses 
 
 LARGEST = 2**63  # of a number in a key
 IDS = 200_000  # that are looked at for one of which the end is given
-ROW = RawSQL("vtqueue_job.rowid", (), BigIntegerField())  # the order of insertion, and the end of SQLite's indexes
 RUNNING = RawSQL(f"'{states.RUNNING}'", ())  # no parameter: SQLite then knows from the index that it holds
 TEXT = ExpressionWrapper(F("payload"), TextField())  # a payload as it is stored
 
@@ -161,8 +161,8 @@ def parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterat
     if query.word in WAITING_WORDS:
         yield from waiting_parts(rows, query, checked(after, int, int, int, int), now)
     elif query.word in HELD_WORDS:
-        held = rows.filter(equal(query, ("worker_id",)), state=RUNNING).annotate(row=ROW)
-        part = Part(held, ("worker_id", "row"))
+        held = rows.filter(equal(query, ("worker_id",)), state=RUNNING).annotate(handle=engine_for(rows.db).handle())
+        part = Part(held, ("worker_id", "handle"))
         yield part.behind(key) if (key := checked(after, str, int)) else part
     else:
         part = Part(rows.filter(enqueued(query)), ("-pk",))
@@ -176,9 +176,9 @@ def waiting_parts(rows: QuerySet[Any], query: ListQuery, after: Key | None, now:
         jobs, rows = (some.filter(queue_name=query.queue_name) for some in (jobs, rows))
     first, _ = levels(jobs)
     time = Q(due_at__lte=now) if query.word == "due" else Q(due_at__gt=now)
-    rows = rows.filter(WAITING, time).annotate(raw=RAW, row=ROW)
+    rows = rows.filter(WAITING, time).annotate(raw=RAW, handle=engine_for(rows.db).handle())
     for priority, raw in sorted(first.values_list("priority", "raw"), key=lambda level: (-level[0], level[1])):
-        part = Part(rows.filter(raw=Value(raw), priority=priority), ("due_at", "row"), (priority, int(raw)))
+        part = Part(rows.filter(raw=Value(raw), priority=priority), ("due_at", "handle"), (priority, int(raw)))
         if after is None or (-priority, raw) > (-int(after[0]), after[1]):
             yield part
         elif part.level == tuple(after[:2]):
