@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.core.paginator import Paginator
-from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.db.models import Count, Exists, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
@@ -100,7 +100,7 @@ def groups(letters: QuerySet[DeadLetter], which: Mapping[str, str]) -> list[Lett
     same = letters.filter(fingerprint=OuterRef("fingerprint"), task_path=OuterRef("task_path"))
     last = same.order_by("-died_at", "-pk")
     each = first_of_each(DeadLetter.objects.using(letters.db), "fingerprint", "task_path", limit=MOST_GROUPS)
-    rows = each.filter(**which).values_list(
+    rows = each.filter(Exists(same), **which).values_list(
         "fingerprint",
         "task_path",
         "exception_class",
@@ -109,7 +109,7 @@ def groups(letters: QuerySet[DeadLetter], which: Mapping[str, str]) -> list[Lett
         Subquery(last.values("died_at")[:1]),
         Subquery(last.values("pk")[:1]),
     )
-    return [group for row in fetch(rows) if (group := LetterGroup(*row)).number]
+    return [LetterGroup(*row) for row in fetch(rows)]
 
 
 def deaths(letters: QuerySet[DeadLetter], shown: Sequence[LetterGroup], since: int, now: int) -> list[list[int]]:
