@@ -92,5 +92,18 @@ OF_LETTERS: list[BaseConstraint] = [
     ),
 ]
 OF_PAUSES: list[BaseConstraint] = [
-    CheckConstraint(name="vtqueue_pause_until", condition=OfKind("integer", "paused_until")),
+    CheckConstraint(name="vtqueue_pause_moments", condition=OfKind("integer", "paused_at paused_until")),
+]
+OF_WORKERS: list[BaseConstraint] = [
+    CheckConstraint(name="vtqueue_worker_moments", condition=OfKind("integer", "started_at heartbeat_at died_at")),
+]
+OF_ORIGIN: list[BaseConstraint] = [
+    CheckConstraint(name="vtqueue_origin_one", condition=Q(id=1)),
+    CheckConstraint(name="vtqueue_origin_moments", condition=OfKind("integer", "worked_at")),
+]
+OF_COUNTS: list[BaseConstraint] = [
+    CheckConstraint(name="%(app_label)s_%(class)s_moments", condition=OfKind("integer", "starts_at")),
+]
+OF_REQUEUES: list[BaseConstraint] = [
+    CheckConstraint(name="vtqueue_requeue_moments", condition=OfKind("integer", "created_at last_died_at ended_at")),
 ]

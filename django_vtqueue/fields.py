@@ -41,10 +41,10 @@ class AsDatetime(Func):
 
     output_field = models.DateTimeField()
 
-    # As in Python: what is no integer, or none that a datetime can hold, is the nearest moment that exists.
+    # As in Python: what no datetime can hold is the nearest moment that exists.
     def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
         column, params = compiler.compile(self.get_source_expressions()[0])
-        shifted = f"(CAST(min(max({column}, {EARLIEST}), {LATEST}) AS INTEGER) + {YEARS})"
+        shifted = f"(min(max({column}, {EARLIEST}), {LATEST}) + {YEARS})"
         seconds = f"datetime({shifted} / {SECOND} - {YEARS // SECOND}, 'unixepoch'{zone(connection, 'localtime')})"
         fraction = f"{shifted} %% {SECOND}"
         # Without a fraction where it is zero, for Django writes none, and texts are compared.
@@ -117,7 +117,6 @@ def without_texts(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 M = TypeVar("M", bound=models.Model)
-FAR = 1 << 62  # microseconds: further than any datetime
 
 
 class InstantField(models.Field):
@@ -137,10 +136,7 @@ class InstantField(models.Field):
         return name, path, args, without_texts(kwargs)
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> datetime | None:
-        if value is None:
-            return None
-        # A text (the row is damaged) is above every number for SQLite, so it is shown as the last of moments.
-        return from_instant(int(max(min(value, FAR), -FAR)) if isinstance(value, int | float) else FAR)
+        return None if value is None else from_instant(value)
 
     def to_python(self, value: Any) -> datetime | None:
         if value is None or isinstance(value, datetime):

@@ -10,7 +10,7 @@ from django.db.models import BooleanField, ExpressionWrapper, F, Q
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
-from .constraints import OF_JOBS, OF_LETTERS, OF_PAUSES
+from .constraints import OF_COUNTS, OF_JOBS, OF_LETTERS, OF_ORIGIN, OF_PAUSES, OF_REQUEUES, OF_WORKERS
 from .core import history, states, unique
 from .core.ids import new_uuid
 from .fields import InstantField, JSONTextField, MomentManager
@@ -207,6 +207,7 @@ class WorkerProcess(models.Model):
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
         permissions = [("stop_worker", "Can stop a worker")]
+        constraints = OF_WORKERS
 
     def __str__(self) -> str:
         return self.worker_id
@@ -225,7 +226,7 @@ class Origin(models.Model):
 
     class Meta:
         default_permissions = ()
-        constraints = [models.CheckConstraint(name="vtqueue_origin_one", condition=Q(id=1))]
+        constraints = OF_ORIGIN
 
     def __str__(self) -> str:
         return f"{self.machine.partition(':')[0]}, {self.path}"
@@ -274,7 +275,8 @@ class Tallied(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["starts_at", "queue_name", "task_path", "worker_id"], name="%(app_label)s_%(class)s_unique"
-            )
+            ),
+            *OF_COUNTS,
         ]
 
     def __str__(self) -> str:
@@ -320,6 +322,7 @@ class Requeue(models.Model):
         verbose_name = _("requeue")
         verbose_name_plural = _("requeues")
         default_permissions = ("view",)
+        constraints = OF_REQUEUES
 
     def __str__(self) -> str:
         task = _("several tasks") if self.task_path is None else self.task_path or _("raw payloads")

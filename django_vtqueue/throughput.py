@@ -18,7 +18,7 @@ from .core.counts import HOUR, MINUTE, CountKey, Counts, hour_of, minute_of
 from .core.histograms import NOTHING, Percentiles, added, encode, percentiles
 from .core.ids import first_id
 from .engines import engine_for
-from .inspection.distinct import by_key
+from .inspection.distinct import by_key, fetch, tally
 from .models import DeadLetter, HourlyThroughput, Job, Tallied, Throughput
 
 QUARTER, RECENT, WEEK = 15 * MINUTE, 3 * HOUR, 7 * 24 * HOUR
@@ -76,15 +76,15 @@ def active(database: str, now: int, minutes: int, most: int) -> Counter[str]:
     """
     rows = counted(Throughput, database, minute_of(now) - (minutes - 1) * MINUTE, now)
     # Both backwards, as the index is read: what is distinct is found without a table of what was seen.
-    found = rows.order_by(INSTANT.desc(), "-queue_name").values_list("queue_name", INSTANT).distinct()
-    return Counter(name for name, _ in found[:most])
+    found = rows.order_by(INSTANT.desc(), "-queue_name").values("queue_name", at=INSTANT).distinct()
+    return Counter({name: number for (name,), number in tally(found[:most], "queue_name").items()})
 
 
 def flows(rows: QuerySet[Any], now: int, minutes: int, times: Mapping[str, Sequence[Percentiles]]) -> dict[str, Flow]:
     """Return the flow of each queue in rows of the last ``minutes``."""
     found: dict[str, Flow] = {}
     minute = part_of("starts_at", minute_of(now) - (minutes - 1) * MINUTE, MINUTE)
-    for queue_name, place, *numbers in rows.values_list("queue_name", minute).annotate(*map(Sum, NUMBERS)):
+    for queue_name, place, *numbers in fetch(rows.values_list("queue_name", minute).annotate(*map(Sum, NUMBERS))):
         if queue_name not in found:
             found[queue_name] = Flow([0] * minutes, [0] * minutes, [0] * minutes, *times.get(queue_name, ()))
         flow = found[queue_name]
@@ -194,7 +194,8 @@ def arrivals(
     found: Counter[str] = Counter()
     for model in (Job, DeadLetter):
         made = model._base_manager.using(database).filter(pk__gte=first, pk__lt=last).order_by("-pk")
-        found.update(made.values_list("queue_name", flat=True)[: limit - found.total()])
+        counts = tally(made.values("queue_name")[: limit - found.total()], "queue_name")
+        found.update({name: number for (name,), number in counts.items()})
     return dict(found), found.total() >= limit
 
 

@@ -98,8 +98,6 @@ class KeyedList(LeanChangeList):
             if kind not in masks:
                 masks[kind] = mask_of(*kind, self.queryset.db)
             payload = row.payload_size if row.short_payload is None else row.short_payload
-            if isinstance(payload, bytes):  # damaged
-                payload = payload.decode(errors="replace")
             row.summary = display.summary(payload, *kind, self.queryset.db, masks[kind])
 
     @property

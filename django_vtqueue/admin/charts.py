@@ -16,7 +16,6 @@ from ..core.counts import HOUR, MINUTE
 from ..core.histograms import Percentiles
 from ..core.humanize import duration, local
 from ..engines import Engine
-from ..inspection.overview import queue_names
 from ..throughput import Slot, Timing
 from . import display, plots
 
@@ -84,7 +83,7 @@ def context(request: HttpRequest, engine: Engine, now: int) -> dict[str, Any]:
         "span": span,
         "seconds": REFRESH[str(span)],
         "spans": [(name, words[0], urlencode({**chosen, "span": name})) for name, words in SPANS.items()],
-        "queues": sorted({*queue_names(engine.alias, MOST_NAMES), *throughput.read(engine.alias, now, 1)}),
+        "queues": sorted({*engine.queue_names(MOST_NAMES), *throughput.read(engine.alias, now, 1)}),
         "since": display.moment(clock.from_instant(slots[0].at)),
     }
 

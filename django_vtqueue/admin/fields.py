@@ -12,8 +12,7 @@ from django.utils.translation import gettext_lazy
 
 from ..core.encoding import decode, encode
 from ..core.masks import HIDDEN, Mask
-from ..engines import database_for, named_queues, options_of
-from ..inspection.overview import queue_names
+from ..engines import database_for, engine_for, named_queues, options_of
 from ..queue.publishing import LONGEST_NAME, MAX_PRIORITY, MIN_PRIORITY
 from ..tasks.compat import Task
 from ..tasks.signatures import signature_of
@@ -42,7 +41,7 @@ def queues() -> list[str]:
     found = named_queues(database)
     if all(entry.queues for entry in options_of(database)):
         return sorted(found)
-    return sorted({*found, *queue_names(database, CHOICES)})
+    return sorted({*found, *engine_for(database).queue_names(CHOICES)})
 
 
 class QueueField(forms.CharField):

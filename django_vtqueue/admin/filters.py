@@ -11,9 +11,9 @@ from django.utils.translation import gettext_lazy as _
 
 from ..core import clock, states
 from ..core.ids import shown_worker
-from ..engines import database_for, named_queues
-from ..inspection.overview import names, queue_names
-from ..models import DeadLetter, WorkerProcess
+from ..engines import database_for, engine_for, named_queues
+from ..inspection.overview import names
+from ..models import WorkerProcess
 from ..tasks.task import loaded_tasks
 from . import display
 
@@ -49,7 +49,7 @@ class Filter(admin.SimpleListFilter):
 
     def names(self, database: str, model_name: str) -> list[str]:
         """Return the values that one can choose."""
-        return names(DeadLetter.objects.using(database), str(self.parameter_name), CHOICES)
+        return names(database, str(self.parameter_name), CHOICES)
 
     def label(self, name: str) -> str:
         return name
@@ -68,7 +68,9 @@ class QueueFilter(Filter):
     title, parameter_name = _("queue"), "queue_name"
 
     def names(self, database: str, model_name: str) -> list[str]:
-        found = queue_names(database, CHOICES) if model_name == "job" else super().names(database, model_name)
+        found = (
+            engine_for(database).queue_names(CHOICES) if model_name == "job" else super().names(database, model_name)
+        )
         return [*named_queues(database), *found]
 
 

@@ -1,22 +1,21 @@
 """The page of the groups of dead letters: what fails, how often, since when, and a sample of each failure."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
-from uuid import UUID
 
 from django.core.paginator import Paginator
-from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.db.models import Count, Exists, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from .. import throughput
 from ..core import clock, counts
-from ..core.clock import to_instant
+from ..core.clock import from_instant
 from ..core.humanize import duration, local, whole
+from ..core.ids import parse_id
 from ..engines import database_for, engine_for
-from ..inspection.distinct import Number, first_of_each
+from ..inspection.distinct import Number, fetch, first_of_each
 from ..inspection.overview import names
 from ..models import DeadLetter
 from ..throughput import part_of
@@ -51,9 +50,7 @@ def page(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     query = chosen | ({"died": died} if died else {})
     context = {
         "title": _("Dead letters by failure"),
-        "rows": rows(
-            letters, list(shown), query, since or min((to_instant(group.first) for group in shown), default=now), now
-        ),
+        "rows": rows(letters, list(shown), query, since or min((group.first for group in shown), default=now), now),
         "page": shown,
         "more": len(found) >= MOST_GROUPS,
         "most": MOST_GROUPS,
@@ -63,7 +60,7 @@ def page(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
         "orders": {"last": _("the latest first"), "count": _("the most frequent first")},
         "earlier_query": urlencode({**query, "order": order, "page": shown.number - 1}),
         "later_query": urlencode({**query, "order": order, "page": shown.number + 1}),
-        "queues": names(DeadLetter.objects.using(engine.alias), "queue_name", MOST_QUEUES),
+        "queues": names(engine.alias, "queue_name", MOST_QUEUES),
         "tasks": sorted({group.task_path for group in found}),
         "exceptions": sorted({group.exception_class for group in found}),
         "may_requeue": model_admin.has_requeue_permission(request),
@@ -78,15 +75,18 @@ def page(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
 
 
 class LetterGroup(NamedTuple):
-    """The dead letters of one fingerprint and task, in some time and queue; ``latest``: the id of the last one."""
+    """The dead letters of one fingerprint and task, in some time and queue; ``latest``: the id of the last one.
+
+    ``first``, ``last``: instants of deaths.
+    """
 
     fingerprint: str
     task_path: str
     exception_class: str
     number: int
-    first: datetime
-    last: datetime
-    latest: UUID
+    first: int
+    last: int
+    latest: str
 
 
 def among(database: str, since: int, until: int, queue_name: str | None) -> QuerySet[DeadLetter]:
@@ -100,16 +100,16 @@ def groups(letters: QuerySet[DeadLetter], which: Mapping[str, str]) -> list[Lett
     same = letters.filter(fingerprint=OuterRef("fingerprint"), task_path=OuterRef("task_path"))
     last = same.order_by("-died_at", "-pk")
     each = first_of_each(DeadLetter.objects.using(letters.db), "fingerprint", "task_path", limit=MOST_GROUPS)
-    rows = each.filter(**which).values_list(
+    rows = each.filter(Exists(same), **which).values_list(
         "fingerprint",
         "task_path",
         "exception_class",
-        Number(same.values("died_at")[:MOST_COUNTED]),
+        Number(same[:MOST_COUNTED]),
         Subquery(same.order_by("died_at", "pk").values("died_at")[:1]),
         Subquery(last.values("died_at")[:1]),
         Subquery(last.values("pk")[:1]),
     )
-    return [group for row in rows if (group := LetterGroup(*row)).number]
+    return [LetterGroup(*row) for row in fetch(rows)]
 
 
 def deaths(letters: QuerySet[DeadLetter], shown: Sequence[LetterGroup], since: int, now: int) -> list[list[int]]:
@@ -121,7 +121,7 @@ def deaths(letters: QuerySet[DeadLetter], shown: Sequence[LetterGroup], since: i
         fingerprint__in={group.fingerprint for group in shown}, task_path__in={group.task_path for group in shown}
     )
     slots = of_groups.values_list("fingerprint", "task_path", part_of("died_at", since, width)).annotate(Count("pk"))
-    for fingerprint, task_path, slot, number in slots.order_by():
+    for fingerprint, task_path, slot, number in fetch(slots.order_by()):
         if (place := places.get((fingerprint, task_path))) is not None:
             numbers[place][slot] = number
     return numbers
@@ -136,10 +136,9 @@ def rows(
     """Return groups for the template, each with its plot and a sample."""
     found = DeadLetter.objects.using(letters.db).only("message", "history")
     samples = found.in_bulk([group.latest for group in shown])
-    moments = {(group.task_path, to_instant(group.last)) for group in shown}
-    succeeded = throughput.succeeded_since(str(letters.db), moments, now)
+    succeeded = throughput.succeeded_since(str(letters.db), {(group.task_path, group.last) for group in shown}, now)
     return [
-        row(group, samples.get(group.latest), succeeded[group.task_path, to_instant(group.last)], now)
+        row(group, samples.get(parse_id(group.latest)), succeeded[group.task_path, group.last], now)
         | {
             "plot": histogram(dead, plotted(dead, since)),
             "query": urlencode({**query, "fingerprint": group.fingerprint, "task_path": group.task_path}),
@@ -150,7 +149,7 @@ def rows(
 
 def row(group: LetterGroup, sample: DeadLetter | None, succeeded: int, now: int) -> dict[str, Any]:
     """Return what the template says of a group; ``succeeded``: attempts at its task since its last death."""
-    age = now - to_instant(group.last)
+    age = now - group.last
     return {
         "task": display.task_name(group.task_path),
         "exception": group.exception_class,
@@ -159,8 +158,8 @@ def row(group: LetterGroup, sample: DeadLetter | None, succeeded: int, now: int)
         "traceback": folded(sample.traceback) if sample and sample.traceback else "",
         "sample": group.latest,
         "count": display.number(group.number, more=group.number >= MOST_COUNTED),
-        "first": display.moment(group.first),
-        "last": display.moment(group.last),
+        "first": display.moment(from_instant(group.first)),
+        "last": display.moment(from_instant(group.last)),
         "failing": age < FAILING and not succeeded,
         "quiet": duration(max(age, 0)),
         "succeeded": display.number(succeeded),

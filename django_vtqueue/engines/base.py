@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from django.apps import apps
 from django.db import connections, transaction
-from django.db.models import QuerySet
+from django.db.models import Expression, QuerySet
 
 from ..core.expiry import GracePeriod
 from ..core.job import ClaimKey, Due, Expired, Handle, HeldJob, NewJobs, Progress, Scope, Settlement, StoredJob
@@ -137,8 +137,10 @@ class Engine(ABC):
         """Return the paused queues, each with the end of its pause (None: it has none); also pauses that have ended."""
 
     @abstractmethod
-    def queue_names(self) -> list[str]:
-        """Return the queues that have unfinished jobs, all of them: what a claim beside a pause goes through."""
+    def queue_names(self, limit: int | None = None) -> list[str]:
+        """Return the queues that have unfinished jobs, sorted: the first ``limit``, or all, as a claim beside a pause
+        needs them.
+        """
 
     def paused_queues(self, now: int) -> set[str]:
         """Return the queues that are paused at ``now``; a claim reads them in its own transaction, so a pause holds
@@ -277,6 +279,14 @@ class Engine(ABC):
 
         Their histories say who did it. Return the ids that were moved.
         """
+
+    @abstractmethod
+    def handle(self) -> Expression:
+        """Return the handle of a job as an expression of the ORM; each index of jobs ends with it."""
+
+    def by_key(self, table: str) -> str:
+        """Return what makes a query read a table by the index of its key; it follows the table's name."""
+        return ""
 
     def count(self, queue_name: str) -> int:
         """Return how many jobs of a queue are unfinished, whether they wait or are held."""

@@ -4,19 +4,23 @@ PostgreSQL calls it a loose index scan, and neither it nor SQLite plans one for 
 every row. So the first row of each value is found from that of the value before it, by a recursive query.
 """
 
+from collections import Counter
 from typing import Any, TypeVar
 
+from django.core.exceptions import EmptyResultSet
 from django.db import connections
-from django.db.models import BooleanField, Func, IntegerField, Model, QuerySet, Subquery
+from django.db.models import BooleanField, Func, IntegerField, Model, OuterRef, QuerySet, Subquery, Value
 from django.db.models.expressions import RawSQL
+from django.db.models.functions import Coalesce
 from django.db.models.sql.datastructures import BaseTable
+
+from ..engines import engine_for
 
 M = TypeVar("M", bound=Model)
 
-# ``following``: several queries, of which the first that finds a row counts.
 FIRST_OF_EACH = """
 WITH RECURSIVE first(id) AS (
-    SELECT ({first}) UNION ALL SELECT coalesce({following}, NULL) FROM first WHERE first.id IS NOT NULL
+    SELECT ({first}) UNION ALL SELECT ({following}) FROM first WHERE first.id IS NOT NULL
 )
 SELECT id FROM first WHERE id IS NOT NULL LIMIT {limit}"""
 
@@ -27,33 +31,28 @@ def first_of_each(rows: QuerySet[M], *columns: str, limit: int) -> QuerySet[M]:
     ``columns``: fields or annotations as ``order_by`` takes them, with which an index of these rows begins. The order
     of ``rows`` says which of those with the same values is the first.
     """
-    ordered = rows.order_by(*columns, *rows.query.order_by)
-    first, params = compile_sql(ordered.values("pk")[:1])
-    this = rows.model._base_manager.using(rows.db).annotate(**rows.query.annotations).filter(pk=RawSQL("first.id", ()))
-    values = {column.removeprefix("-"): Subquery(this.values(column.removeprefix("-"))[:1]) for column in columns}
-    names, following = list(values), []
+    every, order = rows.model._base_manager.using(rows.db), rows.query.order_by
+    names = [column.removeprefix("-") for column in columns]
+    following = []
     # Column by column, the last one first: SQLite seeks a row value by its first column alone.
     for place in reversed(range(len(columns))):
-        name, comparison = names[place], "lt" if columns[place].startswith("-") else "gt"
-        same = {each: values[each] for each in names[:place]}
-        found = rows.filter(**same, **{f"{name}__{comparison}": values[name]})
-        sql, more = compile_sql(found.order_by(*columns[place:], *rows.query.order_by).values("pk")[:1])
-        following.append(f"({sql})")
-        params += more
-    keys = FIRST_OF_EACH.format(first=first, following=", ".join(following), limit=limit)
-    return by_key(rows.model._base_manager.using(rows.db)).filter(pk__in=RawSQL(keys, params))
+        comparison = "lt" if columns[place].startswith("-") else "gt"
+        same = {name: OuterRef(name) for name in names[:place]}
+        found = rows.filter(**same, **{f"{names[place]}__{comparison}": OuterRef(names[place])})
+        following.append(Subquery(found.order_by(*columns[place:], *order).values("pk")[:1]))
+    this = every.annotate(**rows.query.annotations).filter(pk=RawSQL("first.id", ()))
+    sql, params = compile_sql(rows.order_by(*columns, *order).values("pk")[:1])
+    next_sql, next_params = compile_sql(this.values(next=Coalesce(*following, None)))
+    keys = FIRST_OF_EACH.format(first=sql, following=next_sql, limit=limit)
+    return by_key(every).filter(pk__in=RawSQL(keys, params + next_params))
 
 
 class KeyTable(BaseTable):
-    """A table that SQLite reads by the index of its key, whatever ANALYZE has found in it, and when.
-
-    Where it has found a few rows all of them are walked over from then on, however many there are now.
-    """
+    """A table that is read by the index of its key, whatever ANALYZE has found in it, and when."""
 
     def as_sql(self, compiler: Any, connection: Any) -> Any:
         sql, params = super().as_sql(compiler, connection)
-        by = f" INDEXED BY sqlite_autoindex_{self.table_name}_1" if connection.vendor == "sqlite" else ""
-        return sql + by, params
+        return sql + engine_for(connection.alias).by_key(self.table_name), params
 
 
 def by_key(rows: QuerySet[M]) -> QuerySet[M]:
@@ -69,6 +68,26 @@ def compile_sql(rows: QuerySet[Any]) -> tuple[str, tuple[Any, ...]]:
     return sql, params
 
 
+def fetch(rows: QuerySet[Any], select: str = "{}") -> list[tuple[Any, ...]]:
+    """Return the rows of a ``values_list()``, or what is selected of them, as the database has it: moments are
+    integers.
+    """
+    try:
+        sql, params = compile_sql(rows)
+    except EmptyResultSet:
+        return []
+    with connections[rows.db].cursor() as cursor:
+        cursor.execute(select.format(sql), params)
+        return list(cursor.fetchall())
+
+
+def tally(rows: QuerySet[Any], *columns: str) -> Counter[tuple[Any, ...]]:
+    """Return how many rows of a ``values()``, which may be a slice, have the same values in columns."""
+    names = ", ".join(columns)
+    counts = fetch(rows, f"SELECT {names}, count(*) FROM ({{}}) AS counted GROUP BY {names}")
+    return Counter({tuple(values): number for *values, number in counts})
+
+
 class Number(Subquery):
     """How many rows a query has; sliced, it counts no further than that. ``where``: only those of which this holds."""
 
@@ -76,7 +95,7 @@ class Number(Subquery):
     output_field = IntegerField()
 
     def __init__(self, rows: QuerySet[Any], where: str = "") -> None:
-        super().__init__(rows, where=where and f"WHERE {where}")
+        super().__init__(rows if where else rows.values(one=Value(1)), where=where and f"WHERE {where}")
 
 
 class IsRaw(Func):

@@ -6,30 +6,31 @@ found in the index alone. What is asked for is sought among these, and no furthe
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BigIntegerField, Case, Count, ExpressionWrapper, F, Q, QuerySet, TextField, Value, When
+from django.db.models import Case, ExpressionWrapper, F, Q, QuerySet, TextField, Value, When
 from django.db.models.expressions import RawSQL
 
 from ..core import states
 from ..core.clock import to_instant
 from ..core.ids import first_id, parse_id
 from ..core.masks import Mask
+from ..engines import engine_for
 from ..models import WAITING, Job
 from ..requeueing import PATH
 from ..tasks.signatures import mask_of, searchable
-from .distinct import RAW
+from .distinct import RAW, tally
 from .overview import levels
 
 RowKey = list[int | str]  # where a row stands in the order of its list; addresses bring it back, or anything else
 
 LARGEST = 2**63  # of a number in a key
 IDS = 200_000  # that are looked at for one of which the end is given
-ROW = RawSQL("vtqueue_job.rowid", (), BigIntegerField())  # the order of insertion, and the end of SQLite's indexes
 RUNNING = RawSQL(f"'{states.RUNNING}'", ())  # no parameter: SQLite then knows from the index that it holds
 TEXT = ExpressionWrapper(F("payload"), TextField())  # a payload as it is stored
 
@@ -69,10 +70,17 @@ class Part:
     order: tuple[str, ...]
     level: tuple[int, ...] = ()
 
-    def key_of(self, row: Any) -> RowKey:
-        """Return where a row stands in the list."""
-        values = [getattr(row, name.removeprefix("-")) for name in self.order]
-        return [*self.level, *(stored(value) for value in values)]
+    @property
+    def columns(self) -> list[str]:
+        return [name.removeprefix("-") for name in self.order]
+
+    @property
+    def ordered(self) -> QuerySet[Any]:
+        return self.rows.order_by(*self.order)
+
+    def key(self, values: Iterable[Any]) -> RowKey:
+        """Return where a row with these values in the columns stands in the list."""
+        return [*self.level, *map(stored, values)]
 
     def behind(self, key: RowKey) -> "Part":
         """Return what comes behind a key."""
@@ -137,16 +145,14 @@ def count_jobs(rows: QuerySet[Any], query: ListQuery, size: int, now: int) -> di
     """
     counts: dict[str, tuple[int, bool]] = {}
     for words in (("due",), ("scheduled", "retrying"), HELD_WORDS, ("done",)):
-        numbers, left = dict.fromkeys(words, 0), size
-        counters = {word: Count("pk", filter=wanted_jobs(replace(query, word=word), now)) for word in words}
+        conditions = {word: wanted_jobs(replace(query, word=word), now) for word in words}
+        shown = Case(*(When(wanted, then=Value(word)) for word, wanted in conditions.items()), default=Value(""))
+        found: Counter[tuple[str]] = Counter()
         for part in parts(rows, replace(query, word=words[0]), None, now):
-            found = part.rows.order_by(*part.order)[:left].aggregate(looked=Count("pk"), **counters)
-            left -= found.pop("looked")
-            for word, number in found.items():
-                numbers[word] += number
-            if not left:
+            found += tally(part.ordered.values(word=shown)[: size - found.total()], "word")
+            if found.total() == size:
                 break
-        counts |= {word: (number, not left) for word, number in numbers.items()}
+        counts |= {word: (found[word,], found.total() == size) for word in words}
     return counts
 
 
@@ -155,8 +161,8 @@ def parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterat
     if query.word in WAITING_WORDS:
         yield from waiting_parts(rows, query, checked(after, int, int, int, int), now)
     elif query.word in HELD_WORDS:
-        held = rows.filter(equal(query, ("worker_id",)), state=RUNNING).annotate(row=ROW)
-        part = Part(held, ("worker_id", "row"))
+        held = rows.filter(equal(query, ("worker_id",)), state=RUNNING).annotate(handle=engine_for(rows.db).handle())
+        part = Part(held, ("worker_id", "handle"))
         yield part.behind(key) if (key := checked(after, str, int)) else part
     else:
         part = Part(rows.filter(enqueued(query)), ("-pk",))
@@ -170,9 +176,9 @@ def waiting_parts(rows: QuerySet[Any], query: ListQuery, after: RowKey | None, n
         jobs, rows = (some.filter(queue_name=query.queue_name) for some in (jobs, rows))
     first, _ = levels(jobs)
     time = Q(due_at__lte=now) if query.word == "due" else Q(due_at__gt=now)
-    rows = rows.filter(WAITING, time).annotate(raw=RAW, row=ROW)
+    rows = rows.filter(WAITING, time).annotate(raw=RAW, handle=engine_for(rows.db).handle())
     for priority, raw in sorted(first.values_list("priority", "raw"), key=lambda level: (-level[0], level[1])):
-        part = Part(rows.filter(raw=Value(raw), priority=priority), ("due_at", "row"), (priority, int(raw)))
+        part = Part(rows.filter(raw=Value(raw), priority=priority), ("due_at", "handle"), (priority, int(raw)))
         if after is None or (-priority, raw) > (-int(after[0]), after[1]):
             yield part
         elif part.level == tuple(after[:2]):
@@ -232,23 +238,22 @@ def read(parts: Iterable[Part], wanted: Q, text: str, size: int, limit: int) -> 
     """Return what is wanted of the first ``size`` rows of a list."""
     page = Page()
     key: RowKey | None = None
+    looked: QuerySet[Any] | None = None
     for part in parts:
-        rows = part.rows.order_by(*part.order)
-        looked = rows.values(part.order[0].removeprefix("-"))[:size].count()  # in the index alone
-        end = next((part.key_of(row) for row in rows[size - 1 : size]), None) if looked == size else None
-        if end:
-            rows = part.up_to(end).rows.order_by(*part.order)
-        rows = rows.filter(wanted)
+        if looked is not None:
+            size -= looked.count()
+        looked = part.ordered.values_list(*part.columns)[:size]  # in the index alone
+        end = next(map(part.key, looked[size - 1 :]), None)
+        rows = (part.up_to(end) if end else part).ordered.filter(wanted)
         for row in search(rows, text) if text else rows[: limit + 1 - len(page.rows)]:
             if len(page.rows) == limit:
                 page.next_key = key
                 return page
             page.rows.append(row)
-            key = part.key_of(row)
+            key = part.key(getattr(row, column) for column in part.columns)
         if end:
             page.next_key = page.looked_to = end
             return page
-        size -= looked
     return page
 
 

@@ -4,15 +4,16 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
+from django.db import connections
 from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet
 
 from ..core import states
 from ..models import HIDDEN, WAITING, DeadLetter, Job
-from .distinct import RAW, Number, first_of_each
+from .distinct import RAW, Number, compile_sql, first_of_each, tally
 
-NAMES = 1000  # queues that are looked for
 LEVELS = 20_000  # priorities of all queues together
 READ, LEAST_READ = 20_000, 100  # jobs, of all priorities together and of each: which are retried is in no index
 
@@ -20,17 +21,17 @@ READ, LEAST_READ = 20_000, 100  # jobs, of all priorities together and of each: 
 # -- queues ------------------------------------------------------------------------------------------------------------
 
 
-def queue_names(database: str, limit: int = NAMES) -> list[str]:
-    """Return the first ``limit`` queues that have unfinished jobs, sorted; ``database``: an alias."""
-    jobs = Job.objects.using(database)
-    found = {name for state in (WAITING, HIDDEN) for name in names(jobs.filter(state), "queue_name", limit)}
-    return sorted(found)[:limit]
+def names(database: str, column: str, limit: int) -> list[str]:
+    """Return the first ``limit`` values of the column of dead letters that an index begins with, sorted."""
+    with connections[database].cursor() as cursor:
+        cursor.execute(*names_sql(database, column, limit))
+        return sorted(name for (name,) in cursor.fetchall())
 
 
-def names(rows: QuerySet[Any], column: str, limit: int) -> list[str]:
-    """Return the first ``limit`` values of the column that an index of these rows begins with, sorted."""
-    found = first_of_each(rows, column, limit=limit).values_list(column, flat=True)
-    return sorted(map(str, found))  # a damaged one may be no text
+@lru_cache
+def names_sql(database: str, column: str, limit: int) -> tuple[str, tuple[Any, ...]]:
+    found = first_of_each(DeadLetter.objects.using(database), column, limit=limit)
+    return compile_sql(found.values_list(column))
 
 
 def sizes(database: str, limit: int, most: int) -> dict[str, int]:
@@ -53,9 +54,9 @@ def acknowledged(database: str, limit: int, most: int) -> dict[str, int]:
 
 def counted(rows: QuerySet[Any], limit: int, most: int) -> dict[str, int]:
     """Return how many of these rows each of their first ``limit`` queues has, counted up to ``most``."""
-    same = rows.filter(queue_name=OuterRef("queue_name")).values("queue_name")
+    same = rows.filter(queue_name=OuterRef("queue_name"))
     found = first_of_each(rows, "queue_name", limit=limit).annotate(number=Number(same[:most]))
-    return {str(name): number for name, number in found.values_list("queue_name", "number")}
+    return dict(found.values_list("queue_name", "number"))
 
 
 # -- what waits --------------------------------------------------------------------------------------------------------
@@ -96,9 +97,8 @@ def levels(jobs: QuerySet[Any], *columns: str) -> tuple[QuerySet[Any], QuerySet[
 def backlogs(database: str, queue_names: Collection[str], now: int, most: int) -> dict[str, Backlog]:
     """Return what waits in these queues at an instant, each number counted up to ``most`` for each priority."""
     first, same = levels(Job.objects.using(database), "queue_name")
-    waiting = same.values("queue_name")  # no more than the index has
     counts = first.filter(queue_name__in=queue_names).annotate(
-        due=Number(waiting.filter(due_at__lte=now)[:most]), later=Number(waiting.filter(due_at__gt=now)[:most])
+        due=Number(same.filter(due_at__lte=now)[:most]), later=Number(same.filter(due_at__gt=now)[:most])
     )
     found = {name: Backlog() for name in queue_names}
     tried: dict[Any, Backlog] = {}
@@ -139,7 +139,8 @@ def held(database: str, most: int, now: int) -> Held:
     rows = Job.objects.using(database).filter(state=states.RUNNING).order_by("worker_id")
     running = ExpressionWrapper(Q(lease_until__gt=now), BooleanField())
     begun = ExpressionWrapper(Q(started_at__isnull=False), BooleanField())
-    jobs = Counter(rows.values_list("queue_name", "worker_id", running, begun)[:most])
+    columns = ("queue_name", "worker_id", "running", "begun")
+    jobs = tally(rows.annotate(running=running, begun=begun).values(*columns)[:most], *columns)
     found = Held(Counter(), Counter())
     for (queue_name, worker_id, is_running, has_begun), number in jobs.items():
         found.queues[queue_name, "running" if is_running else "expired"] += number

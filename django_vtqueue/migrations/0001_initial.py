@@ -32,8 +32,8 @@ class Migration(migrations.Migration):
                 "default_permissions": (),
                 "constraints": [
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind("integer", "paused_until"),
-                        name="vtqueue_pause_until",
+                        condition=django_vtqueue.constraints.OfKind("integer", "paused_at paused_until"),
+                        name="vtqueue_pause_moments",
                     ),
                 ],
             },
@@ -75,6 +75,12 @@ class Migration(migrations.Migration):
                 "verbose_name": "requeue",
                 "verbose_name_plural": "requeues",
                 "default_permissions": ("view",),
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=django_vtqueue.constraints.OfKind("integer", "created_at last_died_at ended_at"),
+                        name="vtqueue_requeue_moments",
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
@@ -107,6 +113,12 @@ class Migration(migrations.Migration):
                 "verbose_name": "worker",
                 "verbose_name_plural": "workers",
                 "permissions": [("stop_worker", "Can stop a worker")],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=django_vtqueue.constraints.OfKind("integer", "started_at heartbeat_at died_at"),
+                        name="vtqueue_worker_moments",
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
@@ -209,7 +221,13 @@ class Migration(migrations.Migration):
             ],
             options={
                 "default_permissions": (),
-                "constraints": [models.CheckConstraint(condition=models.Q(("id", 1)), name="vtqueue_origin_one")],
+                "constraints": [
+                    models.CheckConstraint(condition=models.Q(("id", 1)), name="vtqueue_origin_one"),
+                    models.CheckConstraint(
+                        condition=django_vtqueue.constraints.OfKind("integer", "worked_at"),
+                        name="vtqueue_origin_moments",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -399,7 +417,11 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("starts_at", "queue_name", "task_path", "worker_id"), name="vtqueue_throughput_unique"
-                    )
+                    ),
+                    models.CheckConstraint(
+                        condition=django_vtqueue.constraints.OfKind("integer", "starts_at"),
+                        name="vtqueue_throughput_moments",
+                    ),
                 ],
             },
         ),
@@ -425,7 +447,11 @@ class Migration(migrations.Migration):
                     models.UniqueConstraint(
                         fields=("starts_at", "queue_name", "task_path", "worker_id"),
                         name="vtqueue_hourlythroughput_unique",
-                    )
+                    ),
+                    models.CheckConstraint(
+                        condition=django_vtqueue.constraints.OfKind("integer", "starts_at"),
+                        name="vtqueue_hourlythroughput_moments",
+                    ),
                 ],
             },
         ),

@@ -31,13 +31,21 @@ def vtqueue_tabs(context: template.Context) -> dict[str, Any]:
 
 
 @register.filter
-def vtqueue_labelled(cells: Iterable[SafeString], headers: Iterable[Mapping[str, Any]]) -> Iterator[SafeString]:
-    """Yield the cells of a row of a list, each with the head of its column, which a card has beside it."""
-    for cell, header in zip(cells, headers, strict=False):
-        tag = cell[:3]
-        role = "rowheader" if tag == "<th" else "cell"
-        if "action-checkbox" in header.get("class_attrib", ""):
-            yield mark_safe(f'{tag} role="{role}"{cell[3:]}')  # as Django has made it
-        else:
-            label = format_html(' role="{}" data-label="{}"', role, capfirst(header["text"]))
-            yield mark_safe(f"{tag}{label}{cell[3:]}")
+def vtqueue_labelled(
+    rows: Iterable[Iterable[SafeString]], headers: Iterable[Mapping[str, Any]]
+) -> Iterator[Iterator[SafeString]]:
+    """Yield the cells of each row of a list, each with the head of its column, which a card has beside it."""
+    labels = [
+        ""
+        if "action-checkbox" in header.get("class_attrib", "")
+        else format_html(' data-label="{}"', capfirst(header["text"]))
+        for header in headers
+    ]
+    for row in rows:
+        yield (labelled(*cell) for cell in zip(row, labels, strict=False))
+
+
+def labelled(cell: SafeString, label: str) -> SafeString:
+    """Return a cell, as Django has made it, with its role in the table and its label."""
+    tag = cell[:3]
+    return mark_safe(f'{tag} role="{"rowheader" if tag == "<th" else "cell"}"{label}{cell[3:]}')

@@ -18,7 +18,7 @@ from ..core.histograms import bucket_of
 from ..core.job import Settlement
 from ..engines import Engine, Trouble
 from ..execution.outcomes import Outcome
-from ..inspection.overview import backlogs, queue_names
+from ..inspection.overview import backlogs
 from ..models import HourlyThroughput, Tallied, Throughput
 from ..throughput import prune, store
 
@@ -106,7 +106,7 @@ class Recorder:
         """Note how many jobs are due in each queue; a queue that had some, and has none now, has 0."""
         self._depth_at = time.monotonic() + DEPTH_PERIOD
         try:
-            names = queue_names(self.engine.alias, QUEUES)
+            names = self.engine.queue_names(QUEUES)
             most = max(LEAST_DEEP, DEEPEST // max(len(names), 1))
             found = backlogs(self.engine.alias, names, self.engine.now(), most) if names else {}
             depths = dict.fromkeys(self._deep, 0) | {name: backlog.due for name, backlog in found.items()}

@@ -13,7 +13,6 @@ from django_vtqueue.core.histograms import Percentiles, middle_of
 from django_vtqueue.core.ids import new_uuid
 from django_vtqueue.core.job import MOST_CLAIMS
 from django_vtqueue.engines import Engine
-from django_vtqueue.fields import FAR
 from django_vtqueue.inspection.overview import Backlog, Held, backlogs, begun, held, letters, sizes
 from django_vtqueue.models import DeadLetter, HourlyThroughput, Job, Throughput
 from django_vtqueue.throughput import Flow
@@ -24,6 +23,7 @@ NOW = 1_800_000_000_000_000
 PAST, FUTURE = NOW - 5, NOW + 5
 MINUTE = 60_000_000
 LAST = NOW - NOW % MINUTE
+FAR = 1 << 62  # further than any datetime
 
 
 def stored(engine: Engine, queue_name: str, visible_at: int = PAST, **values: Any) -> Job:

@@ -259,7 +259,7 @@ class QueueAgainstModel(Agreement):
         for _ in range(times if row.state == states.READY else 0):
             self.clock.instant = max(self.clock.instant, row.due_at) + 1
             self.claim_as_worker(0, {False}, row.queue, 1)
-            if self.model.held(self.tokens[-1][0]) is not row:
+            if not self.tokens or self.model.held(self.tokens[-1][0]) is not row:  # another one was before it
                 return
             self.fail(0, 0)
 

@@ -43,7 +43,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "earliest, all queues": (due.EARLIEST_ALL, {"raw": True}, [DUE]),
     "earliest, named queues": (due.EARLIEST_NAMED, {"raw": True, "names": NAMES}, [QUEUE]),
     "pauses": (sql.PAUSES, {}, []),
-    "names of queues": (due.QUEUE_NAMES, {}, [QUEUE, HIDDEN_ROWS]),
+    "names of queues": (due.QUEUE_NAMES, {"limit": 100}, [QUEUE, HIDDEN_ROWS]),
     "lease": (
         sql.LEASE,
         {"rowids": f"[{MANY + 1}, {MANY + 2}]", "worker_id": "w", "now": at(0), "lease_us": None, "attempts": 1},

@@ -43,9 +43,8 @@ def group_page() -> object:
 
 # Each with how many hundred instructions of SQLite's machine it may take: a few for each row that it looks at.
 READERS: dict[str, tuple[Callable[[], object], int]] = {
-    "names of queues": (lambda: overview.queue_names(ALIAS), 100),
-    "names of tasks": (lambda: overview.names(DeadLetter.objects.using(ALIAS), "task_path", 100), 100),
-    "names of exceptions": (lambda: overview.names(DeadLetter.objects.using(ALIAS), "exception_class", 100), 100),
+    "names of tasks": (lambda: overview.names(ALIAS, "task_path", 100), 100),
+    "names of exceptions": (lambda: overview.names(ALIAS, "exception_class", 100), 100),
     "sizes": (lambda: overview.sizes(ALIAS, 100, 100), 100),
     "letters": (lambda: overview.letters(ALIAS, 100, 100), 100),
     "acknowledged": (lambda: overview.acknowledged(ALIAS, 100, 100), 100),

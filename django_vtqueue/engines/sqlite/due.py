@@ -25,7 +25,9 @@ def found(index: str, rows: str) -> str:
 
 FOUND = found("vtqueue_job_queue", "job.finished_at IS NULL AND job.lease_until IS NULL")
 HIDING = found("vtqueue_job_hidden", "job.lease_until IS NOT NULL")
-QUEUE_NAMES = f"SELECT value FROM {FOUND} UNION SELECT value FROM {HIDING} ORDER BY 1"
+QUEUE_NAMES = f"""
+SELECT value FROM (SELECT value FROM {FOUND} LIMIT :limit)
+UNION SELECT value FROM (SELECT value FROM {HIDING} LIMIT :limit) ORDER BY 1 LIMIT :limit"""
 
 WAITING = "job.finished_at IS NULL AND job.lease_until IS NULL AND (job.task_path = '') = :raw"
 OF_NAME = f"job.queue_name = name.value AND {WAITING}"

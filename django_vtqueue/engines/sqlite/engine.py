@@ -8,6 +8,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from django.db.models import BigIntegerField
+from django.db.models.expressions import RawSQL
+
 from ...core import history, states
 from ...core.clock import SECOND
 from ...core.expiry import GRACE, REST, GracePeriod
@@ -69,8 +72,8 @@ class SQLiteEngine(SQLiteSettling, Engine):
     def pauses(self) -> dict[str, int | None]:
         return dict(self._rows(sql.PAUSES, {}))
 
-    def queue_names(self) -> list[str]:
-        return [name for (name,) in self._rows(due.QUEUE_NAMES, {})]
+    def queue_names(self, limit: int | None = None) -> list[str]:
+        return [name for (name,) in self._rows(due.QUEUE_NAMES, {"limit": -1 if limit is None else limit})]
 
     def first_due(self, scope: Scope) -> int | None:
         values = _given(scope)
@@ -163,6 +166,13 @@ class SQLiteEngine(SQLiteSettling, Engine):
             moved = set(self._list(sql.REQUEUED, ids))
             self._run(sql.REMOVE_REQUEUED, ids)
         return moved
+
+    def handle(self) -> RawSQL:
+        return RawSQL("vtqueue_job.rowid", (), BigIntegerField())
+
+    def by_key(self, table: str) -> str:
+        # Where ANALYZE has found a few rows all of them are walked over from then on, however many there are now.
+        return f" INDEXED BY sqlite_autoindex_{table}_1"
 
     def prune(self, now: int, limit: int) -> int:
         values = {"now": now, "limit": limit}

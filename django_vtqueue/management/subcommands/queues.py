@@ -16,7 +16,6 @@ from ...backend import VTQueueBackend
 from ...core.clock import from_instant, to_instant
 from ...core.humanize import local
 from ...engines import engine_for
-from ...inspection.overview import queue_names
 from ...models import WAITING, Job
 from ...queue import pauses
 from ..arguments import login
@@ -88,7 +87,8 @@ def remark_on(backend: VTQueueBackend, name: str) -> str:
 
     Raise CommandError where the settings say which queues there are.
     """
-    there, now = queue_names(backend.database), engine_for(backend.database).now()
+    engine = engine_for(backend.database)
+    there, now = engine.queue_names(), engine.now()
     known = backend.settings.queues | backend.settings.queue_options.keys()
     if name in {*known, *there, *pauses.paused(backend.database, now)}:
         return ""

@@ -55,7 +55,7 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
 def queues(database: str, held: Held, now: int) -> list[dict[str, Any]]:
     """Return the queues that have jobs, that the settings name, or that are paused; numbers stop above 10,000."""
     letters, paused = overview.letters(database, NAMES, MOST + 1), pauses.paused(database, now)
-    names = {*overview.queue_names(database, NAMES), *letters, *paused, *named_queues(database)}
+    names = {*engine_for(database).queue_names(NAMES), *letters, *paused, *named_queues(database)}
     backlogs = overview.backlogs(database, names, now, MOST + 1)
     return [
         {
