@@ -182,6 +182,7 @@ def test_public_names() -> None:
         "LeaseLost",
         "PayloadTooLarge",
         "Queue",
+        "QueueFull",
         "Retry",
         "TaskContext",
         "TaskResult",

@@ -278,6 +278,10 @@ class Engine(ABC):
         Their histories say who did it. Return the ids that were moved.
         """
 
+    @abstractmethod
+    def depth(self, queue_name: str, limit: int) -> int:
+        """Return how many jobs of a queue wait (due, scheduled or retrying, not held), counted up to ``limit``."""
+
     def count(self, queue_name: str) -> int:
         """Return how many jobs of a queue are unfinished, whether they wait or are held."""
         waiting, held = self._jobs(queue_name, **WAITING), self._jobs(queue_name, lease_until__isnull=False)

@@ -11,6 +11,7 @@ from ..core import states
 from ..core.failures import class_path, describe, from_task
 from ..core.job import HeldJob, Settlement, released
 from ..exceptions import Cancelled, LeaseExpired, TaskTimeout, WorkerDied
+from ..queue.depth import from_a_job
 from ..tasks.compat import TaskResult, task_finished
 from ..tasks.results import ended
 
@@ -39,6 +40,7 @@ class Outcome:
         return self.settlement.state == states.READY and self.settlement.failure is None
 
 
+@from_a_job()
 def announce(outcome: Outcome, backend: VTQueueBackend) -> bool:
     """Send ``task_finished`` for an outcome that ended the job, after the commit that stored it; return whether it was.
 
