@@ -35,7 +35,7 @@ LAYERS = {
     "execution": "execution",
     "worker": "worker",
     # what a user touches
-    "user": "admin apps checks management templatetags testing",
+    "user": "admin apps checks management middleware templatetags testing",
 }
 LEVELS = {module: level for level, modules in enumerate(LAYERS.values()) for module in modules.split()}
 
