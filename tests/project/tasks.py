@@ -371,3 +371,8 @@ def again(context: TaskContext, times: int) -> None:
     """Publish itself into its own queue, so many times one after the other."""
     if times:
         again.using(queue_name=context.task_result.task.queue_name).enqueue(times - 1)
+
+
+@task
+def nap(seconds: float) -> None:
+    time.sleep(seconds)

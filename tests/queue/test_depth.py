@@ -17,7 +17,7 @@ from django.db import connections, transaction
 from django.test import TestCase, override_settings
 from django.test.utils import CaptureQueriesContext
 
-from django_vtqueue import Queue, QueueFull, VTQueueError, enqueue_many, requeue
+from django_vtqueue import ClaimedJob, Queue, QueueFull, VTQueueError, enqueue_many, requeue
 from django_vtqueue.core.counts import MINUTE, minute_of
 from django_vtqueue.models import DeadLetter, Job, Throughput
 from django_vtqueue.queue import depth
@@ -454,6 +454,31 @@ def test_an_async_wait_ends(alias: str) -> None:
                 run(call, alias)
         with pytest.raises(QueueFull, match=r"It was waited for 0\.1 s\."):
             run(lambda: queue.apublish_many(iter([2]), timeout=0.1), alias)
+
+
+# -- what runs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exempt", [True, False])
+def test_a_handler_publishes_into_its_own_full_queue(alias: str, exempt: bool) -> None:
+    """What Queue.run calls is exempt, unless the settings say otherwise; an async one too."""
+    with policies(alias, small={"max_depth": 3, "exempt_workers": exempt}):
+        queue, stop = Queue("small"), threading.Event()
+        found: list[type[BaseException]] = []
+        queue.publish_many([1, 2, 3])
+
+        async def handler(job: ClaimedJob) -> None:
+            stop.set()
+            await queue.apublish(4)
+            try:
+                await queue.apublish(5)
+            except QueueFull as error:
+                found.append(type(error))
+
+        queue.run(handler, stop=stop)
+        assert found == ([] if exempt else [QueueFull])
+        assert waiting(queue) == (4 if exempt else 3)
+        run(lambda: sync_to_async(waiting)(queue), alias)
 
 
 # -- several databases -------------------------------------------------------------------------------------------------
