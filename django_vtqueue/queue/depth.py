@@ -29,7 +29,8 @@ from ..exceptions import QueueFull
 T = TypeVar("T")
 
 KEPT_FOR = 0.5  # seconds for which a process relies on what it has counted
-FULL_FOR = 1e-6  # seconds for each job that it has counted, if the queue was full: some 20 times what the count took
+# If the queue was full, that is kept for so many seconds a job that was counted, above CHEAP: 20 times what it took.
+FULL_FOR, CHEAP = 2e-6, 5000
 FEW = 10  # jobs that a process may store without a count, or a hundredth of max_depth if that is more
 PAUSE, LONGEST_PAUSE = 0.02, 0.5  # seconds between two tries of a publisher that waits for room
 SOONEST, DEFAULT, LATEST = 1.0, 10.0, 300.0  # seconds: ``retry_after`` at the least, if nothing was measured, at most
@@ -66,6 +67,11 @@ def retry_after(missing: int, max_depth: int, rate: float) -> float:
     ``rate``: jobs that end in a second. Without the tenth the queue would be full again at once.
     """
     return min(max((missing + max_depth / 10) / rate, SOONEST), LATEST) if rate > 0 else DEFAULT
+
+
+def full_for(depth: int) -> float:
+    """Return the seconds for which a full queue is not counted again."""
+    return max(depth - CHEAP, 0) * FULL_FOR
 
 
 # -- publishing --------------------------------------------------------------------------------------------------------
@@ -120,7 +126,7 @@ def patience(full: QueueFull, alias: str, policy: Policy, timeout: float | None)
 def next_pause(full: QueueFull, began: float) -> float:
     """Return the seconds until the next try of a publish that ``began`` (monotonic) then; 0 if its time is up."""
     if (left := began + full.patience - time.monotonic()) > 0:
-        return min(max(full.depth * FULL_FOR, PAUSE), LONGEST_PAUSE, left)
+        return min(max(full_for(full.depth), PAUSE), LONGEST_PAUSE, left)
     if full.patience:
         full.message += f" It was waited for {full.patience:g} s."
     return 0.0
@@ -169,6 +175,7 @@ class Gate:
         self._lock = threading.Lock()
         self._left, self._counted = 0, 0.0
         self._full: Full | None = None
+        self._rate = 0.0, 0.0  # until when (monotonic), and what
         self._test: object = None
 
     def publish(self, insert: Callable[[], T], engine: Engine, jobs: int) -> T:
@@ -195,7 +202,7 @@ class Gate:
         """Return whether so many jobs may be stored without a count; then they are deducted."""
         with self._lock:
             if test is not self._test:
-                self._test, self._left, self._full = test, 0, None
+                self._test, self._left, self._full, self._rate = test, 0, None, (0.0, 0.0)
             taken = jobs <= self._left and time.monotonic() < self._counted + KEPT_FOR
             self._left = self._left - jobs if taken else 0
             return taken
@@ -218,8 +225,9 @@ class Gate:
     def _note_full(self, engine: Engine, depth: int) -> Full:
         dues = [engine.first_due(Scope((self.queue_name,), raw)) for raw in (False, True)]
         oldest = min((due for due in dues if due is not None), default=None)
-        rate = rate_of(engine, self.queue_name)
-        self._full = full = Full(depth, oldest, rate, time.monotonic() + depth * FULL_FOR)
+        if (now := time.monotonic()) >= self._rate[0]:
+            self._rate = now + KEPT_FOR, rate_of(engine, self.queue_name)
+        self._full = full = Full(depth, oldest, self._rate[1], now + full_for(depth))
         return full
 
     def _refusal(self, full: Full, now: int, jobs: int) -> QueueFull:

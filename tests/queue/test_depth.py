@@ -21,7 +21,7 @@ from django_vtqueue import ClaimedJob, Queue, QueueFull, VTQueueError, enqueue_m
 from django_vtqueue.core.counts import MINUTE, minute_of
 from django_vtqueue.models import DeadLetter, Job, Throughput
 from django_vtqueue.queue import depth
-from django_vtqueue.queue.depth import DEFAULT, LATEST, SOONEST, retry_after, share
+from django_vtqueue.queue.depth import DEFAULT, LATEST, SOONEST, full_for, retry_after, share
 from tests.fake_clock import FakeClock
 from tests.project import tasks
 
@@ -212,6 +212,12 @@ def test_the_arithmetic_of_trying_again() -> None:
     assert retry_after(1, 1_000_000, rate=0) == DEFAULT
 
 
+def test_how_long_a_full_queue_is_not_counted() -> None:
+    """Some 20 times as long as the count takes, where that takes long; else it is counted each time."""
+    assert full_for(5000) == 0
+    assert full_for(105_000) == 0.2
+
+
 # -- counting ----------------------------------------------------------------------------------------------------------
 
 
@@ -283,7 +289,7 @@ def test_a_refusal_asks_for_no_lock(small: Queue) -> None:
 
 def test_a_large_full_queue_is_not_counted_each_time(alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal is kept for a while that grows with what a count costs."""
-    monkeypatch.setattr(depth, "FULL_FOR", 1.0)
+    monkeypatch.setattr(depth, "full_for", float)
     with policies(alias, full={"max_depth": 20}):
         queue = Queue("full")
         fill(queue)
