@@ -167,13 +167,13 @@ class Gate:
     """What this process knows of the room in a queue, for all its threads.
 
     ``_left``: how many jobs may be stored by the insert alone, for a while after ``_counted`` (monotonic); ``_full``:
-    what was found if there was no room. ``_test``: the test (a TestCase is one transaction) in which all this is true.
+    what was found if there was no room; ``_tried``: when an insert had none. ``_test``: the test (a TestCase is one transaction) in which all this is true.
     """
 
     def __init__(self, queue_name: str, max_depth: int) -> None:
         self.queue_name, self.max_depth = queue_name, max_depth
         self._lock = threading.Lock()
-        self._left, self._counted = 0, 0.0
+        self._left, self._counted, self._tried = 0, 0.0, 0.0
         self._full: Full | None = None
         self._rate = 0.0, 0.0  # until when (monotonic), and what
         self._test: object = None
@@ -184,7 +184,7 @@ class Gate:
             return insert()
         if full := self._known_full(engine, jobs):
             raise self._refusal(full, engine.now(), jobs)
-        depth = 0
+        depth, counted = 0, 0.0
         try:
             with engine.atomic():  # the insert first: a transaction that has read before may not be allowed to write
                 done = insert()
@@ -192,6 +192,7 @@ class Gate:
                 if depth > self.max_depth:
                     raise NoRoom
         except NoRoom:
+            self._tried = counted
             raise self._refusal(self._note_full(engine, depth - jobs), engine.now(), jobs) from None
         with self._lock:
             if counted > self._counted:
@@ -210,14 +211,15 @@ class Gate:
     def _known_full(self, engine: Engine, jobs: int) -> Full | None:
         """Return what is known of a full queue; None if there may be room.
 
-        If it was full the last time, that is a look without the right to write, for which the workers wait.
+        If it was full the last time, that is a look without the right to write, for which the workers wait. Now and
+        then it is tried all the same: while the caller has a cursor open, its connection reads what was there before.
         """
         full = self._full
         if jobs > self.max_depth:
             return self._note_full(engine, engine.depth(self.queue_name, self.max_depth))
         if full and time.monotonic() >= full.until:
-            if in_transaction(engine.alias):
-                return None  # the right to write is the caller's already, or must be asked for before a read
+            if time.monotonic() >= self._tried + KEPT_FOR or in_transaction(engine.alias):
+                return None  # in a transaction the right to write is there, or must be asked for before a read
             depth = engine.depth(self.queue_name, self.max_depth)
             full = self._note_full(engine, depth) if depth + jobs > self.max_depth else None
         return full if full and full.depth + jobs > self.max_depth else None
