@@ -167,7 +167,8 @@ class Gate:
     """What this process knows of the room in a queue, for all its threads.
 
     ``_left``: how many jobs may be stored by the insert alone, for a while after ``_counted`` (monotonic); ``_full``:
-    what was found if there was no room; ``_tried``: when an insert had none. ``_test``: the test (a TestCase is one transaction) in which all this is true.
+    what was found if there was no room; ``_tried``: when an insert had none. ``_test``: the test in which all this is
+    true, for the tests of a TestCase are rolled back.
     """
 
     def __init__(self, queue_name: str, max_depth: int) -> None:
