@@ -22,7 +22,7 @@ LAYERS = {
     # plain values and arithmetic; the wall clock is read in one place, so that all else can be given a time
     "core": "core conf exceptions",
     # what is stored, for the ORM, the admin and migrations
-    "tables": "constraints fields migrations models",
+    "tables": "fields migrations models",
     # the SQL that differs from database to database, each statement whole
     "engines": "engines",
     # the primitive, and what else needs nothing but the tables: live workers, doorbells, pauses, dead letters

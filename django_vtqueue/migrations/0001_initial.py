@@ -3,9 +3,9 @@
 import django.db.models.functions.comparison
 from django.db import migrations, models
 
-import django_vtqueue.constraints
 import django_vtqueue.core.ids
 import django_vtqueue.fields
+import django_vtqueue.fields.constraints
 
 
 class Migration(migrations.Migration):
@@ -32,7 +32,7 @@ class Migration(migrations.Migration):
                 "default_permissions": (),
                 "constraints": [
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind("integer", "paused_until"),
+                        condition=django_vtqueue.fields.constraints.OfKind("integer", "paused_until"),
                         name="vtqueue_pause_until",
                     ),
                 ],
@@ -173,22 +173,22 @@ class Migration(migrations.Migration):
                 ],
                 "constraints": [
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind("id", "id"), name="vtqueue_letter_id"
+                        condition=django_vtqueue.fields.constraints.OfKind("id", "id"), name="vtqueue_letter_id"
                     ),
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind(
+                        condition=django_vtqueue.fields.constraints.OfKind(
                             "integer", "priority claims attempts max_attempts lease_us"
                         ),
                         name="vtqueue_letter_integers",
                     ),
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind(
+                        condition=django_vtqueue.fields.constraints.OfKind(
                             "integer", "enqueued_at started_at expires_at died_at acknowledged_at"
                         ),
                         name="vtqueue_letter_moments",
                     ),
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind(
+                        condition=django_vtqueue.fields.constraints.OfKind(
                             "text",
                             "queue_name task_path worker_id unique_key unique_until payload history "
                             "exception_class message fingerprint acknowledged_by note",
@@ -352,23 +352,23 @@ class Migration(migrations.Migration):
                         name="vtqueue_job_counts",
                     ),
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind("id", "id"), name="vtqueue_job_id"
+                        condition=django_vtqueue.fields.constraints.OfKind("id", "id"), name="vtqueue_job_id"
                     ),
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind(
+                        condition=django_vtqueue.fields.constraints.OfKind(
                             "integer", "priority claims attempts max_attempts lease_us"
                         ),
                         name="vtqueue_job_integers",
                     ),
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind(
+                        condition=django_vtqueue.fields.constraints.OfKind(
                             "integer",
                             "enqueued_at started_at expires_at start_by due_at lease_until finished_at cancelled_at",
                         ),
                         name="vtqueue_job_moments",
                     ),
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind(
+                        condition=django_vtqueue.fields.constraints.OfKind(
                             "text",
                             "queue_name task_path worker_id unique_key unique_until copies payload history "
                             "result cancelled_by progress_text",
