@@ -85,7 +85,8 @@ def admitted(
     ``timeout``: the seconds for which room is waited for (None: as ``on_full`` says). Raise QueueFull if there is none;
     then nothing is stored.
     """
-    if policy.max_depth is None or (policy.exempt_workers and _from_a_job.get()):
+    assert policy.max_depth is not None
+    if policy.exempt_workers and _from_a_job.get():
         return insert()
     gate, began = gate_of(engine.alias, queue_name, policy.max_depth), time.monotonic()
     while True:

@@ -38,8 +38,10 @@ def store(new: NewJobs, database: str, options: Options, timeout: float | None =
             )
     engine = engine_for(database)
     try:
-        insert = partial(engine.insert, new)
-        alone = admitted(insert, engine, new.queue_name, len(new.jobs), policy, timeout) if limited else insert()
+        if limited and policy.max_depth is not None:
+            alone = admitted(partial(engine.insert, new), engine, new.queue_name, len(new.jobs), policy, timeout)
+        else:
+            alone = engine.insert(new)
     except SynchronousOnlyOperation as error:
         name = new.task_path.rpartition(".")[2]
         awaited = f"await {name}.aenqueue(...)" if name else "await queue.apublish(...)"
