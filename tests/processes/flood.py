@@ -1,6 +1,6 @@
-"""A process that publishes as fast as it can: ``python -m tests.processes.flood QUEUE SECONDS``.
+"""A process that publishes as fast as it can: ``python -m tests.processes.flood MOST REFUSALS``.
 
-It says how many were stored, and how many were refused.
+It ends when it has stored so many jobs, or was refused so many times, and says how many that were.
 """
 
 import sys
@@ -13,12 +13,11 @@ if __name__ == "__main__":
     from django_vtqueue import QueueFull
     from tests.project.tasks import nap
 
-    task, stored, refused = nap.using(queue_name=sys.argv[1]), 0, 0
-    print("began")
-    end = time.monotonic() + float(sys.argv[2])
-    while time.monotonic() < end:
+    most, refusals = map(int, sys.argv[1:])
+    stored = refused = 0
+    while stored < most and refused < refusals:
         try:
-            task.enqueue(0.002)
+            nap.enqueue(0.002)
             stored += 1
         except QueueFull:
             refused += 1
