@@ -50,7 +50,7 @@ LIMIT = 5.0  # seconds for which other connections may have to wait to write; a 
 UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
 
 
-@from_a_job()
+@from_a_job
 def execute(
     job: HeldJob, backend: VTQueueBackend, *, inline: bool = False, timed: Callable[[bool], None] = lambda runs: None
 ) -> Outcome:

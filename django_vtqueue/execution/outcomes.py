@@ -40,7 +40,7 @@ class Outcome:
         return self.settlement.state == states.READY and self.settlement.failure is None
 
 
-@from_a_job()
+@from_a_job
 def announce(outcome: Outcome, backend: VTQueueBackend) -> bool:
     """Send ``task_finished`` for an outcome that ended the job, after the commit that stored it; return whether it was.
 

@@ -71,7 +71,7 @@ def wait_for_work(engine: Engine, queue_name: str, bell: Doorbell) -> float:
     return min(time.monotonic() - began, seconds)
 
 
-@from_a_job()
+@from_a_job
 def handle(
     engine: Engine, job: ClaimedJob, handler: Callable[[ClaimedJob], Any], policy: Policy, takeover: Takeover
 ) -> None:

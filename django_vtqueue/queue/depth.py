@@ -8,11 +8,10 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from functools import lru_cache, wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from django.apps import apps
 from django.db import connections
@@ -26,6 +25,7 @@ from ..core.job import Scope
 from ..engines import Engine
 from ..exceptions import QueueFull
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 KEPT_FOR = 0.5  # seconds for which a process relies on what it has counted
@@ -138,14 +138,18 @@ def in_transaction(alias: str) -> bool:
     return connections[alias].in_atomic_block or not connections[alias].get_autocommit()
 
 
-@contextmanager
-def from_a_job() -> Iterator[None]:
-    """Have what is published in the block count as published by a job that runs; see ``exempt_workers``."""
-    token = _from_a_job.set(True)
-    try:
-        yield
-    finally:
-        _from_a_job.reset(token)
+def from_a_job(act: Callable[P, T]) -> Callable[P, T]:
+    """Have what a function publishes count as published by a job that runs; see ``exempt_workers``."""
+
+    @wraps(act)
+    def marked(*args: P.args, **kwargs: P.kwargs) -> T:
+        token = _from_a_job.set(True)
+        try:
+            return act(*args, **kwargs)
+        finally:
+            _from_a_job.reset(token)
+
+    return marked
 
 
 # -- counting ----------------------------------------------------------------------------------------------------------
