@@ -40,7 +40,6 @@ class Outcome:
         return self.settlement.state == states.READY and self.settlement.failure is None
 
 
-@from_a_job
 def announce(outcome: Outcome, backend: VTQueueBackend) -> bool:
     """Send ``task_finished`` for an outcome that ended the job, after the commit that stored it; return whether it was.
 
@@ -58,6 +57,7 @@ def announce(outcome: Outcome, backend: VTQueueBackend) -> bool:
     return True
 
 
+@from_a_job
 def _send(result: TaskResult, exception: BaseException | None, backend: VTQueueBackend) -> None:
     """Send ``task_finished``; for a failure from inside ``except``, so that Django's logger finds the traceback."""
     try:

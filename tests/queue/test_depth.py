@@ -22,6 +22,7 @@ from django_vtqueue.core.counts import MINUTE, minute_of
 from django_vtqueue.models import DeadLetter, Job, Throughput
 from django_vtqueue.queue import depth
 from django_vtqueue.queue.depth import DEFAULT, LATEST, SOONEST, full_for, retry_after, share
+from django_vtqueue.tasks.compat import task_finished
 from tests.fake_clock import FakeClock
 from tests.project import tasks
 
@@ -513,3 +514,24 @@ def test_each_database_has_its_own_room(alias: str) -> None:
         there.publish_many([1] * 9)  # no backend uses that database: the defaults hold
         with pytest.raises(QueueFull):
             here.publish(3)
+
+
+# -- signals -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_a_receiver_of_the_end_of_a_task_is_exempt() -> None:
+    """What it publishes goes into the full queue as well."""
+    with policies(small={"max_depth": 1}):
+        queue = Queue("small")
+
+        def publish(**kwargs: Any) -> None:
+            queue.publish_many([1, 2])
+
+        task_finished.connect(publish)
+        try:
+            tasks.thread_id.using(queue_name="small").enqueue()
+            assert len(run_pending()) == 1
+        finally:
+            task_finished.disconnect(publish)
+        assert waiting(queue) == 2
