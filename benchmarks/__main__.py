@@ -8,7 +8,7 @@ import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
-ORDER = ["enqueue", "drain", "latency", "flat", "contention", "lengths", "memory", "disk", "cpu", "pages"]
+ORDER = ["enqueue", "drain", "latency", "flat", "contention", "lengths", "memory", "disk", "cpu", "pages", "depth"]
 
 
 def works(name: str) -> bool:

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported when it is first used
-    from .exceptions import Cancelled, GiveUp, LeaseLost, PayloadTooLarge, Retry, UnknownTask, VTQueueError
+    from .exceptions import Cancelled, GiveUp, LeaseLost, PayloadTooLarge, QueueFull, Retry, UnknownTask, VTQueueError
     from .queue.claimed_job import ClaimedJob
     from .queue.dead_letters import requeue
     from .queue.queue import Queue
@@ -22,6 +22,7 @@ __all__ = [
     "LeaseLost",
     "PayloadTooLarge",
     "Queue",
+    "QueueFull",
     "Retry",
     "TaskContext",
     "TaskResult",
@@ -34,7 +35,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "exceptions": ("Cancelled", "GiveUp", "LeaseLost", "PayloadTooLarge", "Retry", "UnknownTask", "VTQueueError"),
+    "exceptions": (
+        "Cancelled",
+        "GiveUp",
+        "LeaseLost",
+        "PayloadTooLarge",
+        "QueueFull",
+        "Retry",
+        "UnknownTask",
+        "VTQueueError",
+    ),
     "queue.claimed_job": ("ClaimedJob",),
     "queue.dead_letters": ("requeue",),
     "queue.queue": ("Queue",),

@@ -18,6 +18,7 @@ from .core.ids import dashed, new_ids, parse_id
 from .core.job import NewJobs
 from .engines import database_of, engine_for
 from .queue import workers
+from .queue.depth import waiting_aside
 from .queue.publishing import checked_moment, store, visible_from
 from .tasks import configuration
 from .tasks.compat import (
@@ -99,9 +100,13 @@ class VTQueueBackend(BaseTaskBackend):
         """Store one call of a task, in the caller's transaction if there is one.
 
         Raise InvalidTask for a task that this backend does not take, TypeError for arguments that do not fit its
-        signature or are not JSON, PayloadTooLarge.
+        signature or are not JSON, PayloadTooLarge, QueueFull.
         """
         return self._enqueue(task, [(None, (args, kwargs))])[0]
+
+    async def aenqueue(self, task: Task, args: list[Any], kwargs: dict[str, Any]) -> TaskResult:
+        """See enqueue; room is waited for without a thread."""
+        return await waiting_aside(lambda: super(VTQueueBackend, self).aenqueue(task, args, kwargs))
 
     def enqueue_many(self, task: Task, calls: Iterable[Call]) -> list[TaskResult]:
         """Store many calls of a task, each ``(args, kwargs)``, in one transaction, all or none; see enqueue."""

@@ -25,6 +25,7 @@ def microseconds_or_none(seconds: float | None) -> int | None:
 
 Backoff = float | Sequence[float] | Callable[..., float | None]
 DEFAULT_BACKOFF = 2.0
+RAISE, WAIT = "raise", "wait"  # what a full queue makes of a publish
 
 Check = Callable[[Any], Any]  # returns the value of an option in its final form, or raises Invalid
 
@@ -70,6 +71,12 @@ def count(value: Any) -> int:
     return value
 
 
+def on_full_of(value: Any) -> str:
+    if value not in (RAISE, WAIT):
+        raise Invalid(f"{RAISE!r} or {WAIT!r}")
+    return str(value)
+
+
 def backoff_of(value: Any) -> Backoff:
     if callable(value):
         return value  # type: ignore[no-any-return]
@@ -112,6 +119,10 @@ class Policy:
     result_ttl: float | None = option(86400, or_none(duration))
     dead_letter_ttl: float | None = option(None, or_none(duration))
     max_payload_bytes: int = option(1_000_000, count)
+    max_depth: int | None = option(None, or_none(count))
+    on_full: str = option(RAISE, on_full_of)
+    full_timeout: float = option(5, duration)
+    exempt_workers: bool = option(True, flag)
     handler: str | None = option(None, text_or_none)
 
 

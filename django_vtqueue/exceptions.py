@@ -6,6 +6,7 @@ say how its attempt ended; they are not errors of the queue. Cancelled is also r
 """
 
 from datetime import timedelta
+from typing import Any
 
 
 class VTQueueError(Exception):
@@ -30,6 +31,27 @@ class DamagedJob(VTQueueError):
 
 class PayloadTooLarge(VTQueueError, ValueError):
     """The payload is larger than ``max_payload_bytes``; nothing was stored."""
+
+
+class QueueFull(VTQueueError):
+    """The queue has no room for what was to be published (``max_depth``); nothing was stored.
+
+    ``queue_name``; ``depth``: how many jobs wait in it, counted up to ``max_depth``; ``oldest_age``: for how many
+    seconds the first of them has been due; ``retry_after``: in how many seconds there may be room, at the rate of the
+    last minutes.
+    """
+
+    patience = 0.0  # seconds for which the publish may wait for room
+
+    def __init__(self, queue_name: str, depth: int, oldest_age: float, retry_after: float, message: str = "") -> None:
+        self.queue_name, self.depth, self.oldest_age, self.retry_after = queue_name, depth, oldest_age, retry_after
+        self.message = message or f"Queue {queue_name!r} is full: {depth:,} jobs wait."
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.queue_name, self.depth, self.oldest_age, self.retry_after, self.message)
 
 
 class Indescribable(VTQueueError):

@@ -10,10 +10,10 @@ from django.db.models import BooleanField, ExpressionWrapper, F, Q
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
-from .constraints import OF_COUNTS, OF_JOBS, OF_LETTERS, OF_ORIGIN, OF_PAUSES, OF_REQUEUES, OF_WORKERS
 from .core import history, states, unique
 from .core.ids import new_uuid
 from .fields import InstantField, JSONTextField, MomentManager
+from .fields.constraints import OF_COUNTS, OF_JOBS, OF_LETTERS, OF_ORIGIN, OF_PAUSES, OF_REQUEUES, OF_WORKERS
 
 T = TypeVar("T")
 

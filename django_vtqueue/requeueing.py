@@ -236,7 +236,7 @@ def _go_on(run: Requeue, database: str, now: int, seconds: float = 0) -> None:
         due_at=now + clock.microseconds(seconds),
         jobs=[(job_id, dumps(call))],
     )
-    store(new, database, options)
+    store(new, database, options, limited=False)
     run.step = UUID(job_id)
 
 

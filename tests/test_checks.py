@@ -504,3 +504,16 @@ def test_a_hard_time_limit_without_children() -> None:
     settings = {"emails": {"hard_timeout": 5}}
     assert said(queue_options=settings) == said(hard_timeout=5) == ["vtqueue.W004"]
     assert said(queue_options=settings, processes=2) == said(timeout=5) == []
+
+
+def test_options_of_a_full_queue_that_is_never_full() -> None:
+    """What is said for a full queue is warned of where no ``max_depth`` says when it is full."""
+
+    def said(**options: Any) -> list[str | None]:
+        return ids(problems("default", {"QUEUES": [], "OPTIONS": options}))
+
+    assert said(queue_options={"emails": {"on_full": "wait"}, "b": {"full_timeout": 1}}) == ["vtqueue.W009"] * 2
+    assert said(max_depth=10, queue_options={"emails": {"on_full": "wait"}}) == []
+    assert said(on_full="wait", queue_options={"emails": {"max_depth": 10}}) == []
+    assert said(queue_options={"emails": {"max_depth": 0}}) == ["vtqueue.E002"]
+    assert said(queue_options={"emails": {"max_depth": 1, "on_full": "block"}}) == ["vtqueue.E002"]

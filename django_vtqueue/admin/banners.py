@@ -49,6 +49,8 @@ def banners(database: str, rows: Sequence[QueueRow], workers: Sequence[Busy]) ->
     found = [unserved_queues(database, unserved, workers)] if unserved else []
     died = [row for row in workers if row.word == "died"]
     died.sort(key=lambda row: clock.to_instant(row.worker.died_at or row.worker.heartbeat_at), reverse=True)
+    full = [row.name for row in rows if row.fill and row.fill.full]
+    found += [full_queues(full)] if full else []
     found += [lost(silent)] if silent else []
     found += [dead(died)] if died else []
     found += [paused(pause) for pause in pauses[:MOST]]
@@ -88,6 +90,12 @@ def unserved_queues(database: str, queue_names: Sequence[str], workers: Sequence
     sentences.append(_("Start a worker:"))
     some = any(row.word == "alive" for row in workers)
     return Banner("error", sentences, command(database, queue_names if some else ()))
+
+
+def full_queues(queue_names: Sequence[str]) -> Banner:
+    """Return the banner of queues that have reached their ``max_depth``."""
+    text = ngettext("A queue is full: %s.", "Queues are full: %s.", len(queue_names)) % listed(queue_names)
+    return Banner("warning", [text, _("What is published there is refused, or waits, until workers have made room.")])
 
 
 def command(database: str, queue_names: Sequence[str] = ()) -> str:

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy
 from ..core.ids import parse_id
 from ..core.masks import HIDDEN
 from ..engines import backend_options, database_for
-from ..exceptions import PayloadTooLarge, UnknownTask
+from ..exceptions import PayloadTooLarge, QueueFull, UnknownTask
 from ..models import Job
 from ..tasks.compat import InvalidTask, Task
 from ..tasks.signatures import mask_of, shown_call
@@ -158,7 +158,7 @@ def enqueued(model_admin: EntryAdmin, request: HttpRequest, form: EnqueueForm) -
             job_id = form.enqueue()
             row = Job(pk=parse_id(job_id), task_path=form.task.module_path, queue_name=form.task.queue_name)
             model_admin.log_addition(request, row, "")
-    except (InvalidTask, TypeError, ValueError, PayloadTooLarge) as error:
+    except (InvalidTask, TypeError, ValueError, PayloadTooLarge, QueueFull) as error:
         form.add_error(None, str(error))
         return None
     return job_id

@@ -97,6 +97,7 @@ def summary(database: str, held: Held, workers: Sequence[Busy], now: int, pages:
         most=most,
         most_letters=most_letters,
         backlogs=inspection.backlogs(database, shown, now, most + 1),
+        fills=inspection.fills(database, shown),
         held=held,
         more_held=held.queues.total() >= MOST,
         letters=letters,

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from ..core import clock
 from ..core.humanize import duration
 from ..engines import options_for
-from ..inspection.overview import Backlog, Held
+from ..inspection.overview import Backlog, Fill, Held
 from ..models import QueueState
 from ..throughput import Flow
 from . import display
@@ -64,6 +64,16 @@ class QueueRow:
     pause_url: str | None
     unserved: bool
     used: bool
+    fill: Fill | None
+
+    @property
+    def filled(self) -> str:
+        """Return how many jobs wait of those that may; "" where any number may."""
+        if self.fill is None:
+            return ""
+        values = {"depth": number(self.fill.depth, self.fill.max_depth).text, "percent": self.fill.percent}
+        values["most"] = number(self.fill.max_depth).text
+        return _("%(depth)s of %(most)s wait, %(percent)s %%") % values
 
     @property
     def query(self) -> str:
@@ -80,6 +90,7 @@ class Facts:
     most: int
     most_letters: int
     backlogs: Mapping[str, Backlog]
+    fills: Mapping[str, Fill]
     held: Held
     more_held: bool
     letters: Mapping[str, int]
@@ -135,6 +146,7 @@ class Facts:
                     name in self.paused,
                 )
             ),
+            fill=self.fills.get(name),
         )
 
     def unserved(self, name: str, backlog: Backlog) -> bool:

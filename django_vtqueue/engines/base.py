@@ -288,6 +288,10 @@ class Engine(ABC):
         """Return what makes a query read a table by the index of its key; it follows the table's name."""
         return ""
 
+    @abstractmethod
+    def depth(self, queue_name: str, limit: int) -> int:
+        """Return how many jobs of a queue wait (due, scheduled or retrying, not held), counted up to ``limit``."""
+
     def count(self, queue_name: str) -> int:
         """Return how many jobs of a queue are unfinished, whether they wait or are held."""
         waiting, held = self._jobs(queue_name, **WAITING), self._jobs(queue_name, lease_until__isnull=False)

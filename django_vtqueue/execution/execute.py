@@ -26,6 +26,7 @@ from ..core.timeouts import awaited, awaited_value, timekeeper
 from ..engines import Engine, Trouble, engine_for
 from ..exceptions import Cancelled, DamagedPayload, GiveUp, Indescribable, Retry, TaskTimeout, UnknownTask
 from ..queue.claimed_job import ClaimedJob
+from ..queue.depth import from_a_job
 from ..tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, task_backends, task_finished, task_started
 from ..tasks.configuration import cannot_commit_as_one
 from ..tasks.context import JobContext
@@ -49,6 +50,7 @@ LONGEST_TRANSACTION = 5.0  # seconds: other connections cannot write meanwhile; 
 UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
 
 
+@from_a_job
 def execute(
     job: HeldJob, backend: VTQueueBackend, *, inline: bool = False, timed: Callable[[bool], None] = lambda runs: None
 ) -> Outcome:

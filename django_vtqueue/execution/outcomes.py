@@ -11,6 +11,7 @@ from ..core import states
 from ..core.failures import class_path, describe, from_task
 from ..core.job import HeldJob, Settlement, released
 from ..exceptions import Cancelled, LeaseExpired, TaskTimeout, WorkerDied
+from ..queue.depth import from_a_job
 from ..tasks.compat import TaskResult, task_finished
 from ..tasks.results import ended
 
@@ -56,6 +57,7 @@ def announce(outcome: Outcome, backend: VTQueueBackend) -> bool:
     return True
 
 
+@from_a_job
 def _send(result: TaskResult, exception: BaseException | None, backend: VTQueueBackend) -> None:
     """Send ``task_finished``; for a failure from inside ``except``, so that Django's logger finds the traceback."""
     try:

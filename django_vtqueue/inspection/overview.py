@@ -11,6 +11,7 @@ from django.db import connections
 from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet
 
 from ..core import states
+from ..engines import engine_for, options_for
 from ..models import HIDDEN, WAITING, DeadLetter, Job
 from .distinct import RAW, Number, compile_sql, first_of_each, tally
 
@@ -119,6 +120,29 @@ def backlogs(database: str, queue_names: Collection[str], now: int, most: int) -
     for pk, retrying in jobs.values_list("pk", "again"):
         tried[pk].retrying += retrying
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """How many jobs wait in a queue with a ``max_depth``, counted up to one more than that."""
+
+    depth: int
+    max_depth: int
+
+    @property
+    def full(self) -> bool:
+        return self.depth >= self.max_depth
+
+    @property
+    def percent(self) -> int:
+        return min(self.depth * 100 // self.max_depth, 100)
+
+
+def fills(database: str, queue_names: Collection[str]) -> dict[str, Fill]:
+    """Return how full those of these queues are that have a ``max_depth``."""
+    policies = {name: options_for(name, database).policy(name).max_depth for name in queue_names}
+    depth = engine_for(database).depth
+    return {name: Fill(depth(name, most + 1), most) for name, most in policies.items() if most is not None}
 
 
 # -- what is held ------------------------------------------------------------------------------------------------------

@@ -3,9 +3,9 @@
 import django.db.models.functions.comparison
 from django.db import migrations, models
 
-import django_vtqueue.constraints
 import django_vtqueue.core.ids
 import django_vtqueue.fields
+import django_vtqueue.fields.constraints
 
 
 class Migration(migrations.Migration):
@@ -32,7 +32,7 @@ class Migration(migrations.Migration):
                 "default_permissions": (),
                 "constraints": [
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind("integer", "paused_at paused_until"),
+                        condition=django_vtqueue.fields.constraints.OfKind("integer", "paused_at paused_until"),
                         name="vtqueue_pause_moments",
                     ),
                 ],
@@ -77,7 +77,9 @@ class Migration(migrations.Migration):
                 "default_permissions": ("view",),
                 "constraints": [
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind("integer", "created_at last_died_at ended_at"),
+                        condition=django_vtqueue.fields.constraints.OfKind(
+                            "integer", "created_at last_died_at ended_at"
+                        ),
                         name="vtqueue_requeue_moments",
                     )
                 ],
@@ -115,7 +117,9 @@ class Migration(migrations.Migration):
                 "permissions": [("stop_worker", "Can stop a worker")],
                 "constraints": [
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind("integer", "started_at heartbeat_at died_at"),
+                        condition=django_vtqueue.fields.constraints.OfKind(
+                            "integer", "started_at heartbeat_at died_at"
+                        ),
                         name="vtqueue_worker_moments",
                     )
                 ],
@@ -185,22 +189,22 @@ class Migration(migrations.Migration):
                 ],
                 "constraints": [
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind("id", "id"), name="vtqueue_letter_id"
+                        condition=django_vtqueue.fields.constraints.OfKind("id", "id"), name="vtqueue_letter_id"
                     ),
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind(
+                        condition=django_vtqueue.fields.constraints.OfKind(
                             "integer", "priority claims attempts max_attempts lease_us"
                         ),
                         name="vtqueue_letter_integers",
                     ),
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind(
+                        condition=django_vtqueue.fields.constraints.OfKind(
                             "integer", "enqueued_at started_at expires_at died_at acknowledged_at"
                         ),
                         name="vtqueue_letter_moments",
                     ),
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind(
+                        condition=django_vtqueue.fields.constraints.OfKind(
                             "text",
                             "queue_name task_path worker_id unique_key unique_until payload history "
                             "exception_class message fingerprint acknowledged_by note",
@@ -224,7 +228,7 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.CheckConstraint(condition=models.Q(("id", 1)), name="vtqueue_origin_one"),
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind("integer", "worked_at"),
+                        condition=django_vtqueue.fields.constraints.OfKind("integer", "worked_at"),
                         name="vtqueue_origin_moments",
                     ),
                 ],
@@ -370,23 +374,23 @@ class Migration(migrations.Migration):
                         name="vtqueue_job_counts",
                     ),
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind("id", "id"), name="vtqueue_job_id"
+                        condition=django_vtqueue.fields.constraints.OfKind("id", "id"), name="vtqueue_job_id"
                     ),
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind(
+                        condition=django_vtqueue.fields.constraints.OfKind(
                             "integer", "priority claims attempts max_attempts lease_us"
                         ),
                         name="vtqueue_job_integers",
                     ),
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind(
+                        condition=django_vtqueue.fields.constraints.OfKind(
                             "integer",
                             "enqueued_at started_at expires_at start_by due_at lease_until finished_at cancelled_at",
                         ),
                         name="vtqueue_job_moments",
                     ),
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind(
+                        condition=django_vtqueue.fields.constraints.OfKind(
                             "text",
                             "queue_name task_path worker_id unique_key unique_until copies payload history "
                             "result cancelled_by progress_text",
@@ -419,7 +423,7 @@ class Migration(migrations.Migration):
                         fields=("starts_at", "queue_name", "task_path", "worker_id"), name="vtqueue_throughput_unique"
                     ),
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind("integer", "starts_at"),
+                        condition=django_vtqueue.fields.constraints.OfKind("integer", "starts_at"),
                         name="vtqueue_throughput_moments",
                     ),
                 ],
@@ -449,7 +453,7 @@ class Migration(migrations.Migration):
                         name="vtqueue_hourlythroughput_unique",
                     ),
                     models.CheckConstraint(
-                        condition=django_vtqueue.constraints.OfKind("integer", "starts_at"),
+                        condition=django_vtqueue.fields.constraints.OfKind("integer", "starts_at"),
                         name="vtqueue_hourlythroughput_moments",
                     ),
                 ],

@@ -24,6 +24,7 @@ from ..engines import Engine, Trouble, engine_for, new_engine
 from ..exceptions import LeaseLost
 from .claimed_job import ClaimedJob
 from .clock_steps import ClockSteps
+from .depth import from_a_job
 from .doorbell import UNPROVEN, Doorbell, folder_of
 
 logger = logging.getLogger("django_vtqueue")
@@ -70,6 +71,7 @@ def wait_for_work(engine: Engine, queue_name: str, bell: Doorbell) -> float:
     return min(time.monotonic() - began, seconds)
 
 
+@from_a_job
 def handle(
     engine: Engine, job: ClaimedJob, handler: Callable[[ClaimedJob], Any], policy: Policy, gaps: GapWatch
 ) -> None:

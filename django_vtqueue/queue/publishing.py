@@ -1,6 +1,7 @@
 """Publishing: what a payload and a task have in common on their way into the table."""
 
 from datetime import datetime, timedelta
+from functools import partial
 
 from django.conf import settings
 from django.core.exceptions import SynchronousOnlyOperation
@@ -12,6 +13,7 @@ from ..core import clock
 from ..core.job import NewJobs
 from ..engines import Trouble, engine_for
 from ..exceptions import PayloadTooLarge
+from .depth import admitted
 from .doorbell import ring, ring_after_commit
 from .schema import mismatch
 
@@ -19,13 +21,15 @@ MIN_PRIORITY, MAX_PRIORITY = -100, 100
 LONGEST_NAME = 255
 
 
-def store(new: NewJobs, database: str, options: Options) -> None:
+def store(new: NewJobs, database: str, options: Options, timeout: float | None = None, *, limited: bool = True) -> None:
     """Insert new jobs in the caller's transaction, or in one of their own, and ring the doorbells after the commit.
 
-    Raise PayloadTooLarge if one of the payloads is larger than ``max_payload_bytes``; then none is stored. Where Django
+    ``timeout``: see ``depth.admitted``; ``limited``: whether ``max_depth`` counts. Raise PayloadTooLarge if one of the
+    payloads is larger than ``max_payload_bytes``, QueueFull if the queue has no room; then none is stored. Where Django
     refuses because of the place of the call, or the tables are not there, its error says what to do.
     """
-    limit = options.policy(new.queue_name).max_payload_bytes
+    policy = options.policy(new.queue_name)
+    limit = policy.max_payload_bytes
     for _, payload in new.jobs:
         if len(payload) > limit // 4 and (size := len(payload.encode())) > limit:
             raise PayloadTooLarge(
@@ -34,7 +38,10 @@ def store(new: NewJobs, database: str, options: Options) -> None:
             )
     engine = engine_for(database)
     try:
-        alone = engine.insert(new)
+        if limited and policy.max_depth is not None:
+            alone = admitted(partial(engine.insert, new), engine, new.queue_name, len(new.jobs), policy, timeout)
+        else:
+            alone = engine.insert(new)
     except SynchronousOnlyOperation as error:
         name = new.task_path.rpartition(".")[2]
         awaited = f"await {name}.aenqueue(...)" if name else "await queue.apublish(...)"

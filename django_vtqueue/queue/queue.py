@@ -19,7 +19,7 @@ from uuid import UUID
 
 from asgiref.sync import sync_to_async
 
-from ..conf import POLICY, checked
+from ..conf import POLICY, checked, duration
 from ..core import clock, history
 from ..core.encoding import encode
 from ..core.expiry import APART, GapWatch, GracePeriod
@@ -30,11 +30,13 @@ from ..engines import Engine, database_of, engine_for, options_for
 from .claimed_job import ClaimedJob
 from .claims import EXPIRED_AT_ONCE, collect, take_rows
 from .consumer import consume
+from .depth import waiting_aside
 from .expired_leases import end_leases
 from .pauses import pause, resume
 from .publishing import checked_priority, checked_queue_name, store, visible_from
 from .settling import settle
 
+TIMEOUT = {"timeout": duration}  # of a publish; POLICY has that of a task
 _gap_watches: dict[str, GapWatch] = {}  # by database: what all queues of this process have noticed
 
 
@@ -84,15 +86,22 @@ class Queue:
         priority: int = 0,
         *,
         max_attempts: int | None = None,
+        timeout: float | timedelta | None = None,
     ) -> UUID:
         """Put a job into the queue; inside ``transaction.atomic`` it appears when that commits.
 
         ``payload``: any JSON value. ``publish_at`` (a datetime) or ``delay`` (seconds): not to be claimed before.
-        ``priority``: -100 to 100, higher first. Returns the job's id. Raises TypeError if the payload is not JSON,
-        ValueError for an argument that is not allowed, PayloadTooLarge.
+        ``priority``: -100 to 100, higher first. ``timeout``: seconds for which it waits for room in a queue with
+        ``max_depth`` (default: the settings say it). Returns the job's id. Raises TypeError if the payload is not JSON,
+        ValueError for an argument that is not allowed, PayloadTooLarge, QueueFull.
         """
         return self.publish_many(
-            [payload], publish_at=publish_at, delay=delay, priority=priority, max_attempts=max_attempts
+            [payload],
+            publish_at=publish_at,
+            delay=delay,
+            priority=priority,
+            max_attempts=max_attempts,
+            timeout=timeout,
         )[0]
 
     def publish_many(
@@ -103,8 +112,10 @@ class Queue:
         priority: int = 0,
         *,
         max_attempts: int | None = None,
+        timeout: float | timedelta | None = None,
     ) -> list[UUID]:
         """Put many jobs into the queue in one transaction, all or none; see publish."""
+        wait = None if timeout is None else checked({"timeout": timeout}, TIMEOUT, f"{self!r}.publish")["timeout"]
         own = {} if max_attempts is None else {"max_attempts": max_attempts}
         attempts = checked(own, POLICY, f"{self!r}.publish").get("max_attempts", self._max_attempts)
         encoded = [encode(payload, "payload") for payload in payloads]
@@ -121,16 +132,17 @@ class Queue:
             jobs=jobs,
         )
         if jobs:
-            store(new, self.database, self.options)
+            store(new, self.database, self.options, wait)
         return [UUID(int=int(job_id, 16)) for job_id, _ in jobs]
 
     async def apublish(self, payload: Any, **options: Any) -> UUID:
         """See publish."""
-        return await sync_to_async(self.publish)(payload, **options)
+        return (await self.apublish_many([payload], **options))[0]
 
     async def apublish_many(self, payloads: Iterable[Any], **options: Any) -> list[UUID]:
-        """See publish_many."""
-        return await sync_to_async(self.publish_many)(payloads, **options)
+        """See publish_many; room is waited for without a thread."""
+        given = list(payloads)  # for each try
+        return await waiting_aside(lambda: sync_to_async(self.publish_many)(given, **options))
 
     def claim(self) -> ClaimedJob | None:
         """Take the next due job, hidden from other claims for the visibility timeout; None if nothing is due."""

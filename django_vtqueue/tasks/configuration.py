@@ -16,6 +16,8 @@ from ..engines import ENGINES, database_of
 from .compat import FRAMEWORK_APP
 from .task import loaded_tasks, options_of
 
+WHEN_FULL = ("on_full", "full_timeout", "exempt_workers")
+
 
 def problems(alias: str, params: Mapping[str, Any]) -> list[CheckMessage]:
     """Return the errors of one entry of ``TASKS``; what follows from an error is left out."""
@@ -35,6 +37,7 @@ def problems(alias: str, params: Mapping[str, Any]) -> list[CheckMessage]:
         *overlaps(options, alias),
         *split_transactions(options, alias),
         *unenforced_limits(options, alias),
+        *idle_options(options, alias),
     ]
 
 
@@ -82,6 +85,18 @@ def unenforced_limits(options: Options, alias: str) -> Iterator[CheckMessage]:
             hint='"OPTIONS": {"processes": 2}, or start the worker with --processes 2.',
             id="vtqueue.W004",
         )
+
+
+def idle_options(options: Options, alias: str) -> Iterator[CheckMessage]:
+    """Yield a warning for each queue that has options for when it is full, and no ``max_depth``."""
+    for name, given in options.queue_options.items():
+        idle = [option for option in WHEN_FULL if option in given]
+        if idle and options.policy(name).max_depth is None:
+            yield Warning(
+                f"TASKS[{alias!r}]: queue {name!r} has {', '.join(idle)}, but no max_depth, so it is never full.",
+                hint=f'"queue_options": {{"{name}": {{"max_depth": 10_000, ...}}}}',
+                id="vtqueue.W009",
+            )
 
 
 def split_transactions(options: Options, alias: str) -> Iterator[CheckMessage]:

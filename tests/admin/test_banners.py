@@ -47,6 +47,22 @@ def test_without_any_worker(admin_client: Client, settings: Any, options: Any, s
     assert said in banners(admin_client)
 
 
+def test_a_full_queue(admin_client: Client, settings: Any) -> None:
+    """Each queue with a max_depth says how full it is; one that has reached it has a banner."""
+    limits = {"emails": {"max_depth": 2}, "images": {"max_depth": 3}}
+    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {"queue_options": limits}}}
+    for name, count in (("emails", 2), ("images", 2), ("other", 9)):
+        for _ in range(count):
+            job(name, 60)
+    said = "A queue is full: emails. What is published there is refused, or waits, until workers have made room."
+    assert banners(admin_client) == said
+    assert row_of(admin_client, "queue-emails").startswith("emails full 2 of 2 wait, 100 %")
+    assert row_of(admin_client, "queue-images").startswith("images 2 of 3 wait, 66 %")
+    assert " wait" not in row_of(admin_client, "queue-other")
+    job("emails")
+    assert row_of(admin_client, "queue-emails").startswith("emails no worker full 2+ of 2 wait, 100 %")
+
+
 def test_many_queues_that_nobody_serves(admin_client: Client) -> None:
     """A banner stays a sentence, however many queues it is about; the command has them all."""
     for number in range(7):

@@ -183,3 +183,12 @@ def test_like_what_is_not_there(admin_client: Client, like: str) -> None:
     assert admin_client.get(ENQUEUE, {"like": like}).status_code == 200
     for row in (job(task_path=""), job(payload="{oops"), job(payload=json.dumps({"args": [EVIL], "kwargs": {}}))):
         assert "<script>alert" not in admin_client.get(ENQUEUE, {"like": str(row.pk)}).content.decode()
+
+
+def test_a_full_queue_is_said(admin_client: Client, settings: Any) -> None:
+    """The form says that there is no room, and nothing was stored."""
+    full = {"queue_options": {"default": {"max_depth": 1}}}
+    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": full}}
+    sent(admin_client)
+    assert "Queue 'default' is full: 1 " in errors(sent(admin_client))
+    assert Job.objects.count() == 1

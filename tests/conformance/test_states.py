@@ -286,3 +286,17 @@ def test_unlimited_attempts_never_end(bench: Bench) -> None:
             assert bench.nack(job, now=100 * round_ + 1)
     assert bench.bury(bench.one(now=10_000), now=10_001)
     assert bench.found(job_id).state == "FAILED"
+
+
+def test_the_depth_is_what_waits(bench: Bench) -> None:
+    """Due, scheduled and retrying jobs of a queue, whatever they are; not what is held or has ended. Up to a limit."""
+    bench.publish("due", "held", "done", "dead", "retried")
+    bench.publish("scheduled", due=60)
+    bench.publish("task", task="shop.tasks.welcome", priority=-5)
+    bench.publish("elsewhere", queue="r")
+    assert [bench.engine.depth(name, 100) for name in ("q", "r", "s")] == [7, 1, 0]
+    assert bench.engine.depth("q", 3) == 3
+    due, _, done, dead, retried = bench.claim()
+    assert bench.engine.depth("q", 100) == 2
+    assert all([bench.release(due), bench.ack(done), bench.bury(dead), bench.nack(retried, delay=60)])
+    assert bench.engine.depth("q", 100) == 4

@@ -1,12 +1,14 @@
 """What may happen to a queue, step by step, in any order."""
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 
+import pytest
 from django.db import transaction
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from django_vtqueue import control
+from django_vtqueue import Queue, QueueFull, control
 from django_vtqueue.core import history, states
 from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.ids import new_id, process_worker_id
@@ -53,6 +55,16 @@ class QueueAgainstModel(Agreement):
         self.published(
             [job_id.hex for job_id in ids], name, True, priority, delay, LEASES[name] * SECOND, BUDGETS[name]
         )
+
+    @rule(name=names, count=st.integers(1, 3), most=st.sampled_from([3, 1, 4]))
+    def publish_if_there_is_room(self, name: str, count: int, most: int) -> None:
+        """So small a ``max_depth`` is exact: what fits is stored, and of what does not fit nothing is."""
+        queue = Queue(name, self.alias, LEASES[name], BUDGETS[name])
+        queue.options, depth, ids = replace(queue.options, max_depth=most), self.model.depth(name), []
+        with pytest.raises(QueueFull) if depth + count > most else nullcontext() as full:
+            ids = queue.publish_many([None] * count)
+        assert full is None or full.value.depth == min(depth, most)
+        self.published([job_id.hex for job_id in ids], name, True, 0, 0, LEASES[name] * SECOND, BUDGETS[name])
 
     @rule(
         name=names,

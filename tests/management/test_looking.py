@@ -43,7 +43,7 @@ def test_status() -> None:
     queues = {queue.pop("queue"): queue for queue in found["queues"]}
     assert queues["emails"] == {
         **{"due": 2, "scheduled": 1, "retrying": 0, "running": 1, "expired": 0, "dead": 0, "later": 0},
-        "paused": None,
+        **{"depth": None, "max_depth": None, "paused": None},
     }
     assert (queues["reports"]["due"], "moving" in queues["reports"]["paused"]) == (1, True)
     assert [(each["worker"], each["running"]) for each in found["workers"]] == [("web1:4711", 1)]
@@ -52,6 +52,22 @@ def test_status() -> None:
     assert said[0].split() == ["queue", "due", "scheduled", "retrying", "running", "expired", "dead"]
     assert any(line.startswith("reports") and "moving" in line for line in said)
     assert said[-1].endswith("25% half of the half")
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(0, "0 of 4 wait (0 %)"), (3, "3 of 4 wait (75 %)"), (4, "FULL: 4 wait"), (9, "FULL: more than 4 wait")],
+)
+def test_how_full_a_queue_is(settings: Any, count: int, said: str) -> None:
+    """Where it has a max_depth; a full one stands out."""
+    settings.TASKS = {
+        "default": {**settings.TASKS["default"], "OPTIONS": {"queue_options": {"emails": {"max_depth": 4}}}}
+    }
+    for _ in range(count):
+        job("emails", due=60)
+    [queue] = [queue for queue in read("status")["queues"] if queue["queue"] == "emails"]
+    assert (queue["depth"], queue["max_depth"]) == (min(count, 5), 4)
+    assert said in vtqueue("status")
 
 
 def test_status_of_nothing() -> None:

@@ -364,3 +364,15 @@ def save_twice() -> None:
     """Store the same twice, which a constraint refuses."""
     for _ in range(2):
         ContentType.objects.create(app_label="twice", model="twice")
+
+
+@task(takes_context=True, backoff=0.1)
+def again(context: TaskContext, times: int) -> None:
+    """Publish itself into its own queue, so many times one after the other."""
+    if times:
+        again.using(queue_name=context.task_result.task.queue_name).enqueue(times - 1)
+
+
+@task
+def nap(seconds: float) -> None:
+    time.sleep(seconds)

@@ -69,6 +69,9 @@ class SQLiteEngine(SQLiteSettling, Engine):
                 stored += [(job_id, new.task_path) if key is None else of_key[key] for job_id, key, _ in some]
         return stored
 
+    def depth(self, queue_name: str, limit: int) -> int:
+        return int(self._value(sql.DEPTH, {"name": queue_name, "limit": limit}))
+
     def pauses(self) -> dict[str, int | None]:
         return dict(self._rows(sql.PAUSES, {}))
 

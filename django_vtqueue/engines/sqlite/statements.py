@@ -62,6 +62,13 @@ INSERT INTO vtqueue_job (
     json_extract(value, '$[2]'), '[]'
 FROM json_each(:jobs) WHERE true{TO_KEY}"""
 
+# A look at the index alone. The hint is for statistics of a time when there were few rows.
+DEPTH = """
+SELECT count(*) FROM (
+    SELECT 1 FROM vtqueue_job INDEXED BY vtqueue_job_queue
+    WHERE queue_name = :name AND finished_at IS NULL AND lease_until IS NULL LIMIT :limit
+)"""
+
 # A job that begins later gets its attempt and its start from START_ATTEMPTS.
 LEASE = f"""
 UPDATE vtqueue_job

@@ -56,7 +56,7 @@ def queues(database: str, held: Held, now: int) -> list[dict[str, Any]]:
     """Return the queues that have jobs, that the settings name, or that are paused; numbers stop above 10,000."""
     letters, paused = overview.letters(database, NAMES, MOST + 1), pauses.paused(database, now)
     names = {*engine_for(database).queue_names(NAMES), *letters, *paused, *named_queues(database)}
-    backlogs = overview.backlogs(database, names, now, MOST + 1)
+    backlogs, fills = overview.backlogs(database, names, now, MOST + 1), overview.fills(database, names)
     return [
         {
             "queue": name,
@@ -67,6 +67,8 @@ def queues(database: str, held: Held, now: int) -> list[dict[str, Any]]:
             "expired": held.queues[name, "expired"],
             "dead": letters.get(name, 0),
             "later": backlogs[name].later - backlogs[name].read,
+            "depth": fills[name].depth if name in fills else None,
+            "max_depth": fills[name].max_depth if name in fills else None,
             "paused": pauses.sentence(paused[name]) if name in paused else None,
         }
         for name in sorted(names)
@@ -108,7 +110,17 @@ def queue_row(queue: dict[str, Any]) -> list[str]:
     """Return the columns of a queue; a plus says that not all jobs that wait for a later time were looked at."""
     more = {name: "+" for name in ("scheduled", "retrying") if queue["later"]}
     numbers = ["10,000+" if queue[name] > MOST else f"{queue[name]:,}{more.get(name, '')}" for name in NUMBERS]
-    return [queue["queue"], *numbers, queue["paused"] or ""]
+    return [queue["queue"], *numbers, "; ".join(filter(None, [filled(queue), queue["paused"]]))]
+
+
+def filled(queue: dict[str, Any]) -> str:
+    """Return how many jobs of a queue wait of those that may; "" where any number may."""
+    depth, most = queue["depth"], queue["max_depth"]
+    if most is None:
+        return ""
+    if depth >= most:
+        return f"FULL: {'more than ' if depth > most else ''}{most:,} wait, max_depth is {most:,}"
+    return f"{depth:,} of {most:,} wait ({depth * 100 // most} %)"
 
 
 def worker_row(worker: dict[str, Any], now: int) -> list[Any]:

@@ -16,7 +16,7 @@ from django_vtqueue.core.clock import SECOND
 from ..ledger import Event
 from .faults import KILL, KILL_CHILD, LEASE_LOCK, LOCK, PAUSE, STANDSTILL, STOP, TERM_TWICE, Fault
 from .journal import Execution
-from .kinds import ASIDE, KINDS, PAYLOADS, Kind
+from .kinds import ASIDE, KINDS, MAX_DEPTH, PAYLOADS, Kind
 
 TOLERANCE = SECOND // 50  # between two readings of the clock in two processes
 LATEST = 30 * SECOND  # after its time, that no fault takes from it, a job is begun at the latest
@@ -62,7 +62,8 @@ class Story:
     """Everything that is known of a mix. ``executions``: by their begin. ``effects``: how many rows each job has left.
 
     ``counted``: by the tasks that read and write. ``forked``: the ids of processes that tasks made. ``stayed``: the
-    workers that did not leave.
+    workers that did not leave. ``deepest``: how many jobs that were never begun have waited in the queue with a
+    ``max_depth``, at the most.
     """
 
     jobs: list[Job]
@@ -76,6 +77,7 @@ class Story:
     counted: int = 0
     forked: set[int] = field(default_factory=set)
     stayed: list[str] = field(default_factory=list)
+    deepest: int = 0
 
     @cached_property
     def runs(self) -> dict[str, list[Execution]]:
@@ -399,6 +401,13 @@ def forked_children_are_no_workers(story: Story) -> Broken:
     for run in story.executions:
         if run.pid in story.forked:
             yield f"{told(run)}"
+
+
+@promise
+def a_full_queue_takes_no_more(story: Story) -> Broken:
+    """What is published waits in a queue up to its ``max_depth``, whatever comes back into it."""
+    if story.deepest > MAX_DEPTH:
+        yield f"{story.deepest} jobs have waited, {MAX_DEPTH} may"
 
 
 @promise

@@ -11,6 +11,7 @@ SLOW = 2.0  # seconds that they take
 TRANSACTION = 5.0  # seconds that any transaction gets
 COUNTER = "counter"  # the row that transactional tasks increment
 HANDLED, CONSUMED, QUICK, CLAIMED, ASIDE = "handled", "consumed", "quick", "claimed", "aside"  # queues
+LIMITED, MAX_DEPTH = "limited", 30  # one more, and how many jobs may wait in it
 
 
 @dataclass(frozen=True)

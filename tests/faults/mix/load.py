@@ -14,6 +14,7 @@ import django
 
 MOST_UNFINISHED = 800
 MOST_RAW = 4  # payloads in a queue, of up to 5 s each, for two consumers
+MOST_LIMITED = 60  # jobs at once into a queue that has no room for so many
 PAUSE = 0.7  # seconds between two bursts
 CANCEL_AFTER = 1.0  # seconds
 
@@ -34,7 +35,7 @@ class Publisher:
         from django_vtqueue import Queue
         from django_vtqueue.models import Job
         from tests.faults.mix import tasks
-        from tests.faults.mix.kinds import ASIDE, CLAIMED, CONSUMED, HANDLED, LONG_LEASE, QUICK, SHORT_LEASE
+        from tests.faults.mix.kinds import ASIDE, CLAIMED, CONSUMED, HANDLED, LIMITED, LONG_LEASE, QUICK, SHORT_LEASE
 
         some, seconds = self.random.randint(100, 300), self.random.uniform
         for kind, chance in (("brief", 0.3), ("later", 0.2), ("backs_off", 0.15), ("gives_up", 0.1)):
@@ -55,6 +56,8 @@ class Publisher:
             self.enqueue("brief", tasks.brief, 1, run_after=seconds(0.2, 6))
             [job_id] = self.enqueue("brief", tasks.brief, 1, run_after=seconds(4, 8))
             self.to_cancel.append((time.monotonic() + CANCEL_AFTER, job_id))
+        if self.wants("brief", 0.7):
+            self.until_full(tasks.brief.using(queue_name=LIMITED))
         for name, lease in ((HANDLED, None), (CONSUMED, LONG_LEASE), (QUICK, SHORT_LEASE), (CLAIMED, SHORT_LEASE)):
             queue = Queue(name, visibility_timeout=lease, max_attempts=0)
             full = Job.objects.filter(queue_name=name, finished_at=None).count() >= MOST_RAW
@@ -78,6 +81,16 @@ class Publisher:
         ids = [result.id.replace("-", "") for result in enqueue_many(task, [(args, {})] * count)]
         self.tell(kind, ids, due=due, queue=task.queue_name)
         return ids
+
+    def until_full(self, task: Any) -> None:
+        """Enqueue until the queue has no room for a moment; what is refused is not relied upon."""
+        from django_vtqueue import QueueFull
+
+        for count in (*[1] * MOST_LIMITED, 10):
+            try:
+                self.enqueue("brief", task, count)
+            except QueueFull:
+                return
 
     def cancel(self) -> None:
         """Cancel what waits for that."""

@@ -12,7 +12,7 @@ from ..ledger import Event
 from .checker import PROMISES, Job, Row, Story, broken
 from .faults import KILL, KILL_CHILD, PAUSE, STANDSTILL, STOP, TERM_TWICE, Fault
 from .journal import Execution
-from .kinds import ASIDE, LONG_LEASE, SHORT_LEASE
+from .kinds import ASIDE, LONG_LEASE, MAX_DEPTH, SHORT_LEASE
 
 ONE, OTHER = "host:1:a", "host:2:b"
 
@@ -167,6 +167,7 @@ BAD = {
     ],
     "leases_stay_what_they_were": [story(job(), row(lease=2), run(1, 2))],
     "forked_children_are_no_workers": [story(job(), row(), run(1, 2, pid=9), forked={9})],
+    "a_full_queue_takes_no_more": [story(job(), row(), run(1, 2), deepest=MAX_DEPTH + 1)],
     "workers_leave": [story(job(), row(), run(1, 2), stayed=["vtworker"])],
 }
 

@@ -22,7 +22,7 @@ from ..vitals import Vitals
 from . import checker, journal
 from .checker import Job, Story, moment, row_of
 from .faults import EVERYTHING, KILLS, Faults, plan
-from .kinds import ASIDE, COUNTER, HANDLED, LONG_LEASE
+from .kinds import ASIDE, COUNTER, HANDLED, LIMITED, LONG_LEASE, MAX_DEPTH
 
 MIXES = {  # for how many seconds, which faults, how many seconds apart, and the kinds of jobs; none: all
     "everything": (scaled(20.0, 60 * MINUTES), EVERYTHING, (0.5, 2.0), ()),
@@ -43,8 +43,15 @@ OPTIONS = {
     "queue_options": {
         HANDLED: {"handler": "tests.faults.mix.tasks.handle", "backoff": 0.5},
         ASIDE: {"result_ttl": 3},
+        LIMITED: {"max_depth": MAX_DEPTH, "on_full": "wait", "full_timeout": 0.1},
     },
 }
+# How many jobs wait that were never claimed, after each of them: what a worker gives back is not refused.
+DEPTHS = "CREATE TABLE depths (depth INTEGER)"
+COUNTED = f"""
+CREATE TRIGGER counted AFTER INSERT ON vtqueue_job WHEN NEW.queue_name = '{LIMITED}' BEGIN INSERT INTO depths
+SELECT count(*) FROM vtqueue_job
+WHERE queue_name = '{LIMITED}' AND finished_at IS NULL AND lease_until IS NULL AND claims = 0; END"""
 IN_THE_END = """
 SELECT id, state, worker_id, lease_us, '' AS exception_class, history FROM vtqueue_job
 UNION ALL
@@ -79,6 +86,7 @@ def story(database: Database, ledger: Ledger, publisher: Running, faults: Faults
         effects=Counter({row["name"]: row["number"] for row in effects}),
         counted=next(row["value"] for row in effects if row["name"] == COUNTER),
         forked=forked,
+        deepest=database.rows("SELECT max(depth) AS depth FROM depths")[0]["depth"] or 0,
         stayed=[" ".join(map(str, worker.process.args)) for worker in faults.stayed],  # type: ignore[arg-type]
     )
 
@@ -150,6 +158,8 @@ def test_every_promise_holds(
     monkeypatch.setenv(journal.FOLDER, str(folder))
     database.options |= OPTIONS
     ledger = Ledger(database)
+    database.write(DEPTHS)
+    database.write(COUNTED)
     database.write("INSERT INTO project_effect (name, value) VALUES (?, 0)", COUNTER)
     faults = Faults(database, start, start_worker, plan(seed, seconds, chances, between))
     vitals = Vitals(database.path, [worker.pid for worker in faults.lasting])
@@ -165,6 +175,7 @@ def test_every_promise_holds(
     report(happened, found)
     print(vitals)
     vitals.check()
+    assert KINDS or happened.deepest == MAX_DEPTH, "the queue with a max_depth was never full"
     assert not found, f"VTQUEUE_SEED={seed} breaks: {'; '.join(found)}"
     outcomes = [entry.get("outcome") for row in happened.rows.values() for entry in row.history]
     assert set(outcomes) & set(checker.ENDED_FOR_IT), "no fault met a job"

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.db.models import BaseConstraint, BooleanField, CheckConstraint, Func, Q
 
-from .core import states
-from .core.job import LONGEST_LEASE, MOST_CLAIMS
+from ..core import states
+from ..core.job import LONGEST_LEASE, MOST_CLAIMS
 
 # Comparisons: many inserts are a third slower with calls of typeof(). NULL passes. What is no integer is another value
 # after ``| 0``. A column of text holds only texts and BLOBs, and every text is less than a BLOB.

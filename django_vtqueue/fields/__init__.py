@@ -22,8 +22,8 @@ from django.db.models.lookups import Lookup
 from django.db.models.sql import Query, UpdateQuery
 from django.utils.dateparse import parse_datetime
 
-from .core.clock import EPOCH, FIRST, LAST, MICROSECOND, SECOND, from_instant, to_instant
-from .core.encoding import NULL, decode, encode
+from ..core.clock import EPOCH, FIRST, LAST, MICROSECOND, SECOND, from_instant, to_instant
+from ..core.encoding import NULL, decode, encode
 
 # -- moments in expressions --------------------------------------------------------------------------------------------
 #
