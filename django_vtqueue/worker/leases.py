@@ -14,7 +14,7 @@ from ..core.failures import Failure, recorded
 from ..core.job import ClaimKey, HeldJob, Settlement, broken_off, exhausted, failed, interrupted, released
 from ..engines import Engine
 from ..exceptions import TaskTimeout, WorkerDied
-from ..execution.execute import longest_runs
+from ..execution.limits import longest_runs
 from ..queue.settling import settle
 from .in_flight import InFlight
 

@@ -9,7 +9,7 @@ from ..core import states
 from ..core.clock import NEVER
 from ..core.job import ClaimKey, HeldJob, Scope, Settlement
 from ..engines import Engine
-from ..execution.execute import longest_runs
+from ..execution.limits import longest_runs
 from ..execution.outcomes import Outcome, not_executed
 from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring
@@ -23,7 +23,7 @@ from .prefetch import Prefetch
 from .report import Report
 from .statistics import Recorder
 from .thread_pool import Pool
-from .transactional import TransactionalJobs
+from .writer_line import WriterLine
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -50,7 +50,7 @@ class Work:
         self.in_flight = InFlight()
         self.leases = Leases(engine, worker_id, backend, self.in_flight)
         self.prefetch = Prefetch(self.in_flight)
-        self.transactional = TransactionalJobs(backend)
+        self.transactional = WriterLine(backend)
         self.recorder = Recorder(engine, worker_id)
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.starting: HeldJob | None = None  # a transactional job whose turn it is
