@@ -19,7 +19,7 @@ from .core.job import NewJobs
 from .engines import database_of, engine_for
 from .queue import workers
 from .queue.publishing import checked_moment, store, visible_from
-from .tasks import configuration
+from .tasks import checks
 from .tasks.compat import (
     BaseTaskBackend,
     InvalidTask,
@@ -180,4 +180,4 @@ class VTQueueBackend(BaseTaskBackend):
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """Return what is wrong with the configuration; reads no database."""
-        return configuration.problems(self.alias, self._params)
+        return checks.problems(self.alias, self._params)

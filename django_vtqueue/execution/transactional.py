@@ -13,7 +13,7 @@ from ..backend import VTQueueBackend
 from ..core import clock
 from ..core.job import HeldJob, Settlement, released
 from ..engines import Engine, Trouble, engine_for
-from ..tasks.configuration import cannot_commit_as_one
+from ..tasks.checks import cannot_commit_as_one
 from .limits import transaction_seconds
 from .outcomes import Outcome, not_executed
 
