@@ -22,8 +22,9 @@ from asgiref.sync import sync_to_async
 from ..conf import POLICY, checked
 from ..core import clock, history
 from ..core.encoding import encode
-from ..core.expiry import APART, GapWatch, GracePeriod
+from ..core.expiry import GracePeriod
 from ..core.failures import describe
+from ..core.gaps import APART, GapWatch
 from ..core.ids import new_ids, process_worker_id
 from ..core.job import Due, Expired, HeldJob, NewJobs, Scope, failed
 from ..engines import Engine, database_of, engine_for, options_for

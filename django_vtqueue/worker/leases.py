@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from ..backend import VTQueueBackend
 from ..core.clock import NEVER, SECOND
-from ..core.expiry import GapWatch
+from ..core.gaps import GapWatch
 from ..core.job import ClaimKey, HeldJob, Settlement, broken_off, released
 from ..engines import Engine
 from ..queue.settling import settle
