@@ -36,7 +36,7 @@ class Outcome:
     @property
     def released(self) -> bool:
         """Whether the job was released, for another worker to execute."""
-        return self.settlement.state == states.READY and self.settlement.failure is None
+        return self.settlement.released
 
 
 def announce(outcome: Outcome, backend: VTQueueBackend) -> bool:
