@@ -85,9 +85,12 @@ WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
 HELD_BY = f"SELECT {COLUMNS} FROM vtqueue_job WHERE worker_id = :worker_id AND state = 'RUNNING'"
 
-# Every change to a held row is guarded by these four, whatever else a statement says. The pluses keep the planner off
-# vtqueue_job_worker, which it prefers to the key after ANALYZE: all rows of a worker would be read for each of them,
-# or, if hardly anything was held then, all that are held now.
+# These four guard every change by a holder, or in its name: renewals, settlements, burials, progress, the start of an
+# attempt; EXTEND names them itself. Statements that change a row whoever holds it have no guard: REQUEST_STOP, and
+# SET_RIGHT in clock_steps.py. LEASE needs none: it is given rows that the same transaction has found to be free, or
+# whose lease it has found to be expired. The pluses keep the planner off vtqueue_job_worker, which it prefers to the
+# key after ANALYZE: it would read all rows of a worker for each of them, or, if hardly anything was held at the time of
+# ANALYZE, all that are held now.
 OF_HOLDER = """
     vtqueue_job.id = json_extract(mine.value, '$[0]') AND vtqueue_job.claims = json_extract(mine.value, '$[1]')
     AND +vtqueue_job.worker_id = json_extract(mine.value, '$[2]') AND +vtqueue_job.state = """
