@@ -5,11 +5,11 @@ ended lease means that its holder is gone, unless something has stopped all hold
 suspended machine, a step of the clock. Such a time is a *gap*; each process that claims measures its own. How long a
 claim waits depends on the length of the row's own lease:
 
-- it may take the job when a tenth of the lease (0.5 s at the most) has passed since the end of the lease, and if this
-  process has had the write lock since that end, at a moment that is 0.1 s old: the holder could have had the lock in
-  the meantime, and has not renewed;
-- after a gap of more than half of the lease it may do so only when a third of the lease, 5 s at the most, has passed
-  since the gap: the holder renews first.
+- A claim may take the job when a tenth of the lease (0.5 s at the most) has passed since the end of the lease. This
+  process must also have had the write lock after that end, at least 0.1 s ago: since then a living holder would have
+  got the lock, and renewed.
+- After a gap of more than half of the lease a claim may take the job only when a third of the lease (5 s at the most)
+  has passed since the gap. The holder uses this time to renew.
 
 A job that a process has claimed by ``Queue.claim`` is renewed by that process alone, so the process itself may claim it
 again at once.

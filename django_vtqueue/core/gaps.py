@@ -16,8 +16,8 @@ from .expiry import GRACE, GracePeriod
 WAITED = 0.005  # seconds of waiting for the write lock after which another connection may have had it for long
 NOTICEABLE = 0.05  # seconds: a shorter gap makes no difference to any lease
 STEP = 1.0  # seconds by which the clock goes back before leases are counted anew
-APART = 0.1  # seconds between two of our write locks: in between a holder has got the lock, if it wants it
-MOST = 20  # gaps that are remembered, each shorter than the one before
+APART = 0.1  # seconds between two write locks of this process; a holder that wants the lock gets it in between
+MOST = 20  # gaps that are remembered; the list has the longest gap first
 
 
 class Gap(NamedTuple):
@@ -44,9 +44,9 @@ class Clocks:
 class GapWatch:
     """Notices the gaps, and the moments at which the write lock was free; says what time a claim leaves to holders.
 
-    ``resting``: code of the caller's runs between two claims, for any time, so only a suspended machine and a step of
-    the clock count as gaps. Else the claimer looks at the clocks often, and each pause counts as a gap, as does the
-    time before its start.
+    ``resting``: the caller's code runs between two claims, for any time. So a pause is no gap; a suspended machine and
+    a step of the clock are. Without ``resting`` the claimer looks at the clocks often, and each pause is a gap. The
+    time before its first look is one too.
     """
 
     def __init__(self, *, resting: bool = False) -> None:
@@ -55,13 +55,13 @@ class GapWatch:
         self._last: Clocks | None = None
         self._worked = 0.0  # seconds of work since the last look: they are no gap
         self._gaps: list[Gap] = []
-        self._free_at = -inf  # boot clock: when the write lock was last ours
-        self._free_before = self._free_mark = -inf  # two such moments, APART or more from each other
+        self._free_at = -inf  # boot clock: when this process last had the write lock
+        self._free_before = self._free_mark = -inf  # two earlier moments of that kind, at least APART apart
 
     def look(self, now: int) -> float:
         """Note a gap since the last look; return its length in seconds, by the clock that has gone further.
 
-        ``now`` must be the instant of the claim that relies on this look: the clock may step between two readings.
+        ``now`` must be the instant that the claim itself uses: the clock may step between two readings of it.
         """
         last, clocks = self._last, Clocks.read(now)
         self._last, worked, self._worked = clocks, self._worked, 0.0

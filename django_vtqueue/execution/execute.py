@@ -117,7 +117,8 @@ class Execution:
         if received(task_started):
             task_started.send_robust(type(backend), task_result=self.result)
         if task.takes_context:
-            # While a transactional task runs no other connection writes: neither that it shall stop, nor how far it is.
+            # A transactional task holds the write lock, so its context works on a copy of the job: no stop request can
+            # be written meanwhile, and its progress cannot be.
             shared = replace(job) if self.options.get("transactional") else job
             args = [JobContext(task_result=cast(TaskResult, self.result), _job=shared, _secrets=self.secrets), *args]
         return lambda: self.within_limit(task, args, kwargs)
@@ -145,7 +146,7 @@ class Execution:
         """Return the outcome of a call that raised ``error``, however broken that is: another attempt, or the end."""
         try:
             return self._failed(error)
-        except TaskTimeout:  # raised by a clock, once: see Pool
+        except TaskTimeout:  # raised by another thread meanwhile, and only once: Pool makes its outcome
             raise
         except BaseException:
             return self._failed(Indescribable("The exception of this attempt could not be handled."))

@@ -51,7 +51,7 @@ class Leases:
     def renew(self) -> None:
         """Renew what is held: each job for its lease, from now on; a lost job is renewed no longer.
 
-        A transaction of its own, before anything else in a turn. If it fails it is due again at once.
+        It has a transaction of its own, before anything else in a turn. If that fails, the next turn tries again.
         """
         if time.monotonic() < self.renew_at:
             return

@@ -7,11 +7,13 @@ SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE id > :first_id)
     OR EXISTS (SELECT 1 FROM vtqueue_workerprocess WHERE heartbeat_at > :now + 1000000)
     OR EXISTS (SELECT 1 FROM vtqueue_throughput WHERE starts_at > :now + 1000000)"""
 
-# Rows with stamps of a clock that was ahead of :now. The evidence is always the stamp of a past event that lies in the
-# future: for a lease, the claim or the heartbeat of the holder; for a job that was due at once, its publishing; for a
-# retry, the end of the last attempt, also while it is held. A released row is hidden for a second at most. A
-# release and an expiry do not change ``due_at``, so their entries prove nothing. A time that its publisher has chosen
-# is kept.
+# Rows with stamps of a clock that was ahead of :now. What proves it is a stamp of the past that is later than :now:
+# - of a lease: the start of the attempt, or the heartbeat of the holder;
+# - of a job that was due at once: when it was published;
+# - of a retry: the end of the last attempt, also while the row is held. A release and an expiry do not change
+#   ``due_at``, so their entries in the history prove nothing;
+# - of a released row: that it is hidden for longer than the second for which a release may hide it.
+# A ``due_at`` that the publisher has chosen is kept.
 LEASE_AHEAD = """(state = 'RUNNING' AND lease_until > :now + lease_us + 1000000 AND (
         started_at > :now + 1000000
         OR worker_id IN (SELECT worker_id FROM vtqueue_workerprocess WHERE heartbeat_at > :now + 1000000)
@@ -30,7 +32,8 @@ SELECT json_group_array(json_array(rowid, ahead)) FROM (
     SELECT rowid, {IS_AHEAD} AS ahead FROM vtqueue_job NOT INDEXED WHERE rowid > :after ORDER BY rowid LIMIT :limit
 )"""
 
-# ``enqueued_at`` too: if this clock were still ahead, the next repair would take the row for a scheduled one.
+# This clock may be ahead too, so that a second repair follows. It finds a job that was never claimed only if ``due_at``
+# and ``enqueued_at`` are equal, so both are set.
 SET_RIGHT = f"""
 UPDATE vtqueue_job
 SET due_at = CASE WHEN {DUE_AHEAD} THEN :now ELSE due_at END,

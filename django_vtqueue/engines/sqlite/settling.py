@@ -10,11 +10,11 @@ from ...core.job import ClaimKey, Settlement
 from .connection import SQLiteConnection
 from .statements import GUARD, GUARD_OF_BURIAL, guard
 
-LARGE = 20_000  # characters of a result that becomes an argument of its own: its JSON would be parsed for each column
+LARGE = 20_000  # characters: a longer result is an argument of its own, for ACK parses ``:done`` for each column
 
-# Most jobs end by this statement, and each json_extract parses its value anew, so its argument is small: the guard is
-# GUARD with the id as a key, and one holder for all. The holder knows attempts and start, the row of a job that was
-# claimed ahead does not.
+# Most jobs end by this statement. Each json_extract parses its value again, so the values are small: the id is the key,
+# and ``:worker_id`` is given once for all; the guard is that of GUARD. The row of a job that was claimed ahead may not
+# have its attempt and its start yet; its holder gives both.
 ACK = """
 UPDATE vtqueue_job
 SET state = 'SUCCESSFUL', attempts = json_extract(mine.value, '$[1]'), finished_at = json_extract(mine.value, '$[2]'),
@@ -39,9 +39,9 @@ FROM json_each(:held) AS mine
 WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD} AND cancelled_at IS NULL)"""
 
 # Run if ACK or MAKE_READY has changed fewer rows than it was given. A row that is exactly as the settlement leaves it
-# was settled by it, now or by a commit whose answer never came. The claim number alone does not prove that: a row that
-# was settled otherwise, or requeued, has it too. A release leaves no trace in the row, so NOT_RELEASABLE is run
-# before it.
+# was settled by it: now, or before, by a commit whose answer was lost. The claim number alone does not prove that: a
+# row that another settlement has changed, or that was requeued, has the same number. A release leaves no trace in the
+# row, so NOT_RELEASABLE looks before it.
 NOT_SETTLED = """
 SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
 FROM json_each(:settlements) AS mine
