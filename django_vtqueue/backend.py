@@ -20,7 +20,7 @@ from .engines import database_of, engine_for
 from .queue import workers
 from .queue.depth import waiting_aside
 from .queue.publishing import checked_moment, store, visible_from
-from .tasks import configuration
+from .tasks import checks
 from .tasks.compat import (
     BaseTaskBackend,
     InvalidTask,
@@ -185,4 +185,4 @@ class VTQueueBackend(BaseTaskBackend):
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """Return what is wrong with the configuration; reads no database."""
-        return configuration.problems(self.alias, self._params)
+        return checks.problems(self.alias, self._params)

@@ -17,7 +17,7 @@ from django.db.utils import ConnectionHandler
 from pytest_django import DjangoDbBlocker, Settings
 
 from django_vtqueue.checks import check_databases, check_defaults, check_durability
-from django_vtqueue.tasks.configuration import problems
+from django_vtqueue.tasks.checks import problems
 from tests.project import tasks as project_tasks
 from tests.project import transactional
 

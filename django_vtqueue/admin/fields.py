@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy
 
 from ..core.encoding import decode, encode
 from ..core.masks import HIDDEN, Mask
-from ..engines import database_for, engine_for, named_queues, options_of
+from ..engines import database_for, engine_for, named_queues, options_of_database
 from ..queue.publishing import LONGEST_NAME, MAX_PRIORITY, MIN_PRIORITY
 from ..tasks.compat import Task
 from ..tasks.signatures import signature_of
@@ -39,7 +39,7 @@ def queues() -> list[str]:
     """Return the names of queues that can be offered."""
     database = database_for()
     found = named_queues(database)
-    if all(entry.queues for entry in options_of(database)):
+    if all(entry.queues for entry in options_of_database(database)):
         return sorted(found)
     return sorted({*found, *engine_for(database).queue_names(CHOICES)})
 
@@ -63,7 +63,7 @@ class QueueField(forms.CharField):
     def validate(self, value: Any) -> None:
         super().validate(value)
         database = database_for()
-        entries = options_of(database)
+        entries = options_of_database(database)
         if value and entries and not any(entry.serves(value) for entry in entries):
             raise ValidationError(
                 _("The settings allow no queue “%(queue)s”; they name these: %(names)s."),

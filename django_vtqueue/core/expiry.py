@@ -5,23 +5,18 @@ ended lease means that its holder is gone, unless something has stopped all hold
 suspended machine, a step of the clock. Such a time is a *gap*; each process that claims measures its own. How long a
 claim waits depends on the length of the row's own lease:
 
-- it may take the job when a tenth of the lease (0.5 s at the most) has passed since the end of the lease, and if this
-  process has had the write lock since that end, at a moment that is 0.1 s old: the holder could have had the lock in
-  the meantime, and has not renewed;
-- after a gap of more than half of the lease it may do so only when a third of the lease, 5 s at the most, has passed
-  since the gap: the holder renews first.
+- A claim may take the job when a tenth of the lease (0.5 s at the most) has passed since the end of the lease. This
+  process must also have had the write lock after that end, at least 0.1 s ago: since then a living holder would have
+  got the lock, and renewed.
+- After a gap of more than half of the lease a claim may take the job only when a third of the lease (5 s at the most)
+  has passed since the gap. The holder uses this time to renew.
 
 A job that a process has claimed by ``Queue.claim`` is renewed by that process alone, so the process itself may claim it
 again at once.
 """
 
-import json
-import time
-from dataclasses import dataclass
-from math import inf
 from typing import NamedTuple
 
-from . import clock
 from .clock import SECOND
 
 GRACE = SECOND // 2  # microseconds after the end of a lease, at the most
@@ -29,11 +24,6 @@ GRACE_DIVISOR = 10  # a tenth of the lease, if that is less
 REST = 5 * SECOND  # microseconds after a gap, at the most
 REST_DIVISOR = 3  # a third of the lease, if that is less
 GAP_DIVISOR = 2  # a gap matters to a lease if it was longer than half of it
-WAITED = 0.005  # seconds of waiting for the write lock after which another connection may have had it for long
-NOTICEABLE = 0.05  # seconds: a shorter gap makes no difference to any lease
-STEP = 1.0  # seconds by which the clock goes back before leases are counted anew
-APART = 0.1  # seconds between two of our write locks: in between a holder has got the lock, if it wants it
-MOST = 20  # gaps that are remembered, each shorter than the one before
 
 
 class GracePeriod(NamedTuple):
@@ -48,92 +38,3 @@ class GracePeriod(NamedTuple):
     free: int = 0
     gaps: str = "[]"
     own: str = ""
-
-
-class Gap(NamedTuple):
-    """A time in which holders could not renew: when it ended, by the boot clock, and its length, both in seconds."""
-
-    ended: float
-    length: float
-
-
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """The readings of all clocks at one moment, in seconds."""
-
-    wall: float
-    boot: float
-    monotonic: float
-
-    @classmethod
-    def read(cls, now: int) -> "Clocks":
-        """Read the clocks at the instant ``now`` of the wall clock."""
-        return cls(now / SECOND, clock.since_boot(), time.monotonic())
-
-
-class GapWatch:
-    """Notices the gaps, and the moments at which the write lock was free; says what time a claim leaves to holders.
-
-    ``resting``: code of the caller's runs between two claims, for any time, so only a suspended machine and a step of
-    the clock count as gaps. Else the claimer looks at the clocks often, and each pause counts as a gap, as does the
-    time before its start.
-    """
-
-    def __init__(self, *, resting: bool = False) -> None:
-        self.stepped_back = False  # the wall clock has gone back since this was last set to False
-        self._resting = resting
-        self._last: Clocks | None = None
-        self._worked = 0.0  # seconds of work since the last look: they are no gap
-        self._gaps: list[Gap] = []
-        self._free_at = -inf  # boot clock: when the write lock was last ours
-        self._free_before = self._free_mark = -inf  # two such moments, APART or more from each other
-
-    def look(self, now: int) -> float:
-        """Note a gap since the last look; return its length in seconds, by the clock that has gone further.
-
-        ``now`` must be the instant of the claim that relies on this look: the clock may step between two readings.
-        """
-        last, clocks = self._last, Clocks.read(now)
-        self._last, worked, self._worked = clocks, self._worked, 0.0
-        if last is None:
-            passed = 0.0 if self._resting else inf
-        else:
-            wall, boot = clocks.wall - last.wall, clocks.boot - last.boot
-            worked = clocks.monotonic - last.monotonic if self._resting else worked
-            passed = max(boot - worked, abs(wall - worked))
-            self.stepped_back = self.stepped_back or wall - boot < -STEP
-        if passed > NOTICEABLE:
-            self._note(clocks.boot, passed)
-        return passed
-
-    def worked(self, seconds: float) -> None:
-        """Note ``seconds`` of work, by the monotonic clock: they were no gap."""
-        self._worked += seconds
-
-    def locked(self, waited: float) -> None:
-        """Note that the write lock is ours now, after so many seconds of waiting."""
-        self.waited(waited)
-        boot = clock.since_boot()
-        if boot - self._free_mark >= APART:
-            self._free_before, self._free_mark = self._free_mark, boot
-        self._free_at = boot
-
-    def waited(self, seconds: float) -> None:
-        """Note a wait for the write lock that ends now: another connection may have had the lock."""
-        if seconds > WAITED:
-            boot = clock.since_boot()
-            self._note(boot, boot - self._free_at)
-
-    def grace_period(self, own: str = "") -> GracePeriod:
-        """Return the grace period of a claim at this moment; ``own``: see GracePeriod."""
-        boot = clock.since_boot()
-        gaps = [(in_microseconds(boot - gap.ended), in_microseconds(gap.length)) for gap in self._gaps]
-        return GracePeriod(GRACE, in_microseconds(boot - self._free_before), json.dumps(gaps), own)
-
-    def _note(self, ended: float, length: float) -> None:
-        longer = [gap for gap in self._gaps if gap.length > length]
-        self._gaps = [*longer[: MOST - 1], Gap(ended, length)]
-
-
-def in_microseconds(seconds: float) -> int:
-    return round(min(seconds, clock.LONGEST) * SECOND)

@@ -141,6 +141,11 @@ class Settlement:
     hidden_until: int | None = field(default=None, kw_only=True)
     stopped: bool = field(default=False, kw_only=True)
 
+    @property
+    def released(self) -> bool:
+        """Whether the job waits again and the attempt is not used up."""
+        return self.state == states.READY and self.failure is None
+
     def shift(self, later: int) -> None:
         """Move the next attempt by ``later`` microseconds, for a caller that runs jobs as if it were later."""
         if self.due_at is not None:
@@ -203,14 +208,14 @@ def failed(job: HeldJob, outcome: str, failure: Failure, now: int, delay: int | 
 
 
 def cancelled(job: HeldJob, by: str, now: int) -> Settlement:
-    """Return the settlement of a job that waits, and that ``by`` cancels."""
+    """Return the settlement that ends a waiting job; ``by``: the name of the user who cancelled it ("": not known)."""
     settlement = Settlement(job, states.READY, job.attempts)
-    stop(settlement, by, now)
+    end_cancelled(settlement, by, now)
     return settlement
 
 
-def stop(settlement: Settlement, by: str, now: int) -> None:
-    """Change a settlement after which a job would wait again into its end: ``by`` wants it to stop."""
+def end_cancelled(settlement: Settlement, by: str, now: int) -> None:
+    """Change the settlement of a job that would wait again: the job becomes a dead letter, cancelled by ``by``."""
     failure = recorded(Cancelled, cancellation(by))
     entry = history.entry(history.NO_ATTEMPT, "", None, now, history.CANCELLED, failure)
     settlement.history = history.append(settlement.history or settlement.job.history, entry)

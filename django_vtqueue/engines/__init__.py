@@ -1,14 +1,23 @@
-"""The SQL that differs from database to database, each statement whole."""
+"""The engine of a database, and which settings hold for a queue or a database (``options.py``).
+
+The contract of an engine is in ``base.py``, the SQL of each kind of database in a folder.
+"""
 
 from functools import lru_cache
-from typing import Any
 
-from django.apps import apps
-from django.core.exceptions import ImproperlyConfigured
-from django.db import connections, router
+from django.db import connections
 
-from ..conf import Options, configured
 from .base import Engine, Trouble
+from .options import (
+    backend_options,
+    database_for,
+    database_of,
+    mask_words,
+    named_queues,
+    options_for,
+    options_of_database,
+    require_app,
+)
 from .sqlite.engine import SQLiteEngine
 
 __all__ = [
@@ -23,7 +32,7 @@ __all__ = [
     "named_queues",
     "new_engine",
     "options_for",
-    "options_of",
+    "options_of_database",
 ]
 
 ENGINES: dict[str, type[Engine]] = {"sqlite": SQLiteEngine}
@@ -45,71 +54,3 @@ def new_engine(alias: str, *, traced: bool = True) -> Engine:
             "Set OPTIONS['database'] to the alias of a supported one."
         )
     return ENGINES[vendor](alias, traced=traced)
-
-
-def database_of(options: Options) -> str:
-    """Return the one alias that the workers, the admin and the commands of a backend use."""
-    return options.database or router.db_for_write(_job_model())
-
-
-@lru_cache
-def _job_model() -> type[Any]:
-    require_app()
-    from ..models import Job  # this module is imported before the apps are ready
-
-    return Job
-
-
-def require_app() -> None:
-    """Raise ImproperlyConfigured if the tables are not those of an installed app."""
-    if not apps.is_installed("django_vtqueue"):
-        raise ImproperlyConfigured(
-            'TASKS uses django_vtqueue, which is not installed: INSTALLED_APPS = [..., "django_vtqueue"]. Then run: '
-            "python manage.py migrate"
-        )
-
-
-def options_for(queue_name: str, database: str | None = None) -> Options:
-    """Return the options for a queue: of the backend that names it, else of one that allows any, else of the first.
-
-    ``database``: only of backends that use this alias. Without any backend the defaults hold.
-    """
-    return _serving(queue_name, database)[0]
-
-
-def mask_words(queue_name: str, database: str | None = None) -> tuple[str, ...]:
-    """Return the words of ``mask`` for a queue, in small letters: of the backend that names it, else of one that allows
-    any, else (no backend serves it any more) of all.
-
-    ``database``: only of backends that use this alias. Without any backend the defaults hold.
-    """
-    masks = [entry.mask for entry in _serving(queue_name, database)]
-    return tuple(dict.fromkeys(word.lower() for mask in masks for word in mask))
-
-
-def _serving(queue_name: str, database: str | None) -> list[Options]:
-    """Return the options of those backends that may serve a queue; one at least."""
-    entries = options_of(database)
-    naming = [entry for entry in entries if queue_name in entry.queues or queue_name in entry.queue_options]
-    allowing = [entry for entry in entries if not entry.queues]
-    return naming or allowing or entries or [Options()]
-
-
-def backend_options(database: str | None = None) -> Options:
-    """Return the options of the backend that uses a database (None: of the first one), for what concerns any queue."""
-    return next(iter(options_of(database)), Options())
-
-
-def database_for(using: str | None = None) -> str:
-    """Return the database alias that a caller gave, or else the one of the first backend."""
-    return using or database_of(backend_options())
-
-
-def options_of(database: str | None) -> list[Options]:
-    """Return the options of the backends that use a database (None: of all)."""
-    return [entry for entry in configured().values() if database in (None, database_of(entry))]
-
-
-def named_queues(database: str) -> set[str]:
-    """Return the queues that the settings of a database's backends name."""
-    return {name for entry in options_of(database) for name in (*entry.queues, *entry.queue_options)}

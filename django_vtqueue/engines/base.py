@@ -78,18 +78,18 @@ class Engine(ABC):
     def beside_cursors(self, act: Callable[[], T]) -> T:
         """Return what ``act`` returns; use a second connection if a cursor of the caller's forbids its transaction.
 
-        It is for a ``transaction_if`` and the reads after it; every other transaction does this by itself.
+        A caller of ``transaction_if`` needs it; every other transaction does this by itself.
         """
         return act()
 
     @abstractmethod
     def transaction_if(self, look: Callable[[float], T]) -> AbstractContextManager[T]:
-        """Hold the right to write if a look at the database finds something; the block is given what the look returned.
+        """Look at the database; if that finds something, hold the right to write for the block, which is given it.
 
-        The argument of the look is the time in seconds for which the right was waited for, 0 before that. If
-        another connection has written between the look and the right, the look is repeated, so that what it returned is
-        true when the block begins. If it finds nothing (None, an empty list), nothing is waited for, and the block is
-        no transaction. Inside ``without_lock_waits()`` the right is taken before the look.
+        ``look`` gets the seconds for which the right was waited for, 0 at first. If another connection has written
+        before the right was taken, it is called again: what it found is true when the block begins. If it finds nothing
+        (None, an empty list), the right is not waited for, and the block is no transaction. Inside
+        ``without_lock_waits()`` the right is taken before the look.
         """
 
     @abstractmethod
@@ -103,7 +103,7 @@ class Engine(ABC):
     def without_lock_waits(self) -> AbstractContextManager[None]:
         """For a control loop: during the block no statement of this thread waits for a lock; it raises at once.
 
-        The connection is closed at both ends of the block. What is said holds for each connection opened in between.
+        The connection is closed at both ends of the block; one that is opened again inside waits for no lock either.
         """
         return nullcontext()
 
@@ -236,9 +236,8 @@ class Engine(ABC):
     def settle(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
         """Carry out settlements, each only for its holder; return the keys of those that were not carried out.
 
-        Those jobs were no longer held, or were to wait again although they have a stop request (see
-        ``stop_requests``). A job that waits has no holder; it can only be buried. A settlement without a time leaves a
-        job at its place in the line.
+        Such a job is no longer held, or it has a stop request and would wait again (see ``stop_requests``). A job that
+        waits has no holder, and can only be buried. Without ``due_at`` a job keeps its place in the line.
         """
 
     @abstractmethod

@@ -1,17 +1,14 @@
 """One job to its outcome: calls the task, never raises, encodes what will be stored."""
 
-import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from inspect import iscoroutinefunction
 from typing import Any, cast
 
-from django.core.exceptions import ImproperlyConfigured
-from django.db import transaction
 from django.utils.module_loading import import_string
 
 from ..backend import VTQueueBackend
@@ -21,23 +18,20 @@ from ..core.backoff import backoff_delay
 from ..core.encoding import decode, encode
 from ..core.failures import describe, summary
 from ..core.forks import ForksEnd
-from ..core.job import HeldJob, Settlement, cancellation, exhausted, failed, released, succeeded
+from ..core.job import HeldJob, Settlement, cancellation, exhausted, failed, succeeded
 from ..core.timeouts import awaited, awaited_value, timekeeper
-from ..engines import Engine, Trouble, engine_for
 from ..exceptions import Cancelled, DamagedPayload, GiveUp, Indescribable, Retry, TaskTimeout, UnknownTask
 from ..queue.claimed_job import ClaimedJob
 from ..queue.depth import from_a_job
 from ..tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, task_backends, task_finished, task_started
-from ..tasks.configuration import cannot_commit_as_one
 from ..tasks.context import JobContext
 from ..tasks.results import call_of, change, running, with_changes
 from ..tasks.signals import received
 from ..tasks.signatures import mask_of
 from ..tasks.task import find_task, options_of
 from .connections import close_leftovers, refresh_connections
-from .outcomes import Outcome, not_executed
-
-logger = logging.getLogger("django_vtqueue")
+from .outcomes import Outcome
+from .transactional import together
 
 WORDS = {
     Retry: history.RETRY,
@@ -46,7 +40,6 @@ WORDS = {
     Cancelled: history.CANCELLED,
 }
 LAST_WORDS = (GiveUp, Cancelled, DamagedPayload)  # exceptions after which there is no further attempt
-LONGEST_TRANSACTION = 5.0  # seconds: other connections cannot write meanwhile; a task's own ``timeout`` replaces it
 UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
 
 
@@ -106,9 +99,11 @@ class Execution:
     def run(self) -> Outcome:
         """Call what the row names, and return the outcome of a call that succeeds."""
         call = self.prepared()
-        if self.options.get("transactional"):
-            return self.together(call)
-        return self._outcome(self.succeeded(call()), None)
+        if writes_to := self.options.get("transactional"):
+            return together(
+                self.job, self.backend, writes_to, lambda: self.succeeded(call()), self._outcome, timed=self.timed
+            )
+        return self._outcome(self.succeeded(call()))
 
     def prepared(self) -> Callable[[], Any]:
         """Return what the row names, ready to be called."""
@@ -124,33 +119,11 @@ class Execution:
         if received(task_started):
             task_started.send_robust(type(backend), task_result=self.result)
         if task.takes_context:
-            # While a transactional task runs no other connection writes: neither that it shall stop, nor how far it is.
+            # A transactional task holds the write lock, so its context works on a copy of the job: no stop request can
+            # be written meanwhile, and its progress cannot be.
             shared = replace(job) if self.options.get("transactional") else job
             args = [JobContext(task_result=cast(TaskResult, self.result), _job=shared, _secrets=self.secrets), *args]
         return lambda: self.within_limit(task, args, kwargs)
-
-    def together(self, call: Callable[[], Any]) -> Outcome:
-        """Call a transactional task, and commit its writes and its acknowledgement as one."""
-        writes_to, queue_in = self.options["transactional"], self.backend.database
-        if writes_to not in (True, queue_in):  # True: a task of this package, in any database
-            raise ImproperlyConfigured(cannot_commit_as_one(self.job.task_path, writes_to, queue_in))
-        seconds = transaction_seconds(self.job, self.backend)
-        self.timed(False)
-        engine = engine_for(queue_in)
-        try:
-            settlement = settle_with(
-                engine, self.job, seconds, lambda: self.succeeded(call()), lambda: self.timed(True)
-            )
-        except Lost:
-            return Outcome(self.job, released(self.job), None, None, 0.0, stored=False)
-        except NotBegun as error:
-            back = not_executed(self.job)
-            if engine.trouble(error.__cause__ or error) is not Trouble.BUSY:  # that was waited for
-                back.settlement.due_at = clock.now() + clock.SECOND
-            return back
-        outcome = self._outcome(settlement, None)
-        outcome.stored = True
-        return outcome
 
     def within_limit(self, task: Task, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a task; what it activates (a language …) ends with it, and so does its time."""
@@ -175,7 +148,7 @@ class Execution:
         """Return the outcome of a call that raised ``error``, however broken that is: another attempt, or the end."""
         try:
             return self._failed(error)
-        except TaskTimeout:  # raised by a clock, once: see Pool
+        except TaskTimeout:  # raised by another thread meanwhile, and only once: Pool makes its outcome
             raise
         except BaseException:
             return self._failed(Indescribable("The exception of this attempt could not be handled."))
@@ -225,7 +198,7 @@ class Execution:
         delay = backoff_delay(backoff, self.policy.backoff_max, self.job.attempts, random.random())
         return max(delay, UNKNOWN_TASK_DELAY) if isinstance(error, UnknownTask) else delay
 
-    def _outcome(self, settlement: Settlement, error: BaseException | None) -> Outcome:
+    def _outcome(self, settlement: Settlement, error: BaseException | None = None) -> Outcome:
         needed = self.inline or error is not None or received(task_finished)
         if result := self.result if needed else None:
             change(
@@ -243,23 +216,6 @@ def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
 
-def longest_runs(jobs: Sequence[HeldJob], backend: VTQueueBackend) -> list[float]:
-    """Return for each job the seconds after which it is ended: its ``hard_timeout``, else ``max_runtime``."""
-    known: dict[tuple[str, str], float] = {}
-    for queue_name, task_path in {(job.queue_name, job.task_path) for job in jobs}:
-        policy = backend.settings.policy(queue_name)
-        own = backend.task_options(task_path).get("hard_timeout", policy.hard_timeout)
-        known[queue_name, task_path] = own or policy.max_runtime
-    return [known[job.queue_name, job.task_path] for job in jobs]
-
-
-def transaction_seconds(job: HeldJob, backend: VTQueueBackend) -> float:
-    """Return the seconds that the transaction of a transactional job gets."""
-    own = backend.task_options(job.task_path).get("timeout")
-    of_queue = backend.settings.policy(job.queue_name).timeout
-    return own or min(of_queue or LONGEST_TRANSACTION, LONGEST_TRANSACTION)
-
-
 def build_backends() -> None:
     """Build this thread's backends: jobs run in copies of its context, where each would build its own anew."""
     task_backends.all()
@@ -274,49 +230,3 @@ def handler_of(job: HeldJob, policy: Policy) -> Any:
 
 def _seconds(duration: Any) -> float:
     return max(clock.microseconds(duration), 0) / clock.SECOND
-
-
-# -- transactional tasks -----------------------------------------------------------------------------------------------
-#
-# A task's own writes and its acknowledgement are one transaction: both are committed, or neither.
-
-
-class Lost(Exception):
-    """Another worker holds the job: its task was not called, or what it wrote was rolled back."""
-
-
-class NotBegun(Exception):
-    """The database could not be written for longer than its timeout: the task was not called."""
-
-
-def settle_with(
-    engine: Engine,
-    job: HeldJob,
-    seconds: float,
-    call: Callable[[], Settlement],
-    began: Callable[[], None] = lambda: None,
-) -> Settlement:
-    """Call a task and make the settlement that ``call`` returns, in one transaction of ``seconds`` at the most.
-
-    ``began``: called when the transaction has begun. Return the settlement once it is committed. Raise Lost, NotBegun,
-    TaskTimeout, or what ``call`` raised; then nothing was written.
-    """
-    begun, committed = False, []
-    try:
-        with engine.effects(seconds):
-            begun = True
-            began()
-            transaction.on_commit(lambda: committed.append(settlement), using=engine.alias)
-            if engine.renew([job], engine.now()):
-                raise Lost
-            settlement = call()
-            if engine.settle([settlement]):
-                raise Lost
-    except BaseException as error:
-        if committed:
-            logger.exception("%s is done, but a hook of its transaction (on_commit) failed", job.task_path)
-        elif not begun and engine.trouble(error):
-            raise NotBegun from error
-        else:
-            raise
-    return settlement

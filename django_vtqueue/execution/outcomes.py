@@ -22,9 +22,9 @@ logger = logging.getLogger("django_vtqueue")
 class Outcome:
     """What came of one execution; ``seconds``: how long it took.
 
-    ``result``: what signals are sent of a task; None for a raw job, and for a success that no receiver is sent.
-    ``stored``: None as long as the settlement is still to be made; else it was made together with the task's own
-    writes (True), or could not be (False), for another worker holds the job.
+    ``result``: what ``task_finished`` is sent with; None for a raw job, and for a success without a receiver.
+    ``stored``: None: the control loop is to settle the job. True: the settlement was committed with the task's own
+    writes. False: it could not be made, for another worker holds the job.
     """
 
     job: HeldJob
@@ -37,7 +37,7 @@ class Outcome:
     @property
     def released(self) -> bool:
         """Whether the job was released, for another worker to execute."""
-        return self.settlement.state == states.READY and self.settlement.failure is None
+        return self.settlement.released
 
 
 def announce(outcome: Outcome, backend: VTQueueBackend) -> bool:

@@ -55,8 +55,8 @@ def take(
     """Lease up to ``limit`` due rows to ``worker_id``; to be called inside ``engine.transaction()``.
 
     Before that, expired jobs become due again, at their place in the line; ``grace_period``: see core/expiry.py.
-    ``ahead``: up to so many fresh rows directly behind them are leased too, and their attempts counted later; so are
-    the attempts of tasks for which ``waits`` returns True.
+    ``ahead``: so many fresh rows directly behind them are leased too, at the most. Their attempts are counted later,
+    and so are the attempts of tasks for which ``waits`` returns True.
     """
     scopes = engine.unpaused(scopes, now)
     expired = [row for scope in scopes for row in engine.expired(scope, EXPIRED_AT_ONCE, now, grace_period)]

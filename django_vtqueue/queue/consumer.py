@@ -15,8 +15,8 @@ from ..conf import DEFAULT_BACKOFF, Options, Policy
 from ..core import clock
 from ..core.backoff import backoff_delay, busy_pause, trouble_pause
 from ..core.clock import SECOND
-from ..core.expiry import GapWatch
 from ..core.forks import ForksEnd
+from ..core.gaps import GapWatch
 from ..core.ids import new_id, new_worker_id
 from ..core.job import Scope
 from ..core.timeouts import awaited_value

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from django.db import connections, transaction
 
-from ..engines import options_of
+from ..engines import options_of_database
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -218,7 +218,7 @@ def ring(alias: str, folder: str | None) -> None:
 
 def wake_workers(database: str) -> None:
     """Wake the workers of a database, those of each of its backends, after the caller's transaction."""
-    for folder in {options.doorbells for options in options_of(database)} or {None}:
+    for folder in {options.doorbells for options in options_of_database(database)} or {None}:
         ring_after_commit(database, folder)
 
 

@@ -86,7 +86,7 @@ def instant_of(given: datetime | timedelta | float, now: int, name: str) -> int:
 
 def checked_queue_name(name: str) -> str:
     """Return ``name``; raise ValueError if no queue can be called so."""
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or "\0" in name:  # there JSON ends for SQLite
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or "\0" in name:  # SQLite reads JSON up to a NUL
         raise ValueError(f"A queue's name is a text of 1 to {LONGEST_NAME} characters without NUL, not {name!r}.")
     return name
 

@@ -22,8 +22,9 @@ from asgiref.sync import sync_to_async
 from ..conf import POLICY, checked, duration
 from ..core import clock, history
 from ..core.encoding import encode
-from ..core.expiry import APART, GapWatch, GracePeriod
+from ..core.expiry import GracePeriod
 from ..core.failures import describe
+from ..core.gaps import APART, GapWatch
 from ..core.ids import new_ids, process_worker_id
 from ..core.job import Due, Expired, HeldJob, NewJobs, Scope, failed
 from ..engines import Engine, database_of, engine_for, options_for
@@ -190,12 +191,12 @@ class Queue:
                 taken = take_rows(engine, due, limit, holder, now, lease_us=self._lease)
             jobs = self._readable(collect(engine, taken))
             if jobs or not (taken.rows or seen):
-                return jobs  # else all that was taken became dead letters: what is due behind them is next
-            if seen and not expired:  # the lock is free: now their holders have the time to renew them
+                return jobs  # else all that was taken became dead letters: claim what is due behind them
+            if seen and not expired:  # the lock is free again: their holders get the time to renew
                 clock.wait(APART)
 
     def _expired(self, scope: Scope, now: int, grace_period: GracePeriod) -> Sequence[Expired]:
-        """Return expired rows; beside a transaction of the caller's no holder can write, so none is given time."""
+        """Return expired rows; in a transaction of the caller's there is no wait for a renewal: no holder can write."""
         if self._engine.private():
             grace_period = grace_period._replace(free=0)
         return self._engine.expired(scope, EXPIRED_AT_ONCE, now, grace_period)

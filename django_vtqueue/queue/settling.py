@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ..core import states
-from ..core.job import ClaimKey, Settlement, stop
+from ..core.job import ClaimKey, Settlement, end_cancelled
 from ..engines import Engine, options_for
 
 
@@ -20,7 +20,7 @@ def settle(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
         requests = engine.stop_requests([s.job for s in refused])
         if stopped := [s for s in refused if s.job.key in requests]:
             for settlement in stopped:
-                stop(settlement, requests[settlement.job.key], engine.now())
+                end_cancelled(settlement, requests[settlement.job.key], engine.now())
             lost = (lost - requests.keys()) | _carry_out(engine, stopped)
     return lost
 

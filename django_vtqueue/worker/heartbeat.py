@@ -19,7 +19,7 @@ from ..queue.doorbell import folder_of, proves_death, remove, was_overdue
 from ..queue.origin import move_in
 from ..queue.settling import settle
 from ..queue.workers import HEARTBEAT, REMEMBERED, SILENCE
-from .leases import after_death
+from .deaths import after_death
 
 logger = logging.getLogger("django_vtqueue")
 

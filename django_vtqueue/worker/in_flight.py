@@ -14,7 +14,8 @@ HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in i
 class Flight:
     """A job in flight. ``ends_at``: when its time is up; ``told_at``: when it was told to end (both monotonic).
 
-    ``counted``: its attempt is counted in its row; for a job that was claimed ahead this happens after it has begun.
+    ``counted``: there is no attempt left to count by ``begun`` and ``count``. A job that was claimed ahead has one,
+    until a turn after it has begun; the attempt of a transactional job is counted when it gets its turn.
     """
 
     job: HeldJob
@@ -29,7 +30,7 @@ class InFlight:
 
     def __init__(self) -> None:
         self._flights: dict[ClaimKey, Flight] = {}
-        self.ahead = 0  # jobs whose attempt is not counted
+        self.ahead = 0  # jobs that are not ``counted``
 
     def __len__(self) -> int:
         return len(self._flights)

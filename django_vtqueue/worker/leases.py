@@ -1,21 +1,15 @@
 """The leases of the jobs in flight: they are renewed, and released at the end of the worker."""
 
-import random
 import time
 from collections.abc import Sequence
 
 from ..backend import VTQueueBackend
-from ..conf import DEFAULT_BACKOFF
-from ..core import history
-from ..core.backoff import backoff_delay
-from ..core.clock import NEVER, SECOND, microseconds
-from ..core.expiry import GapWatch
-from ..core.failures import Failure, recorded
-from ..core.job import ClaimKey, HeldJob, Settlement, broken_off, exhausted, failed, interrupted, released
+from ..core.clock import NEVER, SECOND
+from ..core.gaps import GapWatch
+from ..core.job import ClaimKey, HeldJob, Settlement, broken_off, released
 from ..engines import Engine
-from ..exceptions import TaskTimeout, WorkerDied
-from ..execution.execute import longest_runs
 from ..queue.settling import settle
+from .deaths import timed_out
 from .in_flight import InFlight
 
 HIDDEN_FOR = SECOND  # a job whose code may still be running, after its release
@@ -57,7 +51,7 @@ class Leases:
     def renew(self) -> None:
         """Renew what is held: each job for its lease, from now on; a lost job is renewed no longer.
 
-        A transaction of its own, before anything else in a turn. If it fails it is due again at once.
+        It has a transaction of its own, before anything else in a turn. If that fails, the next turn tries again.
         """
         if time.monotonic() < self.renew_at:
             return
@@ -100,64 +94,3 @@ class Leases:
 def third(job: HeldJob) -> float:
     """Return the time between two renewals of a job, in seconds."""
     return job.lease_us / 3 / SECOND
-
-
-# -- jobs that could not end by themselves -----------------------------------------------------------------------------
-#
-# Their holder died, or their time was up.
-
-
-def after_death(backend: VTQueueBackend, held: Sequence[HeldJob], now: int, *, overdue: bool) -> list[Settlement]:
-    """Return the settlements of the jobs that a worker held when it died.
-
-    ``overdue``: it was killed because one of them was over its time limit. That one has timed out, and the others are
-    released, but for those that may begin only once.
-    """
-    begun = [job for job in held if job.begun]
-    ran = {job.key: (now - (job.started_at or now)) / SECOND for job in begun} if overdue else {}
-    limits = longest_runs(begun, backend)
-    over = {job.key for job, seconds in zip(begun, limits, strict=True) if ran.get(job.key, 0) >= seconds}
-    if ran and not over:  # this process does not know the task
-        over = {max(ran, key=ran.__getitem__)}
-
-    def ending(job: HeldJob) -> Settlement:
-        if job.key in over:
-            return timed_out(backend, job, now)
-        if not job.begun or (over and job.max_attempts != 1):
-            return released(job)
-        return _died(backend, job, now)
-
-    return [ending(job) for job in held]
-
-
-def _died(backend: VTQueueBackend, job: HeldJob, now: int) -> Settlement:
-    """Return the settlement of a job that ran when its worker died.
-
-    The first crash may have another cause than this job: it goes on at once. From the second on it waits for its
-    backoff.
-    """
-    failure = recorded(WorkerDied, f"Its worker, {job.worker_id}, died.")
-    return _ended(backend, job, history.WORKER_DIED, failure, history.crashes(job.history), now)
-
-
-def timed_out(backend: VTQueueBackend, job: HeldJob, now: int) -> Settlement:
-    """Return the settlement of a job that ran for too long and did not end by itself."""
-    seconds = (now - (job.started_at or now)) / SECOND
-    failure = recorded(TaskTimeout, f"It was ended after {seconds:.1f} s; it had not ended by itself.")
-    return _ended(backend, job, history.TIMED_OUT, failure, job.attempts, now)
-
-
-def _ended(backend: VTQueueBackend, job: HeldJob, outcome: str, failure: Failure, times: int, now: int) -> Settlement:
-    """Return the settlement of a failed attempt, with the backoff of the ``times``-th time (0: none, and at its place).
-
-    A backoff that is a function is not called here: it is the task's code.
-    """
-    if not times:
-        return interrupted(job, outcome, failure, now)
-    policy = backend.settings.policy(job.queue_name)
-    backoff = backend.task_options(job.task_path).get("backoff", policy.backoff)
-    delay = None
-    if not exhausted(job):
-        seconds = DEFAULT_BACKOFF if callable(backoff) else backoff
-        delay = microseconds(backoff_delay(seconds, policy.backoff_max, times, random.random()))
-    return failed(job, outcome, failure, now, delay)

@@ -86,7 +86,10 @@ class Worker:
         self.mailbox.stop()
 
     def timed(self, key: ClaimKey, runs: bool) -> None:
-        """Note whether the time of a transactional job runs, from its own thread: it may keep the interpreter now."""
+        """Note whether the time of a transactional job runs; called in the thread of that job.
+
+        The limit is set here, not by the loop: the task may keep the interpreter from the loop from now on.
+        """
         if runs:
             self.work.limit(key)
         self.mailbox.timed(key, runs)

@@ -82,7 +82,10 @@ class Turns:
         self.exchange(outcomes, begun, free, ahead)
 
     def may_find(self, outcomes: Sequence[Outcome]) -> bool:
-        """Return whether a claim may find something; without a read if outcomes open a transaction in any case."""
+        """Return whether a claim may find something.
+
+        With outcomes to settle the turn opens a transaction in any case, so nothing is read to find it out.
+        """
         return self.next_due.worth_a_try() if outcomes else self.next_due.due()
 
     def exchange(self, outcomes: Sequence[Outcome], begun: Sequence[HeldJob], free: int, ahead: int) -> None:

@@ -9,7 +9,7 @@ from ..core import states
 from ..core.clock import NEVER
 from ..core.job import ClaimKey, HeldJob, Scope, Settlement
 from ..engines import Engine
-from ..execution.execute import longest_runs
+from ..execution.limits import longest_runs
 from ..execution.outcomes import Outcome, not_executed
 from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring
@@ -23,11 +23,11 @@ from .prefetch import Prefetch
 from .report import Report
 from .statistics import Recorder
 from .thread_pool import Pool
-from .transactional import TransactionalJobs
+from .writer_line import WriterLine
 
 logger = logging.getLogger("django_vtqueue")
 
-AT_ONCE = 400  # jobs that a turn settles, and that it claims ahead: for as long others may have to wait to write
+AT_ONCE = 400  # jobs that one transaction settles, or claims ahead, at the most: other writers wait for its end
 
 
 class Work:
@@ -50,12 +50,12 @@ class Work:
         self.in_flight = InFlight()
         self.leases = Leases(engine, worker_id, backend, self.in_flight)
         self.prefetch = Prefetch(self.in_flight)
-        self.transactional = TransactionalJobs(backend)
+        self.transactional = WriterLine(backend)
         self.recorder = Recorder(engine, worker_id)
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.starting: HeldJob | None = None  # a transactional job whose turn it is
         self.started = 0
-        self._none_ahead = False  # when no slot was free nothing was found that may be claimed ahead
+        self._none_ahead = False  # the last claim had no free slot, and found nothing that may be claimed ahead
 
     # Room
 
@@ -75,7 +75,10 @@ class Work:
         return max(free, 0), ahead if ahead > depth // 4 else 0
 
     def free_slots(self) -> int:
-        """Return how many slots no job has, or is about to have; those that wait for their turn have none."""
+        """Return how many slots are free; less than 0: so many jobs were claimed ahead of the slots.
+
+        A transactional job that waits for its turn has no slot, and an outcome has left its own.
+        """
         return self.pool.slots - len(self.in_flight) + len(self.outcomes) + len(self.transactional)
 
     def next_writer(self) -> bool:

@@ -8,7 +8,7 @@ from django.db import transaction
 
 from django_vtqueue.core.job import HeldJob, Settlement, succeeded
 from django_vtqueue.exceptions import TaskTimeout
-from django_vtqueue.execution.execute import Lost, settle_with
+from django_vtqueue.execution.transactional import Lost, settle_with
 from tests.fake_clock import at
 from tests.project.models import Effect
 

@@ -10,7 +10,7 @@ from pytest_django import Settings
 
 from django_vtqueue.core import clock
 from django_vtqueue.core.clock import SECOND
-from django_vtqueue.core.expiry import Clocks
+from django_vtqueue.core.gaps import Clocks
 from django_vtqueue.queue import queue
 from tests.fake_clock import FakeClock
 

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from django_vtqueue.core.expiry import GracePeriod
+from django_vtqueue.engines.sqlite import clock_steps as clock_steps
 from django_vtqueue.engines.sqlite import due as due
 from django_vtqueue.engines.sqlite import settling as settling
 from django_vtqueue.engines.sqlite import statements as sql
@@ -80,9 +81,9 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "prunable": (sql.PRUNABLE, {"now": at(0)}, [EXPIRES, LETTER_EXPIRES]),
     "prune jobs": (sql.PRUNE_JOBS, {"now": at(0), "limit": 100}, [EXPIRES, ROWID]),
     "prune letters": (sql.PRUNE_LETTERS, {"now": at(0), "limit": 100}, [LETTER_EXPIRES, ROWID]),
-    "clock was ahead": (sql.CLOCK_WAS_AHEAD, {"now": at(0), "first_id": "f" * 32}, [KEY, COUNTED]),
-    "stamped ahead": (sql.STAMPED_AHEAD, {"after": MANY, "now": at(0), "limit": 10}, [ROWID]),
-    "set right": (sql.SET_RIGHT, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),
+    "clock was ahead": (clock_steps.CLOCK_WAS_AHEAD, {"now": at(0), "first_id": "f" * 32}, [KEY, COUNTED]),
+    "stamped ahead": (clock_steps.STAMPED_AHEAD, {"after": MANY, "now": at(0), "limit": 10}, [ROWID]),
+    "set right": (clock_steps.SET_RIGHT, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),
 }
 
 CLAIMS = [name for name in STATEMENTS if name.startswith("claim")]

@@ -19,9 +19,9 @@ from ...core import clock
 from ...core.job import ClaimKey
 from ..base import Trouble
 from .cursor import execute
+from .effects import effects
 from .file import File, FileExchanged
 from .lock import BUSY, StaleTransaction, WriteTransaction, alone, always, beside, code_of, is_stale, writable
-from .transactional import effects
 
 Read = TypeVar("Read")
 T = TypeVar("T")

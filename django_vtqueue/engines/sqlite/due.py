@@ -77,9 +77,9 @@ DUE_OF_ONE = due("vtqueue_job_queue", f"job.queue_name = :name AND {WAITING}")
 
 # A merge: ``best`` is a priority queue in claim order (the meaning of ORDER BY in a recursive CTE), with the first due
 # row of each name at its start. Each row that leaves it belongs to the result, and the next row of its name takes its
-# place: the next of the same instant, else of the same priority, else the first of a lower priority. It is sought by
-# two ranges instead of a row value, for which SQLite would walk over all rows of an instant again and again; the first
-# has no DUE, for SQLite would prefer that range.
+# place: the next of the same instant, else of the same priority, else the first of a lower priority. Two ranges find
+# the first two, for with one comparison of row values SQLite would walk over all rows of an instant again and again.
+# The first range has no DUE: SQLite would prefer that one to the equality.
 DUE_NAMED = f"""
 WITH RECURSIVE best(name, rowid, priority, due_at) AS (
     SELECT name.value, job.rowid, job.priority, job.due_at

@@ -17,7 +17,7 @@ from ...core.expiry import GRACE, REST, GracePeriod
 from ...core.ids import first_id
 from ...core.job import ClaimKey, Due, Expired, Handle, HeldJob, NewJobs, Progress, Scope, StoredJob
 from ..base import SLICE, Engine
-from . import due
+from . import clock_steps, due
 from . import statements as sql
 from .connection import all_rows
 from .lock import always
@@ -185,11 +185,11 @@ class SQLiteEngine(SQLiteSettling, Engine):
             return sum(self._run(prune, values) for prune in (sql.PRUNE_JOBS, sql.PRUNE_LETTERS, sql.PRUNE_PAUSES))
 
     def clock_was_ahead(self, now: int) -> bool:
-        return bool(self._value(sql.CLOCK_WAS_AHEAD, {"now": now, "first_id": first_id(now + SECOND)}))
+        return bool(self._value(clock_steps.CLOCK_WAS_AHEAD, {"now": now, "first_id": first_id(now + SECOND)}))
 
     def stamped_ahead(self, after: Handle, now: int, limit: int) -> tuple[list[Handle], Handle | None]:
-        rows = self._list(sql.STAMPED_AHEAD, {"after": after, "now": now, "limit": limit})
+        rows = self._list(clock_steps.STAMPED_AHEAD, {"after": after, "now": now, "limit": limit})
         return [rowid for rowid, ahead in rows if ahead], rows[-1][0] if len(rows) == limit else None
 
     def set_right(self, handles: Sequence[Handle], now: int) -> int:
-        return self._run(sql.SET_RIGHT, {"rowids": json.dumps(handles), "now": now})
+        return self._run(clock_steps.SET_RIGHT, {"rowids": json.dumps(handles), "now": now})

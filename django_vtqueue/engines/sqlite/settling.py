@@ -1,36 +1,63 @@
-"""Settling on SQLite: what is done, what waits again, and what is moved to the dead letters."""
+"""Settling on SQLite: what is done, what waits again, and what is moved to the dead letters.
+
+A statement is given its settlements as one JSON argument, an array of values for each. ``Values`` names them once:
+``{DONE.attempts}`` in a statement is the SQL that reads the attempts.
+"""
 
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from ...core import states
-from ...core.failures import Failure
 from ...core.job import ClaimKey, Settlement
 from .connection import SQLiteConnection
 from .statements import GUARD, GUARD_OF_BURIAL, guard
 
-LARGE = 20_000  # characters of a result that becomes an argument of its own: its JSON would be parsed for each column
 
-# Most jobs end by this statement, and each json_extract parses its value anew, so its argument is small: the guard is
-# GUARD with the id as a key, and one holder for all. The holder knows attempts and start, the row of a job that was
-# claimed ahead does not.
-ACK = """
+class Values:
+    """What a statement is given of each settlement, in this order: attributes, such as ``state`` or ``job.claims``.
+
+    ``of`` returns the values of a settlement; each other name stands for the SQL that reads the value of that name.
+    """
+
+    def __init__(self, *paths: str) -> None:
+        self.of = attrgetter(*paths)
+        self._positions = {path.rpartition(".")[2]: position for position, path in enumerate(paths)}
+
+    def __getattr__(self, name: str) -> str:
+        return f"json_extract(mine.value, '$[{self._positions[name]}]')"
+
+
+GUARDED = ("job.id", "job.claims", "job.worker_id")  # in the order of GUARD
+DONE = Values("job.claims", "attempts", "finished_at", "expires_at", "result", "job.started_at")
+SETTLED = Values(*GUARDED, "state", "attempts", "due_at", "finished_at", "history", "job.started_at", "hidden_until")
+BURIED = Values(
+    *(*GUARDED, "finished_at", "expires_at", "history"),
+    *("failure.exception_class", "failure.message", "failure.fingerprint", "attempts", "job.started_at"),
+)
+
+LARGE = 20_000  # characters: a longer result is an argument of its own, for ACK parses ``:done`` for each column
+
+# Most jobs end by this statement. Each json_extract parses its value again, so the values are small: the id is the key,
+# and ``:worker_id`` is given once for all; the guard is that of GUARD. The row of a job that was claimed ahead may not
+# have its attempt and its start yet; its holder gives both.
+ACK = f"""
 UPDATE vtqueue_job
-SET state = 'SUCCESSFUL', attempts = json_extract(mine.value, '$[1]'), finished_at = json_extract(mine.value, '$[2]'),
-    expires_at = json_extract(mine.value, '$[3]'), result = coalesce(:result, json_extract(mine.value, '$[4]')),
-    started_at = json_extract(mine.value, '$[5]'), lease_until = NULL
+SET state = 'SUCCESSFUL', attempts = {DONE.attempts}, finished_at = {DONE.finished_at},
+    expires_at = {DONE.expires_at}, result = coalesce(:result, {DONE.result}), started_at = {DONE.started_at},
+    lease_until = NULL
 FROM json_each(:done) AS mine
-WHERE vtqueue_job.id = mine.key AND vtqueue_job.claims = json_extract(mine.value, '$[0]')
+WHERE vtqueue_job.id = mine.key AND vtqueue_job.claims = {DONE.claims}
   AND +vtqueue_job.worker_id = :worker_id AND +vtqueue_job.state = 'RUNNING'"""
 
-# For nack and release; without a new time the job keeps its place in the line. A job with a stop
-# request does not wait again.
+# For nack and release; without a new time the job keeps its place in the line. A job with a stop request does not wait
+# again.
 MAKE_READY = f"""
 UPDATE vtqueue_job
-SET state = 'READY', worker_id = '', lease_until = json_extract(mine.value, '$[9]'),
-    attempts = json_extract(mine.value, '$[4]'), due_at = coalesce(json_extract(mine.value, '$[5]'), due_at),
-    history = coalesce(json_extract(mine.value, '$[7]'), history), started_at = json_extract(mine.value, '$[8]')
+SET state = 'READY', worker_id = '', lease_until = {SETTLED.hidden_until}, attempts = {SETTLED.attempts},
+    due_at = coalesce({SETTLED.due_at}, due_at), history = coalesce({SETTLED.history}, history),
+    started_at = {SETTLED.started_at}
 FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
 
 NOT_RELEASABLE = f"""
@@ -39,19 +66,18 @@ FROM json_each(:held) AS mine
 WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD} AND cancelled_at IS NULL)"""
 
 # Run if ACK or MAKE_READY has changed fewer rows than it was given. A row that is exactly as the settlement leaves it
-# was settled by it, now or by a commit whose answer never came. The claim number alone does not prove that: a row that
-# was settled otherwise, or requeued, has it too. A release leaves no trace in the row, so NOT_RELEASABLE is run
-# before it.
-NOT_SETTLED = """
-SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
+# was settled by it: now, or before, by a commit whose answer was lost. The claim number alone does not prove that: a
+# row that another settlement has changed, or that was requeued, has the same number. A release leaves no trace in the
+# row, so NOT_RELEASABLE looks before it.
+NOT_SETTLED = f"""
+SELECT json_group_array(json_array({SETTLED.id}, {SETTLED.claims}))
 FROM json_each(:settlements) AS mine
 WHERE NOT EXISTS (
     SELECT 1 FROM vtqueue_job
-    WHERE id = json_extract(mine.value, '$[0]') AND claims = json_extract(mine.value, '$[1]')
-      AND state = json_extract(mine.value, '$[3]') AND attempts = json_extract(mine.value, '$[4]')
-      AND finished_at IS json_extract(mine.value, '$[6]') AND CASE
-          WHEN json_extract(mine.value, '$[5]') IS NOT NULL THEN due_at = json_extract(mine.value, '$[5]')
-          WHEN json_extract(mine.value, '$[7]') IS NOT NULL THEN history = json_extract(mine.value, '$[7]')
+    WHERE id = {SETTLED.id} AND claims = {SETTLED.claims} AND state = {SETTLED.state} AND attempts = {SETTLED.attempts}
+      AND finished_at IS {SETTLED.finished_at} AND CASE
+          WHEN {SETTLED.due_at} IS NOT NULL THEN due_at = {SETTLED.due_at}
+          WHEN {SETTLED.history} IS NOT NULL THEN history = {SETTLED.history}
           ELSE 1
       END
 )"""
@@ -66,10 +92,9 @@ INSERT OR REPLACE INTO vtqueue_deadletter (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
     enqueued_at, started_at, expires_at, died_at, exception_class, message, fingerprint, payload, history
 ) SELECT
-    vtqueue_job.id, queue_name, task_path, priority, claims, json_extract(mine.value, '$[9]'), max_attempts, worker_id,
-    lease_us, unique_key, unique_until, enqueued_at, json_extract(mine.value, '$[10]'),
-    json_extract(mine.value, '$[4]'), json_extract(mine.value, '$[3]'), json_extract(mine.value, '$[6]'),
-    json_extract(mine.value, '$[7]'), json_extract(mine.value, '$[8]'), payload, json_extract(mine.value, '$[5]')
+    vtqueue_job.id, queue_name, task_path, priority, claims, {BURIED.attempts}, max_attempts, worker_id,
+    lease_us, unique_key, unique_until, enqueued_at, {BURIED.started_at}, {BURIED.expires_at}, {BURIED.finished_at},
+    {BURIED.exception_class}, {BURIED.message}, {BURIED.fingerprint}, payload, {BURIED.history}
 FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE {GUARD_OF_BURIAL}"""
 
 REMOVE_BURIED = f"""
@@ -77,43 +102,18 @@ DELETE FROM vtqueue_job WHERE rowid IN (
     SELECT vtqueue_job.rowid FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE {GUARD_OF_BURIAL}
 )"""
 
-NOT_BURIED = """
-SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
+NOT_BURIED = f"""
+SELECT json_group_array(json_array({BURIED.id}, {BURIED.claims}))
 FROM json_each(:settlements) AS mine
 WHERE NOT EXISTS (
     SELECT 1 FROM vtqueue_deadletter
-    WHERE id = json_extract(mine.value, '$[0]') AND claims = json_extract(mine.value, '$[1]')
-      AND died_at = json_extract(mine.value, '$[3]')
+    WHERE id = {BURIED.id} AND claims = {BURIED.claims} AND died_at = {BURIED.finished_at}
 )"""
 
 
-def _told(failure: Failure | None) -> tuple[str, str, str]:
-    return (failure.exception_class, failure.message, failure.fingerprint) if failure else ("", "", "")
-
-
-def _given(settlements: Sequence[Settlement]) -> str:
-    """Return the argument of the statements that settle jobs which did not die."""
-    return json.dumps(
-        [
-            (
-                *guard(s.job),
-                *(s.state, s.attempts, s.due_at, s.finished_at, s.history, s.job.started_at, s.hidden_until),
-            )
-            for s in settlements
-        ],
-        ensure_ascii=False,
-    )
-
-
-def _burials(settlements: Sequence[Settlement]) -> str:
-    """Return the argument of the statements of a burial."""
-    return json.dumps(
-        [
-            (*guard(s.job), s.finished_at, s.expires_at, s.history, *_told(s.failure), s.attempts, s.job.started_at)
-            for s in settlements
-        ],
-        ensure_ascii=False,
-    )
+def _json(settlements: Sequence[Settlement], values: Values) -> str:
+    """Return the argument of the statements that read these values."""
+    return json.dumps([values.of(settlement) for settlement in settlements], ensure_ascii=False)
 
 
 class SQLiteSettling(SQLiteConnection):
@@ -135,7 +135,7 @@ class SQLiteSettling(SQLiteConnection):
         return lost
 
     def _make_ready(self, again: Sequence[Settlement]) -> set[ClaimKey]:
-        rows = _given(again)
+        rows = _json(again, SETTLED)
         released = [(*guard(s.job),) for s in again if s.due_at is None and s.history is None]
         refused = self._keys(NOT_RELEASABLE, {"held": json.dumps(released)}) if released else set()
         if self._run(MAKE_READY, {"settlements": rows}) == len(again):
@@ -144,23 +144,21 @@ class SQLiteSettling(SQLiteConnection):
 
     def _ack(self, done: Sequence[Settlement], result: str | None = None) -> set[ClaimKey]:
         """Acknowledge jobs; ``result``: that of a single one."""
-        ended = {
-            s.job.id: (s.job.claims, s.attempts, s.finished_at, s.expires_at, s.result, s.job.started_at) for s in done
-        }
+        ended = {settlement.job.id: DONE.of(settlement) for settlement in done}
         worker_id, *others = {s.job.worker_id for s in done}
         if others or len(ended) < len(done):  # a job that was lost and claimed again is there twice
             return set().union(*(self._ack([settlement]) for settlement in done))
         values = {"done": json.dumps(ended, ensure_ascii=False), "worker_id": worker_id, "result": result}
         lost: set[ClaimKey] = set()
         if self._run(ACK, values) != len(done):
-            lost = self._keys(NOT_SETTLED, {"settlements": _given(done)})
+            lost = self._keys(NOT_SETTLED, {"settlements": _json(done, SETTLED)})
         unkept = [s.job.id for s in done if s.expires_at is not None and s.expires_at == s.finished_at]
         if unkept:
             self._run(REMOVE_EXPIRED, {"ids": json.dumps(unkept)})
         return lost
 
     def _bury(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
-        rows = _burials(settlements)
+        rows = _json(settlements, BURIED)
         buried = self._run(BURY, {"settlements": rows})
         self._run(REMOVE_BURIED, {"settlements": rows})
         if buried == len(settlements):

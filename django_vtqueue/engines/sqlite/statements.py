@@ -1,5 +1,8 @@
 """The statements of the queue on SQLite, each whole, with the reason for its shape.
 
+Those that find due rows and expired leases are in ``due.py``, those that settle in ``settling.py``, and those that
+repair what a clock stamped that was ahead in ``clock_steps.py``.
+
 ``(task_path = '')`` is 1 for raw payloads and 0 for tasks. It is a column of the claim indexes, so that a claim of one
 kind does not walk over rows of the other. A row waits if ``finished_at`` and ``lease_until`` are NULL, the condition of
 those indexes, and is held or hidden if ``lease_until`` is not: CHECKs tie both to its state.
@@ -79,15 +82,22 @@ SET state = 'RUNNING', claims = min(claims + 1, {MOST_CLAIMS}),
     unique_until = CASE unique_until WHEN 'start' THEN 'started' ELSE unique_until END
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
+SHOW = """
+UPDATE vtqueue_job SET lease_until = NULL
+WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND +state = 'READY'"""
+
 READ = f"""
 SELECT json_group_array(json_array(rowid, {COLUMNS})) FROM vtqueue_job
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
 HELD_BY = f"SELECT {COLUMNS} FROM vtqueue_job WHERE worker_id = :worker_id AND state = 'RUNNING'"
 
-# Every change to a held row is guarded by these four, whatever else a statement says. The pluses keep the planner off
-# vtqueue_job_worker, which it prefers to the key after ANALYZE: all rows of a worker would be read for each of them,
-# or, if hardly anything was held then, all that are held now.
+# These four guard every change by a holder, or in its name: renewals, settlements, burials, progress, the start of an
+# attempt; EXTEND names them itself. Statements that change a row whoever holds it have no guard: REQUEST_STOP, and
+# SET_RIGHT in clock_steps.py. LEASE needs none: it is given rows that the same transaction has found to be free, or
+# whose lease it has found to be expired. The pluses keep the planner off vtqueue_job_worker, which it prefers to the
+# key after ANALYZE: it would read all rows of a worker for each of them, or, if hardly anything was held at the time of
+# ANALYZE, all that are held now.
 OF_HOLDER = """
     vtqueue_job.id = json_extract(mine.value, '$[0]') AND vtqueue_job.claims = json_extract(mine.value, '$[1]')
     AND +vtqueue_job.worker_id = json_extract(mine.value, '$[2]') AND +vtqueue_job.state = """
@@ -186,45 +196,3 @@ DELETE FROM vtqueue_deadletter WHERE rowid IN (
 )"""
 
 PRUNE_PAUSES = "DELETE FROM vtqueue_queuestate WHERE paused_until <= :now"
-
-# Whether a clock was ahead of :now, by more than a second, when something was written. Each part is one seek: ids are
-# in time order, and workers write heartbeats and counts.
-CLOCK_WAS_AHEAD = """
-SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE id > :first_id)
-    OR EXISTS (SELECT 1 FROM vtqueue_workerprocess WHERE heartbeat_at > :now + 1000000)
-    OR EXISTS (SELECT 1 FROM vtqueue_throughput WHERE starts_at > :now + 1000000)"""
-
-SHOW = """
-UPDATE vtqueue_job SET lease_until = NULL
-WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND +state = 'READY'"""
-
-# Rows with stamps of a clock that was ahead of :now. The evidence is always the stamp of a past event that lies in the
-# future: for a lease, the claim or the heartbeat of the holder; for a job that was due at once, its publishing; for a
-# retry, the end of the last attempt, also while it is held. A released row is hidden for a second at most. A
-# release and an expiry do not change ``due_at``, so their entries prove nothing. A time that its publisher has chosen
-# is kept.
-LEASE_AHEAD = """(state = 'RUNNING' AND lease_until > :now + lease_us + 1000000 AND (
-        started_at > :now + 1000000
-        OR worker_id IN (SELECT worker_id FROM vtqueue_workerprocess WHERE heartbeat_at > :now + 1000000)
-    ))"""
-DUE_AHEAD = """(finished_at IS NULL AND due_at > :now + 1000000 AND CASE
-        WHEN enqueued_at > :now + 1000000 AND due_at = enqueued_at THEN 1
-        WHEN claims = 0 THEN 0
-        WHEN NOT json_valid(history) THEN started_at > :now + 1000000
-        ELSE json_extract(history, '$[#-1].ended') > :now + 1000000
-            AND json_extract(history, '$[#-1].outcome') NOT IN ('released', 'lease expired')
-    END)"""
-IS_AHEAD = f"({LEASE_AHEAD} OR state = 'READY' AND lease_until > :now + 2000000 OR {DUE_AHEAD})"
-
-STAMPED_AHEAD = f"""
-SELECT json_group_array(json_array(rowid, ahead)) FROM (
-    SELECT rowid, {IS_AHEAD} AS ahead FROM vtqueue_job NOT INDEXED WHERE rowid > :after ORDER BY rowid LIMIT :limit
-)"""
-
-# ``enqueued_at`` too: if this clock were still ahead, the next repair would take the row for a scheduled one.
-SET_RIGHT = f"""
-UPDATE vtqueue_job
-SET due_at = CASE WHEN {DUE_AHEAD} THEN :now ELSE due_at END,
-    lease_until = CASE WHEN {LEASE_AHEAD} THEN :now + lease_us WHEN state = 'RUNNING' THEN lease_until END,
-    enqueued_at = min(enqueued_at, :now)
-WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND {IS_AHEAD}"""

@@ -11,7 +11,7 @@ from itertools import count
 from ..backend import VTQueueBackend
 from ..core.clock import NEVER
 from ..core.job import ClaimKey, HeldJob
-from ..execution.execute import transaction_seconds
+from ..execution.limits import transaction_seconds
 
 MOST = 400  # jobs that wait here; the rest is left for other workers
 MARGIN = 0.5  # seconds for the rollback of a transaction whose time is up
@@ -19,7 +19,7 @@ LONGEST_REST = 0.02  # seconds: a connection that waits for the lock asks for it
 REST = 0.02  # of the time for which a transaction had the lock: so long it is left to others before the next one
 
 
-class TransactionalJobs:
+class WriterLine:
     """The transactional job that has its turn, and those that wait for theirs."""
 
     def __init__(self, backend: VTQueueBackend) -> None:

@@ -1,0 +1,95 @@
+"""Exactly once: a transactional task's own writes and its acknowledgement are one transaction.
+
+Both are committed, or neither.
+"""
+
+import logging
+from collections.abc import Callable
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
+
+from ..backend import VTQueueBackend
+from ..core import clock
+from ..core.job import HeldJob, Settlement, released
+from ..engines import Engine, Trouble, engine_for
+from ..tasks.checks import cannot_commit_as_one
+from .limits import transaction_seconds
+from .outcomes import Outcome, not_executed
+
+logger = logging.getLogger("django_vtqueue")
+
+
+def together(
+    job: HeldJob,
+    backend: VTQueueBackend,
+    writes_to: bool | str,
+    call: Callable[[], Settlement],
+    outcome_of: Callable[[Settlement], Outcome],
+    *,
+    timed: Callable[[bool], None],
+) -> Outcome:
+    """Call a transactional task, and commit its writes and its acknowledgement as one; return the outcome.
+
+    ``writes_to``: the task's option. ``call``: calls the task, and returns its acknowledgement. ``outcome_of``: called
+    with that after the commit. ``timed``: see execute. Raise what ``call`` raised; then nothing was written.
+    """
+    queue_in = backend.database
+    if writes_to not in (True, queue_in):  # True: a task of this package, in any database
+        raise ImproperlyConfigured(cannot_commit_as_one(job.task_path, str(writes_to), queue_in))
+    seconds = transaction_seconds(job, backend)
+    timed(False)
+    engine = engine_for(queue_in)
+    try:
+        settlement = settle_with(engine, job, seconds, call, lambda: timed(True))
+    except Lost:
+        return Outcome(job, released(job), None, None, 0.0, stored=False)
+    except NotBegun as error:
+        back = not_executed(job)
+        if engine.trouble(error.__cause__ or error) is not Trouble.BUSY:  # that was waited for
+            back.settlement.due_at = clock.now() + clock.SECOND
+        return back
+    outcome = outcome_of(settlement)
+    outcome.stored = True
+    return outcome
+
+
+class Lost(Exception):
+    """Another worker holds the job: its task was not called, or what it wrote was rolled back."""
+
+
+class NotBegun(Exception):
+    """The database could not be written for longer than its timeout: the task was not called."""
+
+
+def settle_with(
+    engine: Engine,
+    job: HeldJob,
+    seconds: float,
+    call: Callable[[], Settlement],
+    began: Callable[[], None] = lambda: None,
+) -> Settlement:
+    """Call a task and make the settlement that ``call`` returns, in one transaction of ``seconds`` at the most.
+
+    ``began``: called when the transaction has begun. Return the settlement once it is committed. Raise Lost, NotBegun,
+    TaskTimeout, or what ``call`` raised; then nothing was written.
+    """
+    begun, committed = False, []
+    try:
+        with engine.effects(seconds):
+            begun = True
+            began()
+            transaction.on_commit(lambda: committed.append(settlement), using=engine.alias)
+            if engine.renew([job], engine.now()):
+                raise Lost
+            settlement = call()
+            if engine.settle([settlement]):
+                raise Lost
+    except BaseException as error:
+        if committed:
+            logger.exception("%s is done, but a hook of its transaction (on_commit) failed", job.task_path)
+        elif not begun and engine.trouble(error):
+            raise NotBegun from error
+        else:
+            raise
+    return settlement
