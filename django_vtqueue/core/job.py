@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..exceptions import Cancelled
+from ..exceptions import Cancelled, JobExpired
 from . import history, states
+from .clock import from_instant
 from .failures import MAX_MESSAGE, Failure, recorded, shorten
 
 Key = tuple[str, int]  # id and claim number: the same job may be lost and claimed again by the same worker
@@ -98,7 +99,8 @@ class Due(NamedTuple):
     """A row that a claim may take.
 
     ``fresh``: it was never claimed, and has more than one attempt. Only such a row is claimed ahead, so that the death
-    of the worker costs no job an attempt.
+    of the worker costs no job an attempt; nor one that expires, or whose key is free from its start on. ``start_by``:
+    when it expires.
     """
 
     handle: Handle
@@ -107,6 +109,11 @@ class Due(NamedTuple):
     claims: int
     fresh: int
     task_path: str
+    start_by: int | None = None
+
+    def overdue(self, now: int) -> bool:
+        """Return whether it has expired: it was to start by ``now``."""
+        return self.start_by is not None and self.start_by <= now
 
 
 class Expired(NamedTuple):
@@ -207,10 +214,23 @@ def cancelled(job: HeldJob, by: str, now: int, letter_ttl: int | None) -> Settle
 
 def stop(settlement: Settlement, by: str, now: int, letter_ttl: int | None) -> None:
     """Change a settlement that would give a job back into the end of the job: ``by`` has asked it to stop."""
-    failure = recorded(Cancelled, cancellation(by))
-    entry = history.entry(history.NO_ATTEMPT, "", None, now, history.CANCELLED, failure)
+    settlement.stopped = True
+    _bury(settlement, history.CANCELLED, recorded(Cancelled, cancellation(by)), now, letter_ttl)
+
+
+def expired(job: HeldJob, start_by: int | None, now: int, letter_ttl: int | None) -> Settlement:
+    """Return the settlement of a job that waits, and was to start by an instant that has come: it is never run."""
+    settlement = Settlement(job, states.READY, job.attempts)
+    told = "" if start_by is None else f" by {from_instant(start_by):%Y-%m-%d %H:%M:%S %Z}".rstrip()
+    _bury(settlement, history.EXPIRED, recorded(JobExpired, f"It had not started{told}."), now, letter_ttl)
+    return settlement
+
+
+def _bury(settlement: Settlement, outcome: str, failure: Failure, now: int, letter_ttl: int | None) -> None:
+    """Change a settlement into the end of a job whose attempts are not used up."""
+    entry = history.entry(history.NO_ATTEMPT, "", None, now, outcome, failure)
     settlement.history = history.append(settlement.history or settlement.job.history, entry)
-    settlement.state, settlement.failure, settlement.stopped = states.FAILED, failure, True
+    settlement.state, settlement.failure = states.FAILED, failure
     settlement.visible_at, settlement.finished_at = None, now
     settlement.expires_at = _after(now, letter_ttl)
 

@@ -181,8 +181,12 @@ class Engine(ABC):
     @abstractmethod
     def due(self, scope: Scope, limit: int, now: int) -> list[Due]:
         """Return the first ``limit`` waiting rows of a scope that are due, by priority, then by ``due_at``, then in the
-        order of insertion.
+        order of insertion. Overdue ones are among them: a claim does not lease these.
         """
+
+    @abstractmethod
+    def overdue(self, limit: int, now: int) -> list[Due]:
+        """Return up to ``limit`` waiting rows of all queues that were to start by ``now``, the most overdue first."""
 
     @abstractmethod
     def expired(self, scope: Scope, limit: int, now: int, patience: Patience) -> list[Expired]:
@@ -209,7 +213,7 @@ class Engine(ABC):
     def begin(self, jobs: Sequence[HeldJob], now: int) -> int:
         """Count an attempt of held rows that had not begun when they were claimed, each only for its holder.
 
-        Return how many have begun.
+        Return how many have begun: not those that were to start by ``now``.
         """
 
     @abstractmethod

@@ -174,9 +174,9 @@ class Queue:
                 end_leases(engine, expired, holder, now, letter_ttl)
                 if expired:
                     due = engine.due(scope, limit, now)
-                taken = take_rows(engine, due, limit, holder, now, letter_ttl, lease_us=self._lease)
+                taken = take_rows(engine, [scope], due, limit, holder, now, letter_ttl, lease_us=self._lease)
             jobs = self._readable(collect(engine, taken))
-            if jobs or not (taken.rows or seen):
+            if jobs or not (taken.rows or taken.endings or seen):
                 return jobs  # else all that was taken became dead letters: what is due behind them is next
             if seen and not expired:  # the lock is free: now their holders have the time to renew them
                 clock.wait(APART)

@@ -95,6 +95,9 @@ class SQLiteEngine(SQLiteSettling, Engine):
             found = self._list(due.DUE_NAMED, values)
         return [Due(*row) for row in found]
 
+    def overdue(self, limit: int, now: int) -> list[Due]:
+        return [Due(*row) for row in self._list(due.OVERDUE, {"now": now, "limit": limit})]
+
     def lease(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1
     ) -> None:

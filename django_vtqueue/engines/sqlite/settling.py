@@ -25,12 +25,13 @@ WHERE vtqueue_job.id = mine.key AND vtqueue_job.claims = json_extract(mine.value
   AND +vtqueue_job.worker_id = :worker_id AND +vtqueue_job.state = 'RUNNING'"""
 
 # For nack and release; without a new time the job keeps its place in the line. A job that was asked to stop is not
-# given back.
+# given back. One that has used an attempt has started, so it cannot expire any more.
 GIVE_BACK = f"""
 UPDATE vtqueue_job
 SET state = 'READY', worker_id = '', lease_until = json_extract(mine.value, '$[9]'),
     attempts = json_extract(mine.value, '$[4]'), due_at = coalesce(json_extract(mine.value, '$[5]'), due_at),
-    history = coalesce(json_extract(mine.value, '$[7]'), history), started_at = json_extract(mine.value, '$[8]')
+    history = coalesce(json_extract(mine.value, '$[7]'), history), started_at = json_extract(mine.value, '$[8]'),
+    start_by = CASE json_extract(mine.value, '$[4]') WHEN 0 THEN start_by END
 FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
 
 NOT_GIVEABLE = f"""

@@ -107,7 +107,8 @@ WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD})"""
 
 BEGIN = f"""
 UPDATE vtqueue_job SET attempts = min(attempts + 1, {MOST_CLAIMS}), started_at = :now
-FROM json_each(:held) AS mine WHERE {GUARD} AND vtqueue_job.started_at IS NULL"""
+FROM json_each(:held) AS mine
+WHERE {GUARD} AND vtqueue_job.started_at IS NULL AND (start_by IS NULL OR start_by > :now)"""
 
 # The visibility timeout of the job stays what it is.
 EXTEND = """
