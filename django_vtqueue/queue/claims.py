@@ -42,7 +42,7 @@ class Taken:
 
     @property
     def buried(self) -> list[Settlement]:
-        """The endings that made dead letters: of jobs without an attempt left, asked to stop, or not started in time."""
+        """The endings that made dead letters: of jobs without an attempt left, asked to stop, or expired."""
         return [ending for ending in self.endings if ending.state == states.FAILED]
 
 
@@ -122,7 +122,8 @@ def take_rows(
 def begin_waiting(engine: Engine, job: HeldJob, now: int) -> bool:
     """Count the attempt of a job that has waited for its turn since its claim; return whether it may begin.
 
-    It may not if it was asked to stop, has expired, or its queue was paused. To be called inside ``engine.transaction()``.
+    It may not if it was asked to stop or has expired, or its queue was paused. To be called inside
+    ``engine.transaction()``.
     """
     return job.queue_name not in engine.paused(now) and not engine.asked([job]) and engine.begin([job], now) == 1
 

@@ -15,7 +15,5 @@ def bury_overdue(
     if not rows:
         return []
     jobs, start_by = engine.read([row.handle for row in rows]), {row.handle: row.start_by for row in rows}
-    endings = {
-        handle: expired(job, start_by[handle], now, letter_ttl(job.queue_name)) for handle, job in jobs.items()
-    }
+    endings = {handle: expired(job, start_by[handle], now, letter_ttl(job.queue_name)) for handle, job in jobs.items()}
     return carry_out(engine, endings, worker_id, now, letter_ttl)

@@ -9,20 +9,24 @@ from django.utils import timezone
 
 from ..conf import Options
 from ..core import clock
+from ..core.humanize import time_of
 from ..core.job import NewJobs
+from ..core.unique import KEEP
 from ..engines import Trouble, engine_for
 from ..exceptions import PayloadTooLarge
 from .doorbell import ring, ring_after_commit
 from .schema import mismatch
+from .unique import Duplicates, insert_unique
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 LONGEST_NAME = 255
 
 
-def store(new: NewJobs, database: str, options: Options) -> None:
+def store(new: NewJobs, database: str, options: Options, on_duplicate: str = KEEP) -> Duplicates:
     """Insert new jobs in the caller's transaction, or in one of their own, and ring the doorbells after the commit.
 
-    Raise PayloadTooLarge if one of the payloads is larger than ``max_payload_bytes``; then none is stored. Where Django
+    Return those that were not stored, for there is a job with their unique key; see insert_unique. Raise
+    PayloadTooLarge if one of the payloads is larger than ``max_payload_bytes``; then none is stored. Where Django
     refuses because of the place of the call, or the tables are not there, its error says what to do.
     """
     limit = options.policy(new.queue_name).max_payload_bytes
@@ -33,8 +37,12 @@ def store(new: NewJobs, database: str, options: Options) -> None:
                 "Store the data elsewhere and publish a reference to it, or raise the limit."
             )
     engine = engine_for(database)
+    duplicates: Duplicates = {}
     try:
-        alone = engine.insert(new)
+        if new.unique_keys:
+            alone, duplicates = False, insert_unique(engine, new, on_duplicate, options.letter_ttl)
+        else:
+            alone = engine.insert(new)
     except SynchronousOnlyOperation as error:
         name = new.task_path.rpartition(".")[2]
         awaited = f"await {name}.aenqueue(...)" if name else "await queue.apublish(...)"
@@ -45,8 +53,9 @@ def store(new: NewJobs, database: str, options: Options) -> None:
         raise
     if alone:
         ring(database, options.doorbells)
-    else:
+    elif len(duplicates) < len(new.jobs) or new.replace:
         ring_after_commit(database, options.doorbells)
+    return duplicates
 
 
 def visible_from(now: int, publish_at: datetime | timedelta | None, delay: float | timedelta | None = None) -> int:
@@ -57,6 +66,24 @@ def visible_from(now: int, publish_at: datetime | timedelta | None, delay: float
     if publish_at is not None:
         return max(instant_of(publish_at, now, "publish_at"), now)
     return now if delay is None else max(now + clock.microseconds(delay), now)
+
+
+def start_by(now: int, due_at: int, expires: datetime | timedelta | float | None) -> int | None:
+    """Return the instant by which a job must have started; raise ValueError if that is over, or before it is due."""
+    if expires is None:
+        return None
+    if not isinstance(expires, datetime | timedelta | int | float):
+        raise TypeError(f"expires is {expires!r}, but must be a datetime, or a duration (seconds or a timedelta).")
+    instant = instant_of(expires, now, "expires")
+    if instant <= now:
+        raise ValueError(f"expires is {expires!r}, which is over: give a later moment, or a duration above 0.")
+    if instant <= due_at:
+        raise ValueError(
+            f"expires is {expires!r}, which is not after the moment at which the job is due "
+            f"({time_of(clock.from_instant(due_at))}), so it could never start. Give a later moment, or a longer "
+            "duration: that begins now."
+        )
+    return instant
 
 
 def checked_moment(given: datetime | timedelta | None, name: str) -> None:

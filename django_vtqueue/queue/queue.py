@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from threading import Event
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -26,13 +26,19 @@ from ..core.expiry import APART, Patience, Takeover
 from ..core.failures import describe
 from ..core.ids import new_ids, process_worker_id
 from ..core.job import Due, Expired, HeldJob, NewJobs, Scope, failed
+from ..core.unique import CHOICES, DONE, KEEP, REPLACE, Keys, keys_of
 from ..engines import Engine, database_of, engine_for, options_for
 from .claimed_job import ClaimedJob
 from .claims import EXPIRED_AT_ONCE, collect, take_rows
 from .consumer import consume
 from .expired_leases import end_leases
 from .pauses import pause, resume
-from .publishing import checked_priority, checked_queue_name, store, visible_from
+from .publishing import checked_priority, checked_queue_name, start_by, store, visible_from
+
+Until = Literal["done", "start"]
+OnDuplicate = Literal["keep", "replace", "error"]
+PUBLISHING = {**POLICY, **CHOICES}  # what checks the arguments of a publish
+USUAL = {"max_attempts": None, "unique_until": DONE, "on_duplicate": KEEP}
 
 _takeovers: dict[str, Takeover] = {}  # by database: what all queues of this process have noticed
 
@@ -83,15 +89,35 @@ class Queue:
         priority: int = 0,
         *,
         max_attempts: int | None = None,
+        unique_key: str | None = None,
+        unique_until: Until = DONE,
+        on_duplicate: OnDuplicate = KEEP,
+        expires: datetime | timedelta | float | None = None,
     ) -> UUID:
         """Put a job into the queue; inside ``transaction.atomic`` it appears when that commits.
 
         ``payload``: any JSON value. ``publish_at`` (a datetime) or ``delay`` (seconds): not to be claimed before.
-        ``priority``: -100 to 100, higher first. Returns the job's id. Raises TypeError if the payload is not JSON,
-        ValueError for an argument that is not allowed, PayloadTooLarge.
+        ``priority``: -100 to 100, higher first.
+
+        ``unique_key``: a text that no other job of the queue has, until this one is ``"done"`` or, with
+        ``unique_until="start"``, claimed. ``on_duplicate``: what happens if a job has it: ``"keep"`` returns the id of
+        that one; ``"replace"`` gives it, if it waits, the new payload and all else; ``"error"`` raises DuplicateJob.
+        ``expires`` (a datetime, or seconds or a timedelta from now): what was not claimed by then is never handed out;
+        it becomes a dead letter.
+
+        Returns the job's id. Raises TypeError if the payload is not JSON, ValueError for an argument that is not
+        allowed, PayloadTooLarge, DuplicateJob.
         """
         return self.publish_many(
-            [payload], publish_at=publish_at, delay=delay, priority=priority, max_attempts=max_attempts
+            [payload],
+            publish_at=publish_at,
+            delay=delay,
+            priority=priority,
+            max_attempts=max_attempts,
+            unique_key=None if unique_key is None else [unique_key],
+            unique_until=unique_until,
+            on_duplicate=on_duplicate,
+            expires=expires,
         )[0]
 
     def publish_many(
@@ -102,13 +128,24 @@ class Queue:
         priority: int = 0,
         *,
         max_attempts: int | None = None,
+        unique_key: Keys | None = None,
+        unique_until: Until = DONE,
+        on_duplicate: OnDuplicate = KEEP,
+        expires: datetime | timedelta | float | None = None,
     ) -> list[UUID]:
-        """Put many jobs into the queue in one transaction, all or none; see publish."""
-        own = {} if max_attempts is None else {"max_attempts": max_attempts}
-        attempts = checked(own, POLICY, f"{self!r}.publish").get("max_attempts", self._max_attempts)
+        """Put many jobs into the queue in one transaction, all or none; see publish.
+
+        ``unique_key``: a callable that is given each payload, or a list with a key for each; None stands for no key. Of
+        two payloads with one key the first is stored; with ``on_duplicate="replace"`` the last is.
+        """
+        given = {"max_attempts": max_attempts, "unique_until": unique_until, "on_duplicate": on_duplicate}
+        own = {name: value for name, value in given.items() if value != USUAL[name]}
+        attempts = checked(own, PUBLISHING, f"{self!r}.publish").get("max_attempts", self._max_attempts)
+        payloads = list(payloads)
         encoded = [encode(payload, "payload") for payload in payloads]
         jobs = list(zip(new_ids(len(encoded)), encoded, strict=True))
         now = self._engine.now()
+        due_at = visible_from(now, publish_at, delay)
         new = NewJobs(
             queue_name=self.name,
             task_path="",
@@ -116,12 +153,15 @@ class Queue:
             max_attempts=attempts,
             lease_us=self._lease,
             enqueued_at=now,
-            due_at=visible_from(now, publish_at, delay),
+            due_at=due_at,
             jobs=jobs,
+            start_by=start_by(now, due_at, expires),
+            unique_keys=keys_of(payloads, unique_key),
+            unique_until=unique_until,
+            replace=on_duplicate == REPLACE,
         )
-        if jobs:
-            store(new, self.database, self.options)
-        return [UUID(int=int(job_id, 16)) for job_id, _ in jobs]
+        duplicates = store(new, self.database, self.options, on_duplicate) if jobs else {}
+        return [UUID(int=int(duplicates.get(index, job_id), 16)) for index, (job_id, _) in enumerate(jobs)]
 
     async def apublish(self, payload: Any, **options: Any) -> UUID:
         """See publish."""
