@@ -2,6 +2,7 @@
 
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from uuid import UUID
@@ -16,6 +17,7 @@ from .settling import LetterTTL, settle
 
 logger = logging.getLogger("django_vtqueue")
 
+ALONE = nullcontext()  # a statement needs no transaction of ours
 Duplicates = dict[int, str]  # index of a new job -> id of the job that has its key
 
 
@@ -26,12 +28,14 @@ def insert_unique(engine: Engine, new: NewJobs, on_duplicate: str, letter_ttl: L
     """
     if on_duplicate == ERROR:
         refuse_twins(new)
-    with engine.atomic() if len(new.jobs) > 1 else nullcontext():
-        found = dict(enumerate(engine.insert_unique(new)))
-        duplicates = _duplicates(new, found)
-        if duplicates and (freed := bury_expired(engine, set(duplicates.values()), letter_ttl)):
+    with engine.atomic() if len(new.jobs) > 1 else ALONE:
+        found = engine.insert_unique(new)
+        if not (duplicates := _duplicates(new, found)):
+            return duplicates
+        if freed := bury_expired(engine, set(duplicates.values()), letter_ttl):
             again = [index for index, job_id in duplicates.items() if job_id in freed]
-            found.update(zip(again, engine.insert_unique(_some(new, again)), strict=True))
+            for index, stored in zip(again, engine.insert_unique(_some(new, again)), strict=True):
+                found[index] = stored
             duplicates = _duplicates(new, found)
         for index, job_id in duplicates.items():
             if on_duplicate == ERROR or found[index][1] != new.task_path:
@@ -76,8 +80,8 @@ def _keys(new: NewJobs) -> list[str | None]:
     return new.unique_keys or []
 
 
-def _duplicates(new: NewJobs, found: dict[int, tuple[str, str]]) -> Duplicates:
-    return {index: job_id for index, (job_id, _) in found.items() if job_id != new.jobs[index][0]}
+def _duplicates(new: NewJobs, found: Sequence[tuple[str, str]]) -> Duplicates:
+    return {index: job_id for index, (job_id, _) in enumerate(found) if job_id != new.jobs[index][0]}
 
 
 def _some(new: NewJobs, indexes: list[int]) -> NewJobs:

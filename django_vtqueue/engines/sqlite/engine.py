@@ -52,11 +52,15 @@ class SQLiteEngine(SQLiteSettling, Engine):
     def insert_unique(self, new: NewJobs) -> list[tuple[str, str]]:
         connection, stored = self._connected(), []
         values = {**_shared(new), "unique_until": new.unique_until, "replace": new.replace}
-        rows = [(job_id, key, payload) for (job_id, payload), key in zip(new.jobs, new.unique_keys or [], strict=True)]
-        if len(rows) == 1:
-            values.update(zip(("id", "unique_key", "payload"), rows[0], strict=True))
+        keys = new.unique_keys or []
+        if len(new.jobs) == 1:
+            [(job_id, payload)], [key] = new.jobs, keys
+            values.update(id=job_id, payload=payload, unique_key=key)
+            if self._write(connection, sql.INSERT_IF_UNIQUE, values):
+                return [(job_id, new.task_path)]
             [(job_id, _, task_path)] = self._write(connection, sql.INSERT_UNIQUE, values, all_rows)
             return [(job_id, task_path)]
+        rows = [(job_id, key, payload) for (job_id, payload), key in zip(new.jobs, keys, strict=True)]
         with self._transaction(connection, always):
             for start in range(0, len(rows), SLICE):
                 some = rows[start : start + SLICE]
