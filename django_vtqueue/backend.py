@@ -124,9 +124,10 @@ class VTQueueBackend(BaseTaskBackend):
         jobs = list(zip(new_ids(len(payloads)), payloads, strict=True))
         database = self.database
         now = engine_for(database).now()
-        due_at, key_of = visible_from(now, task.run_after), options.get("unique_key")
-        on_duplicate = options.get("on_duplicate", KEEP)
-        keys = [key_of(*call["args"], **call["kwargs"]) for call in given] if key_of else []
+        due_at, on_duplicate = visible_from(now, task.run_after), options.get("on_duplicate", KEEP)
+        keys: list[str | None] | None = None
+        if key_of := options.get("unique_key"):
+            keys = [key_of(*call["args"], **call["kwargs"]) for call in given]
         new = NewJobs(
             queue_name=task.queue_name,
             task_path=task.module_path,
@@ -137,7 +138,7 @@ class VTQueueBackend(BaseTaskBackend):
             due_at=due_at,
             jobs=jobs,
             start_by=start_by(now, due_at, options.get("expires")),
-            unique_keys=keys if any(key is not None for key in keys) else None,
+            unique_keys=keys,
             unique_until=options.get("unique_until", DONE),
             replace=on_duplicate == REPLACE,
         )

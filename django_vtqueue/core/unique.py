@@ -43,7 +43,7 @@ def storable(text: str) -> bool:
 
 
 def keys_of(payloads: Sequence[Any], given: Keys | None) -> list[str | None] | None:
-    """Return the keys of payloads, as a callable or a list gives them; None if none has a key."""
+    """Return the keys of payloads, as a callable or a list gives them; None without any."""
     if given is None:
         return None
     if isinstance(given, str):
@@ -51,4 +51,4 @@ def keys_of(payloads: Sequence[Any], given: Keys | None) -> list[str | None] | N
     keys = [checked_key(key) for key in (map(given, payloads) if callable(given) else given)]
     if len(keys) != len(payloads):
         raise ValueError(f"unique_key has {len(keys)} keys for {len(payloads)} payloads; give one for each, or None.")
-    return keys if any(key is not None for key in keys) else None
+    return keys

@@ -39,7 +39,7 @@ def store(new: NewJobs, database: str, options: Options, on_duplicate: str = KEE
     engine = engine_for(database)
     duplicates: Duplicates = {}
     try:
-        if new.unique_keys:
+        if new.unique_keys and any(key is not None for key in new.unique_keys):
             alone, duplicates = False, insert_unique(engine, new, on_duplicate, options.letter_ttl)
         else:
             alone = engine.insert(new)

@@ -38,7 +38,6 @@ from .publishing import checked_priority, checked_queue_name, start_by, store, v
 Until = Literal["done", "start"]
 OnDuplicate = Literal["keep", "replace", "error"]
 PUBLISHING = {**POLICY, **CHOICES}  # what checks the arguments of a publish
-USUAL = {"max_attempts": None, "unique_until": DONE, "on_duplicate": KEEP}
 
 _takeovers: dict[str, Takeover] = {}  # by database: what all queues of this process have noticed
 
@@ -138,10 +137,11 @@ class Queue:
         ``unique_key``: a callable that is given each payload, or a list with a key for each; None stands for no key. Of
         two payloads with one key the first is stored; with ``on_duplicate="replace"`` the last is.
         """
-        given = {"max_attempts": max_attempts, "unique_until": unique_until, "on_duplicate": on_duplicate}
-        own = {name: value for name, value in given.items() if value != USUAL[name]}
-        attempts = checked(own, PUBLISHING, f"{self!r}.publish").get("max_attempts", self._max_attempts)
-        payloads = list(payloads)
+        attempts, payloads = self._max_attempts, list(payloads)
+        if (max_attempts, unique_until, on_duplicate) != (None, DONE, KEEP):
+            given: dict[str, Any] = {"unique_until": unique_until, "on_duplicate": on_duplicate}
+            given |= {} if max_attempts is None else {"max_attempts": max_attempts}
+            attempts = checked(given, PUBLISHING, f"{self!r}.publish").get("max_attempts", attempts)
         encoded = [encode(payload, "payload") for payload in payloads]
         jobs = list(zip(new_ids(len(encoded)), encoded, strict=True))
         now = self._engine.now()

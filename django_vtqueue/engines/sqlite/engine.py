@@ -32,8 +32,16 @@ def _given(scope: Scope) -> dict[str, Any]:
 
 def _shared(new: NewJobs) -> dict[str, Any]:
     """Return what all jobs that are published together have in common."""
-    names = ("queue_name", "task_path", "priority", "max_attempts", "lease_us", "enqueued_at", "due_at", "start_by")
-    return {name: getattr(new, name) for name in names}
+    return {
+        "queue_name": new.queue_name,
+        "task_path": new.task_path,
+        "priority": new.priority,
+        "max_attempts": new.max_attempts,
+        "lease_us": new.lease_us,
+        "enqueued_at": new.enqueued_at,
+        "due_at": new.due_at,
+        "start_by": new.start_by,
+    }
 
 
 class SQLiteEngine(SQLiteSettling, Engine):
