@@ -103,6 +103,33 @@ class QueueAgainstModel(Agreement):
         else:
             assert [duplicates.get(index, job_id) for index, job_id in enumerate(ids)] == expected
 
+    @rule(
+        name=names,
+        until=st.sampled_from([unique.DONE, unique.START]),
+        on_duplicate=st.sampled_from([unique.KEEP, unique.REPLACE, unique.ERROR]),
+        seconds=st.sampled_from([0, 3]),
+        requeued=st.booleans(),
+    )
+    def rival(self, name: str, until: str, on_duplicate: str, seconds: int, requeued: bool) -> None:
+        """A key is published while its job is held, or has expired, and perhaps once more after it has died."""
+        for priority in (7, 0):
+            self.enqueue(name, priority, 0, 0)
+            self.tables_and_model_agree()
+        self.publish_unique(name, ["k"], until, unique.KEEP, False, 0, 3)
+        self.tables_and_model_agree()
+        self.clock.advance(seconds)
+        self.claim_as_worker(0, {False}, name, 1, 9)
+        self.tables_and_model_agree()
+        if not seconds:
+            self.claim_as_worker(0, {False}, name, 9)
+            self.tables_and_model_agree()
+        self.publish_unique(name, ["k"], until, on_duplicate, False, 0, None)
+        self.tables_and_model_agree()
+        if requeued and not seconds:
+            self.fail(0, None, None)
+            self.tables_and_model_agree()
+            self.requeue(0)
+
     @rule(limit=st.integers(1, 3))
     def bury_overdue(self, limit: int) -> None:
         """A worker buries what no claim comes across."""
