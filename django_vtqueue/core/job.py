@@ -1,6 +1,7 @@
 """A job on its way through the code: new, held, settled. Plain values; no database, no clock."""
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from ..exceptions import Cancelled, JobExpired
@@ -221,9 +222,14 @@ def stop(settlement: Settlement, by: str, now: int, letter_ttl: int | None) -> N
 def expired(job: HeldJob, start_by: int | None, now: int, letter_ttl: int | None) -> Settlement:
     """Return the settlement of a job that waits, and was to start by an instant that has come: it is never run."""
     settlement = Settlement(job, states.READY, job.attempts)
-    told = "" if start_by is None else f" by {from_instant(start_by):%Y-%m-%d %H:%M:%S %Z}".rstrip()
-    _bury(settlement, history.EXPIRED, recorded(JobExpired, f"It had not started{told}."), now, letter_ttl)
+    _bury(settlement, history.EXPIRED, _not_started(start_by), now, letter_ttl)
     return settlement
+
+
+@lru_cache(maxsize=100)  # many may have been published together
+def _not_started(start_by: int | None) -> Failure:
+    told = "" if start_by is None else f" by {from_instant(start_by).isoformat(' ', 'seconds')}"
+    return recorded(JobExpired, f"It had not started{told}.")
 
 
 def _bury(settlement: Settlement, outcome: str, failure: Failure, now: int, letter_ttl: int | None) -> None:

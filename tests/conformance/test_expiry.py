@@ -67,7 +67,7 @@ def test_the_letter(queue: Queue, alias: str, time: FakeClock) -> None:
     letter = DeadLetter.objects.using(alias).get()
     assert (letter.pk, letter.payload, letter.priority, letter.attempts) == (job_id, {"id": 7}, 3, 0)
     assert letter.exception_class == "django_vtqueue.exceptions.JobExpired"
-    assert letter.message == "It had not started by 2027-01-15 08:00:10 UTC."
+    assert letter.message == "It had not started by 2027-01-15 08:00:10+00:00."
     assert letter.died_at == from_instant(time.instant)
     [entry] = history.read(letter.history)
     assert (entry["outcome"], entry["number"]) == ("expired", history.NO_ATTEMPT)

@@ -192,4 +192,6 @@ def test_expiry(time: FakeClock) -> None:
     time.advance(180)
     assert "; expired 1 min ago, so a worker will make it a dead letter; " in said(late)
     assert Queue("raw").claim() is None
-    assert said(late).startswith("dead for 0 ms: JobExpired: It had not started by 2027-01-15 08:02:00 UTC; requeue it")
+    assert said(late).startswith(
+        "dead for 0 ms: JobExpired: It had not started by 2027-01-15 08:02:00+00:00; requeue it"
+    )
