@@ -98,25 +98,33 @@ def take_rows(
     ahead: int = 0,
     waits: Waits = none_waits,
 ) -> Taken:
-    """Lease due rows that were found in the same transaction; see take.
-
-    If some of them have expired, a few of those are buried, and others are looked for behind them.
-    """
-    buried, late_left = [], False
+    """Lease due rows that were found in the same transaction; see take."""
+    buried: list[Settlement] = []
+    more_overdue = False
     if any(row.overdue(now) for row in due):
-        found = find_due(engine, scopes, limit + ahead + OVERDUE_AT_ONCE, now)
-        late = [row for row in found if row.overdue(now)]
-        buried = bury_overdue(engine, late[:OVERDUE_AT_ONCE], worker_id, now, letter_ttl)
-        late_left = len(found) == limit + ahead + OVERDUE_AT_ONCE or len(buried) < len(late)
-        due = [row for row in found if not row.overdue(now)][: limit + ahead]
+        due, buried, more_overdue = look_behind(engine, scopes, limit + ahead, worker_id, now, letter_ttl)
     rows, further = due[:limit], list(takewhile(lambda row: row.fresh, due[limit:]))
     later = [row.handle for row in rows if waits(row.task_path)]
     if at_once := [row.handle for row in rows if row.handle not in later]:
         engine.lease(at_once, worker_id, now, lease_us)
     if later := [*later, *(row.handle for row in further)]:
         engine.lease(later, worker_id, now, lease_us, attempts=0)
-    took_all, found_all = len(rows) + len(further) == len(due), len(due) < limit + ahead and not late_left
+    took_all, found_all = len(rows) + len(further) == len(due), len(due) < limit + ahead and not more_overdue
     return Taken(worker_id, [*rows, *further], buried, took_all and found_all)
+
+
+def look_behind(
+    engine: Engine, scopes: Sequence[Scope], limit: int, worker_id: str, now: int, letter_ttl: LetterTTL
+) -> tuple[list[Due], list[Settlement], bool]:
+    """Bury some of the first due rows that have expired; return up to ``limit`` others, and the burials.
+
+    Also return whether more may have expired.
+    """
+    found = find_due(engine, scopes, limit + OVERDUE_AT_ONCE, now)
+    overdue = [row for row in found if row.overdue(now)]
+    buried = bury_overdue(engine, overdue[:OVERDUE_AT_ONCE], worker_id, now, letter_ttl)
+    more = len(found) == limit + OVERDUE_AT_ONCE or len(buried) < len(overdue)
+    return [row for row in found if not row.overdue(now)][:limit], buried, more
 
 
 def begin_waiting(engine: Engine, job: HeldJob, now: int) -> bool:
