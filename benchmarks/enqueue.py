@@ -26,6 +26,7 @@ def main() -> None:
     show("publish_many (raw: executemany)", published, "/s", raw_many, "80,000/s or more")
     enqueued = rate_of(lambda: at_once(given.jobs, enqueue_noops), given.repeats)
     show("enqueue_many (raw: executemany)", enqueued, "/s", raw_many, "40,000/s or more")
+    unique(given.jobs, given.repeats)
     statements()
 
 
@@ -50,13 +51,28 @@ def one_by_one(jobs: int, repeats: int) -> None:
     show("enqueue, autocommit", len(ours) / sum(ours), "/s", len(limits) / sum(limits))
 
 
-def enqueues(count: int) -> list[float]:
+def unique(jobs: int, repeats: int) -> None:
+    """With keys, all of them new, and without, by turns."""
+    queue = Queue("raw")
+    for name, keyed, plain in (
+        ("enqueue", tasks.unique.enqueue, tasks.echo.enqueue),
+        ("publish", lambda number: queue.publish(number, unique_key=f"noop:{number}"), queue.publish),
+    ):
+        ours, theirs = [], []
+        for _ in range(repeats):
+            ours += enqueues(jobs // repeats, keyed)
+            theirs += enqueues(jobs // repeats, plain)
+        values = percentile(ours, 50) * 1e6, "µs", percentile(theirs, 50) * 1e6
+        show(f"{name} with a unique key, p50 (ratio: to one without)", *values, "1.3 or less")
+
+
+def enqueues(count: int, enqueue: Callable[[int], object] = lambda number: tasks.noop.enqueue()) -> list[float]:
     """Return the seconds that each of so many takes."""
     fresh()
     times = []
     for number in range(count + 100):
         began = time.perf_counter()
-        tasks.noop.enqueue()
+        enqueue(number)
         if number >= 100:
             times.append(time.perf_counter() - began)
     return times

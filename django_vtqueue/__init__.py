@@ -4,7 +4,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported when it is first used
-    from .exceptions import Cancelled, GiveUp, LeaseLost, PayloadTooLarge, QueueFull, Retry, UnknownTask, VTQueueError
+    from .exceptions import (
+        Cancelled,
+        DuplicateJob,
+        GiveUp,
+        LeaseLost,
+        PayloadTooLarge,
+        QueueFull,
+        Retry,
+        UnknownTask,
+        VTQueueError,
+    )
     from .queue.claimed_job import ClaimedJob
     from .queue.dead_letters import requeue
     from .queue.queue import Queue
@@ -17,6 +27,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Cancelled",
     "ClaimedJob",
+    "DuplicateJob",
     "GiveUp",
     "JobContext",
     "LeaseLost",
@@ -37,6 +48,7 @@ __all__ = [
 _HOMES = {
     "exceptions": (
         "Cancelled",
+        "DuplicateJob",
         "GiveUp",
         "LeaseLost",
         "PayloadTooLarge",

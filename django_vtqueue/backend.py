@@ -16,10 +16,11 @@ from .core import clock
 from .core.encoding import dumps, normalize
 from .core.ids import dashed, new_ids, parse_id
 from .core.job import NewJobs
+from .core.unique import DONE, KEEP, REPLACE
 from .engines import database_of, engine_for
 from .queue import workers
 from .queue.depth import waiting_aside
-from .queue.publishing import checked_moment, store, visible_from
+from .queue.publishing import checked_moment, start_by, store, visible_from
 from .tasks import checks
 from .tasks.compat import (
     BaseTaskBackend,
@@ -30,7 +31,7 @@ from .tasks.compat import (
     TaskResultStatus,
     task_enqueued,
 )
-from .tasks.results import Result, stored, unvalidated, with_changes
+from .tasks.results import Result, change, stored, unvalidated, with_changes
 from .tasks.signals import received
 from .tasks.signatures import check_call, refused_call
 from .tasks.task import Call, checked_calls, loaded_task, options_of, set_options
@@ -42,7 +43,7 @@ REMEMBERED = 1000  # validated combinations of function, queue and priority
 def make_task(*, func: Callable[..., Any], **values: Any) -> Task:
     """Return a Task; this queue's options may be among its values (``django.tasks.task(max_attempts=5)``)."""
     djangos = {key: values.pop(key) for key in list(values) if key in FIELDS}
-    set_options(func, values)
+    set_options(func, values, takes_context=bool(djangos.get("takes_context")))
     return Task(func=func, **djangos)
 
 
@@ -128,6 +129,10 @@ class VTQueueBackend(BaseTaskBackend):
         jobs = list(zip(new_ids(len(payloads)), payloads, strict=True))
         database = self.database
         now = engine_for(database).now()
+        due_at, on_duplicate = visible_from(now, task.run_after), options.get("on_duplicate", KEEP)
+        keys: list[str | None] | None = None
+        if key_of := options.get("unique_key"):
+            keys = [key_of(*call["args"], **call["kwargs"]) for call in given]
         new = NewJobs(
             queue_name=task.queue_name,
             task_path=task.module_path,
@@ -135,26 +140,35 @@ class VTQueueBackend(BaseTaskBackend):
             max_attempts=options.get("max_attempts", policy.max_attempts),
             lease_us=clock.microseconds(options.get("visibility_timeout", policy.visibility_timeout)),
             enqueued_at=now,
-            due_at=visible_from(now, task.run_after),
+            due_at=due_at,
             jobs=jobs,
+            start_by=start_by(now, due_at, options.get("expires")),
+            unique_keys=keys,
+            unique_until=options.get("unique_until", DONE),
+            replace=on_duplicate == REPLACE,
         )
+        duplicates = {}
         if jobs:
-            store(new, database, self.settings)
+            duplicates = store(new, database, self.settings, on_duplicate=on_duplicate)
             if settings.DEBUG:
                 workers.hint_missing_worker(database, task.queue_name)
-        return self._announce(new, task, given)
+        return self._announce(new, task, given, duplicates)
 
-    def _announce(self, new: NewJobs, task: Task, given: list[dict[str, Any]]) -> list[TaskResult]:
+    def _announce(
+        self, new: NewJobs, task: Task, given: list[dict[str, Any]], duplicates: Mapping[int, str]
+    ) -> list[TaskResult]:
         if new.due_at > new.enqueued_at:
             task = with_changes(task, run_after=clock.from_instant(new.due_at))
         enqueued_at = clock.from_instant(new.enqueued_at)
         listened = received(task_enqueued)
         results: list[TaskResult] = []
-        for (job_id, _), call in zip(new.jobs, given, strict=True):
-            result = unvalidated(
+        there = set(duplicates.values())  # what is stored of these is not the call at hand
+        for index, ((job_id, _), call) in enumerate(zip(new.jobs, given, strict=True)):
+            known = duplicates.get(index, job_id)
+            result = (self._stored(known) if known in there else None) or unvalidated(
                 Result,
                 task=task,
-                id=dashed(job_id),
+                id=dashed(known),
                 status=TaskResultStatus.READY,
                 enqueued_at=enqueued_at,
                 args=call["args"],
@@ -163,7 +177,9 @@ class VTQueueBackend(BaseTaskBackend):
                 errors=[],
                 worker_ids=[],
             )
-            if listened:
+            if index in duplicates:
+                change(result, duplicate=True)
+            elif listened:
                 task_enqueued.send(type(self), task_result=result)
             results.append(result)
         return results
@@ -171,10 +187,14 @@ class VTQueueBackend(BaseTaskBackend):
     def get_result(self, result_id: str) -> TaskResult:
         """Return the result of a task by its id; raise TaskResultDoesNotExist for one that is unknown or malformed."""
         job_id = parse_id(result_id)
-        job = engine_for(self.database).find(job_id.hex) if job_id else None
-        if job is None or not job.task_path:
+        if not job_id or (result := self._stored(job_id.hex)) is None:
             raise TaskResultDoesNotExist(result_id)
-        return stored(job, self.alias, self.settings.task_modules)
+        return result
+
+    def _stored(self, job_id: str) -> TaskResult | None:
+        """Return the result of a job by its id; None if there is none, or it is not a task's."""
+        job = engine_for(self.database).find(job_id)
+        return stored(job, self.alias, self.settings.task_modules) if job and job.task_path else None
 
     def task_options(self, task_path: str) -> Mapping[str, Any]:
         """Return the options of the task that a stored path names; none if it is not loaded, or no task.

@@ -99,6 +99,17 @@ def texts(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+def one_of(*allowed: str) -> Check:
+    """Return a check that allows these words only."""
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or value not in allowed:
+            raise Invalid(" or ".join(map(repr, allowed)))
+        return value
+
+    return check
+
+
 def option(default: Any, check: Check) -> Any:
     """Return a field of Policy or Options that may be set."""
     return field(default=default, metadata={"check": check})

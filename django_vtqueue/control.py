@@ -11,7 +11,7 @@ from .core import states
 from .core.failures import storable
 from .core.job import cancelled
 from .engines import database_for, engine_for
-from .models import UNFINISHED, Job
+from .models import HAS_KEY, UNFINISHED, Job
 from .queue import doorbell
 from .queue.lookup import Named, change
 from .queue.publishing import checked_priority, checked_queue_name
@@ -64,10 +64,11 @@ def move(job_ids: Named, queue_name: str, using: str | None = None) -> list[UUID
     ValueError for what is no name of a queue.
     """
     queue_name, database = checked_queue_name(queue_name), database_for(using)
-    taken = Job.objects.using(database).filter(UNFINISHED, queue_name=queue_name, unique_key=OuterRef("unique_key"))
+    taken = Job.objects.using(database).filter(HAS_KEY, queue_name=queue_name, unique_key=OuterRef("unique_key"))
+    free = ~HAS_KEY | ~Exists(taken)
 
     def moved_one(job_id: UUID) -> int:
-        job = unheld([job_id], database).exclude(queue_name=queue_name).filter(~Exists(taken))
+        job = unheld([job_id], database).exclude(queue_name=queue_name).filter(free)
         return job.update(queue_name=queue_name)
 
     def move_some(ids: Sequence[UUID]) -> Iterable[UUID]:

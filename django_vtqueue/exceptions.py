@@ -1,12 +1,14 @@
 """The errors of this package, on one screen; one more is that of an engine (StaleTransaction).
 
-DamagedJob, Indescribable, LeaseExpired, WorkerDied and OutcomeNotStored are recorded as the end of an attempt, never
-raised. TaskTimeout is raised *in* a task, when its time is up. Retry, GiveUp and Cancelled are raised *by* a task, to
-say how its attempt ended; they are not errors of the queue. Cancelled is also recorded for a job that was cancelled.
+DamagedJob, Indescribable, JobExpired, LeaseExpired, WorkerDied and OutcomeNotStored are recorded as the end of an
+attempt or a job, never raised. TaskTimeout is raised *in* a task, when its time is up. Retry, GiveUp and Cancelled are
+raised *by* a task, to say how its attempt ended; they are not errors of the queue. Cancelled is also recorded for a job
+that was cancelled.
 """
 
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 
 class VTQueueError(Exception):
@@ -52,6 +54,22 @@ class QueueFull(VTQueueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.queue_name, self.depth, self.oldest_age, self.retry_after, self.message)
+
+
+class DuplicateJob(VTQueueError):
+    """An unfinished job has the unique key; nothing was stored.
+
+    ``job_id``: that of the job, which is also the id of its task's result; None if two jobs of one call have the key.
+    ``unique_key``: the key.
+    """
+
+    def __init__(self, message: str = "", *, job_id: UUID | None = None, unique_key: str = "") -> None:
+        super().__init__(message)
+        self.job_id, self.unique_key = job_id, unique_key
+
+
+class JobExpired(VTQueueError):
+    """A job had not started by the time that ``expires`` gave to it; it was never run."""
 
 
 class Indescribable(VTQueueError):

@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 UNFINISHED = Q(finished_at__isnull=True)
 WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
+HAS_KEY = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STARTED)
 HIDDEN = Q(lease_until__isnull=False)
 RAW = ExpressionWrapper(Q(task_path=""), output_field=BooleanField())
 
@@ -123,7 +124,7 @@ class Job(Entry):
             models.UniqueConstraint(
                 fields=["queue_name", "unique_key"],
                 name="vtqueue_job_unique",
-                condition=UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STARTED),
+                condition=HAS_KEY,
             ),
             *OF_JOBS,
         ]

@@ -178,6 +178,7 @@ def test_public_names() -> None:
     assert django_vtqueue.__all__ == [
         "Cancelled",
         "ClaimedJob",
+        "DuplicateJob",
         "GiveUp",
         "JobContext",
         "LeaseLost",

@@ -10,6 +10,11 @@ def noop():
     """Do nothing."""
 
 
+@task(unique_key="noop:{number}")
+def unique(number):
+    """Do nothing, once for each number."""
+
+
 @task
 def stamp():
     """Return when it began, in nanoseconds."""

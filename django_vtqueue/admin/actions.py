@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from ..core import clock
 from ..core.ids import shown_worker
 from ..engines import database_for
-from ..models import UNFINISHED, DeadLetter, Job
+from ..models import HAS_KEY, DeadLetter, Job
 from . import display
 from .base import ReadOnlyAdmin
 from .fields import PriorityField, QueueField
@@ -152,7 +152,7 @@ def reason(before: Job, job: Job | None, dead: bool, queue_name: str) -> str:
         return _("%(job)s was left as it is: %(worker)s holds it.") % values
     if queue_name and job.queue_name == queue_name:
         return _("%(job)s was left as it is: it is in queue “%(queue)s” already.") % values
-    if queue_name and job.unique_key is not None and taken(job, queue_name):
+    if queue_name and taken(job, queue_name):
         return (
             _("%(job)s was left as it is: an unfinished job of queue “%(queue)s” has its unique key “%(key)s”.")
             % values
@@ -161,6 +161,7 @@ def reason(before: Job, job: Job | None, dead: bool, queue_name: str) -> str:
 
 
 def taken(job: Job, queue_name: str) -> bool:
-    """Return whether an unfinished job of a queue has the unique key of this one."""
-    rows = Job.objects.using(job._state.db).filter(UNFINISHED, queue_name=queue_name, unique_key=job.unique_key)
-    return rows.exists()
+    """Return whether an unfinished job of a queue has the unique key of this one, which needs it."""
+    jobs = Job.objects.using(job._state.db).filter(HAS_KEY)
+    wanted = jobs.filter(pk=job.pk).exists()
+    return wanted and jobs.filter(queue_name=queue_name, unique_key=job.unique_key).exists()

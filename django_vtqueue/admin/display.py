@@ -12,7 +12,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from ..core import clock
+from ..core import clock, states, unique
 from ..core.encoding import decode
 from ..core.failures import shorten, storable
 from ..core.humanize import duration, local, time_of, whole
@@ -93,7 +93,28 @@ def timing(job: Job, now: int) -> SafeString | str:
         "retrying": _("due in %s"),
         "expired": _("lost by its worker %s ago"),
     }[word]
-    return moment(job.visible_at, text % duration(abs(visible_at - now)))
+    told = text % duration(abs(visible_at - now))
+    return moment(job.visible_at, f"{told}; {limit}" if (limit := expiry_of(job, now)) else told)
+
+
+def expiry_of(job: Job, now: int) -> str:
+    """Return how long a job that waits has left to start; "" if it has any time."""
+    if job.start_by is None or job.state != states.READY:
+        return ""
+    left = clock.to_instant(job.start_by) - now
+    return (_("expires in %s") if left > 0 else _("expired %s ago")) % duration(abs(left))
+
+
+def unique_key(entry: Entry) -> SafeString | str:
+    """Return a job's unique key, and until when no other job has it."""
+    if entry.unique_key is None:
+        return "-"
+    until = {
+        unique.DONE: _("until it is done"),
+        unique.START: _("until it starts"),
+        unique.STARTED: _("free since it has started"),
+    }
+    return format_html('{} <span class="vtq-quiet">{}</span>', entry.unique_key, until.get(entry.unique_until, ""))
 
 
 def under_way(job: Job, now: int) -> SafeString | str:

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 from django import forms
+from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -14,9 +15,9 @@ from django.utils.translation import gettext_lazy
 from ..core.ids import parse_id
 from ..core.masks import HIDDEN
 from ..engines import backend_options, database_for
-from ..exceptions import PayloadTooLarge, QueueFull, UnknownTask
+from ..exceptions import DuplicateJob, QueueFull, UnknownTask
 from ..models import Job
-from ..tasks.compat import InvalidTask, Task
+from ..tasks.compat import InvalidTask, Task, TaskResult
 from ..tasks.signatures import mask_of, shown_call
 from ..tasks.task import find_task, loaded_tasks
 from . import display
@@ -111,8 +112,8 @@ class EnqueueForm(forms.Form):
         if self.cleaned_data.get("run_at") and self.cleaned_data.get("delay") is not None:
             self.add_error("delay", _("Give a time or a delay, not both."))
 
-    def enqueue(self) -> str:
-        """Enqueue the call as the task's backend does it; return the job's id. Raises what that raises."""
+    def enqueue(self) -> TaskResult:
+        """Enqueue the call as the task's backend does it; return what that returns. Raises what that raises."""
         given, delay = self.cleaned_data, self.cleaned_data["delay"]
         changes = {
             "queue_name": given["queue_name"],
@@ -121,7 +122,7 @@ class EnqueueForm(forms.Form):
         }
         args, kwargs = given["arguments"]
         changed = {name: value for name, value in changes.items() if value is not None}
-        return self.task.using(**changed).enqueue(*args, **kwargs).id
+        return self.task.using(**changed).enqueue(*args, **kwargs)
 
 
 def like(job: Job) -> dict[str, Any]:
@@ -136,9 +137,13 @@ def like(job: Job) -> dict[str, Any]:
 def enqueue(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     """Show the form; enqueue what was sent, and redirect to the page of the new job."""
     form = EnqueueForm(request.POST or None, initial=beginning(model_admin, request))
-    if form.is_valid() and (job_id := enqueued(model_admin, request, form)):
-        model_admin.message_user(request, _("The job was enqueued."))
-        return to_page_of(model_admin, request, job_id)
+    if form.is_valid() and (result := enqueued(model_admin, request, form)):
+        if getattr(result, "duplicate", False):
+            there = _("No job was added: this one is there already, with the unique key of the call.")
+            model_admin.message_user(request, there, messages.WARNING)
+        else:
+            model_admin.message_user(request, _("The job was enqueued."))
+        return to_page_of(model_admin, request, result.id)
     return model_admin.form_page(request, form, title=form.title, button=form.title)
 
 
@@ -151,17 +156,18 @@ def beginning(model_admin: EntryAdmin, request: HttpRequest) -> dict[str, Any]:
     return {"task_path": request.GET.get("task_path", "")}
 
 
-def enqueued(model_admin: EntryAdmin, request: HttpRequest, form: EnqueueForm) -> str | None:
+def enqueued(model_admin: EntryAdmin, request: HttpRequest, form: EnqueueForm) -> TaskResult | None:
     """Enqueue the call of a form, with a line in the admin's log; None, and an error in the form, if it is refused."""
     try:
         with transaction.atomic(using=database_for()):
-            job_id = form.enqueue()
-            row = Job(pk=parse_id(job_id), task_path=form.task.module_path, queue_name=form.task.queue_name)
-            model_admin.log_addition(request, row, "")
-    except (InvalidTask, TypeError, ValueError, PayloadTooLarge, QueueFull) as error:
+            result = form.enqueue()
+            row = Job(pk=parse_id(result.id), task_path=form.task.module_path, queue_name=form.task.queue_name)
+            if not getattr(result, "duplicate", False):
+                model_admin.log_addition(request, row, "")
+    except (InvalidTask, TypeError, ValueError, DuplicateJob, QueueFull) as error:
         form.add_error(None, str(error))
         return None
-    return job_id
+    return result
 
 
 def to_page_of(model_admin: EntryAdmin, request: HttpRequest, job_id: str) -> HttpResponse:

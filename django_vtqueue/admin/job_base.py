@@ -33,7 +33,7 @@ DIGITS = "[0-9a-fA-F]{8,31}"  # the end of an id
 LINES = 20  # of the admin's log, on the page of what is gone
 NO_ID = UUID(int=0)  # stands for a text that is no id; no row has it
 GRID: tuple[str | tuple[str, ...], ...] = (
-    ("copied_id", "unique_key"),
+    ("copied_id", "key"),
     ("queue_link", "priority", "enqueued", "kept_until"),
 )
 
@@ -87,6 +87,10 @@ class EntryAdmin(ReadOnlyAdmin):
     @admin.display(description=_("arguments"))
     def arguments(self, entry: Entry) -> SafeString:
         return display.arguments(entry)
+
+    @admin.display(description=_("unique key"))
+    def key(self, entry: Entry) -> SafeString | str:
+        return display.unique_key(entry)
 
     @admin.display(description=_("id"))
     def copied_id(self, entry: Entry) -> SafeString:

@@ -40,6 +40,7 @@ class JobAdmin(EntryAdmin):
                     "task_link",
                     ("word", "timing"),
                     "situation",
+                    "expiry",
                     "asked_to_stop",
                     "progress_bar",
                     "arguments",
@@ -56,6 +57,7 @@ class JobAdmin(EntryAdmin):
         """Leave out what was never set; of a job that runs, what is said of its lease is among the details."""
         (name, options), *others, (last, details) = super().get_fieldsets(request, obj)
         unset = {"asked_to_stop": obj and obj.cancelled_at, "progress_bar": obj and obj.progress}
+        unset["expiry"] = (obj and obj.state == states.READY and obj.start_by) or None
         fields = tuple(field for field in options["fields"] if unset.get(str(field), 0) is not None)
         if obj and display.word_of(obj, clock.now()) == "running":
             fields = tuple(field for field in fields if field != "situation")
@@ -83,7 +85,12 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("queue"))
     def place(self, job: Job) -> str:
-        return f"{job.queue_name} ({job.priority:+d})" if job.priority else job.queue_name
+        place = f"{job.queue_name} ({job.priority:+d})" if job.priority else job.queue_name
+        return f"{place} · {display.cut(job.unique_key)[: display.ARGUMENT]}" if job.unique_key else place
+
+    @admin.display(description=_("expires"))
+    def expiry(self, job: Job) -> SafeString | str:
+        return format_html("{} ({})", display.moment(job.start_by), display.expiry_of(job, clock.now()))
 
     @admin.display(description=_("worker"))
     def worker(self, job: Job) -> SafeString | str:

@@ -30,6 +30,7 @@ OUTCOMES = {
     "released": gettext_lazy("released"),
     "timed out": gettext_lazy("timed out"),
     "cancelled": gettext_lazy("cancelled"),
+    "expired": gettext_lazy("expired"),
     "requeued": gettext_lazy("requeued"),
     "unreadable": gettext_lazy("unreadable"),
 }

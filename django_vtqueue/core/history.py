@@ -25,6 +25,7 @@ GAVE_UP = "gave up"
 RELEASED = "released"
 TIMED_OUT = "timed out"
 CANCELLED = "cancelled"
+EXPIRED = "expired"
 REQUEUED = "requeued"
 
 NO_ATTEMPT = 0  # the number of an entry about an action of a user

@@ -1,10 +1,12 @@
 """A job on its way through the code: new, held, settled. Plain values; no database, no clock."""
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
-from ..exceptions import Cancelled
+from ..exceptions import Cancelled, JobExpired
 from . import history, states
+from .clock import from_instant
 from .failures import MAX_MESSAGE, Failure, recorded, shorten
 
 ClaimKey = tuple[str, int]  # id and claim number: the same job may be lost and claimed again by the same worker
@@ -98,7 +100,8 @@ class Due(NamedTuple):
     """A row that a claim may take.
 
     ``fresh``: it was never claimed, and has more than one attempt. Only such a row is claimed ahead, so that the death
-    of the worker costs no job an attempt.
+    of the worker costs no job an attempt; nor one that expires, or whose key is free from its start on. ``start_by``:
+    when it expires.
     """
 
     handle: Handle
@@ -107,6 +110,11 @@ class Due(NamedTuple):
     claims: int
     fresh: int
     task_path: str
+    start_by: int | None = None
+
+    def overdue(self, now: int) -> bool:
+        """Return whether it has expired: it was to start by ``now``."""
+        return self.start_by is not None and self.start_by <= now
 
 
 class Expired(NamedTuple):
@@ -216,10 +224,28 @@ def cancelled(job: HeldJob, by: str, now: int) -> Settlement:
 
 def end_cancelled(settlement: Settlement, by: str, now: int) -> None:
     """Change the settlement of a job that would wait again: the job becomes a dead letter, cancelled by ``by``."""
-    failure = recorded(Cancelled, cancellation(by))
-    entry = history.entry(history.NO_ATTEMPT, "", None, now, history.CANCELLED, failure)
+    settlement.stopped = True
+    _bury(settlement, history.CANCELLED, recorded(Cancelled, cancellation(by)), now)
+
+
+def expired(job: HeldJob, start_by: int | None, now: int) -> Settlement:
+    """Return the settlement of a job that waits, and was to start by an instant that has come: it is never run."""
+    settlement = Settlement(job, states.READY, job.attempts)
+    _bury(settlement, history.EXPIRED, _not_started(start_by), now)
+    return settlement
+
+
+@lru_cache(maxsize=100)  # many may have been published together
+def _not_started(start_by: int | None) -> Failure:
+    told = "" if start_by is None else f" by {from_instant(start_by).isoformat(' ', 'seconds')}"
+    return recorded(JobExpired, f"It had not started{told}.")
+
+
+def _bury(settlement: Settlement, outcome: str, failure: Failure, now: int) -> None:
+    """Change a settlement into the end of a job whose attempts are not used up."""
+    entry = history.entry(history.NO_ATTEMPT, "", None, now, outcome, failure)
     settlement.history = history.append(settlement.history or settlement.job.history, entry)
-    settlement.state, settlement.failure, settlement.stopped = states.FAILED, failure, True
+    settlement.state, settlement.failure = states.FAILED, failure
     settlement.due_at, settlement.finished_at = None, now
 
 

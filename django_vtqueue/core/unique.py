@@ -1,5 +1,54 @@
 """Unique keys: until when a job has its key to itself, and what becomes of another one that is published with it."""
 
-DONE = "done"  # while it waits or runs
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from ..conf import one_of
+
+DONE: Final = "done"  # while it waits or runs
 START = "start"  # while it waits: another one may be published when it has started
 STARTED = "started"  # as stored: it was unique until its start
+
+KEEP: Final = "keep"  # the job that has the key stays as it is
+REPLACE = "replace"  # if it waits it becomes the new one
+ERROR = "error"  # DuplicateJob is raised, and nothing of the call is stored
+
+CHOICES = {"unique_until": one_of(DONE, START), "on_duplicate": one_of(KEEP, REPLACE, ERROR)}
+
+LONGEST = 255  # characters of a key
+Keys = Callable[[Any], str | None] | Sequence[str | None]  # of payloads
+
+
+def checked_key(key: Any) -> str | None:
+    """Return a unique key, None for none; raise TypeError or ValueError for what no job can have."""
+    if key is None:
+        return None
+    if not isinstance(key, str):
+        raise TypeError(f"A unique key is a text, or None for none, not {key!r:.100}.")
+    if not 0 < len(key) <= LONGEST or "\0" in key or not storable(key):
+        raise ValueError(
+            f"A unique key has 1 to {LONGEST} characters, no NUL among them, not {len(key)}: {key!r:.100}. "
+            "Make a longer one shorter with a hash."
+        )
+    return str(key)
+
+
+def storable(text: str) -> bool:
+    """Return whether a text can be stored: half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def keys_of(payloads: Sequence[Any], given: Keys | None) -> list[str | None] | None:
+    """Return the keys of payloads, as a callable or a list gives them; None without any."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        raise TypeError(f"unique_key is {given!r}, but must be a callable, or a list with a key for each payload.")
+    keys = [checked_key(key) for key in (map(given, payloads) if callable(given) else given)]
+    if len(keys) != len(payloads):
+        raise ValueError(f"unique_key has {len(keys)} keys for {len(payloads)} payloads; give one for each, or None.")
+    return keys

@@ -10,18 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from enum import Enum
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from django.apps import apps
-from django.db import connections, transaction
-from django.db.models import Expression, QuerySet
+from django.db import connections
+from django.db.models import Expression
 
 from ..core.expiry import GracePeriod
 from ..core.job import ClaimKey, Due, Expired, Handle, HeldJob, NewJobs, Progress, Scope, Settlement, StoredJob
+from .portable import Portable
 
 T = TypeVar("T")
-SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
-WAITING = {"finished_at": None, "lease_until": None}
 
 
 class Trouble(Enum):
@@ -34,7 +32,7 @@ class Trouble(Enum):
     GONE = "the database cannot be reached"
 
 
-class Engine(ABC):
+class Engine(Portable, ABC):
     """The statements of the queue on one database alias.
 
     ``traced``: query counting, logging and tracing see the statements. For a worker's control loop it is False.
@@ -70,10 +68,6 @@ class Engine(ABC):
         connection's timeout says (inside ``without_lock_waits()``: not at all); then an error is raised.
         """
         return self.atomic()
-
-    def atomic(self) -> AbstractContextManager[None]:
-        """Return Django's atomic block; it may write even if the caller has a cursor open."""
-        return transaction.atomic(using=self.alias)
 
     def beside_cursors(self, act: Callable[[], T]) -> T:
         """Return what ``act`` returns; use a second connection if a cursor of the caller's forbids its transaction.
@@ -183,8 +177,12 @@ class Engine(ABC):
     @abstractmethod
     def due(self, scope: Scope, limit: int, now: int) -> list[Due]:
         """Return the first ``limit`` waiting rows of a scope that are due, by priority, then by ``due_at``, then in the
-        order of insertion.
+        order of insertion. Overdue ones are among them: a claim does not lease these.
         """
+
+    @abstractmethod
+    def overdue(self, limit: int, now: int) -> list[Due]:
+        """Return up to ``limit`` waiting rows of all queues that were to start by ``now``, the most overdue first."""
 
     @abstractmethod
     def expired(self, scope: Scope, limit: int, now: int, grace_period: GracePeriod) -> list[Expired]:
@@ -211,7 +209,7 @@ class Engine(ABC):
     def start_attempts(self, jobs: Sequence[HeldJob], now: int) -> int:
         """Count an attempt of held rows, each only for its holder, and write that it starts now.
 
-        Return how many rows that was; an attempt that was counted before is not counted again.
+        Return how many rows that was: not those that were to start by ``now``, nor those that were counted before.
         """
 
     @abstractmethod
@@ -290,26 +288,6 @@ class Engine(ABC):
     @abstractmethod
     def depth(self, queue_name: str, limit: int) -> int:
         """Return how many jobs of a queue wait (due, scheduled or retrying, not held), counted up to ``limit``."""
-
-    def count(self, queue_name: str) -> int:
-        """Return how many jobs of a queue are unfinished, whether they wait or are held."""
-        waiting, held = self._jobs(queue_name, **WAITING), self._jobs(queue_name, lease_until__isnull=False)
-        return waiting.count() + held.count()
-
-    def purge(self, queue_name: str, now: int) -> int:
-        """Delete the jobs of a queue that are not held, a slice in each transaction; return how many there were."""
-        return sum(map(self._delete, (self._jobs(queue_name, **WAITING), self._jobs(queue_name, lease_until__lte=now))))
-
-    def _jobs(self, queue_name: str, **conditions: Any) -> QuerySet[Any]:
-        return apps.get_model("vtqueue", "Job").objects.using(self.alias).filter(queue_name=queue_name, **conditions)
-
-    def _delete(self, jobs: QuerySet[Any]) -> int:
-        total, deleted = 0, SLICE
-        while deleted == SLICE:
-            with self.atomic():
-                deleted = jobs.model.objects.filter(pk__in=jobs.values("pk")[:SLICE])._raw_delete(self.alias)
-            total += deleted
-        return total
 
     @abstractmethod
     def prune(self, now: int, limit: int) -> int:

@@ -10,7 +10,7 @@ from ..backend import VTQueueBackend
 from ..core import states
 from ..core.failures import class_path, describe, from_task
 from ..core.job import HeldJob, Settlement, released
-from ..exceptions import Cancelled, LeaseExpired, TaskTimeout, WorkerDied
+from ..exceptions import Cancelled, JobExpired, LeaseExpired, TaskTimeout, WorkerDied
 from ..queue.depth import from_a_job
 from ..tasks.compat import TaskResult, task_finished
 from ..tasks.results import ended
@@ -73,10 +73,10 @@ def _send(result: TaskResult, exception: BaseException | None, backend: VTQueueB
 def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:
     """Return the outcome of a job that became a dead letter without being executed to its end.
 
-    Its last holder died, or it was asked to stop and not started again.
+    Its last holder died, it was asked to stop and not started again, or it has expired.
     """
     job, failure = settlement.job, settlement.failure
-    kinds = {class_path(kind): kind for kind in (Cancelled, LeaseExpired, TaskTimeout, WorkerDied)}
+    kinds = {class_path(kind): kind for kind in (Cancelled, JobExpired, LeaseExpired, TaskTimeout, WorkerDied)}
     kind = kinds.get(failure.exception_class, WorkerDied) if failure else WorkerDied
     error = kind(failure.message if failure else "")
     result = ended(settlement, backend.alias, backend.settings.task_modules) if job.task_path else None

@@ -13,9 +13,11 @@ from ..core.expiry import GracePeriod
 from ..core.job import Due, HeldJob, Scope, Settlement
 from ..engines import Engine
 from .expired_leases import end_leases
+from .overdue import bury_overdue
 
 NO_GRACE = GracePeriod()  # for a test, or where no holder can be alive
 EXPIRED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
+OVERDUE_AT_ONCE = 100  # jobs that one claim buries
 
 Waits = Callable[[str], bool]  # path of a task -> whether its jobs begin later than they are claimed
 
@@ -27,7 +29,10 @@ def none_waits(task_path: str) -> bool:
 
 @dataclass(slots=True)
 class Taken:
-    """What a claim took; ``endings``: the settlements of expired leases; ``everything``: nothing more was due."""
+    """What a claim took; ``everything``: nothing more was due.
+
+    ``endings``: the settlements of expired leases, and of jobs that have expired.
+    """
 
     worker_id: str
     rows: list[Due] = field(default_factory=list)
@@ -36,7 +41,7 @@ class Taken:
 
     @property
     def buried(self) -> list[Settlement]:
-        """The endings that made dead letters: of jobs without an attempt left, or asked to stop."""
+        """The endings that made dead letters: of jobs without an attempt left, asked to stop, or expired."""
         return [ending for ending in self.endings if ending.state == states.FAILED]
 
 
@@ -61,17 +66,24 @@ def take(
     scopes = engine.unpaused(scopes, now)
     expired = [row for scope in scopes for row in engine.expired(scope, EXPIRED_AT_ONCE, now, grace_period)]
     endings = end_leases(engine, expired, worker_id, now)
-    due = [row for scope in scopes for row in engine.due(scope, limit + ahead, now)]
-    if len(scopes) > 1:
-        due = sorted(due, key=lambda row: (-row.priority, row.due_at, row.handle))[: limit + ahead]
-    taken = take_rows(engine, due, limit, worker_id, now, lease_us=lease_us, ahead=ahead, waits=waits)
+    due = find_due(engine, scopes, limit + ahead, now)
+    taken = take_rows(engine, scopes, due, limit, worker_id, now, lease_us=lease_us, ahead=ahead, waits=waits)
     taken.endings += endings
     taken.everything = taken.everything and len(expired) < EXPIRED_AT_ONCE
     return taken
 
 
+def find_due(engine: Engine, scopes: Sequence[Scope], limit: int, now: int) -> list[Due]:
+    """Return the first ``limit`` due rows of all scopes, in claim order."""
+    due = [row for scope in scopes for row in engine.due(scope, limit, now)]
+    if len(scopes) > 1:
+        due = sorted(due, key=lambda row: (-row.priority, row.due_at, row.handle))[:limit]
+    return due
+
+
 def take_rows(
     engine: Engine,
+    scopes: Sequence[Scope],
     due: Sequence[Due],
     limit: int,
     worker_id: str,
@@ -82,20 +94,39 @@ def take_rows(
     waits: Waits = none_waits,
 ) -> Taken:
     """Lease due rows that were found in the same transaction; see take."""
+    buried: list[Settlement] = []
+    more_overdue = False
+    if any(row.overdue(now) for row in due):
+        due, buried, more_overdue = look_behind(engine, scopes, limit + ahead, worker_id, now)
     rows, further = due[:limit], list(takewhile(lambda row: row.fresh, due[limit:]))
     later = [row.handle for row in rows if waits(row.task_path)]
     if at_once := [row.handle for row in rows if row.handle not in later]:
         engine.lease(at_once, worker_id, now, lease_us)
     if later := [*later, *(row.handle for row in further)]:
         engine.lease(later, worker_id, now, lease_us, attempts=0)
-    took_all, found_all = len(rows) + len(further) == len(due), len(due) < limit + ahead
-    return Taken(worker_id, [*rows, *further], everything=took_all and found_all)
+    took_all, found_all = len(rows) + len(further) == len(due), len(due) < limit + ahead and not more_overdue
+    return Taken(worker_id, [*rows, *further], buried, took_all and found_all)
+
+
+def look_behind(
+    engine: Engine, scopes: Sequence[Scope], limit: int, worker_id: str, now: int
+) -> tuple[list[Due], list[Settlement], bool]:
+    """Bury some of the first due rows that have expired; return up to ``limit`` others, and the burials.
+
+    Also return whether more may have expired.
+    """
+    found = find_due(engine, scopes, limit + OVERDUE_AT_ONCE, now)
+    overdue = [row for row in found if row.overdue(now)]
+    buried = bury_overdue(engine, overdue[:OVERDUE_AT_ONCE], worker_id, now)
+    more = len(found) == limit + OVERDUE_AT_ONCE or len(buried) < len(overdue)
+    return [row for row in found if not row.overdue(now)][:limit], buried, more
 
 
 def start_attempt(engine: Engine, job: HeldJob, now: int) -> bool:
     """Count the attempt of a job that has waited for its turn since its claim; return whether it may begin.
 
-    It may not if it was asked to stop, or its queue was paused. To be called inside ``engine.transaction()``.
+    It may not if it was asked to stop or has expired, or its queue was paused. To be called inside
+    ``engine.transaction()``.
     """
     stopped = job.queue_name in engine.paused_queues(now) or engine.stop_requests([job])
     return not stopped and engine.start_attempts([job], now) == 1

@@ -1,6 +1,6 @@
 """What becomes of a job whose lease has expired: it is due again at its place in the line, or a dead letter."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..core import history
 from ..core.failures import recorded
@@ -15,7 +15,11 @@ def end_leases(engine: Engine, expired: Sequence[Expired], worker_id: str, now: 
     if hidden := [row.handle for row in expired if not row.held]:
         engine.show(hidden)
     held = engine.read([row.handle for row in expired if row.held])
-    endings = {handle: end_lease(job, now) for handle, job in held.items()}
+    return carry_out(engine, {handle: end_lease(job, now) for handle, job in held.items()}, worker_id, now)
+
+
+def carry_out(engine: Engine, endings: Mapping[Handle, Settlement], worker_id: str, now: int) -> list[Settlement]:
+    """Settle rows of other holders, or of none; return the settlements, those of unreadable rows among them."""
     lost = settle(engine, list(endings.values())) if endings else set()
     unreadable = [handle for handle, ending in endings.items() if ending.job.key in lost]
     ended = [ending for ending in endings.values() if ending.job.key not in lost]

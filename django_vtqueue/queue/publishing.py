@@ -10,23 +10,35 @@ from django.utils import timezone
 
 from ..conf import Options
 from ..core import clock
+from ..core.humanize import time_of
 from ..core.job import NewJobs
-from ..engines import Trouble, engine_for
+from ..core.unique import KEEP
+from ..engines import Engine, Trouble, engine_for
 from ..exceptions import PayloadTooLarge
 from .depth import admitted
 from .doorbell import ring, ring_after_commit
 from .schema import mismatch
+from .unique import Duplicates, insert_unique
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 LONGEST_NAME = 255
 
 
-def store(new: NewJobs, database: str, options: Options, timeout: float | None = None, *, limited: bool = True) -> None:
+def store(
+    new: NewJobs,
+    database: str,
+    options: Options,
+    timeout: float | None = None,
+    *,
+    on_duplicate: str = KEEP,
+    limited: bool = True,
+) -> Duplicates:
     """Insert new jobs in the caller's transaction, or in one of their own, and ring the doorbells after the commit.
 
-    ``timeout``: see ``depth.admitted``; ``limited``: whether ``max_depth`` counts. Raise PayloadTooLarge if one of the
-    payloads is larger than ``max_payload_bytes``, QueueFull if the queue has no room; then none is stored. Where Django
-    refuses because of the place of the call, or the tables are not there, its error says what to do.
+    Return those that were not stored, for there is a job with their unique key; see insert_unique. ``timeout``: see
+    ``depth.admitted``; ``limited``: whether ``max_depth`` counts. Raise PayloadTooLarge if one of the payloads is
+    larger than ``max_payload_bytes``, QueueFull if the queue has no room; then none is stored. Where Django refuses
+    because of the place of the call, or the tables are not there, its error says what to do.
     """
     policy = options.policy(new.queue_name)
     limit = policy.max_payload_bytes
@@ -37,11 +49,12 @@ def store(new: NewJobs, database: str, options: Options, timeout: float | None =
                 "Store the data elsewhere and publish a reference to it, or raise the limit."
             )
     engine = engine_for(database)
+    insert = partial(_insert, engine, new, on_duplicate)
     try:
         if limited and policy.max_depth is not None:
-            alone = admitted(partial(engine.insert, new), engine, new.queue_name, len(new.jobs), policy, timeout)
+            alone, duplicates = admitted(insert, engine, new.queue_name, len(new.jobs), policy, timeout)
         else:
-            alone = engine.insert(new)
+            alone, duplicates = insert()
     except SynchronousOnlyOperation as error:
         name = new.task_path.rpartition(".")[2]
         awaited = f"await {name}.aenqueue(...)" if name else "await queue.apublish(...)"
@@ -52,8 +65,16 @@ def store(new: NewJobs, database: str, options: Options, timeout: float | None =
         raise
     if alone:
         ring(database, options.doorbells)
-    else:
+    elif len(duplicates) < len(new.jobs) or new.replace:
         ring_after_commit(database, options.doorbells)
+    return duplicates
+
+
+def _insert(engine: Engine, new: NewJobs, on_duplicate: str) -> tuple[bool, Duplicates]:
+    """Return whether the jobs were committed, not left to a transaction, and those that were not stored."""
+    if new.unique_keys and any(key is not None for key in new.unique_keys):
+        return False, insert_unique(engine, new, on_duplicate)
+    return engine.insert(new), {}
 
 
 def visible_from(now: int, publish_at: datetime | timedelta | None, delay: float | timedelta | None = None) -> int:
@@ -64,6 +85,24 @@ def visible_from(now: int, publish_at: datetime | timedelta | None, delay: float
     if publish_at is not None:
         return max(instant_of(publish_at, now, "publish_at"), now)
     return now if delay is None else max(now + clock.microseconds(delay), now)
+
+
+def start_by(now: int, due_at: int, expires: datetime | timedelta | float | None) -> int | None:
+    """Return the instant by which a job must have started; raise ValueError if that is over, or before it is due."""
+    if expires is None:
+        return None
+    if not isinstance(expires, datetime | timedelta | int | float):
+        raise TypeError(f"expires is {expires!r}, but must be a datetime, or a duration (seconds or a timedelta).")
+    instant = instant_of(expires, now, "expires")
+    if instant <= now:
+        raise ValueError(f"expires is {expires!r}, which is over: give a later moment, or a duration above 0.")
+    if instant <= due_at:
+        raise ValueError(
+            f"expires is {expires!r}, which is not after the moment at which the job is due "
+            f"({time_of(clock.from_instant(due_at))}), so it could never start. Give a later moment, or a longer "
+            "duration: that begins now."
+        )
+    return instant
 
 
 def checked_moment(given: datetime | timedelta | None, name: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from threading import Event
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -27,6 +27,7 @@ from ..core.failures import describe
 from ..core.gaps import APART, GapWatch
 from ..core.ids import new_ids, process_worker_id
 from ..core.job import Due, Expired, HeldJob, NewJobs, Scope, failed
+from ..core.unique import CHOICES, DONE, KEEP, REPLACE, Keys, keys_of
 from ..engines import Engine, database_of, engine_for, options_for
 from .claimed_job import ClaimedJob
 from .claims import EXPIRED_AT_ONCE, collect, take_rows
@@ -34,10 +35,13 @@ from .consumer import consume
 from .depth import waiting_aside
 from .expired_leases import end_leases
 from .pauses import pause, resume
-from .publishing import checked_priority, checked_queue_name, store, visible_from
+from .publishing import checked_priority, checked_queue_name, start_by, store, visible_from
 from .settling import settle
 
-TIMEOUT = {"timeout": duration}  # of a publish; POLICY has that of a task
+Until = Literal["done", "start"]
+OnDuplicate = Literal["keep", "replace", "error"]
+PUBLISHING = {**POLICY, **CHOICES, "timeout": duration}  # what checks the arguments of a publish
+
 _gap_watches: dict[str, GapWatch] = {}  # by database: what all queues of this process have noticed
 
 
@@ -88,13 +92,25 @@ class Queue:
         *,
         max_attempts: int | None = None,
         timeout: float | timedelta | None = None,
+        unique_key: str | None = None,
+        unique_until: Until = DONE,
+        on_duplicate: OnDuplicate = KEEP,
+        expires: datetime | timedelta | float | None = None,
     ) -> UUID:
         """Put a job into the queue; inside ``transaction.atomic`` it appears when that commits.
 
         ``payload``: any JSON value. ``publish_at`` (a datetime) or ``delay`` (seconds): not to be claimed before.
         ``priority``: -100 to 100, higher first. ``timeout``: seconds for which it waits for room in a queue with
-        ``max_depth`` (default: the settings say it). Returns the job's id. Raises TypeError if the payload is not JSON,
-        ValueError for an argument that is not allowed, PayloadTooLarge, QueueFull.
+        ``max_depth`` (default: the settings say it).
+
+        ``unique_key``: a text that no other job of the queue has, until this one is ``"done"`` or, with
+        ``unique_until="start"``, claimed. ``on_duplicate``: what happens if a job has it: ``"keep"`` returns the id of
+        that one; ``"replace"`` gives it, if it waits, the new payload and all else; ``"error"`` raises DuplicateJob.
+        ``expires`` (a datetime, or seconds or a timedelta from now): what was not claimed by then is never handed out;
+        it becomes a dead letter.
+
+        Returns the job's id. Raises TypeError if the payload is not JSON, ValueError for an argument that is not
+        allowed, PayloadTooLarge, QueueFull, DuplicateJob.
         """
         return self.publish_many(
             [payload],
@@ -103,6 +119,10 @@ class Queue:
             priority=priority,
             max_attempts=max_attempts,
             timeout=timeout,
+            unique_key=None if unique_key is None else [unique_key],
+            unique_until=unique_until,
+            on_duplicate=on_duplicate,
+            expires=expires,
         )[0]
 
     def publish_many(
@@ -114,14 +134,27 @@ class Queue:
         *,
         max_attempts: int | None = None,
         timeout: float | timedelta | None = None,
+        unique_key: Keys | None = None,
+        unique_until: Until = DONE,
+        on_duplicate: OnDuplicate = KEEP,
+        expires: datetime | timedelta | float | None = None,
     ) -> list[UUID]:
-        """Put many jobs into the queue in one transaction, all or none; see publish."""
-        wait = None if timeout is None else checked({"timeout": timeout}, TIMEOUT, f"{self!r}.publish")["timeout"]
-        own = {} if max_attempts is None else {"max_attempts": max_attempts}
-        attempts = checked(own, POLICY, f"{self!r}.publish").get("max_attempts", self._max_attempts)
+        """Put many jobs into the queue in one transaction, all or none; see publish.
+
+        ``unique_key``: a callable that is given each payload, or a list with a key for each; None stands for no key. Of
+        two payloads with one key the first is stored; with ``on_duplicate="replace"`` the last is.
+        """
+        attempts, wait, payloads = self._max_attempts, None, list(payloads)
+        if (max_attempts, timeout, unique_until, on_duplicate) != (None, None, DONE, KEEP):
+            given: dict[str, Any] = {"unique_until": unique_until, "on_duplicate": on_duplicate}
+            given |= {} if max_attempts is None else {"max_attempts": max_attempts}
+            given |= {} if timeout is None else {"timeout": timeout}
+            own = checked(given, PUBLISHING, f"{self!r}.publish")
+            attempts, wait = own.get("max_attempts", attempts), own.get("timeout")
         encoded = [encode(payload, "payload") for payload in payloads]
         jobs = list(zip(new_ids(len(encoded)), encoded, strict=True))
         now = self._engine.now()
+        due_at = visible_from(now, publish_at, delay)
         new = NewJobs(
             queue_name=self.name,
             task_path="",
@@ -129,12 +162,15 @@ class Queue:
             max_attempts=attempts,
             lease_us=self._lease,
             enqueued_at=now,
-            due_at=visible_from(now, publish_at, delay),
+            due_at=due_at,
             jobs=jobs,
+            start_by=start_by(now, due_at, expires),
+            unique_keys=keys_of(payloads, unique_key),
+            unique_until=unique_until,
+            replace=on_duplicate == REPLACE,
         )
-        if jobs:
-            store(new, self.database, self.options, wait)
-        return [UUID(int=int(job_id, 16)) for job_id, _ in jobs]
+        duplicates = store(new, self.database, self.options, wait, on_duplicate=on_duplicate) if jobs else {}
+        return [UUID(int=int(duplicates.get(index, job_id), 16)) for index, (job_id, _) in enumerate(jobs)]
 
     async def apublish(self, payload: Any, **options: Any) -> UUID:
         """See publish."""
@@ -188,9 +224,9 @@ class Queue:
                 end_leases(engine, expired, holder, now)
                 if expired:
                     due = engine.due(scope, limit, now)
-                taken = take_rows(engine, due, limit, holder, now, lease_us=self._lease)
+                taken = take_rows(engine, [scope], due, limit, holder, now, lease_us=self._lease)
             jobs = self._readable(collect(engine, taken))
-            if jobs or not (taken.rows or seen):
+            if jobs or not (taken.rows or taken.endings or seen):
                 return jobs  # else all that was taken became dead letters: claim what is due behind them
             if seen and not expired:  # the lock is free again: their holders get the time to renew
                 clock.wait(APART)

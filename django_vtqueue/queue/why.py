@@ -39,7 +39,7 @@ def why(entry: Job | DeadLetter, now: int) -> str:
                 "worker": shown_worker(entry.worker_id),
             }
         case "scheduled":
-            return _("scheduled for %(time)s") % {"time": time_of(entry.visible_at)}
+            return _("scheduled for %(time)s") % {"time": time_of(entry.visible_at)} + expiry(entry, now)
         case "retrying":
             return retrying(entry)
         case "running":
@@ -49,8 +49,19 @@ def why(entry: Job | DeadLetter, now: int) -> str:
             expired = _("the lease of %(worker)s ended %(age)s ago") % since
             return stop_request(entry, now) + expired + "; " + takers(entry, now)
         case "due":
-            return _("due for %(age)s") % {"age": duration(now - visible_at)} + "; " + takers(entry, now)
+            due = _("due for %(age)s") % {"age": duration(now - visible_at)}
+            return due + expiry(entry, now) + "; " + takers(entry, now)
     return _("its row was damaged: there is no state '%(state)s'") % {"state": entry.state}
+
+
+def expiry(job: Job, now: int) -> str:
+    """Return how long a job that waits has left to start, if that is limited."""
+    if job.start_by is None:
+        return ""
+    left = to_instant(job.start_by) - now
+    if left <= 0:
+        return "; " + _("expired %(age)s ago, so a worker will make it a dead letter") % {"age": duration(-left)}
+    return "; " + _("expires in %(left)s, if it has not started by then") % {"left": duration(left)}
 
 
 def retrying(job: Job) -> str:

@@ -6,7 +6,7 @@ and TaskResult) is left out, and a task that is gone is shown by its path.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -22,10 +22,14 @@ from .task import find_task
 T = TypeVar("T")
 
 
-class Result(TaskResult):
-    """A TaskResult that says where to look when there is no return value."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(TaskResult):  # type: ignore[misc]  # Django's is frozen, too
+    """A TaskResult that says where to look when there is no return value.
 
-    __slots__ = ()
+    ``duplicate``: nothing was stored; it is the result of the unfinished job that has the unique key of the call.
+    """
+
+    duplicate: bool = False
 
     @property
     def return_value(self) -> Any:
@@ -33,7 +37,7 @@ class Result(TaskResult):
         if self.status == TaskResultStatus.FAILED and self.errors:
             error = self.errors[-1].exception_class_path
             raise ValueError(f"Task failed: {error}. Each attempt is in errors: print(result.errors[-1].traceback)")
-        return super().return_value
+        return TaskResult.return_value.fget(self)  # type: ignore[attr-defined]
 
 
 @lru_cache(maxsize=10)

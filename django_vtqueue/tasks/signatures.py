@@ -10,6 +10,7 @@ from ..core.encoding import decode, dumps, normalize, refusal
 from ..core.masks import HIDDEN, Mask
 from ..engines import mask_words, options_for
 from ..fields import text_of
+from .calls import call_signature
 from .compat import Task
 from .task import find_task
 
@@ -53,13 +54,13 @@ def check_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], index
 
 def refused_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], index: int | None = None) -> TypeError:
     """Return the error for a call, which fits, with an argument that is not JSON; see check_call."""
-    arguments = _signature(task.func, task.takes_context).bind(*args, **kwargs).arguments
+    arguments = call_signature(task.func, task.takes_context).bind(*args, **kwargs).arguments
     return refusal(arguments, f" of {task.module_path}" + ("" if index is None else f" in calls[{index}]"))
 
 
 def arguments_of(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call by name, as they are stored; raise TypeError if they do not fit the task."""
-    bound = _signature(task.func, task.takes_context).bind(*args, **kwargs)
+    bound = call_signature(task.func, task.takes_context).bind(*args, **kwargs)
     return {
         name: normalize(list(value) if isinstance(value, tuple) else value) for name, value in bound.arguments.items()
     }
@@ -68,17 +69,10 @@ def arguments_of(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 @lru_cache(maxsize=1000)  # of calls that fit: what raises is not kept
 def _bind(function: Callable[..., Any], takes_context: bool, count: int, names: tuple[str, ...]) -> None:
     """Raise TypeError if so many arguments and these names do not fit a function."""
-    _signature(function, takes_context).bind(*[None] * count, **dict.fromkeys(names))
+    call_signature(function, takes_context).bind(*[None] * count, **dict.fromkeys(names))
     first = next(iter(signature(function).parameters.values()), None)
     if takes_context and first and first.kind is first.POSITIONAL_OR_KEYWORD and first.name in names:
         raise TypeError(f"{first.name!r} is what the worker passes")
-
-
-@lru_cache(maxsize=1000)
-def _signature(function: Callable[..., Any], takes_context: bool) -> Signature:
-    """Return the signature of a task's function without its context; raise what ``inspect.signature`` raises."""
-    whole = signature(function)
-    return whole.replace(parameters=[*whole.parameters.values()][takes_context:])
 
 
 def _parameters(task_path: str, queue_name: str, database: str | None) -> list[Parameter] | None:
@@ -88,14 +82,14 @@ def _parameters(task_path: str, queue_name: str, database: str | None) -> list[P
     """
     try:
         task = find_task(task_path, tuple(options_for(queue_name, database).task_modules))
-        return [*_signature(task.func, task.takes_context).parameters.values()]
+        return [*call_signature(task.func, task.takes_context).parameters.values()]
     except Exception:
         return None
 
 
 def signature_of(task: Task, mask: Mask) -> Signature:
     """Return the signature of a task as its callers see it: without its context, and without secret defaults."""
-    known = _signature(task.func, task.takes_context)
+    known = call_signature(task.func, task.takes_context)
     parameters = [
         parameter.replace(default=HIDDEN)
         if parameter.default is not Parameter.empty and mask.names(parameter.name)

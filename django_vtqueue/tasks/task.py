@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS
 
-from ..conf import POLICY, Invalid, checked, nearest
+from ..conf import POLICY, Invalid, checked, nearest, positive_duration
+from ..core.unique import CHOICES
 from ..exceptions import UnknownTask
+from .calls import key_of_call
 from .compat import Task, TaskResult, framework_task
 from .context import JobContext
 
@@ -41,7 +43,18 @@ def _database(value: Any) -> str | None:
     return (value if isinstance(value, str) else DEFAULT_DB_ALIAS) if value else None
 
 
+def _key(value: Any) -> Any:
+    if not isinstance(value, str) and not callable(value):
+        raise Invalid("a format such as 'report:{report_id}', or a callable that is given the call's arguments")
+    return value
+
+
 if TYPE_CHECKING:
+
+    class JobResult(TaskResult[P, R]):
+        """What ``enqueue`` returns, for type checkers."""
+
+        duplicate: bool  # nothing was stored: this is the result of the unfinished job that has the unique key
 
     class DeferrableTask(Task[P, R]):
         """What ``@task`` makes, for type checkers: ``run_after`` may be a timedelta, as Django's documentation says."""
@@ -54,6 +67,8 @@ if TYPE_CHECKING:
             run_after: datetime | timedelta | None = None,
             backend: str | None = None,
         ) -> "DeferrableTask[P, R]": ...
+        def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "JobResult[P, R]": ...
+        async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "JobResult[P, R]": ...
 
 
 OPTIONS: dict[str, Callable[[Any], Any]] = {
@@ -64,6 +79,9 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "hard_timeout": POLICY["hard_timeout"],
     "transactional": _database,
     "no_retry_for": _exceptions,
+    "unique_key": _key,
+    **CHOICES,
+    "expires": positive_duration,
 }
 
 
@@ -95,6 +113,10 @@ class TaskOptions(TypedDict, total=False):
     timeout: Seconds | None
     hard_timeout: Seconds | None
     transactional: bool | str
+    unique_key: str | Callable[..., str | None]
+    unique_until: Literal["done", "start"]
+    on_duplicate: Literal["keep", "replace", "error"]
+    expires: Seconds
     priority: int
     queue_name: str
     backend: str
@@ -136,26 +158,36 @@ def task(function: Callable[..., Any] | None = None, /, *, takes_context: bool =
     means no further attempt. ``no_retry_for``: exceptions after which it becomes a dead letter at once.
     ``visibility_timeout``: seconds for which a claim hides the job. ``timeout``: seconds after which TaskTimeout is
     raised inside it; ``hard_timeout``: seconds after which its child process is killed. ``transactional``: its writes
-    and its acknowledgement are one transaction (True, or the alias of their database if that is not "default"). The
-    rest is Django's. Raise TypeError for an unknown option, ValueError for a value that is not allowed.
+    and its acknowledgement are one transaction (True, or the alias of their database if that is not "default").
+
+    ``unique_key``: a format over the arguments of the call, or a callable that is given them: no two unfinished jobs of
+    a queue have one key. ``unique_until``: ``"done"``, or ``"start"``: until it is claimed. ``on_duplicate``:
+    ``"keep"`` (the result of a duplicate is that of the job which is there), ``"replace"`` (a waiting one becomes the
+    new one), ``"error"`` (DuplicateJob). ``expires``: seconds after which it becomes a dead letter instead of being
+    started.
+
+    The rest is Django's. Raise TypeError for an unknown option, ValueError for a value that is not allowed.
     """
     djangos = {key: options.pop(key) for key in DJANGOS if key in options}
 
     def decorate(func: Callable[..., Any]) -> Any:
-        set_options(func, options)
+        set_options(func, options, takes_context=takes_context)
         return framework_task(takes_context=takes_context, **djangos)(func)  # type: ignore[call-overload]
 
     return decorate(function) if function else decorate
 
 
-def set_options(func: Callable[..., Any], options: Mapping[str, Any]) -> None:
+def set_options(func: Callable[..., Any], options: Mapping[str, Any], *, takes_context: bool) -> None:
     """Attach this queue's options to a task function; see task for what is raised."""
     name = f"@task on {func.__qualname__}"
     for key in options:
         if key not in OPTIONS:
             raise TypeError(f"{name} got an unknown option {key!r}: {ELSEWHERE.get(key) or nearest(key, KNOWN)}")
     if options:
-        setattr(func, ATTRIBUTE, checked(options, OPTIONS, name))
+        known = checked(options, OPTIONS, name)
+        if given := known.get("unique_key"):
+            known["unique_key"] = key_of_call(given, func, takes_context, name)
+        setattr(func, ATTRIBUTE, known)
 
 
 def options_of(func: Callable[..., Any]) -> Mapping[str, Any]:

@@ -1,7 +1,8 @@
-"""Upkeep of the database between turns: its log is kept short, and what is outdated is deleted."""
+"""Upkeep of the database between turns: its log is kept short, what is outdated is deleted, what has expired buried."""
 
 import logging
 import time
+from collections.abc import Callable
 
 from ..engines import Engine, Trouble
 
@@ -17,10 +18,13 @@ PRUNE_AGAIN = 0.1  # seconds, if there was something: what ends in a stream is o
 
 
 class Maintenance:
-    """Keeps the log of a database short, and deletes what was kept for long enough."""
+    """Keeps the log of a database short, and deletes what was kept for long enough.
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    ``bury_overdue`` makes dead letters of up to so many jobs that have expired, and returns how many.
+    """
+
+    def __init__(self, engine: Engine, bury_overdue: Callable[[int], int]) -> None:
+        self.engine, self.bury_overdue = engine, bury_overdue
         self.next_at = 0.0  # monotonic
         self._tidy_at = 0.0  # monotonic
         self._told_of_log = self._told_of_failure = False
@@ -57,10 +61,10 @@ class Maintenance:
             )
 
     def _prune(self, now: float) -> None:
-        """Delete some of what was kept for long enough."""
+        """Delete some of what was kept for long enough; bury some of what has expired."""
         self.next_at = now + PERIOD  # also if it fails
         instant = self.engine.now()
-        pruned = self.engine.prune(instant, PRUNED_AT_ONCE)
+        pruned = max(self.engine.prune(instant, PRUNED_AT_ONCE), self.bury_overdue(PRUNED_AT_ONCE))
         if pruned >= PRUNED_AT_ONCE:
             self.next_at = now + (time.monotonic() - now) / PRUNING_SHARE
         elif pruned:

@@ -13,6 +13,7 @@ from ..execution.limits import longest_runs
 from ..execution.outcomes import Outcome, not_executed
 from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring
+from ..queue.overdue import bury_overdue
 from .in_flight import InFlight
 from .leases import Leases
 from .log import WorkerLog, name
@@ -213,8 +214,26 @@ class Work:
                 ended.append(outcome)
         self.pool.announce(ended)
 
+    def bury_overdue(self, limit: int) -> int:
+        """Make dead letters of some expired jobs that no claim has come across, of any queue; return how many.
+
+        A paused queue has them, or one without a worker.
+        """
+        engine, now = self.engine, self.engine.now()
+        if not engine.overdue(1, now):
+            return 0
+        with engine.transaction():
+            endings = bury_overdue(
+                engine,
+                engine.overdue(limit, now),
+                self.leases.worker_id,
+                now,
+            )
+        self.ended_elsewhere(endings)
+        return len(endings)
+
     def ended_elsewhere(self, endings: Sequence[Settlement]) -> None:
-        """Count the ends of jobs that a dead worker held, and tell of those that died with it."""
+        """Count the ends of jobs that this worker did not run, and tell of those that became dead letters."""
         self.recorder.count_endings(endings)
         for settlement in endings:
             if settlement.state == states.FAILED:

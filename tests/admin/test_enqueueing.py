@@ -12,14 +12,14 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from django_vtqueue import TaskContext, task
+from django_vtqueue import Queue, TaskContext, task
 from django_vtqueue.core import clock
 from django_vtqueue.models import Job
 from django_vtqueue.tasks.compat import task_enqueued
 from tests.pending import run_pending
 
 from ..fake_clock import FakeClock
-from ..project.tasks import add
+from ..project.tasks import add, hold_newest
 from .test_admin import EVIL, SECOND, client_with, job, page, sign_in
 
 __all__ = ["client_with"]
@@ -191,4 +191,22 @@ def test_a_full_queue_is_said(admin_client: Client, settings: Any) -> None:
     settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": full}}
     sent(admin_client)
     assert "Queue 'default' is full: 1 " in errors(sent(admin_client))
+    assert Job.objects.count() == 1
+
+
+def test_a_duplicate(admin_client: Client) -> None:
+    """A call whose key is taken leads to the job that is there, and says so; the admin's log has one entry only."""
+    path, folder = hold_newest.module_path, '{"folder": "x", "name": "k", "text": "y"}'
+    first, second = (sent(admin_client, folder, path) for _ in range(2))
+    assert first["Location"] == second["Location"]
+    shown = html.unescape(admin_client.get(second["Location"]).content.decode())
+    assert "No job was added: this one is there already, with the unique key of the call." in shown
+    assert LogEntry.objects.count() == Job.objects.count() == 1
+
+
+def test_a_key_that_another_task_has(admin_client: Client) -> None:
+    """The form says what DuplicateJob says."""
+    Queue("default").publish({}, unique_key="k")
+    refused = sent(admin_client, '{"folder": "x", "name": "k", "text": "y"}', hold_newest.module_path)
+    assert "Put the name of the task into the key" in errors(refused)
     assert Job.objects.count() == 1

@@ -111,3 +111,34 @@ def test_a_traceback_is_folded(admin_client: Client) -> None:
     shown = page(admin_client, letter(history=json.dumps(history)))
     assert '<details><summary>Traceback</summary><div class="vtq-copyable">' in shown
     assert '<pre class="vtq-text">Traceback: here</pre></div></details>' in shown
+
+
+@pytest.mark.parametrize(
+    ("until", "words"),
+    [("done", "until it is done"), ("start", "until it starts"), ("started", "free since it has started")],
+)
+def test_the_unique_key(admin_client: Client, until: str, words: str) -> None:
+    """Of a job and of a letter, with until when no other job has it; in the list of jobs beside the queue."""
+    for row in (job(unique_key="report:7", unique_until=until), letter(unique_key="report:7", unique_until=until)):
+        assert f"report:7 {words}" in text(page(admin_client, row))
+    changelist = admin_client.get(reverse("admin:vtqueue_job_changelist")).content.decode()
+    assert "default · report:7" in text(changelist)
+
+
+def test_the_expiry(admin_client: Client, time: FakeClock) -> None:
+    """Of a job that waits, with the time left, on its page and in the list; of one that runs, or has any time, not."""
+    now = clock.now()
+    for left, words in ((90 * SECOND, "expires in 1.5 min"), (-90 * SECOND, "expired 1.5 min ago")):
+        row = job(start_by=now + left)
+        assert f"({words})" in text(page(admin_client, row))
+        changelist = admin_client.get(reverse("admin:vtqueue_job_changelist")).content.decode()
+        assert f"; {words}" in text(changelist)
+        row.delete()
+    for other in (job(), job("running", start_by=now + SECOND)):
+        assert "expire" not in text(page(admin_client, other)).lower().replace("expired leases", "")
+
+
+def test_an_expired_letter(admin_client: Client, time: FakeClock) -> None:
+    """Its history says that it has expired, as a deed of nobody."""
+    entry = Entry(number=0, worker="", started=None, ended=clock.now(), outcome="expired")
+    assert re.search(r"enqueued .* expired", text(page(admin_client, letter(history=json.dumps([entry])))))

@@ -9,14 +9,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from django_vtqueue import Queue, QueueFull, control
-from django_vtqueue.core import history, states
+from django_vtqueue.core import history, states, unique
 from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.ids import new_id, process_worker_id
 from django_vtqueue.core.job import NewJobs, Scope, broken_off, failed, interrupted, released, succeeded
-from django_vtqueue.exceptions import WorkerDied
+from django_vtqueue.exceptions import DuplicateJob, WorkerDied
 from django_vtqueue.queue import dead_letters
 from django_vtqueue.queue.clock_steps import ClockSteps
+from django_vtqueue.queue.overdue import bury_overdue
 from django_vtqueue.queue.settling import settle
+from django_vtqueue.queue.unique import insert_unique
 
 from .agreement import BUDGETS, LEASES, NAMES, Agreement
 from .model import ModelJob
@@ -32,6 +34,7 @@ delays = st.sampled_from([0, 0, 2, 5])
 backoffs = st.sampled_from([0, 0, 2, 5, 3600])
 leases = st.sampled_from([5, 1, 60])  # seconds
 ttls = st.sampled_from([KEPT, None, 0, 4 * SECOND])
+expiries = st.sampled_from([None, None, 3, 9])  # seconds after it is due
 
 
 def many(machine: Agreement) -> bool:
@@ -49,12 +52,94 @@ class QueueAgainstModel(Agreement):
         self.enqueue("a", 0, 0, 1)
         self.enqueue("b", 7, 0, 3)
 
-    @rule(name=names, count=st.integers(1, 3), priority=st.sampled_from([0, 0, -100, 7]), delay=delays)
-    def publish(self, name: str, count: int, priority: int, delay: int) -> None:
-        ids = self.queues[name].publish_many([None] * count, delay=delay, priority=priority)
-        self.published(
-            [job_id.hex for job_id in ids], name, True, priority, delay, LEASES[name] * SECOND, BUDGETS[name]
+    @rule(
+        name=names,
+        count=st.integers(1, 3),
+        priority=st.sampled_from([0, 0, -100, 7]),
+        delay=delays,
+        expires=expiries,
+    )
+    def publish(self, name: str, count: int, priority: int, delay: int, expires: int | None = None) -> None:
+        until = None if expires is None else delay + expires
+        ids = self.queues[name].publish_many([None] * count, delay=delay, priority=priority, expires=until)
+        lease, now = LEASES[name] * SECOND, self.clock.instant
+        start_by = None if until is None else now + until * SECOND
+        self.published([job_id.hex for job_id in ids], name, True, priority, delay, lease, BUDGETS[name], start_by)
+
+    @rule(
+        name=names,
+        keys=st.sampled_from([["k"], ["k"], ["j"], ["k", "k"], ["j", None, "k"]]),
+        until=st.sampled_from([unique.DONE, unique.START]),
+        on_duplicate=st.sampled_from([unique.KEEP, unique.KEEP, unique.REPLACE, unique.ERROR]),
+        raw=st.sampled_from([True, True, False]),
+        delay=delays,
+        expires=expiries,
+    )
+    def publish_unique(
+        self,
+        name: str,
+        keys: list[str | None],
+        until: str,
+        on_duplicate: str,
+        raw: bool,
+        delay: int,
+        expires: int | None,
+    ) -> None:
+        """What is stored, replaced, found or refused is what the model says, for one or several at once."""
+        now, jobs = self.clock.instant, [(new_id(), "{}") for _ in keys]
+        due_at = now + delay * SECOND
+        start_by = None if expires is None else due_at + expires * SECOND
+        replace = on_duplicate == unique.REPLACE
+        task = "" if raw else "app.task"
+        new = NewJobs(name, task, 0, 3, 5 * SECOND, now, due_at, jobs, start_by, keys, until, replace)
+        ids = [job_id for job_id, _ in jobs]
+        expected = self.model.publish_unique(
+            *(ids, keys, on_duplicate, now),
+            **{"queue": name, "raw": raw, "priority": 0, "due_at": due_at, "lease": 5 * SECOND, "max_attempts": 3},
+            **{"until": until, "start_by": start_by},
         )
+        try:
+            duplicates = insert_unique(self.engine, new, on_duplicate)
+        except DuplicateJob:
+            assert expected is None
+        else:
+            assert [duplicates.get(index, job_id) for index, job_id in enumerate(ids)] == expected
+
+    @rule(
+        name=names,
+        until=st.sampled_from([unique.DONE, unique.START]),
+        on_duplicate=st.sampled_from([unique.KEEP, unique.REPLACE, unique.ERROR]),
+        seconds=st.sampled_from([0, 3]),
+        requeued=st.booleans(),
+    )
+    def rival(self, name: str, until: str, on_duplicate: str, seconds: int, requeued: bool) -> None:
+        """A key is published while its job is held, or has expired, and perhaps once more after it has died."""
+        for priority in (7, 0):
+            self.enqueue(name, priority, 0, 0)
+            self.tables_and_model_agree()
+        self.publish_unique(name, ["k"], until, unique.KEEP, False, 0, 3)
+        self.tables_and_model_agree()
+        self.clock.advance(seconds)
+        if not (seconds and requeued):
+            self.claim_as_worker(0, {False}, name, 1, 9)
+            self.tables_and_model_agree()
+        if not seconds:
+            self.claim_as_worker(0, {False}, name, 9)
+            self.tables_and_model_agree()
+        self.publish_unique(name, ["k"], until, on_duplicate, False, 0, None)
+        self.tables_and_model_agree()
+        if requeued and not seconds:
+            self.fail(0, None, None)
+            self.tables_and_model_agree()
+            self.requeue(0)
+
+    @rule(limit=st.integers(1, 3))
+    def bury_overdue(self, limit: int) -> None:
+        """A worker buries what no claim comes across."""
+        now = self.clock.instant
+        with self.engine.transaction():
+            endings = bury_overdue(self.engine, self.engine.overdue(limit, now), "w0", now)
+        assert len(endings) == self.model.bury_overdue(now, limit)
 
     @rule(name=names, count=st.integers(1, 3), most=st.sampled_from([3, 1, 4]))
     def publish_if_there_is_room(self, name: str, count: int, most: int) -> None:
@@ -80,10 +165,18 @@ class QueueAgainstModel(Agreement):
         self.published([job_id], name, False, priority, delay, lease * SECOND, attempts)
 
     def published(
-        self, ids: list[str], name: str, raw: bool, priority: int, delay: int, lease: int, limit: int
+        self,
+        ids: list[str],
+        name: str,
+        raw: bool,
+        priority: int,
+        delay: int,
+        lease: int,
+        limit: int,
+        start_by: int | None = None,
     ) -> None:
-        due_at = self.clock.instant + delay * SECOND
-        self.model.publish(ids, queue=name, raw=raw, priority=priority, due_at=due_at, lease=lease, max_attempts=limit)
+        values = {"priority": priority, "due_at": self.clock.instant + delay * SECOND, "start_by": start_by}
+        self.model.publish(ids, queue=name, raw=raw, lease=lease, max_attempts=limit, **values)
 
     @rule(
         holder=holders,
@@ -95,7 +188,7 @@ class QueueAgainstModel(Agreement):
     def claim_as_worker(self, holder: int, kinds: set[bool], name: str | None, limit: int, ahead: int = 0) -> None:
         queues, worker = (name,) if name else None, self.workers[holder]
         jobs = self.taken([Scope(queues, raw) for raw in kinds], limit, worker, ahead)
-        leased, _ = self.model.claim(queues, kinds, limit, worker, self.clock.instant, None, ahead)
+        leased, *_ = self.model.claim(queues, kinds, limit, worker, self.clock.instant, None, ahead)
         assert [job.id for job in jobs] == leased
         self.hold([(job, None) for job in jobs if job.begun])
         self.hold_ahead([job for job in jobs if not job.begun])
@@ -283,9 +376,8 @@ class QueueAgainstModel(Agreement):
         dead = [row for row in self.model.jobs.values() if row.state == states.FAILED]
         for row in dead[which:][:1] or self.some_job(which):
             moved = dead_letters.requeue(row.id, self.alias)
-            assert [job_id.hex for job_id in moved] == [row.id] * (row.state == states.FAILED)
-            if moved:
-                self.model.requeue(row, self.clock.instant)
+            moves = row.state == states.FAILED and self.model.requeue(row, self.clock.instant)
+            assert [job_id.hex for job_id in moved] == [row.id] * moves
 
     @precondition(many)
     @rule(which=pick)

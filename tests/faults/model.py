@@ -1,14 +1,16 @@
 """The queue in plain Python, as the diagram of its states says that it works: what the real one is compared with."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import takewhile
 from math import inf
 from typing import Any
 
 from django_vtqueue.core import states
-from django_vtqueue.core.history import CANCELLED, FIRST, LAST, LEASE_EXPIRED, RELEASED, REQUEUED
+from django_vtqueue.core.history import CANCELLED, EXPIRED, FIRST, LAST, LEASE_EXPIRED, RELEASED, REQUEUED
 from django_vtqueue.core.job import HeldJob
+from django_vtqueue.core.unique import DONE, ERROR, REPLACE, START, STARTED
 
 # Every step that a job may take. None: not there (yet, or any more).
 DIAGRAM = {
@@ -19,7 +21,7 @@ DIAGRAM = {
     (states.RUNNING, states.SUCCESSFUL): "ack",
     (states.RUNNING, states.FAILED): "no attempts left, or asked to stop",
     (states.FAILED, states.READY): "requeue",
-    (states.READY, states.FAILED): "cancel",
+    (states.READY, states.FAILED): "cancel, or not started in time",
     (states.READY, None): "purge, delete",
     (states.RUNNING, None): "purge or delete of an expired job; ack of a result that is not kept",
     (states.SUCCESSFUL, None): "prune, delete",
@@ -38,7 +40,7 @@ class ModelJob:
 
     A cancellation and a requeue are there too, and no attempts. ``due_at``: its place in the line, which no claim,
     renewal, release or expiry changes. ``lease_until``: while it is held, or was given back by a holder whose code may
-    run until then. ``begun``: it was not only claimed ahead.
+    run until then. ``begun``: it was not only claimed ahead. ``start_by``: if it has not started by then it never will.
     """
 
     id: str
@@ -58,6 +60,9 @@ class ModelJob:
     finished_at: int | None = None
     expires_at: int | None = None
     asked: bool = False
+    key: str | None = None
+    until: str = DONE
+    start_by: int | None = None
     ended: list[tuple[str, str]] = field(default_factory=list)
 
     def exhausted(self) -> bool:
@@ -66,9 +71,22 @@ class ModelJob:
     def due(self, now: int) -> bool:
         return self.state == states.READY and self.lease_until is None and self.due_at <= now
 
+    def overdue(self, now: int) -> bool:
+        """Return whether it waits, and will never start."""
+        waits = self.state == states.READY and self.lease_until is None
+        return waits and self.start_by is not None and self.start_by <= now
+
+    def has_key(self, queue: str, key: str | None) -> bool:
+        """Return whether no other job of the queue may have this key."""
+        mine = (self.queue, self.key) == (queue, key) and key is not None and self.until != STARTED
+        return mine and self.state in (states.READY, states.RUNNING)
+
     def held(self, now: int) -> bool:
         """Return whether no other holder may have it: its lease goes on, or its code may."""
         return self.lease_until is not None and self.lease_until > now
+
+    def may_be_claimed_ahead(self) -> bool:
+        return self.claims == 0 and self.max_attempts != 1 and self.start_by is None and self.until != START
 
     def expired(self, now: int, by: str, free: float = inf) -> bool:
         """Return whether it may be taken from its holder, which has a moment more to renew its lease.
@@ -86,7 +104,7 @@ class ModelJob:
         """Return number, outcome and worker of what is kept of each attempt, and how many are left out."""
         entries, number = [], 0
         for outcome, worker in self.ended:
-            attempt = outcome not in (CANCELLED, REQUEUED)
+            attempt = outcome not in (CANCELLED, EXPIRED, REQUEUED)
             number += attempt
             entries.append((number * attempt, outcome, worker))
         surplus = len(entries) - FIRST - LAST - (self.ended[-1:] == [(REQUEUED, "")])
@@ -102,7 +120,8 @@ class ModelJob:
         settings = (self.queue, self.raw, self.priority, self.max_attempts, self.lease)
         holder = (self.state, self.claims, self.attempts, self.worker, self.lease_until)
         moments = (due_at, self.finished_at, self.expires_at)
-        return *settings, *holder, *moments, self.asked and self.state != states.FAILED, self.history()
+        asked, start_by = (False, None) if self.state == states.FAILED else (self.asked, self.start_by)
+        return *settings, *holder, *moments, asked, self.key, self.until, start_by, self.history()
 
 
 class Model:
@@ -123,6 +142,55 @@ class Model:
         waiting = [job for job in self.jobs.values() if job.state == states.READY and job.lease_until is None]
         return sum(job.queue == queue for job in waiting)
 
+    def publish_unique(
+        self, ids: Sequence[str], keys: Sequence[str | None], on_duplicate: str, now: int, **settings: Any
+    ) -> list[str] | None:
+        """Return, for each key, the id of the job that has it then; None, and change nothing, if that is refused.
+
+        ``ids``: those of the jobs that are new.
+        """
+        before = deepcopy(self.jobs)
+        given = [key for key in keys if key is not None]
+        found = [self.put(job_id, key, on_duplicate, now, settings) for job_id, key in zip(ids, keys, strict=True)]
+        there = [self.jobs[job_id] for job_id, new in zip(found, ids, strict=True) if job_id != new]
+        for job in there:
+            if job.overdue(now):
+                self.expire(job, now)
+        late = {job.id for job in there if job.state == states.FAILED}
+        again = [index for index, job_id in enumerate(found) if job_id in late]
+        for index in again:
+            found[index] = self.put(ids[index], keys[index], on_duplicate, now, settings)
+        there = [self.jobs[job_id] for job_id, new in zip(found, ids, strict=True) if job_id != new]
+        refused = on_duplicate == ERROR and (bool(there) or len(set(given)) < len(given))
+        if refused or any(job.raw != settings["raw"] for job in there):
+            self.jobs = before
+            return None
+        return found
+
+    def put(self, job_id: str, key: str | None, on_duplicate: str, now: int, settings: dict[str, Any]) -> str:
+        """Insert a job, or find the one that has its key; return its id."""
+        job = next((job for job in self.jobs.values() if job.has_key(settings["queue"], key)), None)
+        if job is None:
+            self.publish([job_id], key=key, **settings)
+            return job_id
+        if on_duplicate == REPLACE and (job.state, job.lease_until, job.raw) == (states.READY, None, settings["raw"]):
+            for name in ("priority", "due_at", "lease", "max_attempts", "until", "start_by"):
+                setattr(job, name, settings[name])
+            job.attempts = 0
+        return job.id
+
+    def expire(self, job: ModelJob, now: int) -> None:
+        """End a job that has not started in time."""
+        job.ended.append((EXPIRED, ""))
+        self.die(job, now, None)
+
+    def bury_overdue(self, now: int, limit: int) -> int:
+        """End those that no claim comes across, the most overdue first; return how many."""
+        late = [job for job in self.jobs.values() if job.overdue(now)]
+        for job in sorted(late, key=lambda job: (job.start_by, job.number))[:limit]:
+            self.expire(job, now)
+        return min(len(late), limit)
+
     def claim(
         self,
         queues: tuple[str, ...] | None,
@@ -133,8 +201,10 @@ class Model:
         lease: int | None,
         ahead: int = 0,
         free: float = inf,
-    ) -> tuple[list[str], list[str]]:
-        """Return the ids of what is leased, in order, and of those whose leases had expired: these are ended first.
+    ) -> tuple[list[str], list[str], bool]:
+        """Return the ids of what is leased, in order, of those whose leases had expired, and whether any is buried.
+
+        The leases are ended first. If one of those that would be leased is overdue, all such are buried.
 
         ``lease``: that of a Queue object, which keeps no lease up. ``ahead``: how many are leased besides, directly
         behind the others, as long as they were never claimed and may be claimed again. ``free``: see ModelJob.expired.
@@ -145,14 +215,19 @@ class Model:
             self.end_lease(job, now)
         due = [job for job in scope if job.due(now)]
         due.sort(key=lambda job: (-job.priority, job.due_at, job.number))
+        late = [job for job in due if job.overdue(now)] if any(job.overdue(now) for job in due[: limit + ahead]) else []
+        for job in late:
+            self.expire(job, now)
+        due = [job for job in due if job not in late]
         begun, rest = due[:limit], due[limit : limit + ahead]
-        fresh = list(takewhile(lambda job: job.claims == 0 and job.max_attempts != 1, rest))
+        fresh = list(takewhile(lambda job: job.may_be_claimed_ahead(), rest))
         for job in begun + fresh:
             job.state, job.worker, job.begun = states.RUNNING, worker, job in begun
             job.claims, job.attempts = job.claims + 1, job.attempts + job.begun
             job.lease = lease or job.lease
             job.lease_until = now + job.lease
-        return [job.id for job in begun + fresh], [job.id for job in ended]
+            job.until = STARTED if job.until == START else job.until
+        return [job.id for job in begun + fresh], [job.id for job in ended], bool(late)
 
     def claim_from_queue(self, queue: str, limit: int, worker: str, now: int, lease: int) -> tuple[list[str], int]:
         """Return the ids of what a Queue object claims, and when it did so: it waits for holders whose leases ended."""
@@ -163,10 +238,10 @@ class Model:
                 return [], now
             if now - self.locked >= APART:
                 self.locked_before, self.locked = self.locked, now
-            leased, ended = self.claim((queue,), {True}, limit, worker, now, lease, free=self.locked_before)
-            if leased or not (ended or expired):
+            leased, ended, late = self.claim((queue,), {True}, limit, worker, now, lease, free=self.locked_before)
+            if leased or not (ended or expired or late):
                 return leased, now
-            if not ended:
+            if expired and not ended:
                 now += APART + 10_000
 
     def end_lease(self, job: ModelJob, now: int) -> None:
@@ -224,6 +299,7 @@ class Model:
             self.bury(job, now)
             return False
         job.state, job.worker, job.lease_until = states.READY, "", None
+        job.start_by = None if job.attempts else job.start_by
         return True
 
     def die(self, job: ModelJob, now: int) -> None:
@@ -252,13 +328,18 @@ class Model:
         """Hide a job until a moment; where its lease is kept up, no shorter than before. Later claims know nothing."""
         job.lease_until = max(job.lease_until or 0, until) if kept_up else until
 
-    def requeue(self, job: ModelJob, now: int) -> None:
+    def requeue(self, job: ModelJob, now: int) -> bool:
+        """Return whether it is a job again: not if another one has its key."""
+        if any(other.has_key(job.queue, job.key) for other in self.jobs.values()):
+            return False
+        job.until, job.start_by = START if job.until == STARTED else job.until, None
         self.inserted += 1
         job.number = self.inserted
         job.state, job.worker, job.due_at, job.attempts = states.READY, "", now, 0
         job.ended.append((REQUEUED, ""))
         job.finished_at = job.expires_at = None
         job.asked = False
+        return True
 
     def forget(self, ids: Iterable[str]) -> None:
         for job_id in ids:

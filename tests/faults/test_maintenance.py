@@ -27,7 +27,7 @@ def test_what_a_lock_prevents_is_done_in_the_next_turn(database: Database) -> No
     database.enqueue_many(tasks.add, [(1, 2)] * (PRUNED_AT_ONCE + 1))
     database.write(EXPIRED)
     engine = new_engine(ALIAS, traced=False)
-    maintenance = Maintenance(engine)
+    maintenance = Maintenance(engine, lambda limit: 0)
     with engine.without_lock_waits():
         maintenance.do(contended=False)
         assert len(database.rows("SELECT 1 FROM vtqueue_job")) == 1
@@ -45,7 +45,7 @@ def test_what_cannot_be_pruned_is_told_once(database: Database, caplog: pytest.L
     database.enqueue(tasks.add, 1, 2)
     database.write(EXPIRED)
     database.write("CREATE TRIGGER kept BEFORE DELETE ON vtqueue_job BEGIN SELECT RAISE(ABORT, 'kept for ever'); END")
-    maintenance = Maintenance(engine := new_engine(ALIAS, traced=False))
+    maintenance = Maintenance(engine := new_engine(ALIAS, traced=False), lambda limit: 0)
     with engine.without_lock_waits():
         for _ in range(2):
             maintenance.next_at = 0.0
@@ -58,7 +58,7 @@ def test_what_cannot_be_pruned_is_told_once(database: Database, caplog: pytest.L
 def test_the_log_is_copied_back_early_while_others_wait(database: Database) -> None:
     """Before the commit of another connection has to do it; where none waits, it is left alone for longer."""
     log = Path(f"{database.path}-wal")
-    maintenance = Maintenance(engine := new_engine(ALIAS, traced=False))
+    maintenance = Maintenance(engine := new_engine(ALIAS, traced=False), lambda limit: 0)
     with engine.without_lock_waits(), closing(sqlite3.connect(database.path, isolation_level=None)) as other:
         other.execute("PRAGMA wal_autocheckpoint = 0")
         other.execute("CREATE TABLE junk AS SELECT zeroblob(3500000)")

@@ -167,3 +167,13 @@ def test_show_what_is_no_traceback_and_what_is_damaged() -> None:
     row = job("emails", state="SUCCESSFUL", worker_id="w", finished_at=clock.now())
     Job.objects.filter(pk=row.pk).update(result=StoredText('oops {"token": "hunter2"'))
     assert "hunter2" not in vtqueue("show", str(row.pk))
+
+
+def test_keys_and_expiry() -> None:
+    """The unique key, until when no other job has it, and when it expires; of others nothing is said of them."""
+    keyed, plain = Queue("raw").publish(1, unique_key="k", unique_until="start", expires=60), Queue("raw").publish(1)
+    found = read("show", str(keyed))
+    assert (found["unique_key"], found["unique_until"], found["start_by"][:2]) == ("k", "start", "20")
+    assert {"unique_key", "start_by"}.isdisjoint(read("show", str(plain)))
+    assert [entry.get("unique_key") for entry in read("list", "--state", "due", "--queue", "raw")] == ["k", None]
+    assert ["unique_key", "k"] in [line.split() for line in vtqueue("show", str(keyed)).splitlines()]

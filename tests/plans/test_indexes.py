@@ -11,7 +11,7 @@ import sqlite3
 import pytest
 
 from django_vtqueue.engines import engine_for
-from django_vtqueue.engines.base import WAITING
+from django_vtqueue.engines.portable import WAITING
 
 from ..fake_clock import at
 from .database import plan, undone, work

@@ -44,6 +44,18 @@ def note(path: str, text: str) -> None:
         file.write(f"{text}\n")
 
 
+@task(expires=0.2)
+def note_soon(path: str, text: str) -> None:
+    note.func(path, text)
+
+
+@task(unique_key="{name}", unique_until="start", on_duplicate="replace")
+def hold_newest(folder: str, name: str, text: str) -> str:
+    """Like ``hold``; while it waits it takes the text of the last call."""
+    hold.func(folder, f"{name}{text}")
+    return text
+
+
 @task
 def enqueue_note(path: str, text: str) -> None:
     note.enqueue(path, text)

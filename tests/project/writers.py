@@ -39,3 +39,8 @@ def hang(name: str, seconds: float) -> None:
 def hold_the_interpreter(seconds: int) -> None:
     """Let no other thread of this process run, in the transaction."""
     ctypes.PyDLL(None).sleep(seconds)
+
+
+@task(transactional=True, expires=0.5)
+def append_soon(name: str) -> None:
+    Effect.objects.create(name=name)

@@ -181,3 +181,17 @@ def test_due_in_a_paused_queue(time: FakeClock) -> None:
     assert said(ids[0]).startswith("due for 4 min; paused by anna")
     time.advance(3600)
     assert told not in said(ids[0])
+
+
+def test_expiry(time: FakeClock) -> None:
+    """How long a job that waits has left to start; that it will never run when that is over."""
+    late = Queue("raw").publish(1, expires=120)
+    later = Queue("raw").publish(1, delay=60, expires=120)
+    assert said(late).startswith("due for 0 ms; expires in 2 min, if it has not started by then; ")
+    assert said(later).endswith("; expires in 2 min, if it has not started by then")
+    time.advance(180)
+    assert "; expired 1 min ago, so a worker will make it a dead letter; " in said(late)
+    assert Queue("raw").claim() is None
+    assert said(late).startswith(
+        "dead for 0 ms: JobExpired: It had not started by 2027-01-15 08:02:00+00:00; requeue it"
+    )

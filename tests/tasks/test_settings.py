@@ -243,7 +243,7 @@ def test_wrong_value_of_a_task() -> None:
 # -- names ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["unique_key", "retries"])
+@pytest.mark.parametrize("name", ["unique", "retries"])
 def test_unknown_name_of_a_task(name: str) -> None:
     """What does not exist (yet) is refused when the task is defined, by either decorator: never silently ignored."""
     with pytest.raises(TypeError, match=rf"@task on plain got an unknown option '{name}'"):
@@ -296,12 +296,12 @@ def test_unknown_name_in_the_settings(name: str) -> None:
 
 @pytest.mark.django_db
 def test_unknown_name_of_a_publish() -> None:
-    """``unique_key`` does not exist yet: every way to publish refuses it, and stores nothing."""
+    """What does not exist (yet) is refused by every way to publish, and nothing is stored."""
     queue = Queue("q")
-    with pytest.raises(TypeError, match="unique_key"):
-        queue.publish({}, unique_key="a")  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="unique_key"):
-        queue.publish_many([{}], unique_key=str)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="order_key"):
+        queue.publish({}, order_key="a")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="order_key"):
+        queue.publish_many([{}], order_key=str)  # type: ignore[call-arg]
     assert len(queue) == 0
 
 

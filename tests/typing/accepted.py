@@ -2,8 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import assert_type
+from uuid import UUID
 
-from django_vtqueue import JobContext, TaskContext, TaskResult, task
+from django_vtqueue import JobContext, Queue, TaskContext, TaskResult, task
 
 
 @task
@@ -37,6 +38,23 @@ def every_option(report_id: int, *, force: bool = False) -> dict[str, int]:
 @task(visibility_timeout=timedelta(minutes=5), max_attempts=0, backoff=[1, 10, 60.5])
 async def options_async(report_id: int) -> str:
     return str(report_id)
+
+
+@task(unique_key="report:{report_id}", unique_until="start", on_duplicate="replace", expires=timedelta(hours=1))
+def unique(report_id: int) -> str:
+    return str(report_id)
+
+
+@task(unique_key=lambda report_id: None if report_id < 0 else f"{report_id}", expires=60)
+def unique_by_callable(report_id: int) -> None: ...
+
+
+assert_type(unique.enqueue(7).duplicate, bool)
+assert_type(unique.enqueue(7).return_value, str)
+queue = Queue("sensors")
+assert_type(queue.publish(1, unique_key="k", unique_until="start", on_duplicate="error", expires=60), UUID)
+queue.publish_many([{"id": 7}], unique_key=lambda payload: payload["id"], expires=timedelta(hours=1))
+queue.publish_many(["a", "b"], unique_key=["a", None], expires=datetime.now(UTC))
 
 
 def patience(exception: Exception, result: TaskResult) -> float | None:

@@ -56,9 +56,9 @@ LEVELS_OF_BEST = levels("vtqueue_job_queue", OF_BEST, first="best.priority")
 LEVEL_HINT = "likelihood(level.priority IS NOT NULL, 1e-9) AND likelihood(level.priority IS NOT NULL, 1e-9)"
 
 DUE = "job.due_at <= :now"
-DUE_VALUES = """job.rowid, job.priority, job.due_at, job.claims, job.claims = 0 AND job.max_attempts <> 1 AS fresh,
-    job.task_path"""
-DUE_ROW = "json_array(due.rowid, due.priority, due.due_at, due.claims, due.fresh, due.task_path)"
+FRESH = "job.claims = 0 AND job.max_attempts <> 1 AND job.start_by IS NULL AND job.unique_until <> 'start'"
+DUE_VALUES = f"job.rowid, job.priority, job.due_at, job.claims, {FRESH} AS fresh, job.task_path, job.start_by"
+DUE_ROW = "json_array(due.rowid, due.priority, due.due_at, due.claims, due.fresh, due.task_path, due.start_by)"
 
 
 def due(index: str, rows: str) -> str:
@@ -110,6 +110,14 @@ WITH RECURSIVE best(name, rowid, priority, due_at) AS (
 )
 SELECT json_group_array({DUE_ROW}) FROM (
     SELECT {DUE_VALUES} FROM best CROSS JOIN vtqueue_job AS job WHERE job.rowid = best.rowid
+) AS due"""
+
+# Of all queues and kinds, for what no claim comes across: a job that has started in time has no start_by any more.
+OVERDUE = f"""
+SELECT json_group_array({DUE_ROW}) FROM (
+    SELECT {DUE_VALUES} FROM vtqueue_job AS job INDEXED BY vtqueue_job_start_by
+    WHERE job.finished_at IS NULL AND job.lease_until IS NULL AND job.start_by <= :now
+    ORDER BY job.start_by LIMIT :limit
 ) AS due"""
 
 TIMES = f"{WAITING} AND job.priority = level.priority"

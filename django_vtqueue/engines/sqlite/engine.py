@@ -16,7 +16,8 @@ from ...core.clock import SECOND
 from ...core.expiry import GRACE, REST, GracePeriod
 from ...core.ids import first_id
 from ...core.job import ClaimKey, Due, Expired, Handle, HeldJob, NewJobs, Progress, Scope, StoredJob
-from ..base import SLICE, Engine
+from ..base import Engine
+from ..portable import SLICE
 from . import clock_steps, due
 from . import statements as sql
 from .connection import all_rows
@@ -35,8 +36,16 @@ def _given(scope: Scope) -> dict[str, Any]:
 
 def _shared(new: NewJobs) -> dict[str, Any]:
     """Return what all jobs that are published together have in common."""
-    names = ("queue_name", "task_path", "priority", "max_attempts", "lease_us", "enqueued_at", "due_at", "start_by")
-    return {name: getattr(new, name) for name in names}
+    return {
+        "queue_name": new.queue_name,
+        "task_path": new.task_path,
+        "priority": new.priority,
+        "max_attempts": new.max_attempts,
+        "lease_us": new.lease_us,
+        "enqueued_at": new.enqueued_at,
+        "due_at": new.due_at,
+        "start_by": new.start_by,
+    }
 
 
 class SQLiteEngine(SQLiteSettling, Engine):
@@ -55,11 +64,15 @@ class SQLiteEngine(SQLiteSettling, Engine):
     def insert_unique(self, new: NewJobs) -> list[tuple[str, str]]:
         connection, stored = self._connected(), []
         values = {**_shared(new), "unique_until": new.unique_until, "replace": new.replace}
-        rows = [(job_id, key, payload) for (job_id, payload), key in zip(new.jobs, new.unique_keys or [], strict=True)]
-        if len(rows) == 1:
-            values.update(zip(("id", "unique_key", "payload"), rows[0], strict=True))
+        keys = new.unique_keys or []
+        if len(new.jobs) == 1:
+            [(job_id, payload)], [key] = new.jobs, keys
+            values.update(id=job_id, payload=payload, unique_key=key)
+            if self._write(connection, sql.INSERT_IF_UNIQUE, values):
+                return [(job_id, new.task_path)]
             [(job_id, _, task_path)] = self._write(connection, sql.INSERT_UNIQUE, values, all_rows)
             return [(job_id, task_path)]
+        rows = [(job_id, key, payload) for (job_id, payload), key in zip(new.jobs, keys, strict=True)]
         with self._transaction(connection, always):
             for start in range(0, len(rows), SLICE):
                 some = rows[start : start + SLICE]
@@ -100,6 +113,9 @@ class SQLiteEngine(SQLiteSettling, Engine):
         else:
             found = self._list(due.DUE_NAMED, values)
         return [Due(*row) for row in found]
+
+    def overdue(self, limit: int, now: int) -> list[Due]:
+        return [Due(*row) for row in self._list(due.OVERDUE, {"now": now, "limit": limit})]
 
     def lease(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1

@@ -52,12 +52,12 @@ WHERE vtqueue_job.id = mine.key AND vtqueue_job.claims = {DONE.claims}
   AND +vtqueue_job.worker_id = :worker_id AND +vtqueue_job.state = 'RUNNING'"""
 
 # For nack and release; without a new time the job keeps its place in the line. A job with a stop request does not wait
-# again.
+# again. One that has used an attempt has started, so it cannot expire any more.
 MAKE_READY = f"""
 UPDATE vtqueue_job
 SET state = 'READY', worker_id = '', lease_until = {SETTLED.hidden_until}, attempts = {SETTLED.attempts},
     due_at = coalesce({SETTLED.due_at}, due_at), history = coalesce({SETTLED.history}, history),
-    started_at = {SETTLED.started_at}
+    started_at = {SETTLED.started_at}, start_by = CASE {SETTLED.attempts} WHEN 0 THEN start_by END
 FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
 
 NOT_RELEASABLE = f"""

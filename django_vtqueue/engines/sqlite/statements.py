@@ -39,21 +39,24 @@ REPLACED = ["priority", "max_attempts", "lease_us", "unique_until", "enqueued_at
 REPLACING = (
     "CASE WHEN :replace AND lease_until IS NULL AND task_path = excluded.task_path THEN {} ELSE vtqueue_job.{} END"
 )
-TO_KEY = f"""
+IF_TAKEN = """
 ON CONFLICT (queue_name, unique_key)
-WHERE finished_at IS NULL AND unique_key IS NOT NULL AND NOT unique_until = 'started' DO UPDATE
+WHERE finished_at IS NULL AND unique_key IS NOT NULL AND NOT unique_until = 'started' DO """
+TO_KEY = f"""{IF_TAKEN}UPDATE
 SET attempts = {REPLACING.format("0", "attempts")},
     {", ".join(f"{name} = {REPLACING.format(f'excluded.{name}', name)}" for name in REPLACED)}
 RETURNING id, unique_key, task_path"""
 
-INSERT_UNIQUE = f"""
+WITH_KEY = """
 INSERT INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
     enqueued_at, state, start_by, due_at, payload, history
 ) VALUES (
     :id, :queue_name, :task_path, :priority, 0, 0, :max_attempts, '', :lease_us, :unique_key, :unique_until,
     :enqueued_at, 'READY', :start_by, :due_at, :payload, '[]'
-){TO_KEY}"""
+)"""
+INSERT_UNIQUE = WITH_KEY + TO_KEY
+INSERT_IF_UNIQUE = f"{WITH_KEY}{IF_TAKEN}NOTHING"  # most are: RETURNING costs a seventh of the statement
 
 INSERT_MANY_UNIQUE = f"""
 INSERT INTO vtqueue_job (
@@ -124,7 +127,8 @@ WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD})"""
 
 START_ATTEMPTS = f"""
 UPDATE vtqueue_job SET attempts = min(attempts + 1, {MOST_CLAIMS}), started_at = :now
-FROM json_each(:held) AS mine WHERE {GUARD} AND vtqueue_job.started_at IS NULL"""
+FROM json_each(:held) AS mine
+WHERE {GUARD} AND vtqueue_job.started_at IS NULL AND (start_by IS NULL OR start_by > :now)"""
 
 # The visibility timeout of the job stays what it is.
 EXTEND = """

@@ -94,7 +94,7 @@ def line(entry: Job | DeadLetter, now: int) -> list[str]:
 def described(entry: Job | DeadLetter, now: int) -> dict[str, Any]:
     """Return what a program reads of an entry."""
     job = entry if isinstance(entry, Job) else None
-    moments = ("enqueued_at", "started_at", "due_at", "finished_at", "died_at")
+    moments = ("enqueued_at", "started_at", "due_at", "start_by", "finished_at", "died_at")
     return {
         "id": str(entry.pk),
         "state": word_of(entry, now),
@@ -105,6 +105,7 @@ def described(entry: Job | DeadLetter, now: int) -> dict[str, Any]:
         "max_attempts": entry.max_attempts,
         "worker": entry.worker_id,
         **{name: iso(to_instant(moment)) for name in moments if (moment := getattr(entry, name, None))},
+        **({"unique_key": entry.unique_key, "unique_until": entry.unique_until} if entry.unique_key else {}),
         "arguments": arguments(entry),
         **({"exception": entry.exception_class, "message": entry.message} if isinstance(entry, DeadLetter) else {}),
         **({"progress": job.progress, "progress_text": job.progress_text} if job else {}),

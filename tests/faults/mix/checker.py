@@ -31,6 +31,7 @@ class Job:
     """A job as its publisher saw it; instants in microseconds. ``due``: 0 if it was not scheduled.
 
     ``cancelled_at``: when it was cancelled while it waited. ``asked``: whether it was asked to stop while it ran.
+    ``key``: no other unfinished job has it; "": none.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Job:
     due: int = 0
     cancelled_at: int | None = None
     asked: bool = False
+    key: str = ""
 
     @property
     def promises(self) -> Kind:
@@ -170,6 +172,8 @@ def each_ends_as_it_should(story: Story) -> Broken:
             expected = "Cancelled" if job.cancelled_at else "GiveUp"
             if row.state != states.FAILED or not row.exception.endswith(expected):
                 yield f"{name(job)} is {row.state} {row.exception}, not {expected}"
+        elif row.state == states.FAILED and job.promises.expires and row.exception.endswith("JobExpired"):
+            continue  # see what_expires_has_not_begun
         elif row.state == states.FAILED and not (
             job.promises.max_attempts == 1 and row.history[-1].get("outcome") in ENDED_FOR_IT
         ):
@@ -374,6 +378,40 @@ def what_is_cancelled_does_not_begin(story: Story) -> Broken:
         for run in story.runs.get(job.id, []):
             if job.cancelled_at and run.begin > job.cancelled_at:
                 yield f"{told(run)} was cancelled at {moment(job.cancelled_at)}"
+
+
+@promise
+def none_starts_too_late(story: Story) -> Broken:
+    """A job that expires is not claimed for its first attempt when its time is over."""
+    first = {claim.job: claim for claim in story.claims if claim.claims == 1}
+    for job in story.jobs:
+        if job.promises.expires and (claim := first.get(job.id)):
+            late = claim.at - job.at - round(job.promises.expires * SECOND)
+            if late > TOLERANCE:
+                yield f"{name(job)} was claimed {late / SECOND:.3f} s after its time"
+
+
+@promise
+def what_expires_has_not_begun(story: Story) -> Broken:
+    """A job that has expired was not begun, but for what was given back by a worker that was stopped."""
+    for job in story.jobs:
+        row, runs = story.rows.get(job.id), story.runs.get(job.id, [])
+        if row and row.exception.endswith("JobExpired"):
+            given_back = sum(entry.get("outcome") == history.RELEASED for entry in row.history)
+            if len(runs) > given_back:
+                yield f"{name(job)} has expired, but was begun {len(runs)} times"
+
+
+@promise
+def one_job_a_key(story: Story) -> Broken:
+    """When a job with a key is published, no other one with that key is claimed any more."""
+    last = {claim.job: claim.at for claim in sorted(story.claims, key=lambda claim: claim.at)}
+    of_key: dict[str, list[Job]] = defaultdict(list)
+    for job in sorted(story.jobs, key=lambda job: job.at):
+        for before in of_key[job.key] if job.key else ():
+            if last.get(before.id, 0) > job.at + TOLERANCE:
+                yield f"{name(before)} was claimed at {moment(last[before.id])}, after {name(job)} was published"
+        of_key[job.key].append(job)
 
 
 @promise

@@ -9,6 +9,7 @@ BACKOFF = 5.0  # seconds, shortened by chance by up to a fifth
 LIMIT = 3.0  # seconds: the hard timeout of slow transactional tasks
 SLOW = 2.0  # seconds that they take
 TRANSACTION = 5.0  # seconds that any transaction gets
+HURRY = 1.0  # seconds in which some tasks have to start
 COUNTER = "counter"  # the row that transactional tasks increment
 HANDLED, CONSUMED, QUICK, CLAIMED, ASIDE = "handled", "consumed", "quick", "claimed", "aside"  # queues
 LIMITED, MAX_DEPTH = "limited", 30  # one more, and how many jobs may wait in it
@@ -19,7 +20,8 @@ class Kind:
     """``lease``: its visibility timeout in seconds, None where each claim gives it its own.
 
     ``ends``: as what, "succeeds" or "gives up". ``limit``: the seconds that an attempt may run at least before its time
-    is up; None: it is never up. ``effects``: how many rows it leaves if it succeeds.
+    is up; None: it is never up. ``effects``: how many rows it leaves if it succeeds. ``expires``: the seconds in which
+    it has to start; what has not is a dead letter.
     """
 
     lease: float | None = LONG_LEASE
@@ -27,6 +29,7 @@ class Kind:
     ends: str = "succeeds"
     limit: float | None = None
     effects: int = 0
+    expires: float | None = None
 
 
 TASKS = {
@@ -41,6 +44,8 @@ TASKS = {
     "writes": Kind(limit=TRANSACTION, effects=1),
     "slow": Kind(limit=LIMIT, effects=1),
     "hangs": Kind(limit=TRANSACTION, effects=1),
+    "keyed": Kind(),
+    "hurried": Kind(expires=HURRY),
     "forks": Kind(),
     "pools": Kind(),
     "shells": Kind(),

@@ -50,6 +50,13 @@ class Publisher:
         for kind, chance in (("forks", 0.1), ("pools", 0.1), ("shells", 0.1)):
             if self.wants(kind, chance):
                 self.enqueue(kind, getattr(tasks, kind), 1)
+        if self.wants("hurried", 0.4):
+            self.enqueue("hurried", tasks.hurried, 20)
+        for _ in range(5 * self.wants("keyed", 0.5)):
+            key = self.random.randint(0, 2)
+            result = tasks.keyed.enqueue(key)
+            if not result.duplicate:
+                self.tell("keyed", [result.id.replace("-", "")], queue="default", key=str(key))
         if self.wants("brief", 0.7):
             aside = tasks.brief.using(queue_name=ASIDE, priority=self.random.randint(-9, 9))
             self.enqueue("brief", aside, 3)
@@ -104,10 +111,10 @@ class Publisher:
                 waited = DeadLetter.objects.filter(pk=cancelled).exists()
                 print(json.dumps({"cancelled": cancelled.hex, "at": clock.now() if waited else None}))
 
-    def tell(self, kind: str, ids: list[str], due: int = 0, *, queue: str) -> None:
+    def tell(self, kind: str, ids: list[str], due: int = 0, *, queue: str, key: str = "") -> None:
         from django_vtqueue.core import clock
 
-        print(json.dumps({"kind": kind, "jobs": ids, "queue": queue, "due": due, "at": clock.now()}))
+        print(json.dumps({"kind": kind, "jobs": ids, "queue": queue, "due": due, "at": clock.now(), "key": key}))
 
 
 def main(seed: int, seconds: float, kinds: list[str]) -> None:

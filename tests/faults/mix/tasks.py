@@ -12,7 +12,7 @@ from django_vtqueue import ClaimedJob, GiveUp, JobContext, Retry, task
 from tests.project.models import Effect
 
 from .journal import Run, journaled, write
-from .kinds import BACKOFF, COUNTER, LIMIT, LONGER, SHORT_LEASE, SHORTER, SLOW, TRANSACTION
+from .kinds import BACKOFF, COUNTER, HURRY, LIMIT, LONGER, SHORT_LEASE, SHORTER, SLOW, TRANSACTION
 
 SOON = 0.1  # seconds of backoff
 
@@ -105,6 +105,21 @@ def hangs(context: JobContext) -> None:
         effect(context)
         if context.attempt == 1:
             time.sleep(1.3 * TRANSACTION)
+
+
+@task(takes_context=True, max_attempts=0, backoff=SOON, unique_key="keyed:{key}")
+def keyed(context: JobContext, key: int) -> None:
+    """Be the only one of its key."""
+    with begun(context, "keyed") as run:
+        run.work(0.2)
+
+
+@task(takes_context=True, max_attempts=0, backoff=SOON, expires=HURRY)
+def hurried(context: JobContext) -> None:
+    """Start soon, or never; fail once, for the next attempt may be later."""
+    with begun(context, "hurried", HURRY):
+        if context.attempt == 1:
+            raise Retry("again", delay=HURRY)
 
 
 @task(takes_context=True, max_attempts=0, backoff=SOON)

@@ -64,6 +64,7 @@ def slow(begin: float, last: float) -> Execution:
 
 EXPIRED = ended(history.LEASE_EXPIRED, 3)
 DEAD = row(EXPIRED, state=states.FAILED, exception="LeaseExpired", lease=SHORT_LEASE)
+EXPIRED_JOB = row(ended(history.EXPIRED, 1.2, number=0), state=states.FAILED, exception="JobExpired")
 HELD_BACK = Story(  # by a transactional job that began beside it, until the process was killed for that one
     [job(), Job("k", "slow", "default", at(0))],
     [run(0.5, 0.6), run(9, 10, OTHER), slow(0.1, 8), slow(11, 13)],
@@ -74,6 +75,9 @@ HELD_BACK = Story(  # by a transactional job that began beside it, until the pro
 GOOD = [
     HELD_BACK,
     story(job("writes"), row(ended(history.TIMED_OUT, 6)), run(1, 6), run(7, 8), effects=Counter({"j": 1}), counted=1),
+    story(job("hurried"), EXPIRED_JOB),
+    story(job("hurried"), row(ended(history.RETRY, 1)), run(0.9, 1), run(3, 3), claims=[claim(0.9), claim(3, 2)]),
+    story(job("keyed"), row(), run(1, 2), claims=[claim(1)]),
     story(job(), row(), run(1, 5)),
     story(job(), row(EXPIRED, worker=OTHER), run(1, 2, outcome=""), run(3, 5, OTHER), faults=[fault(KILL, 2, 2, 1)]),
     story(
@@ -162,6 +166,14 @@ BAD = {
     ],
     "no_increment_is_lost": [story(job("writes"), row(), run(1, 2), effects=Counter({"j": 1}))],
     "what_is_cancelled_does_not_begin": [story(job(cancelled=2), row(), run(2.1, 3))],
+    "none_starts_too_late": [story(job("hurried"), row(), run(1, 2), claims=[claim(1.1)])],
+    "what_expires_has_not_begun": [story(job("hurried"), EXPIRED_JOB, run(0.5, 0.6))],
+    "one_job_a_key": [
+        Story(
+            [Job("j", "keyed", "default", at(0), key="1"), Job("k", "keyed", "default", at(1), key="1")],
+            claims=[claim(1.1)],
+        )
+    ],
     "paused_queues_rest": [
         story(job(queue=ASIDE), row(), run(1, 2), faults=[fault(PAUSE, 0.5, 3)], claims=[claim(1)]),
     ],

@@ -67,7 +67,7 @@ def published(publisher: Running) -> list[Job]:
             jobs[told["cancelled"]].cancelled_at, jobs[told["cancelled"]].asked = told["at"], not told["at"]
         else:
             for job_id in told["jobs"]:
-                jobs[job_id] = Job(job_id, told["kind"], told["queue"], told["at"], told["due"])
+                jobs[job_id] = Job(job_id, told["kind"], told["queue"], told["at"], told["due"], key=told["key"])
     return list(jobs.values())
 
 

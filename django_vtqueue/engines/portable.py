@@ -1,0 +1,41 @@
+"""What is the same on every database, by the ORM: the jobs of a queue are counted, and deleted."""
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from django.apps import apps
+from django.db import transaction
+from django.db.models import QuerySet
+
+SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
+WAITING = {"finished_at": None, "lease_until": None}
+
+
+class Portable:
+    """The part of an Engine that needs no SQL of its own."""
+
+    alias: str
+
+    def atomic(self) -> AbstractContextManager[None]:
+        """Return Django's atomic block; it may write even if the caller has a cursor open."""
+        return transaction.atomic(using=self.alias)
+
+    def count(self, queue_name: str) -> int:
+        """Return how many jobs of a queue are unfinished, whether they wait or are held."""
+        waiting, held = self._jobs(queue_name, **WAITING), self._jobs(queue_name, lease_until__isnull=False)
+        return waiting.count() + held.count()
+
+    def purge(self, queue_name: str, now: int) -> int:
+        """Delete the jobs of a queue that are not held, a slice in each transaction; return how many there were."""
+        return sum(map(self._delete, (self._jobs(queue_name, **WAITING), self._jobs(queue_name, lease_until__lte=now))))
+
+    def _jobs(self, queue_name: str, **conditions: Any) -> QuerySet[Any]:
+        return apps.get_model("vtqueue", "Job").objects.using(self.alias).filter(queue_name=queue_name, **conditions)
+
+    def _delete(self, jobs: QuerySet[Any]) -> int:
+        total, deleted = 0, SLICE
+        while deleted == SLICE:
+            with self.atomic():
+                deleted = jobs.model.objects.filter(pk__in=jobs.values("pk")[:SLICE])._raw_delete(self.alias)
+            total += deleted
+        return total

@@ -1,0 +1,101 @@
+"""Publishing with unique keys: the database's constraint says which jobs are new, and which have one there already."""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from uuid import UUID
+
+from ..core.clock import to_instant
+from ..core.ids import dashed
+from ..core.job import NewJobs, expired
+from ..core.unique import ERROR
+from ..engines import Engine
+from ..exceptions import DuplicateJob
+from .settling import settle
+
+logger = logging.getLogger("django_vtqueue")
+
+ALONE = nullcontext()  # a statement needs no transaction of ours
+Duplicates = dict[int, str]  # index of a new job -> id of the job that has its key
+
+
+def insert_unique(engine: Engine, new: NewJobs, on_duplicate: str) -> Duplicates:
+    """Store new jobs; return those that are duplicates, which were not stored.
+
+    Raise DuplicateJob, and store nothing, for one with ``on_duplicate`` "error", or if its key is that of another task.
+    """
+    if on_duplicate == ERROR:
+        refuse_twins(new)
+    with engine.atomic() if len(new.jobs) > 1 else ALONE:
+        found = engine.insert_unique(new)
+        if not (duplicates := _duplicates(new, found)):
+            return duplicates
+        if freed := bury_expired(engine, set(duplicates.values())):
+            again = [index for index, job_id in duplicates.items() if job_id in freed]
+            for index, stored in zip(again, engine.insert_unique(_some(new, again)), strict=True):
+                found[index] = stored
+            duplicates = _duplicates(new, found)
+        for index, job_id in duplicates.items():
+            if on_duplicate == ERROR or found[index][1] != new.task_path:
+                raise _refusal(new, index, job_id, found[index][1])
+    if logger.isEnabledFor(logging.INFO):
+        for index, job_id in duplicates.items():
+            told = (new.task_path or "payload", job_id[-8:], new.queue_name, _keys(new)[index], on_duplicate)
+            logger.info("same  %s …%s queue=%s has the unique key %r already; on_duplicate=%s", *told)
+    return duplicates
+
+
+def bury_expired(engine: Engine, job_ids: set[str]) -> set[str]:
+    """Make dead letters of those of these jobs that wait, but have expired; return their ids.
+
+    They will never run, so they shall not keep their keys from a new job.
+    """
+    from ..models import Job  # this module is imported before the apps are ready
+
+    now = engine.now()
+    if not engine.overdue(1, now):
+        return set()
+    with engine.atomic():
+        waiting = Job.objects.using(engine.alias).filter(finished_at=None, lease_until=None, start_by__lte=now)
+        rows = waiting.filter(pk__in=list(map(UUID, job_ids))).values_list("pk", "start_by")
+        jobs = [(engine.find(job_id.hex), to_instant(start_by)) for job_id, start_by in rows if start_by]
+        settlements = [expired(job, by, now) for job, by in jobs if job]
+        lost = settle(engine, settlements)
+    return {settlement.job.id for settlement in settlements if settlement.job.key not in lost}
+
+
+def refuse_twins(new: NewJobs) -> None:
+    """Raise DuplicateJob if two new jobs have one key."""
+    counts = Counter(key for key in _keys(new) if key is not None)
+    for key, count in counts.items():
+        if count > 1:
+            raise DuplicateJob(
+                f"{count} jobs of this call have the unique key {key!r}. None is stored.", unique_key=key
+            )
+
+
+def _keys(new: NewJobs) -> list[str | None]:
+    return new.unique_keys or []
+
+
+def _duplicates(new: NewJobs, found: Sequence[tuple[str, str]]) -> Duplicates:
+    return {index: job_id for index, (job_id, _) in enumerate(found) if job_id != new.jobs[index][0]}
+
+
+def _some(new: NewJobs, indexes: list[int]) -> NewJobs:
+    return replace(
+        new, jobs=[new.jobs[index] for index in indexes], unique_keys=[_keys(new)[index] for index in indexes]
+    )
+
+
+def _refusal(new: NewJobs, index: int, job_id: str, task_path: str) -> DuplicateJob:
+    key = _keys(new)[index] or ""
+    text = f"Job {dashed(job_id)} of queue {new.queue_name!r} has the unique key {key!r}. "
+    if task_path != new.task_path:
+        text += (
+            f"It is one of {task_path or 'a raw payload'}, not of {new.task_path or 'a raw payload'}: the tasks of a "
+            'queue share its keys. Put the name of the task into the key: unique_key="send:{report_id}". '
+        )
+    return DuplicateJob(text + "Nothing is stored.", job_id=UUID(job_id), unique_key=key)

@@ -1,0 +1,57 @@
+"""The call of a task: the signature of its function, and the unique key that is formed of its arguments."""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from inspect import Signature, signature
+from re import split
+from string import Formatter
+from typing import Any
+
+from ..core.unique import checked_key
+
+KeyOf = Callable[..., str | None]  # of a call's arguments
+
+
+@lru_cache(maxsize=1000)
+def call_signature(function: Callable[..., Any], takes_context: bool) -> Signature:
+    """Return the signature of a task's function without its context; raise what ``inspect.signature`` raises."""
+    whole = signature(function)
+    return whole.replace(parameters=[*whole.parameters.values()][takes_context:])
+
+
+def key_of_call(given: str | KeyOf, function: Callable[..., Any], takes_context: bool, where: str) -> KeyOf:
+    """Return what forms the unique key of a task's call: a format over its arguments, or a callable that is given them.
+
+    Raise ValueError, which begins with ``where``, for a format with a name that is no parameter.
+    """
+    if not isinstance(given, str):
+        return lambda *args, **kwargs: checked_key(given(*args, **kwargs))
+    text, known = given, call_signature(function, takes_context)
+    try:
+        wrong = [name for name in names_in(text) if name not in known.parameters]
+    except ValueError as error:
+        raise ValueError(f"{where}: unique_key is {text!r}, which is no format: {error}.") from error
+    if wrong:
+        names = ", ".join(f"{{{name}}}" for name in known.parameters) or "none, for the function has no parameter"
+        raise ValueError(f"{where}: unique_key is {text!r}, which has {{{wrong[0]}}}; allowed are {names}.")
+
+    def key(*args: Any, **kwargs: Any) -> str | None:
+        bound = known.bind(*args, **kwargs)
+        bound.apply_defaults()
+        try:
+            return checked_key(text.format_map(bound.arguments))
+        except (LookupError, AttributeError, TypeError, ValueError) as error:
+            raise ValueError(f"{where}: the unique key {text!r} cannot be formed of this call: {error}") from error
+
+    return key
+
+
+def names_in(text: str) -> Iterator[str]:
+    """Yield the first name of each field of a format, those inside of other fields too; raise ValueError if it is none.
+
+    That is "report" for ``{report[id]}``, "" for ``{}``.
+    """
+    for _, field, spec, _ in Formatter().parse(text):
+        if field is not None:
+            yield split(r"[.\[]", field, maxsplit=1)[0]
+            yield from names_in(spec or "")

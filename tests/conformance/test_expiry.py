@@ -1,0 +1,254 @@
+"""Expiry on each engine: a job that has not started by then is never run; it becomes a dead letter."""
+
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+
+from django_vtqueue import Queue
+from django_vtqueue.core import history
+from django_vtqueue.core.clock import from_instant
+from django_vtqueue.core.ids import new_id
+from django_vtqueue.core.job import NewJobs, Scope, broken_off, released
+from django_vtqueue.engines import Engine
+from django_vtqueue.models import DeadLetter
+from django_vtqueue.queue import claims
+from django_vtqueue.queue.claims import NO_GRACE, OVERDUE_AT_ONCE, Taken, collect, start_attempt, take
+from django_vtqueue.queue.dead_letters import requeue
+from django_vtqueue.queue.pauses import pause
+from tests.conftest import claimed
+from tests.fake_clock import FakeClock, at
+
+from .bench import SECOND, Bench
+
+RAW, TASKS = Scope(("q",), raw=True), Scope(("q",), raw=False)
+
+
+@pytest.fixture
+def queue(alias: str, time: FakeClock) -> Queue:
+    return Queue("q", using=alias, max_attempts=2)
+
+
+def publish(bench: Bench, *payloads: Any, now: float = 0, start_by: float | None = None, **options: Any) -> list[str]:
+    """Insert jobs that expire; return their ids."""
+    jobs = [(new_id(), f'"{payload}"') for payload in payloads]
+    values = {"queue_name": "q", "task_path": "", "priority": 0, "max_attempts": 3, "lease_us": 60 * SECOND, **options}
+    until = None if start_by is None else at(start_by)
+    bench.engine.insert(NewJobs(**values, enqueued_at=at(now), due_at=at(now), jobs=jobs, start_by=until))
+    return [job_id for job_id, _ in jobs]
+
+
+def taken(bench: Bench, now: float, limit: int = 1, **options: Any) -> tuple[Taken, list[str]]:
+    """Claim; return what was taken, and the payloads that are handed out."""
+    with bench.engine.transaction():
+        took = take(bench.engine, [RAW], limit, "w1", at(now), grace_period=NO_GRACE, **options)
+    return took, [job.payload.strip('"') for job in collect(bench.engine, took)]
+
+
+# -- the moment -------------------------------------------------------------------------------------------------------
+
+
+def test_to_the_moment(queue: Queue, time: FakeClock) -> None:
+    """A microsecond before it the job is handed out, at it no more."""
+    for early in (1, 0):
+        queue.publish(early, expires=10)
+        time.advance(10 - early / SECOND)
+        job = queue.claim()
+        assert (job and job.payload) == (1 if early else None)
+
+
+def test_the_letter(queue: Queue, alias: str, time: FakeClock) -> None:
+    """It says what became of the job: not an attempt, nobody's failure; a requeue sends it round without a time."""
+    job_id = queue.publish({"id": 7}, expires=timedelta(seconds=10), priority=3)
+    time.advance(60)
+    assert queue.claim() is None
+    letter = DeadLetter.objects.using(alias).get()
+    assert (letter.pk, letter.payload, letter.priority, letter.attempts) == (job_id, {"id": 7}, 3, 0)
+    assert letter.exception_class == "django_vtqueue.exceptions.JobExpired"
+    assert letter.message == "It had not started by 2027-01-15 08:00:10+00:00."
+    assert letter.died_at == from_instant(time.instant)
+    [entry] = history.read(letter.history)
+    assert (entry["outcome"], entry["number"]) == ("expired", history.NO_ATTEMPT)
+    assert requeue(job_id, using=alias) == [job_id]
+    time.advance(100_000)
+    job = claimed(queue)
+    assert (job.id, job.attempt, job.claim_number) == (job_id, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("expires", "options", "problem"),
+    [
+        (-1, {}, "is over"),
+        (0, {}, "is over"),
+        (timedelta(seconds=-1), {}, "is over"),
+        (from_instant(at(-1)), {}, "is over"),
+        (10, {"delay": 10}, "not after the moment at which the job is due"),
+        (10, {"publish_at": from_instant(at(11))}, "not after the moment at which the job is due"),
+        (from_instant(at(0)).replace(tzinfo=None), {}, "naive"),
+        (True, {}, "A duration is"),
+        (float("nan"), {}, "A duration is"),
+    ],
+)
+def test_what_no_job_can_keep(queue: Queue, expires: Any, options: dict[str, Any], problem: str) -> None:
+    """A time that is over, or comes before the job is due, is refused, and nothing is stored."""
+    with pytest.raises(ValueError, match=problem):
+        queue.publish(1, expires=expires, **options)
+    with pytest.raises(TypeError, match="expires is 'soon', but must be a datetime, or a duration"):
+        queue.publish(1, expires="soon")  # type: ignore[arg-type]
+    assert len(queue) == 0
+
+
+# -- what has started, and what has not -------------------------------------------------------------------------------
+
+
+def test_a_retry_goes_on(queue: Queue, alias: str, time: FakeClock) -> None:
+    """A job that has started in time is tried again after it: failed, or its lease ended."""
+    queue.publish(1, expires=10)
+    claimed(queue).nack(delay=30)
+    time.advance(30)
+    assert claimed(queue).attempt == 2
+    queue.publish(2, expires=10)
+    lost = claimed(queue)
+    time.advance(1000)
+    assert [job.payload for job in queue.claim_many(5)] == [2]
+    assert lost.payload == 2
+    assert [letter.payload for letter in DeadLetter.objects.using(alias)] == [1]  # its attempts were used up
+
+
+@pytest.mark.parametrize("verb", [released, lambda job: broken_off(job, at(1), at(2))], ids=["release", "worker stops"])
+def test_what_was_given_back_without_an_attempt_has_not_started(bench: Bench, verb: Any) -> None:
+    """A claim that used no attempt is as if it had not been: the time still counts."""
+    publish(bench, "x", start_by=10)
+    bench.settle(verb(bench.one(0)))
+    took, found = taken(bench, 10)
+    assert (found, len(took.buried)) == ([], 1)
+
+
+def test_what_expires_is_not_claimed_ahead(bench: Bench) -> None:
+    """It would start later than it was claimed; what stands behind it has to wait too, for the order is kept."""
+    publish(bench, "now", start_by=100)
+    publish(bench, "next", start_by=100)
+    publish(bench, "then")
+    assert taken(bench, 1, limit=1, ahead=5)[1] == ["now"]
+
+
+@pytest.mark.parametrize(("now", "begins"), [(9.999999, True), (10, False)])
+def test_a_job_that_waits_for_its_turn(bench: Bench, now: float, begins: bool) -> None:
+    """One that was claimed in time, but whose turn comes too late, is given back, and buried by the next claim."""
+    publish(bench, "x", start_by=10, task_path="app.task")
+    with bench.engine.transaction():
+        took = take(bench.engine, [TASKS], 1, "w1", at(5), waits=lambda path: True)
+        [job] = bench.engine.read([row.handle for row in took.rows]).values()
+        assert start_attempt(bench.engine, job, at(now)) is begins
+    if not begins:
+        assert bench.release(job)
+        with bench.engine.transaction():
+            late = take(bench.engine, [TASKS], 1, "w1", at(now))
+        assert [ending.job.id for ending in late.buried] == [job.id]
+
+
+# -- among others -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("queues", [("q",), ("q", "other"), None], ids=["one", "named", "all"])
+def test_a_claim_gets_as_many_as_without_them(bench: Bench, queues: tuple[str, ...] | None) -> None:
+    """What has expired in front and between is buried, and as many others are handed out, in order."""
+    for number in range(30):
+        publish(bench, f"x{number}", f"y{number}", start_by=5)
+        publish(bench, str(number))
+    assert bench.payloads(5, limit=20, queues=queues) == [str(number) for number in range(20)]
+    assert bench.payloads(5, limit=20, queues=queues) == [str(number) for number in range(20, 30)]
+    assert (bench.letters.count(), bench.jobs.filter(state="READY").count()) == (60, 0)
+
+
+def test_a_claim_buries_a_few_at_a_time(bench: Bench) -> None:
+    """However many have expired in front: other writers wait meanwhile. The claim says that there is more."""
+    publish(bench, *range(3 * OVERDUE_AT_ONCE), start_by=5)
+    publish(bench, "behind")
+    for _ in range(2):
+        took, found = taken(bench, 5, limit=3)
+        assert (len(took.buried), found, took.everything) == (OVERDUE_AT_ONCE, [], False)
+    took, found = taken(bench, 5, limit=3)
+    assert (len(took.buried), found, took.everything) == (OVERDUE_AT_ONCE, ["behind"], True)
+
+
+def test_a_queue_goes_on_until_it_finds_one(queue: Queue, alias: str, time: FakeClock) -> None:
+    """``claim`` returns the job behind very many that have expired; None only if nothing is due."""
+    queue.publish_many(range(3 * OVERDUE_AT_ONCE + 1), expires=5)
+    behind = queue.publish("behind")
+    time.advance(5)
+    assert claimed(queue).id == behind
+    assert queue.claim() is None
+    assert DeadLetter.objects.using(alias).count() == 3 * OVERDUE_AT_ONCE + 1
+
+
+def test_more_others_than_asked_for(bench: Bench) -> None:
+    """Looking behind what has expired does not make a claim take more than it was asked for, nor think it took all."""
+    publish(bench, "late", start_by=5)
+    publish(bench, *range(10))
+    took, found = taken(bench, 5, limit=3)
+    assert (found, took.everything) == (["0", "1", "2"], False)
+    took, found = taken(bench, 5, limit=3, ahead=2)
+    assert (found, took.everything) == (["3", "4", "5", "6", "7"], False)
+
+
+def test_without_expiry_nothing_is_looked_for_twice(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim of jobs that have not expired looks once for what is due."""
+    publish(bench, *range(10), start_by=50)
+    looks = []
+    find_due = claims.find_due
+    monkeypatch.setattr(claims, "find_due", lambda *args: looks.append(args) or find_due(*args))
+    assert len(taken(bench, 5, limit=3)[1]) == 3
+    assert len(looks) == 1
+
+
+def test_a_damaged_row_is_buried_too(bench: Bench) -> None:
+    """One that cannot be read as it is stored is in no claim's way for ever."""
+    publish(bench, "x", start_by=5)
+    publish(bench, "behind")
+    with connections[bench.engine.alias].cursor() as cursor:
+        cursor.execute("UPDATE vtqueue_job SET history = CAST(x'5bff5d' AS TEXT) WHERE start_by IS NOT NULL")
+    assert taken(bench, 5)[1] == ["behind"]
+    assert (bench.letters.count(), bench.jobs.count()) == (1, 1)
+
+
+# -- what no claim comes across ---------------------------------------------------------------------------------------
+
+
+def test_the_most_overdue_first(engine: Engine, bench: Bench) -> None:
+    """Of every queue, paused ones too; not what is held, nor what has started in time, nor what is not over yet."""
+    [late], [later], [held] = (publish(bench, "x", start_by=start_by) for start_by in (5, 4, 3))
+    publish(bench, "x", start_by=11)
+    publish(bench, "x")
+    for priority, job_id in enumerate((later, late, held)):
+        bench.jobs.filter(pk=job_id).update(priority=priority)
+    retried, other = publish(bench, "x", "x", start_by=2, priority=5)
+    assert bench.nack(bench.one(0, limit=1), 1)
+    assert bench.one(0, limit=1).id == other
+    assert bench.one(0, limit=1).id == held
+    pause("q", using=engine.alias)
+    rows = engine.overdue(9, at(10))
+    assert [job.id for job in engine.read([row.handle for row in rows]).values()] == [late, later]
+    assert [row.start_by for row in rows] == [at(4), at(5)]
+    assert [row.start_by for row in engine.overdue(1, at(10))] == [at(4)]
+    assert bench.found(retried).attempts == 1
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_duplicate", ["keep", "replace", "error"])
+@pytest.mark.parametrize("inside", [False, True], ids=["alone", "in atomic"])
+def test_what_has_expired_keeps_no_key(
+    queue: Queue, alias: str, time: FakeClock, on_duplicate: Any, inside: bool
+) -> None:
+    """A job that will never run is no reason not to store another one, even before it was buried."""
+    old = queue.publish_many(["a", "b"], unique_key=str, expires=10)
+    time.advance(10)
+    with transaction.atomic(using=alias) if inside else nullcontext():
+        one = queue.publish("a", unique_key="a", on_duplicate=on_duplicate, expires=10)
+        many = queue.publish_many(["c", "b"], unique_key=str, on_duplicate=on_duplicate)
+    assert {*many, one}.isdisjoint(old) is (on_duplicate != "replace")
+    assert sorted(job.payload for job in queue.claim_many(9)) == ["a", "b", "c"]

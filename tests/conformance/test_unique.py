@@ -1,0 +1,294 @@
+"""Unique keys on each engine: the database's own constraint decides, whoever publishes."""
+
+import threading
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connections, transaction
+
+from django_vtqueue import ClaimedJob, DuplicateJob, Queue, control
+from django_vtqueue.core.ids import new_id
+from django_vtqueue.core.job import NewJobs, Scope
+from django_vtqueue.engines import Engine
+from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.queue.dead_letters import requeue
+from tests.conftest import claimed
+from tests.fake_clock import FakeClock, at
+
+from .bench import SECOND, Bench
+
+
+@pytest.fixture
+def queue(alias: str, time: FakeClock) -> Queue:
+    return Queue("q", using=alias, max_attempts=2)
+
+
+def payloads(queue: Queue) -> list[Any]:
+    """Return what waits, in the order of insertion."""
+    return [job.payload for job in Job.objects.using(queue.database).filter(state="READY").order_by("pk")]
+
+
+def insert(engine: Engine, *keys: str | None, task: str = "", replace: bool = False) -> tuple[list[str], list[Any]]:
+    """Insert a job for each key; return their ids, and what the engine says."""
+    jobs = [(new_id(), f'"{key}"') for key in keys]
+    new = NewJobs("q", task, 0, 3, SECOND, at(0), at(0), jobs, unique_keys=list(keys), replace=replace)
+    return [job_id for job_id, _ in jobs], engine.insert_unique(new)
+
+
+# -- what the engine says ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("others", [[], ["b", None, None]], ids=["one", "several"])
+def test_the_engine_says_which_job_has_the_key(engine: Engine, others: list[str | None]) -> None:
+    """Of each job its own id, or that of the job that has its key, and the path of that one's task."""
+    first, said = insert(engine, "a", *others, task="app.one")
+    assert said == [(job_id, "app.one") for job_id in first]
+    again, said = insert(engine, "a", *others, task="app.two")
+    own = iter(again[-2:])
+    expected = [(job_id, "app.one") for job_id in first[:2]] + [(job_id, "app.two") for job_id in own]
+    assert said == expected[: len(again)]
+
+
+def test_many_keys_in_one_call(engine: Engine, bench: Bench) -> None:
+    """More than one statement takes, with repeats in another slice."""
+    keys = [f"k{number % 6000}" for number in range(7000)]
+    ids, said = insert(engine, *keys)
+    assert [job_id for job_id, _ in said] == ids[:6000] + ids[:1000]
+    assert bench.jobs.count() == 6000
+
+
+# -- keep, replace, error ---------------------------------------------------------------------------------------------
+
+
+def test_keep(queue: Queue) -> None:
+    """A second one is not stored: the id is that of the job that is there, waiting or held, until it is done."""
+    first = queue.publish(1, unique_key="k")
+    assert queue.publish(2, unique_key="k") == first
+    job = claimed(queue)
+    assert queue.publish(3, unique_key="k") == first
+    job.nack()
+    assert queue.publish(4, unique_key="k") == first
+    job = claimed(queue)
+    assert job.payload == 1
+    job.ack()
+    assert queue.publish(5, unique_key="k") != first
+
+
+def test_keys_are_those_of_one_queue(queue: Queue, alias: str) -> None:
+    """Another queue, another key, and no key are other jobs; a dead letter has given its key up."""
+    other = Queue("other", using=alias)
+    ids = {queue.publish(1, unique_key="k"), other.publish(1, unique_key="k"), queue.publish(1, unique_key="K")}
+    ids |= {queue.publish(1), queue.publish(1)}
+    assert len(ids) == 5
+    control.cancel(queue.publish(1, unique_key="dead"), alias)
+    queue.publish(2, unique_key="dead")
+    assert len(queue) == 5
+
+
+def test_replace(queue: Queue, alias: str, time: FakeClock) -> None:
+    """One that waits becomes the new one, with a fresh budget, under its old id; that is a debounce."""
+    first = queue.publish("old", unique_key="k", priority=3, expires=1000)
+    claimed(queue).nack(delay=5, error="no luck")
+    assert queue.publish("new", unique_key="k", on_duplicate="replace", delay=60, max_attempts=7, expires=90) == first
+    row = Job.objects.using(alias).get()
+    assert (row.payload, row.priority, row.attempts, row.max_attempts) == ("new", 0, 0, 7)
+    assert [time.instant + seconds * SECOND for seconds in (0, 60, 90)] == [
+        round(moment.timestamp() * SECOND) for moment in (row.enqueued_at, row.due_at, row.start_by) if moment
+    ]
+    assert queue.claim() is None
+    time.advance(60)
+    job = claimed(queue)
+    assert (job.id, job.payload, job.attempt, job.claim_number) == (first, "new", 1, 2)
+
+
+def test_replace_leaves_a_held_one_alone(queue: Queue, alias: str) -> None:
+    """What runs is what was claimed; the new payload is not stored anywhere, so a debounce goes "until start"."""
+    first = queue.publish("old", unique_key="k")
+    job = claimed(queue)
+    before = Job.objects.using(alias).values().get()
+    assert queue.publish("new", unique_key="k", on_duplicate="replace") == first
+    assert Job.objects.using(alias).values().get() == before
+    job.ack()
+
+
+def test_error(queue: Queue) -> None:
+    """DuplicateJob has the id of the job that is there, and nothing is stored."""
+    first = queue.publish(1, unique_key="k")
+    with pytest.raises(DuplicateJob, match="has the unique key 'k'") as caught:
+        queue.publish(2, unique_key="k", on_duplicate="error")
+    assert (caught.value.job_id, caught.value.unique_key) == (first, "k")
+    assert payloads(queue) == [1]
+
+
+# -- in bulk ----------------------------------------------------------------------------------------------------------
+
+
+def test_keep_in_bulk(queue: Queue) -> None:
+    """Of two in one call the first stays; None stands for no key."""
+    first = queue.publish("there", unique_key="b")
+    found = queue.publish_many(["a1", "b2", "a3", "", ""], unique_key=lambda payload: payload[:1] or None)
+    assert [found[1], found[2]] == [first, found[0]]
+    assert len(set(found)) == 4
+    assert payloads(queue) == ["there", "a1", "", ""]
+
+
+def test_replace_in_bulk(queue: Queue) -> None:
+    """Of two in one call the last wins."""
+    first = queue.publish("there", unique_key="b")
+    found = queue.publish_many(["a1", "b2", "a3"], unique_key=["a", "b", "a"], on_duplicate="replace")
+    assert found == [found[0], first, found[0]]
+    assert payloads(queue) == ["b2", "a3"]
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["alone", "in atomic"])
+@pytest.mark.parametrize("keys", [["new", "there"], ["new", "new"]], ids=["there", "twice in the call"])
+def test_error_in_bulk(queue: Queue, alias: str, keys: list[str], inside: bool) -> None:
+    """Nothing of the call is stored; the caller's transaction goes on, with what else it has written."""
+    there = queue.publish("there", unique_key="there")
+    with transaction.atomic(using=alias) if inside else transaction.atomic(using="default"):
+        queue.publish("before")
+        with pytest.raises(DuplicateJob) as caught:
+            queue.publish_many(["x", "y"], unique_key=keys, on_duplicate="error")
+        queue.publish("after")
+    assert payloads(queue) == ["there", "before", "after"]
+    assert caught.value.job_id == (there if "there" in keys else None)
+
+
+# -- another task's key -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_duplicate", ["keep", "replace", "error"])
+def test_the_key_of_another_task(queue: Queue, bench: Bench, on_duplicate: Any) -> None:
+    """Its job is never handed out as this one's, nor replaced: an error says what to do, and nothing is stored."""
+    [job_id], _ = insert(bench.engine, "k", task="app.send")
+    before = bench.everything()
+    for publish in (
+        lambda: queue.publish(1, unique_key="k", on_duplicate=on_duplicate),
+        lambda: queue.publish_many([1, 2], unique_key=["j", "k"], on_duplicate=on_duplicate),
+    ):
+        with pytest.raises(DuplicateJob, match=r"one of app\.send, not of a raw payload.*task into the key") as caught:
+            publish()
+        assert caught.value.job_id == UUID(job_id)
+        assert bench.everything() == before
+
+
+# -- until the start --------------------------------------------------------------------------------------------------
+
+
+def test_until_start(queue: Queue) -> None:
+    """While one runs one more may wait, and no third; the one that runs has given its key up for good."""
+    first = queue.publish(1, unique_key="k", unique_until="start")
+    assert queue.publish(2, unique_key="k", unique_until="start") == first
+    running = claimed(queue)
+    second = queue.publish(3, unique_key="k", unique_until="start")
+    assert second != first
+    assert queue.publish(4, unique_key="k", unique_until="start") == second
+    running.nack()
+    assert queue.publish(5, unique_key="k", unique_until="start") == second
+    assert [claimed(queue).payload for _ in range(2)] == [1, 3]
+    assert len(queue) == 2
+
+
+def test_until_start_is_not_claimed_ahead(bench: Bench) -> None:
+    """What is claimed ahead may be given back without having begun: then it still has its key."""
+    jobs = [(new_id(), "1"), (new_id(), "2")]
+    bench.engine.insert_unique(NewJobs("q", "", 0, 3, SECOND, at(0), at(0), jobs, None, ["a", "b"], "start"))
+    bench.engine.insert_unique(NewJobs("q", "", 0, 3, SECOND, at(0), at(0), [(new_id(), "3")], None, ["c"]))
+    assert [row.fresh for row in bench.engine.due(Scope(("q",), raw=True), 9, at(1))] == [0, 0, 1]
+
+
+# -- requeue, move ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("until", ["done", "start"])
+def test_requeue(queue: Queue, alias: str, until: Any) -> None:
+    """A dead letter takes its key back; where that is taken it stays a letter."""
+    first = queue.publish(1, unique_key="k", unique_until=until, max_attempts=1)
+    claimed(queue).nack()
+    second = queue.publish(2, unique_key="k", unique_until=until)
+    assert requeue(first, using=alias) == []
+    claimed(queue).ack()
+    assert requeue(first, using=alias) == [first]
+    assert queue.publish(3, unique_key="k", unique_until=until) == first != second
+    assert DeadLetter.objects.using(alias).count() == 0
+
+
+def test_move_of_one_that_has_started(queue: Queue, alias: str) -> None:
+    """A job that has given its key up takes none in another queue, and is in no other's way."""
+    started = queue.publish(1, unique_key="k", unique_until="start")
+    claimed(queue).nack(delay=100)
+    Queue("other", using=alias).publish(2, unique_key="k")
+    waiting = queue.publish(3, unique_key="k")
+    assert control.move([waiting], "other", alias) == []
+    assert control.move([started], "other", alias) == [started]
+    assert control.move([started], "q", alias) == [started]
+
+
+# -- at the same instant ----------------------------------------------------------------------------------------------
+
+
+def test_in_a_transaction_that_is_rolled_back(queue: Queue, alias: str) -> None:
+    """The key is free again, and what was replaced is as it was."""
+    queue.publish("old", unique_key="there")
+    with transaction.atomic(using=alias):
+        queue.publish("x", unique_key="new")
+        queue.publish("changed", unique_key="there", on_duplicate="replace")
+        transaction.set_rollback(True, using=alias)
+    assert payloads(queue) == ["old"]
+    queue.publish("y", unique_key="new")
+    assert payloads(queue) == ["old", "y"]
+
+
+def test_threads_that_publish_the_same_keys(alias: str) -> None:
+    """One at a time, in bulk, and inside transactions: one job a key, and each publisher learns its id."""
+    queue, found = Queue("q", using=alias), [dict[str, UUID]() for _ in range(6)]
+    keys, start = [f"k{number}" for number in range(40)], threading.Barrier(len(found))
+
+    def publish(number: int) -> None:
+        start.wait()
+        try:
+            if number % 3 == 0:
+                found[number] = dict(zip(keys, queue.publish_many(keys, unique_key=str), strict=True))
+            for key in keys if number % 3 else ():
+                if number % 3 == 1:
+                    found[number][key] = queue.publish(key, unique_key=key)
+                else:
+                    with transaction.atomic(using=alias):
+                        found[number][key] = queue.publish(key, unique_key=key, on_duplicate="replace")
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=publish, args=[number]) for number in range(len(found))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stored = {job.unique_key: job.id for job in Job.objects.using(alias)}
+    assert len(stored) == len(queue) == 40
+    assert found == [stored] * 6
+
+
+def test_replace_against_a_claim_at_the_same_instant(alias: str) -> None:
+    """Whichever comes first: what is handed out is what the row says, and the last payload is never lost."""
+    queue = Queue("q", using=alias)
+    stop, seen = threading.Event(), list[ClaimedJob]()
+
+    def claim() -> None:
+        try:
+            while not stop.is_set() or len(queue):
+                if job := queue.claim():
+                    seen.append(job)
+                    job.ack()
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=claim)
+    thread.start()
+    for number in range(300):
+        queue.publish(number, unique_key="k", unique_until="start", on_duplicate="replace")
+    stop.set()
+    thread.join()
+    handed_out = [job.payload for job in seen]
+    assert handed_out == sorted(set(handed_out))
+    assert handed_out[-1] == 299

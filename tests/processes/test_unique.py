@@ -1,0 +1,106 @@
+"""Unique keys and expiry, with real processes."""
+
+from collections import Counter
+from hashlib import sha256
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from django.db import transaction
+from pytest_django import Settings
+
+from django_vtqueue import Queue
+from django_vtqueue.core import clock
+from django_vtqueue.queue.pauses import pause
+from tests.project import tasks, writers
+
+from ..conftest import ALIAS
+from ..faults.scale import scaled
+from ..waiting import wait_until
+from .conftest import Start
+from .database import Database
+from .held import begin
+
+ROUNDS = scaled(4, 100)
+RIVALS, KEYS = 8, 1000
+
+
+@pytest.fixture(autouse=True)
+def same_settings(settings: Settings, database: Database) -> None:
+    """Give this process the settings of the workers: those say where the doorbells are."""
+    options = {**database.options, "database": ALIAS}
+    settings.TASKS = {"default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": [], "OPTIONS": options}}
+
+
+def test_eight_processes_publish_the_same_keys(database: Database, start: Start, tmp_path: Path) -> None:
+    """At the same instant, each time: one job a key, and each process is given its id.
+
+    One by one, in bulk, inside transactions, and replacing. ``VTQUEUE_FAULT_MINUTES``: a hundred rounds instead of 4.
+    """
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
+    arguments = (str(ROUNDS), str(KEYS), str(meeting), str(RIVALS))
+    rivals = [start("-m", "tests.processes.rival", *arguments) for _ in range(RIVALS)]
+    wait_until(lambda: all(rival.ended() for rival in rivals), timeout=scaled(60, 1200))
+    assert [rival.wait() for rival in rivals] == [0] * RIVALS, [rival.log for rival in rivals]
+    rows = database.rows("SELECT unique_key, id FROM vtqueue_job")
+    assert set(Counter(row["unique_key"] for row in rows).values()) == {1}
+    assert len(rows) == ROUNDS * KEYS
+    digests = []
+    for number in range(ROUNDS):
+        stored = sorted((key, job_id) for key, job_id in rows if key.startswith(f"{number}:"))
+        digests.append(sha256(repr(stored).encode()).hexdigest())
+    assert [rival.log.split() for rival in rivals] == [digests] * RIVALS
+
+
+def test_a_worker_buries_what_has_expired(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """Of its own queues, of paused ones, and raw ones that no worker takes: each is a dead letter that never ran."""
+    done = tmp_path / "done"
+    own = database.enqueue(tasks.note_soon, str(done), "own")
+    paused = database.enqueue(tasks.note_soon.using(queue_name="paused"), str(done), "paused")
+    raw = Queue("raw", using=ALIAS).publish({}, expires=0.2).hex
+    pause("paused", using=ALIAS)
+    wait_until(lambda: clock.now() > database.job(raw)["start_by"])
+    worker = start_worker()
+    wait_until(lambda: all(map(database.letter, (own, paused, raw))))
+    wait_until(lambda: len(worker.lines("dead ")) >= 2)
+    assert {tuple(database.outcomes(job_id)) for job_id in (own, paused, raw)} == {("expired",)}
+    assert not done.exists()
+    assert {database.backend.get_result(str(UUID(job_id))).status for job_id in (own, paused)} == {"FAILED"}
+
+
+def test_a_busy_worker_buries_what_it_has_no_room_for(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """At its time, not only when a slot is free."""
+    start_worker("--threads", "1")
+    begin(database, tmp_path)
+    late = database.enqueue(tasks.note_soon, str(tmp_path / "done"), "late")
+    wait_until(lambda: database.letter(late))
+    (tmp_path / "go").touch()
+
+
+def test_a_transactional_task_whose_turn_comes_too_late(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """It was claimed in time, but waits for its turn behind another one: it is not begun any more."""
+    database.options["task_modules"] = ["tests.project.writers"]
+    start_worker()
+    with transaction.atomic(using=ALIAS):
+        first = database.enqueue(writers.say_and_sleep.using(priority=1), str(tmp_path / "said"), 1.5)
+        late = database.enqueue(writers.append_soon, "late")
+    wait_until(lambda: database.letter(late))
+    database.wait_for(first)
+    assert (database.outcomes(late), database.letter(late)["claims"]) == (["expired"], 1)  # type: ignore[index]
+    assert database.rows("SELECT 1 FROM project_effect WHERE name = 'late'") == []
+
+
+def test_a_debounce(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """While one runs, all that is enqueued is one job more, with what was enqueued last."""
+    start_worker("--threads", "1")
+    first = database.enqueue(tasks.hold_newest, str(tmp_path), "k", "1")
+    wait_until((tmp_path / "k1started").exists)
+    second, *again = [database.enqueue(tasks.hold_newest, str(tmp_path), "k", str(number)) for number in range(2, 6)]
+    assert {*again} == {second}
+    for name in ("k1go", "k5go"):
+        (tmp_path / name).touch()
+    database.wait_for(first, second)
+    assert (database.result(first), database.result(second), database.unfinished()) == ("1", "5", 0)
