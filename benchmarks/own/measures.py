@@ -151,7 +151,7 @@ def append(file: int) -> None:
 def values() -> dict[str, object]:
     """Return what INSERT_PLAIN needs for a new job."""
     instant = now()
-    return {"id": new_id(), "payload": PAYLOAD, **SHARED, "enqueued_at": instant, "due_at": instant}
+    return {"id": new_id(), "payload": PAYLOAD, **SHARED, "enqueued_at": instant, "due_at": instant, "start_by": None}
 
 
 def new_jobs(count: int) -> NewJobs:

@@ -1,7 +1,5 @@
 """Unique keys and expiry, with real processes."""
 
-from collections import Counter
-from hashlib import sha256
 from pathlib import Path
 from uuid import UUID
 
@@ -15,14 +13,10 @@ from django_vtqueue.queue.pauses import pause
 from tests.project import tasks, writers
 
 from ..conftest import ALIAS
-from ..faults.scale import scaled
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
 from .held import begin
-
-ROUNDS = scaled(4, 100)
-RIVALS, KEYS = 8, 1000
 
 
 @pytest.fixture(autouse=True)
@@ -30,27 +24,6 @@ def same_settings(settings: Settings, database: Database) -> None:
     """Give this process the settings of the workers: those say where the doorbells are."""
     options = {**database.options, "database": ALIAS}
     settings.TASKS = {"default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": [], "OPTIONS": options}}
-
-
-def test_eight_processes_publish_the_same_keys(database: Database, start: Start, tmp_path: Path) -> None:
-    """At the same instant, each time: one job a key, and each process is given its id.
-
-    One by one, in bulk, inside transactions, and replacing. ``VTQUEUE_FAULT_MINUTES``: a hundred rounds instead of 4.
-    """
-    meeting = tmp_path / "meeting"
-    meeting.mkdir()
-    arguments = (str(ROUNDS), str(KEYS), str(meeting), str(RIVALS))
-    rivals = [start("-m", "tests.processes.rival", *arguments) for _ in range(RIVALS)]
-    wait_until(lambda: all(rival.ended() for rival in rivals), timeout=scaled(60, 1200))
-    assert [rival.wait() for rival in rivals] == [0] * RIVALS, [rival.log for rival in rivals]
-    rows = database.rows("SELECT unique_key, id FROM vtqueue_job")
-    assert set(Counter(row["unique_key"] for row in rows).values()) == {1}
-    assert len(rows) == ROUNDS * KEYS
-    digests = []
-    for number in range(ROUNDS):
-        stored = sorted((key, job_id) for key, job_id in rows if key.startswith(f"{number}:"))
-        digests.append(sha256(repr(stored).encode()).hexdigest())
-    assert [rival.log.split() for rival in rivals] == [digests] * RIVALS
 
 
 def test_a_worker_buries_what_has_expired(database: Database, start_worker: Start, tmp_path: Path) -> None:

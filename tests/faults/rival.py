@@ -1,4 +1,4 @@
-"""A process that publishes the same keys as its rivals: ``python -m tests.processes.rival ROUNDS KEYS FOLDER RIVALS``.
+"""A process that publishes the same keys as its rivals: ``python -m tests.faults.rival ROUNDS KEYS FOLDER RIVALS``.
 
 All begin each round together. For each it prints a digest of the keys, and of the ids that it was given for them.
 """
