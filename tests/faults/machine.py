@@ -129,7 +129,7 @@ class QueueAgainstModel(Agreement):
         self.publish_unique(name, ["k"], until, on_duplicate, False, 0, None)
         self.tables_and_model_agree()
         if requeued and not seconds:
-            self.fail(0, None, None)
+            self.fail(0, None)
             self.tables_and_model_agree()
             self.requeue(0)
 

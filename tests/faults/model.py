@@ -182,7 +182,7 @@ class Model:
     def expire(self, job: ModelJob, now: int) -> None:
         """End a job that has not started in time."""
         job.ended.append((EXPIRED, ""))
-        self.die(job, now, None)
+        self.die(job, now)
 
     def bury_overdue(self, now: int, limit: int) -> int:
         """End those that no claim comes across, the most overdue first; return how many."""
