@@ -60,6 +60,7 @@ class HeldJob:
     payload: str
     history: str
     due_at: int  # its place in the line
+    copies: str | None = None  # of a queue with overflow, as its row has them
     asked_by: str | None = field(default=None, kw_only=True)
     progress: Progress | None = field(default=None, kw_only=True)
     stored: Progress | None = field(default=None, kw_only=True)
@@ -85,10 +86,14 @@ class StoredJob(HeldJob):
 
 
 class Scope(NamedTuple):
-    """Which jobs a claim takes: those of ``queues`` (None: all), either tasks or raw payloads."""
+    """Which jobs a claim takes: those of ``queues`` (None: all), either tasks or raw payloads.
+
+    ``worker``: one that takes no second copy of a job that it runs.
+    """
 
     queues: tuple[str, ...] | None
     raw: bool
+    worker: str = ""
 
 
 Handle = int  # names a row; only its engine understands it
@@ -98,7 +103,7 @@ class Due(NamedTuple):
     """A row that a claim may take.
 
     ``fresh``: it was never claimed, and has more than one attempt. Only such a row is claimed ahead, so that the death
-    of the worker costs no job an attempt.
+    of the worker costs no job an attempt. ``again``: it runs already, and this is to be one more copy.
     """
 
     handle: Handle
@@ -107,6 +112,7 @@ class Due(NamedTuple):
     claims: int
     fresh: int
     task_path: str
+    again: int = 0
 
 
 class Expired(NamedTuple):
@@ -126,6 +132,7 @@ class Settlement:
 
     ``visible_at``: from when on a READY job is due; None: it keeps its place in the line. ``hidden_until``: it is not
     visible before, for its code may still be running. ``stopped``: it was to be given back, but was asked to stop.
+    ``meant``: what it was to be (state, ``visible_at``, ``finished_at``), had no other copy of the job run on.
     """
 
     job: HeldJob
@@ -139,6 +146,7 @@ class Settlement:
     failure: Failure | None = None
     hidden_until: int | None = field(default=None, kw_only=True)
     stopped: bool = field(default=False, kw_only=True)
+    meant: tuple[str, int | None, int | None] | None = field(default=None, kw_only=True)
 
     def shift(self, later: int) -> None:
         """Move the next attempt by ``later`` microseconds, for a caller that runs jobs as if it were later."""

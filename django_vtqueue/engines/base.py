@@ -18,6 +18,7 @@ from django.db.models import QuerySet
 
 from ..core.expiry import Patience
 from ..core.job import Due, Expired, Handle, HeldJob, Key, NewJobs, Progress, Scope, Settlement, StoredJob
+from .overflow import Overflow
 
 T = TypeVar("T")
 SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
@@ -34,7 +35,7 @@ class Trouble(Enum):
     GONE = "the database cannot be reached"
 
 
-class Engine(ABC):
+class Engine(Overflow, ABC):
     """The statements of the queue on one database alias.
 
     ``traced``: query counting, logging and tracing see the statements. For a worker's control loop it is False.
@@ -165,7 +166,9 @@ class Engine(ABC):
         pauses = self.pauses()
         found = [self.first_due(self._without(scope, pauses)) for scope in scopes]
         for name, until in pauses.items():
-            of_name = [Scope((name,), scope.raw) for scope in scopes if scope.queues is None or name in scope.queues]
+            of_name = [
+                scope._replace(queues=(name,)) for scope in scopes if scope.queues is None or name in scope.queues
+            ]
             if until is not None:
                 found += [max(first, until) for scope in of_name if (first := self.first_due(scope)) is not None]
         return min((instant for instant in found if instant is not None), default=None)
@@ -185,11 +188,13 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def expired(self, scope: Scope, limit: int, now: int, patience: Patience) -> list[Expired]:
+    def expired(
+        self, scope: Scope, limit: int, now: int, patience: Patience, *, overflow: bool = False
+    ) -> list[Expired]:
         """Return up to ``limit`` hidden rows of a scope that may be shown again: given back, or with an ended lease.
 
         Whether a lease may be taken from its holder depends on its end, its length, and the patience of the claimer;
-        see core/expiry.py.
+        see core/expiry.py. ``overflow``: without those that reappear instead (see ``reappeared``).
         """
 
     @abstractmethod
@@ -258,10 +263,6 @@ class Engine(ABC):
     @abstractmethod
     def find(self, job_id: str) -> StoredJob | None:
         """Return a job or a dead letter; by one statement, for two could miss a job that is being requeued."""
-
-    @abstractmethod
-    def held_by(self, worker_id: str) -> list[HeldJob]:
-        """Return the rows that a worker holds."""
 
     @abstractmethod
     def requeue(

@@ -4,7 +4,7 @@ It has two steps, so that the write lock is held as short as possible: ``take`` 
 its commit, when no other process may change the leased rows.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -15,6 +15,7 @@ from ..engines import Engine
 from .expired_leases import end_leases
 from .settling import LetterTTL
 
+NO_OVERFLOW: Mapping[str, int] = {}
 NO_PATIENCE = Patience()  # for a test, or where no holder can be alive
 EXPIRED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
 
@@ -53,23 +54,31 @@ def take(
     patience: Patience = NO_PATIENCE,
     ahead: int = 0,
     waits: Waits = none_waits,
+    overflow: Mapping[str, int] = NO_OVERFLOW,
 ) -> Taken:
     """Lease up to ``limit`` due rows to ``worker_id``; to be called inside ``engine.transaction()``.
 
     Before that, expired jobs become due again, at their place in the line; ``patience``: see core/expiry.py.
     ``ahead``: up to so many fresh rows directly behind them are leased too, and their attempts counted later; so are
-    the attempts of tasks for which ``waits`` returns True.
+    the attempts of tasks for which ``waits`` returns True. ``overflow``: see Options.overflowing.
     """
-    scopes = engine.unpaused(scopes, now)
-    expired = [row for scope in scopes for row in engine.expired(scope, EXPIRED_AT_ONCE, now, patience)]
+    scopes, shared = engine.unpaused(scopes, now), bool(overflow)
+    expired = [r for scope in scopes for r in engine.expired(scope, EXPIRED_AT_ONCE, now, patience, overflow=shared)]
     endings = end_leases(engine, expired, worker_id, now, letter_ttl)
     due = [row for scope in scopes for row in engine.due(scope, limit + ahead, now)]
-    if len(scopes) > 1:
-        due = sorted(due, key=lambda row: (-row.priority, row.due_at, row.handle))[: limit + ahead]
-    taken = take_rows(engine, due, limit, worker_id, now, letter_ttl, lease_us=lease_us, ahead=ahead, waits=waits)
+    if overflow:
+        due += [row for scope in scopes for row in engine.reappeared(scope, limit, now, patience)]
+    if len(scopes) > 1 or overflow:
+        due = in_order(due)[: limit + ahead]
+    taken = take_rows(engine, due, limit, worker_id, now, lease_us, ahead=ahead, waits=waits, overflow=overflow)
     taken.endings += endings
     taken.everything = taken.everything and len(expired) < EXPIRED_AT_ONCE
     return taken
+
+
+def in_order(rows: Sequence[Due]) -> list[Due]:
+    """Return rows in claim order."""
+    return sorted(rows, key=lambda row: (-row.priority, row.due_at, row.handle))
 
 
 def take_rows(
@@ -78,19 +87,21 @@ def take_rows(
     limit: int,
     worker_id: str,
     now: int,
-    letter_ttl: LetterTTL,
-    *,
     lease_us: int | None = None,
+    *,
     ahead: int = 0,
     waits: Waits = none_waits,
+    overflow: Mapping[str, int] = NO_OVERFLOW,
 ) -> Taken:
     """Lease due rows that were found in the same transaction; see take."""
     rows, further = due[:limit], list(takewhile(lambda row: row.fresh, due[limit:]))
-    later = [row.handle for row in rows if waits(row.task_path)]
+    later = [row.handle for row in rows if row.again or waits(row.task_path)]
     if at_once := [row.handle for row in rows if row.handle not in later]:
         engine.lease(at_once, worker_id, now, lease_us)
     if later := [*later, *(row.handle for row in further)]:
         engine.lease(later, worker_id, now, lease_us, attempts=0)
+    if overflow and (shared := [row.handle for row in (*rows, *further) if not waits(row.task_path)]):
+        engine.share(shared, now, overflow)
     took_all, found_all = len(rows) + len(further) == len(due), len(due) < limit + ahead
     return Taken(worker_id, [*rows, *further], everything=took_all and found_all)
 

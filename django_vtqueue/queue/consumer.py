@@ -74,7 +74,7 @@ def handle(
     engine: Engine, job: ClaimedJob, handler: Callable[[ClaimedJob], Any], policy: Policy, takeover: Takeover
 ) -> None:
     """Call the handler with one job, and settle the job."""
-    with kept_up(job, takeover) if policy.heartbeat else working(takeover):  # until it is settled
+    with kept_up(job, takeover) if policy.renews(job._held.copies) else working(takeover):  # until it is settled
         try:
             close_old_connections()
             with ForksEnd():

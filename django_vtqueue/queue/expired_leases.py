@@ -7,7 +7,7 @@ from ..core.failures import recorded
 from ..core.job import Expired, Handle, HeldJob, Settlement, failed, interrupted, released
 from ..engines import Engine
 from ..exceptions import DamagedJob, LeaseExpired
-from .settling import LetterTTL, settle
+from .settling import LetterTTL, carry_out
 
 
 def end_leases(
@@ -18,7 +18,7 @@ def end_leases(
         engine.show(given_back)
     held = engine.read([row.handle for row in expired if row.held])
     endings = {handle: end_lease(job, now, letter_ttl) for handle, job in held.items()}
-    lost = settle(engine, list(endings.values()), letter_ttl) if endings else set()
+    lost = carry_out(engine, list(endings.values()), letter_ttl) if endings else set()
     unreadable = [handle for handle, ending in endings.items() if ending.job.key in lost]
     ended = [ending for ending in endings.values() if ending.job.key not in lost]
     if unreadable:

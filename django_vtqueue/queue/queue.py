@@ -11,6 +11,7 @@ In short:
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from threading import Event
@@ -27,8 +28,9 @@ from ..core.failures import describe
 from ..core.ids import new_ids, process_worker_id
 from ..core.job import Due, Expired, HeldJob, NewJobs, Scope, failed
 from ..engines import Engine, database_of, engine_for, options_for
+from ..exceptions import LeaseLost
 from .claimed_job import ClaimedJob
-from .claims import EXPIRED_AT_ONCE, collect, take_rows
+from .claims import EXPIRED_AT_ONCE, collect, in_order, take_rows
 from .consumer import consume
 from .expired_leases import end_leases
 from .pauses import pause, resume
@@ -60,6 +62,7 @@ class Queue:
         self._policy = self.options.policy(name)
         self._max_attempts = own.get("max_attempts", self._policy.max_attempts)
         self._lease = clock.microseconds(own.get("visibility_timeout", self._policy.visibility_timeout))
+        self._overflow = self.options.overflowing if self._policy.overflow else {}
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, using={self.database!r})"
@@ -144,7 +147,12 @@ class Queue:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise ValueError(f"claim_many takes a whole number of jobs, 1 or more, not {limit!r}.")
         takeover = _takeovers.setdefault(self.database, Takeover(resting=True))
-        return self._claim(limit, takeover, process_worker_id())
+        jobs = self._claim(limit, takeover, process_worker_id())
+        for job in jobs if self._overflow else ():
+            if self._policy.renews(job._held.copies):  # no more copies may run, and nothing renews this one
+                with suppress(LeaseLost):
+                    job.extend(self._policy.max_runtime)
+        return jobs
 
     def _claim(self, limit: int, takeover: Takeover, holder: str) -> list[ClaimedJob]:
         return self._engine.beside_cursors(lambda: self._claim_due(limit, takeover, holder))
@@ -152,16 +160,16 @@ class Queue:
     def _claim_due(self, limit: int, takeover: Takeover, holder: str) -> list[ClaimedJob]:
         engine, scope, letter_ttl = self._engine, Scope((self.name,), raw=True), self.options.letter_ttl
 
-        def look(waited: float) -> tuple[Sequence[Expired], Sequence[Due]] | None:
+        def look(waited: float) -> tuple[Sequence[Expired | Due], Sequence[Due]] | None:
             now = engine.now()
             takeover.look(now)
             if waited:
                 takeover.locked(waited)
             if self.name in engine.paused(now):
                 return None
-            expired = self._expired(scope, now, takeover.patience(process_worker_id())._replace(free=0))
+            expired, again = self._ended(scope, limit, now, takeover.patience(process_worker_id())._replace(free=0))
             due = engine.due(scope, limit, now)
-            return (expired, due) if expired or due else None
+            return ([*expired, *again], due) if expired or again or due else None
 
         while True:
             with engine.transaction_if(look) as found:
@@ -170,22 +178,29 @@ class Queue:
                 takeover.locked(0.0)
                 seen, due = found
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
-                expired = self._expired(scope, now, takeover.patience(process_worker_id())) if seen else []
+                patience = takeover.patience(process_worker_id())
+                expired, again = self._ended(scope, limit, now, patience) if seen else ([], [])
                 end_leases(engine, expired, holder, now, letter_ttl)
                 if expired:
                     due = engine.due(scope, limit, now)
-                taken = take_rows(engine, due, limit, holder, now, letter_ttl, lease_us=self._lease)
+                due = in_order([*due, *again])[:limit] if again else due
+                taken = take_rows(engine, due, limit, holder, now, self._lease, overflow=self._overflow)
             jobs = self._readable(collect(engine, taken))
             if jobs or not (taken.rows or seen):
                 return jobs  # else all that was taken became dead letters: what is due behind them is next
-            if seen and not expired:  # the lock is free: now their holders have the time to renew them
+            if seen and not (expired or again):  # the lock is free: now their holders have the time to renew them
                 clock.wait(APART)
 
-    def _expired(self, scope: Scope, now: int, patience: Patience) -> Sequence[Expired]:
-        """Return expired rows; beside a transaction of the caller's no holder can write, so none is given time."""
-        if self._engine.private():
+    def _ended(self, scope: Scope, limit: int, now: int, patience: Patience) -> tuple[Sequence[Expired], Sequence[Due]]:
+        """Return expired rows, and those that reappear with ``overflow``.
+
+        Beside a transaction of the caller's no holder can write, so none is given time.
+        """
+        engine, overflow = self._engine, bool(self._overflow)
+        if engine.private():
             patience = patience._replace(free=0)
-        return self._engine.expired(scope, EXPIRED_AT_ONCE, now, patience)
+        expired = engine.expired(scope, EXPIRED_AT_ONCE, now, patience, overflow=overflow)
+        return expired, engine.reappeared(scope, limit, now, patience) if overflow else []
 
     def ack(self, job: ClaimedJob, result: Any = None) -> None:
         """See ClaimedJob.ack."""

@@ -2,6 +2,7 @@
 
 import time
 
+from ..core.job import Key
 from ..engines import Engine
 from .in_flight import InFlight
 
@@ -31,10 +32,22 @@ class Cancellation:
     def _ask(self) -> None:
         """Let jobs know that they shall stop."""
         asked = self.engine.asked(list(self.in_flight)) if self._look else {}
+        asked |= self._look_at_copies() if self._look else {}
         self._look = False
         for job in self.in_flight:
             if job.key in asked and job.asked_by is None:
                 job.asked_by = asked[job.key]
+
+    def _look_at_copies(self) -> dict[Key, str]:
+        """Note how many copies of a job run, for its lease; return which shall stop, for another was first, say."""
+        ours = [job for job in self.in_flight if job.copies and job.begun]
+        running = self.engine.copies(ours) if ours else {}
+        asked = {}
+        for job in ours:
+            job.copies, by = running.get(job.key, (job.copies, ""))
+            if by is not None:
+                asked[job.key] = by
+        return asked
 
     def _note_progress(self) -> None:
         """Write how far jobs are, in one statement for all of them."""

@@ -1,6 +1,6 @@
 """An engine with the time in the test's hands: every call says when it happens, in seconds from the start."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django_vtqueue.core import history
@@ -11,7 +11,7 @@ from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, Key, NewJobs, Scope, Settlement, StoredJob, failed, released, succeeded
 from django_vtqueue.engines import Engine
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.queue.claims import NO_PATIENCE, collect, take
+from django_vtqueue.queue.claims import NO_OVERFLOW, NO_PATIENCE, collect, take
 from tests.fake_clock import at
 
 SECOND = 1_000_000
@@ -58,6 +58,7 @@ class Bench:
         lease: float | None = None,
         patience: Patience = NO_PATIENCE,
         letter_ttl: int | None = None,
+        overflow: Mapping[str, int] = NO_OVERFLOW,
     ) -> list[HeldJob]:
         """Claim what is due in one transaction."""
         with self.engine.transaction():
@@ -70,6 +71,7 @@ class Bench:
                 lambda name: letter_ttl,
                 lease_us=None if lease is None else round(lease * SECOND),
                 patience=patience,
+                overflow=overflow,
             )
         return collect(self.engine, taken)
 

@@ -28,7 +28,7 @@ WHERE vtqueue_job.id = mine.key AND vtqueue_job.claims = json_extract(mine.value
 # given back.
 GIVE_BACK = f"""
 UPDATE vtqueue_job
-SET state = 'READY', worker_id = '', lease_until = json_extract(mine.value, '$[9]'),
+SET state = 'READY', worker_id = '', copies = NULL, lease_until = json_extract(mine.value, '$[9]'),
     attempts = json_extract(mine.value, '$[4]'), due_at = coalesce(json_extract(mine.value, '$[5]'), due_at),
     history = coalesce(json_extract(mine.value, '$[7]'), history), started_at = json_extract(mine.value, '$[8]')
 FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""

@@ -8,8 +8,8 @@ those indexes, and is held or hidden if ``lease_until`` is not: CHECKs tie both 
 from ...core.job import MOST_CLAIMS, HeldJob
 
 COLUMNS = """id, queue_name, task_path, priority, visible_at, claims, attempts, max_attempts, worker_id, lease_us,
-    enqueued_at, started_at, payload, history, due_at"""
-COLUMNS_OF_LETTER = COLUMNS.replace("visible_at", "died_at").replace("due_at", "died_at")
+    enqueued_at, started_at, payload, history, due_at, copies"""
+COLUMNS_OF_LETTER = COLUMNS.replace("visible_at", "died_at").replace("due_at, copies", "died_at, NULL")
 
 INSERT = """
 INSERT INTO vtqueue_job (
@@ -75,8 +75,6 @@ WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 READ = f"""
 SELECT json_group_array(json_array(rowid, {COLUMNS})) FROM vtqueue_job
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
-
-HELD_BY = f"SELECT {COLUMNS} FROM vtqueue_job WHERE worker_id = :worker_id AND state = 'RUNNING'"
 
 # Every change to a held row is guarded by these four, whatever else a statement says. The pluses keep the planner off
 # vtqueue_job_worker, which it prefers to the key after ANALYZE: all rows of a worker would be read for each of them,
