@@ -11,6 +11,7 @@ SLOW = 2.0  # seconds that they take
 TRANSACTION = 5.0  # seconds that any transaction gets
 COUNTER = "counter"  # the row that transactional tasks increment
 HANDLED, CONSUMED, QUICK, CLAIMED, ASIDE = "handled", "consumed", "quick", "claimed", "aside"  # queues
+SHARED, COPIES = "shared", 2  # a queue with overflow, and how many copies of its jobs run
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Kind:
     """``lease``: its visibility timeout in seconds, None where each claim gives it its own.
 
     ``ends``: as what, "succeeds" or "gives up". ``limit``: the seconds that an attempt may run at least before its time
-    is up; None: it is never up. ``effects``: how many rows it leaves if it succeeds.
+    is up; None: it is never up. ``effects``: how many rows it leaves if it succeeds. ``copies``: how many run at once.
     """
 
     lease: float | None = LONG_LEASE
@@ -26,6 +27,7 @@ class Kind:
     ends: str = "succeeds"
     limit: float | None = None
     effects: int = 0
+    copies: int = 1
 
 
 TASKS = {
@@ -40,6 +42,7 @@ TASKS = {
     "writes": Kind(effects=1),
     "slow": Kind(limit=LIMIT, effects=1),
     "hangs": Kind(limit=TRANSACTION, effects=1),
+    "shared": Kind(copies=COPIES),
     "forks": Kind(),
     "pools": Kind(),
     "shells": Kind(),

@@ -34,7 +34,7 @@ class Publisher:
         from django_vtqueue import Queue
         from django_vtqueue.models import Job
         from tests.faults.mix import tasks
-        from tests.faults.mix.kinds import ASIDE, CLAIMED, CONSUMED, HANDLED, LONG_LEASE, QUICK, SHORT_LEASE
+        from tests.faults.mix.kinds import ASIDE, CLAIMED, CONSUMED, HANDLED, LONG_LEASE, QUICK, SHARED, SHORT_LEASE
 
         some, seconds = self.random.randint(100, 300), self.random.uniform
         for kind, chance in (("brief", 0.3), ("later", 0.2), ("backs_off", 0.15), ("gives_up", 0.1)):
@@ -49,6 +49,8 @@ class Publisher:
         for kind, chance in (("forks", 0.1), ("pools", 0.1), ("shells", 0.1)):
             if self.wants(kind, chance):
                 self.enqueue(kind, getattr(tasks, kind), 1)
+        if self.wants("shared", 0.3):
+            self.enqueue("shared", tasks.shared.using(queue_name=SHARED), 1, seconds(1, 6))
         if self.wants("brief", 0.7):
             aside = tasks.brief.using(queue_name=ASIDE, priority=self.random.randint(-9, 9))
             self.enqueue("brief", aside, 3)

@@ -22,11 +22,11 @@ from ..vitals import Vitals
 from . import checker, journal
 from .checker import Job, Story, moment, row_of
 from .faults import EVERYTHING, KILLS, Faults, plan
-from .kinds import ASIDE, COUNTER, HANDLED, LONG_LEASE
+from .kinds import ASIDE, COPIES, COUNTER, HANDLED, LONG_LEASE, SHARED
 
 MIXES = {  # for how many seconds, which faults, how many seconds apart, and the kinds of jobs; none: all
     "everything": (scaled(20.0, 60 * MINUTES), EVERYTHING, (0.5, 2.0), ()),
-    "kills": (scaled(8.0, 60 * MINUTES), KILLS, (0.4, 0.6), ("brief", "backs_off", "medium", "writes")),
+    "kills": (scaled(8.0, 60 * MINUTES), KILLS, (0.4, 0.6), ("brief", "backs_off", "medium", "shared", "writes")),
 }
 PATIENCE = 90  # seconds for what is left over
 FIXED = 7  # a seed
@@ -43,6 +43,7 @@ OPTIONS = {
     "queue_options": {
         HANDLED: {"handler": "tests.faults.mix.tasks.handle", "backoff": 0.5},
         ASIDE: {"result_ttl": 3},
+        SHARED: {"overflow": True, "copies": COPIES},
     },
 }
 IN_THE_END = """
