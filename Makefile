@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN = .venv/bin
 
-.PHONY: test faults demo bench lint format types messages screenshots wheel test-oldest test-newest matrix clean
+.PHONY: test faults demo demo-overflow bench lint format types messages screenshots wheel test-oldest test-newest matrix clean
 .SECONDARY:
 
 # Three files at a time on two cores, since many tests wait for processes; the slow ones begin (tests/conftest.py).
@@ -18,6 +18,9 @@ faults: .venv/.installed
 
 demo: .venv/.installed
 	$(BIN)/python example_project/demo.py
+
+demo-overflow: .venv/.installed
+	$(BIN)/python example_project/overflow.py
 
 # What the queue does in a second and in a moment, beside plain sqlite3; one of them: `python -m benchmarks.enqueue`.
 bench: .venv/.installed

@@ -15,6 +15,7 @@ from django.core.signals import setting_changed
 from django.dispatch import receiver
 from django.utils.module_loading import import_string
 
+from .core import copies
 from .core.clock import LONGEST, microseconds
 
 
@@ -135,6 +136,15 @@ class Policy:
     full_timeout: float = option(5, duration)
     exempt_workers: bool = option(True, flag)
     handler: str | None = option(None, text_or_none)
+    overflow: bool = option(False, flag)
+    copies: int = option(2, count)
+
+    def renews(self, running: str | None) -> bool:
+        """Return whether the lease of a job is kept up; ``running``: its copies, as its row has them.
+
+        With ``overflow`` it is only once no more of them may run.
+        """
+        return len(copies.read(running)) >= self.copies if self.overflow and running else self.heartbeat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +167,11 @@ class Options(Policy):
     def letter_ttl(self, queue_name: str) -> int | None:
         """Return the microseconds for which a queue's dead letters are kept; None for ever."""
         return microseconds_or_none(self.policy(queue_name).dead_letter_ttl)
+
+    @property
+    def overflowing(self) -> Mapping[str, int]:
+        """For how many microseconds copies count as running, by queue ("": in all others); empty without overflow."""
+        return _overflowing(self)
 
     def serves(self, queue_name: str) -> bool:
         """Return whether jobs of a queue are this backend's."""
@@ -251,6 +266,13 @@ def _policy(options: Options, queue_name: str) -> Policy:
     return Policy(**{**shared, **options.queue_options.get(queue_name, {})})
 
 
+@lru_cache(maxsize=100)
+def _overflowing(options: Options) -> Mapping[str, int]:
+    policies = {name: options.policy(name) for name in ("", *options.queue_options)}
+    found = {name: policy.overflow * microseconds(policy.max_runtime) for name, policy in policies.items()}
+    return found if any(found.values()) else {}
+
+
 @lru_cache(maxsize=1)
 def configured() -> dict[str, Options]:
     """Return the options of each entry of ``TASKS`` that is one of our backends; raise ValueError for a wrong one."""
@@ -267,3 +289,4 @@ def forget(*, setting: str, **kwargs: Any) -> None:
     if setting == "TASKS":
         configured.cache_clear()
         _policy.cache_clear()
+        _overflowing.cache_clear()

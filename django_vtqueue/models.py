@@ -87,9 +87,7 @@ class Job(Entry):
     finished_at = InstantField(_("finished"), null=True, blank=True)
     cancelled_at = InstantField(_("asked to stop"), null=True, blank=True)  # from then on it is not started again
     cancelled_by = models.CharField(_("cancelled by"), max_length=150, null=True, blank=True)
-    copies = JSONTextField(
-        _("copies"), null=True, blank=True
-    )  # of a job that several may run: claim -> [worker, since]
+    copies = JSONTextField(_("copies"), null=True, blank=True)  # of a job that several may run: see core/copies.py
     progress = models.FloatField(_("progress"), null=True, blank=True)  # 0 to 1, as its task says
     progress_text = models.CharField(_("progress"), max_length=255, null=True, blank=True)
     # Large columns last, so that the short ones are read without them.

@@ -103,9 +103,9 @@ class Run:
         self.workers: list[subprocess.Popen[bytes]] = []
         self.progress = Progress(total)
 
-    def start_worker(self) -> subprocess.Popen[bytes]:
+    def start_worker(self, *arguments: str) -> subprocess.Popen[bytes]:
         with LOG.open("ab") as log:
-            command = [sys.executable, str(HERE / "manage.py"), "vtworker", "--no-reload"]
+            command = [sys.executable, str(HERE / "manage.py"), "vtworker", "--no-reload", *arguments]
             self.workers.append(subprocess.Popen(command, stdout=log, stderr=log))
         return self.workers[-1]
 

@@ -6,13 +6,14 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from .. import control
-from ..core import clock, states
+from ..core import clock, copies, states
+from ..core.humanize import duration
 from ..models import Job
 from . import display
 from .actions import PriorityForm, QueueForm, bound, carry_out, confirm, confirm_discard, left_out
@@ -42,6 +43,7 @@ class JobAdmin(EntryAdmin):
                     "situation",
                     "expiry",
                     "asked_to_stop",
+                    "running_copies",
                     "progress_bar",
                     "arguments",
                     "returned",
@@ -56,8 +58,9 @@ class JobAdmin(EntryAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
         """Leave out what was never set; of a job that runs, what is said of its lease is among the details."""
         (name, options), *others, (last, details) = super().get_fieldsets(request, obj)
-        unset = {"asked_to_stop": obj and obj.cancelled_at, "progress_bar": obj and obj.progress}
+        unset: dict[str, Any] = {"asked_to_stop": obj and obj.cancelled_at, "progress_bar": obj and obj.progress}
         unset["expiry"] = (obj and obj.state == states.READY and obj.start_by) or None
+        unset["running_copies"] = (obj and obj.state == states.RUNNING and obj.copies) or None
         fields = tuple(field for field in options["fields"] if unset.get(str(field), 0) is not None)
         if obj and display.word_of(obj, clock.now()) == "running":
             fields = tuple(field for field in fields if field != "situation")
@@ -99,6 +102,13 @@ class JobAdmin(EntryAdmin):
     @admin.display(description=_("asked to stop"))
     def asked_to_stop(self, job: Job) -> SafeString | str:
         return format_html("{} {}", display.moment(job.cancelled_at), job.cancelled_by or "")
+
+    @admin.display(description=_("copies"))
+    def running_copies(self, job: Job) -> SafeString:
+        running, now = copies.read(job.copies).values(), clock.now()
+        alive = present([copy.worker for copy in running])
+        each = [(worker_link(copy.worker, alive, self.admin_site.name), duration(now - copy.since)) for copy in running]
+        return format_html_join(", ", "{} ({})", each)
 
     @admin.display(description=_("progress"))
     def progress_bar(self, job: Job) -> SafeString:

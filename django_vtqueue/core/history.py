@@ -60,6 +60,11 @@ def requeued(by: str, now: int) -> Entry:
     return Entry(number=NO_ATTEMPT, worker=by, ended=now, outcome=REQUEUED)
 
 
+def rebased(text: str, onto: str) -> str:
+    """Return the stored ``onto`` with the last entry of ``text``, which is the next attempt there."""
+    return append(onto, Entry(**{**read(text)[-1], "number": number(onto)}))
+
+
 def read(stored: Any) -> list[Entry]:
     """Return the entries of a history, given as its stored text or as the value that the models have read.
 

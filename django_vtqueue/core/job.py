@@ -62,6 +62,7 @@ class HeldJob:
     payload: str
     history: str
     due_at: int  # its place in the line
+    copies: str | None = None  # of a queue with overflow, as its row has them
     cancelled_by: str | None = field(default=None, kw_only=True)
     progress: Progress | None = field(default=None, kw_only=True)
     stored: Progress | None = field(default=None, kw_only=True)
@@ -87,10 +88,14 @@ class StoredJob(HeldJob):
 
 
 class Scope(NamedTuple):
-    """Which jobs a claim takes: those of ``queues`` (None: all), either tasks or raw payloads."""
+    """Which jobs a claim takes: those of ``queues`` (None: all), either tasks or raw payloads.
+
+    ``worker``: one that takes no second copy of a job that it runs.
+    """
 
     queues: tuple[str, ...] | None
     raw: bool
+    worker: str = ""
 
 
 Handle = int  # names a row; only its engine understands it
@@ -101,7 +106,7 @@ class Due(NamedTuple):
 
     ``fresh``: it was never claimed, and has more than one attempt. Only such a row is claimed ahead, so that the death
     of the worker costs no job an attempt; nor one that expires, or whose key is free from its start on. ``start_by``:
-    when it expires.
+    when it expires. ``again``: it runs already, and this is to be one more copy.
     """
 
     handle: Handle
@@ -111,6 +116,7 @@ class Due(NamedTuple):
     fresh: int
     task_path: str
     start_by: int | None = None
+    again: int = 0
 
     def overdue(self, now: int) -> bool:
         """Return whether it has expired: it was to start by ``now``."""
@@ -134,7 +140,8 @@ class Settlement:
 
     ``due_at``: the new place in the line of a READY job; None: it keeps the one it has. ``hidden_until``: it is not
     visible before, for its code may still be running. ``expires_at``: when the row may be deleted; of a dead letter
-    queue/settling.py sets it. ``stopped``: it was to wait again, but had a stop request.
+    queue/settling.py sets it. ``stopped``: it was to wait again, but had a stop request. ``meant``: what it was to be
+    (state, ``due_at``, ``finished_at``), had no other copy of the job run on.
     """
 
     job: HeldJob
@@ -148,6 +155,7 @@ class Settlement:
     failure: Failure | None = None
     hidden_until: int | None = field(default=None, kw_only=True)
     stopped: bool = field(default=False, kw_only=True)
+    meant: tuple[str, int | None, int | None] | None = field(default=None, kw_only=True)
 
     @property
     def released(self) -> bool:

@@ -17,6 +17,7 @@ from django.db.models import Expression
 
 from ..core.expiry import GracePeriod
 from ..core.job import ClaimKey, Due, Expired, Handle, HeldJob, NewJobs, Progress, Scope, Settlement, StoredJob
+from .overflow import Overflow
 from .portable import Portable
 
 T = TypeVar("T")
@@ -32,7 +33,7 @@ class Trouble(Enum):
     GONE = "the database cannot be reached"
 
 
-class Engine(Portable, ABC):
+class Engine(Portable, Overflow, ABC):
     """The statements of the queue on one database alias.
 
     ``traced``: query counting, logging and tracing see the statements. For a worker's control loop it is False.
@@ -161,7 +162,9 @@ class Engine(Portable, ABC):
         pauses = self.pauses()
         found = [self.first_due(self._without(scope, pauses)) for scope in scopes]
         for name, until in pauses.items():
-            of_name = [Scope((name,), scope.raw) for scope in scopes if scope.queues is None or name in scope.queues]
+            of_name = [
+                scope._replace(queues=(name,)) for scope in scopes if scope.queues is None or name in scope.queues
+            ]
             if until is not None:
                 found += [max(first, until) for scope in of_name if (first := self.first_due(scope)) is not None]
         return min((instant for instant in found if instant is not None), default=None)
@@ -185,11 +188,13 @@ class Engine(Portable, ABC):
         """Return up to ``limit`` waiting rows of all queues that were to start by ``now``, the most overdue first."""
 
     @abstractmethod
-    def expired(self, scope: Scope, limit: int, now: int, grace_period: GracePeriod) -> list[Expired]:
+    def expired(
+        self, scope: Scope, limit: int, now: int, grace_period: GracePeriod, *, overflow: bool = False
+    ) -> list[Expired]:
         """Return up to ``limit`` hidden rows of a scope that may be shown again: released, or with an ended lease.
 
         Whether a lease may be taken from its holder depends on its end, its length, and the grace period of the
-        claimer; see core/expiry.py.
+        claimer; see core/expiry.py. ``overflow``: without those that reappear instead (see ``reappeared``).
         """
 
     @abstractmethod
@@ -257,10 +262,6 @@ class Engine(Portable, ABC):
     @abstractmethod
     def find(self, job_id: str) -> StoredJob | None:
         """Return a job or a dead letter; by one statement, for two could miss a job that is being requeued."""
-
-    @abstractmethod
-    def held_by(self, worker_id: str) -> list[HeldJob]:
-        """Return the rows that a worker holds."""
 
     @abstractmethod
     def requeue(

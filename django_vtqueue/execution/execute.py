@@ -110,7 +110,7 @@ class Execution:
         job, backend = self.job, self.backend
         if not job.task_path:
             handler = handler_of(job, self.policy)
-            claimed = ClaimedJob(job, backend.database, backend.settings, kept_up=self.policy.heartbeat)
+            claimed = ClaimedJob(job, backend.database, backend.settings, kept_up=self.policy.renews(job.copies))
             return lambda: awaited_value(called(handler, claimed))
         task = find_task(job.task_path, tuple(backend.settings.task_modules))
         self.options = options_of(task.func)

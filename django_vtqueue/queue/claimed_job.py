@@ -105,5 +105,5 @@ class ClaimedJob:
             held = settlement.job
             raise LeaseLost(
                 f"Job {parse_id(held.id)} is not held under claim {held.claims} any more: its lease ended and another "
-                "claim took it, or it was settled before. Nothing was changed."
+                "claim took it, or it was settled before, by another copy of it perhaps. Nothing was changed."
             )

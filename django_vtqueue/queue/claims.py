@@ -4,7 +4,7 @@ It has two steps, so that the write lock is held as short as possible: ``take`` 
 its commit, when no other process may change the leased rows.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -15,6 +15,7 @@ from ..engines import Engine
 from .expired_leases import end_leases
 from .overdue import bury_overdue
 
+NO_OVERFLOW: Mapping[str, int] = {}
 NO_GRACE = GracePeriod()  # for a test, or where no holder can be alive
 EXPIRED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
 OVERDUE_AT_ONCE = 100  # jobs that one claim buries
@@ -56,18 +57,29 @@ def take(
     grace_period: GracePeriod = NO_GRACE,
     ahead: int = 0,
     waits: Waits = none_waits,
+    overflow: Mapping[str, int] = NO_OVERFLOW,
 ) -> Taken:
     """Lease up to ``limit`` due rows to ``worker_id``; to be called inside ``engine.transaction()``.
 
     Before that, expired jobs become due again, at their place in the line; ``grace_period``: see core/expiry.py.
     ``ahead``: so many fresh rows directly behind them are leased too, at the most. Their attempts are counted later,
-    and so are the attempts of tasks for which ``waits`` returns True.
+    and so are the attempts of tasks for which ``waits`` returns True. ``overflow``: see Options.overflowing.
     """
-    scopes = engine.unpaused(scopes, now)
-    expired = [row for scope in scopes for row in engine.expired(scope, EXPIRED_AT_ONCE, now, grace_period)]
+    scopes, shared = engine.unpaused(scopes, now), bool(overflow)
+    expired = [
+        row for scope in scopes for row in engine.expired(scope, EXPIRED_AT_ONCE, now, grace_period, overflow=shared)
+    ]
     endings = end_leases(engine, expired, worker_id, now)
     due = find_due(engine, scopes, limit + ahead, now)
-    taken = take_rows(engine, scopes, due, limit, worker_id, now, lease_us=lease_us, ahead=ahead, waits=waits)
+    if (
+        again := [row for scope in scopes for row in engine.reappeared(scope, limit, now, grace_period)]
+        if shared
+        else []
+    ):
+        due = in_order([*due, *again])[: limit + ahead]
+    taken = take_rows(
+        engine, scopes, due, limit, worker_id, now, lease_us=lease_us, ahead=ahead, waits=waits, overflow=overflow
+    )
     taken.endings += endings
     taken.everything = taken.everything and len(expired) < EXPIRED_AT_ONCE
     return taken
@@ -76,9 +88,12 @@ def take(
 def find_due(engine: Engine, scopes: Sequence[Scope], limit: int, now: int) -> list[Due]:
     """Return the first ``limit`` due rows of all scopes, in claim order."""
     due = [row for scope in scopes for row in engine.due(scope, limit, now)]
-    if len(scopes) > 1:
-        due = sorted(due, key=lambda row: (-row.priority, row.due_at, row.handle))[:limit]
-    return due
+    return in_order(due)[:limit] if len(scopes) > 1 else due
+
+
+def in_order(rows: Sequence[Due]) -> list[Due]:
+    """Return rows in claim order."""
+    return sorted(rows, key=lambda row: (-row.priority, row.due_at, row.handle))
 
 
 def take_rows(
@@ -92,6 +107,7 @@ def take_rows(
     lease_us: int | None = None,
     ahead: int = 0,
     waits: Waits = none_waits,
+    overflow: Mapping[str, int] = NO_OVERFLOW,
 ) -> Taken:
     """Lease due rows that were found in the same transaction; see take."""
     buried: list[Settlement] = []
@@ -99,11 +115,13 @@ def take_rows(
     if any(row.overdue(now) for row in due):
         due, buried, more_overdue = look_behind(engine, scopes, limit + ahead, worker_id, now)
     rows, further = due[:limit], list(takewhile(lambda row: row.fresh, due[limit:]))
-    later = [row.handle for row in rows if waits(row.task_path)]
+    later = [row.handle for row in rows if row.again or waits(row.task_path)]
     if at_once := [row.handle for row in rows if row.handle not in later]:
         engine.lease(at_once, worker_id, now, lease_us)
     if later := [*later, *(row.handle for row in further)]:
         engine.lease(later, worker_id, now, lease_us, attempts=0)
+    if overflow and (shared := [row.handle for row in (*rows, *further) if not waits(row.task_path)]):
+        engine.share(shared, now, overflow)
     took_all, found_all = len(rows) + len(further) == len(due), len(due) < limit + ahead and not more_overdue
     return Taken(worker_id, [*rows, *further], buried, took_all and found_all)
 

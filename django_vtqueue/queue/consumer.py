@@ -76,7 +76,7 @@ def handle(
     engine: Engine, job: ClaimedJob, handler: Callable[[ClaimedJob], Any], policy: Policy, gaps: GapWatch
 ) -> None:
     """Call the handler with one job, and settle the job."""
-    with kept_up(job, gaps) if policy.heartbeat else working(gaps):  # until it is settled
+    with kept_up(job, gaps) if policy.renews(job._held.copies) else working(gaps):  # until it is settled
         try:
             close_old_connections()
             with ForksEnd():

@@ -7,7 +7,7 @@ from ..core.failures import recorded
 from ..core.job import Expired, Handle, HeldJob, Settlement, failed, interrupted, released
 from ..engines import Engine
 from ..exceptions import DamagedJob, LeaseExpired
-from .settling import settle
+from .settling import carry_out
 
 
 def end_leases(engine: Engine, expired: Sequence[Expired], worker_id: str, now: int) -> list[Settlement]:
@@ -15,12 +15,12 @@ def end_leases(engine: Engine, expired: Sequence[Expired], worker_id: str, now: 
     if hidden := [row.handle for row in expired if not row.held]:
         engine.show(hidden)
     held = engine.read([row.handle for row in expired if row.held])
-    return carry_out(engine, {handle: end_lease(job, now) for handle, job in held.items()}, worker_id, now)
+    return end_rows(engine, {handle: end_lease(job, now) for handle, job in held.items()}, worker_id, now)
 
 
-def carry_out(engine: Engine, endings: Mapping[Handle, Settlement], worker_id: str, now: int) -> list[Settlement]:
+def end_rows(engine: Engine, endings: Mapping[Handle, Settlement], worker_id: str, now: int) -> list[Settlement]:
     """Settle rows of other holders, or of none; return the settlements, those of unreadable rows among them."""
-    lost = settle(engine, list(endings.values())) if endings else set()
+    lost = carry_out(engine, list(endings.values())) if endings else set()
     unreadable = [handle for handle, ending in endings.items() if ending.job.key in lost]
     ended = [ending for ending in endings.values() if ending.job.key not in lost]
     if unreadable:
@@ -45,5 +45,5 @@ def bury_unreadable(engine: Engine, handles: Sequence[Handle], worker_id: str, n
     failure = recorded(DamagedJob, "The row cannot be read as it is stored.")
     jobs = engine.read(handles).values()
     endings = [failed(job, history.FAILED, failure, now, None) for job in jobs]
-    lost = settle(engine, endings)
+    lost = carry_out(engine, endings)
     return [ending for ending in endings if ending.job.key not in lost]

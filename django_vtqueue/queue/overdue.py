@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..core.job import Due, Settlement, expired
 from ..engines import Engine
-from .expired_leases import carry_out
+from .expired_leases import end_rows
 
 
 def bury_overdue(engine: Engine, rows: Sequence[Due], worker_id: str, now: int) -> list[Settlement]:
@@ -13,4 +13,4 @@ def bury_overdue(engine: Engine, rows: Sequence[Due], worker_id: str, now: int) 
         return []
     jobs, start_by = engine.read([row.handle for row in rows]), {row.handle: row.start_by for row in rows}
     endings = {handle: expired(job, start_by[handle], now) for handle, job in jobs.items()}
-    return carry_out(engine, endings, worker_id, now)
+    return end_rows(engine, endings, worker_id, now)

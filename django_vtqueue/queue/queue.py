@@ -11,6 +11,7 @@ In short:
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from threading import Event
@@ -29,8 +30,9 @@ from ..core.ids import new_ids, process_worker_id
 from ..core.job import Due, Expired, HeldJob, NewJobs, Scope, failed
 from ..core.unique import CHOICES, DONE, KEEP, REPLACE, Keys, keys_of
 from ..engines import Engine, database_of, engine_for, options_for
+from ..exceptions import LeaseLost
 from .claimed_job import ClaimedJob
-from .claims import EXPIRED_AT_ONCE, collect, take_rows
+from .claims import EXPIRED_AT_ONCE, collect, in_order, take_rows
 from .consumer import consume
 from .depth import waiting_aside
 from .expired_leases import end_leases
@@ -68,6 +70,7 @@ class Queue:
         self._policy = self.options.policy(name)
         self._max_attempts = own.get("max_attempts", self._policy.max_attempts)
         self._lease = clock.microseconds(own.get("visibility_timeout", self._policy.visibility_timeout))
+        self._overflow = self.options.overflowing if self._policy.overflow else {}
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, using={self.database!r})"
@@ -194,7 +197,12 @@ class Queue:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise ValueError(f"claim_many takes a whole number of jobs, 1 or more, not {limit!r}.")
         gaps = _gap_watches.setdefault(self.database, GapWatch(resting=True))
-        return self._claim(limit, gaps, process_worker_id())
+        jobs = self._claim(limit, gaps, process_worker_id())
+        for job in jobs if self._overflow else ():
+            if self._policy.renews(job._held.copies):  # no more copies may run, and nothing renews this one
+                with suppress(LeaseLost):
+                    job.extend(self._policy.max_runtime)
+        return jobs
 
     def _claim(self, limit: int, gaps: GapWatch, holder: str) -> list[ClaimedJob]:
         return self._engine.beside_cursors(lambda: self._claim_due(limit, gaps, holder))
@@ -202,16 +210,17 @@ class Queue:
     def _claim_due(self, limit: int, gaps: GapWatch, holder: str) -> list[ClaimedJob]:
         engine, scope = self._engine, Scope((self.name,), raw=True)
 
-        def look(waited: float) -> tuple[Sequence[Expired], Sequence[Due]] | None:
+        def look(waited: float) -> tuple[Sequence[Expired | Due], Sequence[Due]] | None:
             now = engine.now()
             gaps.look(now)
             if waited:
                 gaps.locked(waited)
             if self.name in engine.paused_queues(now):
                 return None
-            expired = self._expired(scope, now, gaps.grace_period(process_worker_id())._replace(free=0))
+            grace_period = gaps.grace_period(process_worker_id())._replace(free=0)
+            expired, again = self._ended(scope, limit, now, grace_period)
             due = engine.due(scope, limit, now)
-            return (expired, due) if expired or due else None
+            return ([*expired, *again], due) if expired or again or due else None
 
         while True:
             with engine.transaction_if(look) as found:
@@ -220,22 +229,33 @@ class Queue:
                 gaps.locked(0.0)
                 seen, due = found
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
-                expired = self._expired(scope, now, gaps.grace_period(process_worker_id())) if seen else []
+                grace_period = gaps.grace_period(process_worker_id())
+                expired, again = self._ended(scope, limit, now, grace_period) if seen else ([], [])
                 end_leases(engine, expired, holder, now)
                 if expired:
                     due = engine.due(scope, limit, now)
-                taken = take_rows(engine, [scope], due, limit, holder, now, lease_us=self._lease)
+                due = in_order([*due, *again])[:limit] if again else due
+                taken = take_rows(
+                    engine, [scope], due, limit, holder, now, lease_us=self._lease, overflow=self._overflow
+                )
             jobs = self._readable(collect(engine, taken))
             if jobs or not (taken.rows or taken.endings or seen):
                 return jobs  # else all that was taken became dead letters: claim what is due behind them
-            if seen and not expired:  # the lock is free again: their holders get the time to renew
+            if seen and not (expired or again):  # the lock is free again: their holders get the time to renew
                 clock.wait(APART)
 
-    def _expired(self, scope: Scope, now: int, grace_period: GracePeriod) -> Sequence[Expired]:
-        """Return expired rows; in a transaction of the caller's there is no wait for a renewal: no holder can write."""
-        if self._engine.private():
+    def _ended(
+        self, scope: Scope, limit: int, now: int, grace_period: GracePeriod
+    ) -> tuple[Sequence[Expired], Sequence[Due]]:
+        """Return expired rows, and those that reappear with ``overflow``.
+
+        In a transaction of the caller's there is no wait for a renewal: no holder can write.
+        """
+        engine, overflow = self._engine, bool(self._overflow)
+        if engine.private():
             grace_period = grace_period._replace(free=0)
-        return self._engine.expired(scope, EXPIRED_AT_ONCE, now, grace_period)
+        expired = engine.expired(scope, EXPIRED_AT_ONCE, now, grace_period, overflow=overflow)
+        return expired, engine.reappeared(scope, limit, now, grace_period) if overflow else []
 
     def ack(self, job: ClaimedJob, result: Any = None) -> None:
         """See ClaimedJob.ack."""

@@ -1,10 +1,17 @@
-"""The end of attempts: settlements are carried out; a job with a stop request is buried, and does not wait again."""
+"""The end of attempts: settlements are carried out; a job with a stop request is buried, and does not wait again.
+
+Of a job with copies (a queue with ``overflow``) the first success ends the job, whichever claim it has; every other end
+is that of one copy, as long as another one runs.
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ..core import states
-from ..core.job import ClaimKey, Settlement, end_cancelled
+from ..core import copies, history, states
+from ..core.copies import Copy
+from ..core.job import ClaimKey, Settlement, StoredJob, end_cancelled
 from ..engines import Engine, options_for
+from .workers import gone
 
 
 def settle(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
@@ -15,6 +22,21 @@ def settle(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
     """
     if said := [(s.job, s.job.progress) for s in settlements if s.job.progress and s.job.progress != s.job.stored]:
         engine.note_progress(said)
+    shared = [s for s in settlements if s.job.copies and s.job.begun]
+    if not shared:
+        return carry_out(engine, settlements)
+    own = [s for s in settlements if s.state == states.SUCCESSFUL or not (s.job.copies and s.job.begun)]
+    lost = carry_out(engine, own)
+    for settlement in shared:
+        if settlement.state != states.SUCCESSFUL or settlement.job.key in lost:
+            lost.discard(settlement.job.key)
+            if not settle_copy(engine, settlement):
+                lost.add(settlement.job.key)
+    return lost
+
+
+def carry_out(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
+    """Carry out settlements of jobs without other copies; see settle."""
     lost = _carry_out(engine, settlements)
     if refused := [s for s in settlements if s.job.key in lost and s.state == states.READY]:
         requests = engine.stop_requests([s.job for s in refused])
@@ -33,3 +55,53 @@ def _carry_out(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKe
             ttl, died_at = kept[settlement.job.queue_name], settlement.finished_at or 0
             settlement.expires_at = None if ttl is None else died_at + ttl
     return engine.settle(settlements)
+
+
+def settle_copy(engine: Engine, settlement: Settlement) -> bool:
+    """Settle a job by one of its copies, or end that copy only, if others run on; return whether it was not too late.
+
+    The guard of the statements stays what it is: the row passes to this copy first, under its present claim.
+    """
+    if settlement.meant:  # the transaction in which it left the job to another copy was rolled back
+        settlement.state, settlement.due_at, settlement.finished_at = settlement.meant
+        settlement.meant = None
+    job, row = settlement.job, engine.find(settlement.job.id)
+    running = copies.read(row.copies) if row and row.state == states.RUNNING else {}
+    mine = running.pop(job.claims, None)
+    if row is None or mine is None:
+        return row is not None and settled_before(settlement, row)
+    if settlement.state != states.SUCCESSFUL:
+        if settlement.history is not None:
+            settlement.history = history.rebased(settlement.history, row.history)
+        if others := still_running(engine, running):
+            leave(engine, settlement, row, running, others)
+            return True
+    engine.pass_on(row, mine, row.copies or "", row.history, row.visible_at)
+    settlement.job = replace(job, claims=row.claims)
+    try:
+        return not carry_out(engine, [settlement])
+    finally:
+        settlement.job = job
+
+
+def settled_before(settlement: Settlement, row: StoredJob) -> bool:
+    """Return whether a row was settled by this settlement, in a commit whose answer never came."""
+    state, finished_at = settlement.state, settlement.finished_at
+    return (row.state, row.finished_at, row.worker_id) == (state, finished_at, settlement.job.worker_id)
+
+
+def still_running(engine: Engine, running: dict[int, Copy]) -> dict[int, Copy]:
+    """Return those copies that run, as far as is known: their time is not up, and their workers are not gone."""
+    now = engine.now()
+    dead = gone([copy.worker for copy in running.values()], engine.alias, now) if running else set()
+    return {claim: copy for claim, copy in running.items() if copy.until > now and copy.worker not in dead}
+
+
+def leave(
+    engine: Engine, settlement: Settlement, row: StoredJob, running: dict[int, Copy], others: dict[int, Copy]
+) -> None:
+    """End one copy only: the row passes to the latest of the others, and one lease later to one more at the latest."""
+    until = max(min(row.visible_at, engine.now() + row.lease_us), settlement.hidden_until or 0)
+    engine.pass_on(row, others[max(others)], copies.written(running), settlement.history or row.history, until)
+    settlement.meant = settlement.state, settlement.due_at, settlement.finished_at
+    settlement.state, settlement.due_at, settlement.finished_at = states.READY, None, None

@@ -2,7 +2,7 @@
 
 from django.utils.translation import gettext as _
 
-from ..core import history, states
+from ..core import copies, history, states
 from ..core.clock import microseconds, to_instant
 from ..core.failures import shorten
 from ..core.humanize import duration, time_of
@@ -43,7 +43,9 @@ def why(entry: Job | DeadLetter, now: int) -> str:
         case "retrying":
             return retrying(entry)
         case "running":
-            return stop_request(entry, now) + held(entry, visible_at - now, now)
+            return stop_request(entry, now) + (copies_of(entry, now) or held(entry, visible_at - now, now))
+        case "expired" if several := copies_of(entry, now, least=1):
+            return stop_request(entry, now) + several + "; " + takers(entry, now)
         case "expired":
             since = {"worker": shown_worker(entry.worker_id), "age": duration(now - visible_at)}
             expired = _("the lease of %(worker)s ended %(age)s ago") % since
@@ -95,6 +97,15 @@ def held(job: Job, left: int, now: int) -> str:
     if row and (silence := now - to_instant(row.heartbeat_at)) > microseconds(SILENCE):
         sentence += "; " + _("that worker has been silent for %(age)s") % {"age": duration(silence)}
     return sentence
+
+
+def copies_of(job: Job, now: int, least: int = 2) -> str:
+    """Return by which workers a job runs, and for how long, if its queue has ``overflow`` and ``least`` copies run."""
+    running = copies.read(job.copies).values()
+    if len(running) < least or job.started_at is None:
+        return ""
+    each = [f"{shown_worker(copy.worker)} ({duration(max(now - copy.since, 0))})" for copy in running]
+    return _("run by %(workers)s; the first to finish settles it") % {"workers": ", ".join(each)}
 
 
 def takers(job: Job, now: int) -> str:

@@ -2,10 +2,12 @@
 
 import logging
 import time
+from collections.abc import Collection
 from math import inf
 from typing import TYPE_CHECKING
 
 from django.db import DatabaseError
+from django.db.models import Q
 
 from ..core import clock
 
@@ -45,6 +47,15 @@ def live_workers(database: str, now: int) -> list["WorkerProcess"]:
         heartbeat_at__lt=now + silence,  # not one stamped by a clock that was ahead
     )
     return list(alive.order_by("started_at"))
+
+
+def gone(worker_ids: Collection[str], database: str, now: int) -> set[str]:
+    """Return those of these workers that died, or have been silent for long; one without a row is not known."""
+    from ..models import WorkerProcess
+
+    over = Q(died_at__isnull=False) | Q(heartbeat_at__lt=now - clock.microseconds(SILENCE))
+    rows = WorkerProcess.objects.using(database).filter(over, pk__in=worker_ids)
+    return set(rows.values_list("pk", flat=True))
 
 
 def serves(worker: "WorkerProcess", queue_name: str) -> bool:

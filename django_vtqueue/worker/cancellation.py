@@ -2,6 +2,7 @@
 
 import time
 
+from ..core.job import ClaimKey
 from ..engines import Engine
 from .in_flight import InFlight
 
@@ -31,10 +32,22 @@ class Cancellation:
     def _read_requests(self) -> None:
         """Tell jobs that they shall stop."""
         requests = self.engine.stop_requests(list(self.in_flight)) if self._look else {}
+        requests |= self._look_at_copies() if self._look else {}
         self._look = False
         for job in self.in_flight:
             if job.key in requests and job.cancelled_by is None:
                 job.cancelled_by = requests[job.key]
+
+    def _look_at_copies(self) -> dict[ClaimKey, str]:
+        """Note how many copies of a job run, for its lease; return which shall stop, for another was first, say."""
+        ours = [job for job in self.in_flight if job.copies and job.begun]
+        running = self.engine.copies(ours) if ours else {}
+        requests = {}
+        for job in ours:
+            job.copies, by = running.get(job.key, (job.copies, ""))
+            if by is not None:
+                requests[job.key] = by
+        return requests
 
     def _note_progress(self) -> None:
         """Write how far jobs are, in one statement for all of them."""

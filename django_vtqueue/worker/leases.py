@@ -56,7 +56,8 @@ class Leases:
         if time.monotonic() < self.renew_at:
             return
         self.renew_at = 0.0
-        jobs = [job for job in self.in_flight if self.backend.settings.policy(job.queue_name).heartbeat]
+        policy = self.backend.settings.policy
+        jobs = [job for job in self.in_flight if policy(job.queue_name).renews(job.copies)]
         lost: set[ClaimKey] = set()
         began = time.monotonic()
         if jobs:

@@ -46,6 +46,8 @@ class WorkerLog:
         self.count(1)
         if settlement.state == states.FAILED:
             self.dead(settlement)
+        elif settlement.meant:
+            logger.warning("copy  %s %s; another copy runs on", name(job), words(settlement))
         elif settlement.failure is not None:
             wait = 0.0 if settlement.due_at is None else (settlement.due_at - clock.now()) / clock.SECOND
             limit = f"/{job.max_attempts}" if job.max_attempts else ""
@@ -90,7 +92,8 @@ class WorkerLog:
     def lost(self, job: HeldJob) -> None:
         """Write that a job was finished too late: another worker has it."""
         held = max(clock.now() - (job.started_at or clock.now()), 0) / clock.SECOND
-        logger.warning("lost  %s lease lost after %s; result dropped", name(job), duration(held))
+        why = "another copy was first, or the job is gone" if job.copies else "lease lost"
+        logger.warning("lost  %s %s after %s; result dropped", name(job), why, duration(held))
 
     def stopping(self, running: Sequence[HeldJob], timeout: float | None) -> None:
         """Write what a worker that was told to stop waits for; ``timeout``: for how many seconds at the most."""

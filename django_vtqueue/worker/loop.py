@@ -41,7 +41,7 @@ class Worker:
         self.options, self.log, self.report = options, log, report or Report()
         self.id = new_worker_id()
         self.engine = new_engine(backend.database, traced=False)
-        self.scopes = scopes_of(backend, options.queues)
+        self.scopes = scopes_of(backend, options.queues, self.id)
         self.mailbox = Mailbox()
         self.bell = Doorbell(backend.database, folder_of(backend.settings.doorbells), self.id)
         self.heartbeat = Heartbeat(self.engine, backend, self.id, served(self.scopes), options.threads, self.bell.path)

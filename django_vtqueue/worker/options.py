@@ -1,6 +1,6 @@
 """The options of a worker, as it was started."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..backend import VTQueueBackend
@@ -32,14 +32,20 @@ class WorkerOptions:
     supervised: bool = False
 
 
-def scopes_of(backend: VTQueueBackend, queues: tuple[str, ...] | None) -> list[Scope]:
+def scopes_of(backend: VTQueueBackend, queues: tuple[str, ...] | None, worker_id: str = "") -> list[Scope]:
     """Return what a worker claims: the tasks of its queues, and the raw jobs of those that name a handler.
 
     ``queues``: only these; None for all, also for those with a handler that are not in ``QUEUES`` (no task is theirs).
     """
     served = queues or tuple(sorted(backend.settings.queues)) or None
     handled = tuple(name for name in backend.settings.handler_queues() if queues is None or name in queues)
-    return [Scope(served, raw=False), *([Scope(handled, raw=True)] if handled else [])]
+    return [Scope(served, False, worker_id), *([Scope(handled, True, worker_id)] if handled else [])]
+
+
+def overflowing(backend: VTQueueBackend, scopes: Sequence[Scope]) -> Mapping[str, int]:
+    """Return ``Options.overflowing``; nothing if none of the queues in these scopes has copies."""
+    found, names = backend.settings.overflowing, served(scopes)
+    return found if not names or any(found.get(name, found.get("")) for name in names) else {}
 
 
 def served(scopes: Sequence[Scope]) -> list[str]:

@@ -242,7 +242,7 @@ class Supervisor:
     def renew(self, worker_id: str) -> float:
         """Renew the leases of a worker that does not do so; return the seconds until the next time."""
         policy = self.backend.settings.policy
-        jobs = [job for job in self.engine.held_by(worker_id) if policy(job.queue_name).heartbeat]
+        jobs = [job for job in self.engine.held_by(worker_id) if policy(job.queue_name).renews(job.copies)]
         if jobs:
             with self.engine.transaction():
                 self.engine.renew(jobs, self.engine.now())

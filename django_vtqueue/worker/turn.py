@@ -17,6 +17,7 @@ from ..queue.workers import QUIET, STOP
 from .heartbeat import Heartbeat
 from .housekeeping import Housekeeping
 from .log import name
+from .options import overflowing
 from .outage import Outage
 from .pacing import Pacing
 from .work import AT_ONCE, Work
@@ -31,6 +32,7 @@ class Turns:
         self.work, self.heartbeat, self.scopes = work, heartbeat, scopes
         self.engine, self.backend = work.engine, work.backend
         self.leases, self.next_due = work.leases, work.next_due
+        self.overflow = overflowing(self.backend, scopes)
         self.pacing = Pacing()
         self.housekeeping = Housekeeping(self.engine, heartbeat, work)
         self.outage = Outage(self.engine)
@@ -144,6 +146,7 @@ class Turns:
             grace_period=self.leases.gaps.grace_period(),
             ahead=ahead,
             waits=self.work.transactional.waits,
+            overflow=self.overflow,
         )
 
     def recover(self, error: Exception) -> None:

@@ -79,11 +79,15 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 TASKS = {
     "default": {
         "BACKEND": "django_vtqueue.backend.VTQueueBackend",
-        "QUEUES": ["default", "index", "digests"],
+        "QUEUES": ["default", "index", "digests", "previews"],
         "OPTIONS": {
             "visibility_timeout": 60,
             # Reading one file takes milliseconds: a job hidden for ten seconds has lost its worker.
-            "queue_options": {"index": {"visibility_timeout": 10}},
+            "queue_options": {
+                "index": {"visibility_timeout": 10},
+                # Most previews take a tenth of a second, a few take many: these are begun elsewhere as well.
+                "previews": {"visibility_timeout": 0.5, "overflow": env.bool("OVERFLOW", default=True), "copies": 3},
+            },
         },
     },
 }

@@ -1,6 +1,9 @@
 """The site's background jobs."""
 
-from django_vtqueue import TaskContext, task
+import random
+import time
+
+from django_vtqueue import JobContext, TaskContext, task
 
 from .files import read_text
 from .models import Digest, Document
@@ -18,6 +21,18 @@ def index_file(path: str) -> None:
     be read becomes a dead letter: it waits in the admin, with its reason, until somebody has mended it.
     """
     Document.store(path, read_text(path))
+
+
+@task(queue_name="previews", takes_context=True)
+def preview(context: JobContext, number: int) -> int:
+    """Stand for work of uncertain length: one in twelve executions takes 4 s instead of 0.1 s.
+
+    It may run several times at once, and each time it has the same effect. A copy that is not needed any more stops.
+    """
+    ends_at = time.monotonic() + (4 if random.random() < 1 / 12 else 0.1)
+    while time.monotonic() < ends_at and not context.cancelled:
+        time.sleep(0.02)
+    return number
 
 
 @task(queue_name="digests", takes_context=True)

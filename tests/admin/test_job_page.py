@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from django.contrib.admin.utils import quote as admin_quoted
 from django.test import Client
 from django.urls import reverse
 
@@ -102,6 +103,19 @@ def test_asked_to_stop(admin_client: Client) -> None:
     assert text(shown).count("ann") >= 2
     assert 'value="cancel"' not in shown
     assert "Asked to stop" not in page(admin_client, job("running"))
+
+
+def test_copies(admin_client: Client, time: FakeClock) -> None:
+    """Of a job that several workers run one reads which, each with a link to its page, and for how long."""
+    now = clock.now()
+    WorkerProcess.objects.create(worker_id=WEB1, host="web1", pid=1, slots=1, started_at=now, heartbeat_at=now)
+    runs = {"1": [WEB1, now - 9 * SECOND, now], "2": [f"web1:4712:{EVIL}", now, now]}
+    shown = page(admin_client, job("running", copies=runs))
+    assert "Copies: web1:4711 (9 s), web1:4712 (0 ms)" in text(shown)
+    assert reverse("admin:vtqueue_workerprocess_change", args=(admin_quoted(WEB1),)) in shown
+    assert "<script>alert" not in shown
+    assert "Copies:" not in text(page(admin_client, job("done", copies=runs)))
+    assert "Copies: -" not in text(page(admin_client, job("running", copies="damaged")))
 
 
 def test_a_traceback_is_folded(admin_client: Client) -> None:

@@ -1,6 +1,6 @@
 """An engine with the time in the test's hands: every call says when it happens, in seconds from the start."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django_vtqueue.core import history
@@ -21,7 +21,7 @@ from django_vtqueue.core.job import (
 )
 from django_vtqueue.engines import Engine
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.queue.claims import NO_GRACE, collect, take
+from django_vtqueue.queue.claims import NO_GRACE, NO_OVERFLOW, collect, take
 from tests.fake_clock import at
 
 SECOND = 1_000_000
@@ -67,6 +67,7 @@ class Bench:
         scopes: list[Scope] | None = None,
         lease: float | None = None,
         grace_period: GracePeriod = NO_GRACE,
+        overflow: Mapping[str, int] = NO_OVERFLOW,
     ) -> list[HeldJob]:
         """Claim what is due in one transaction."""
         with self.engine.transaction():
@@ -78,6 +79,7 @@ class Bench:
                 at(now),
                 lease_us=None if lease is None else round(lease * SECOND),
                 grace_period=grace_period,
+                overflow=overflow,
             )
         return collect(self.engine, taken)
 

@@ -6,6 +6,7 @@ from typing import Any
 from django_vtqueue.core.expiry import GracePeriod
 from django_vtqueue.engines.sqlite import clock_steps as clock_steps
 from django_vtqueue.engines.sqlite import due as due
+from django_vtqueue.engines.sqlite import overflow as overflow
 from django_vtqueue.engines.sqlite import settling as settling
 from django_vtqueue.engines.sqlite import statements as sql
 
@@ -20,7 +21,13 @@ BURIALS = json.dumps([["a" + "0" * 31, 1, "w0", 1, None, "[]", "E", "m", "f", 1,
 UNTIL = {"until": 1, "lengthen": False}
 NAMES = json.dumps(["q0", "q1"])
 CLAIM = {"raw": True, "now": at(0), "limit": 10}
-EXPIRED = {**CLAIM, **GracePeriod(500_000, 100_000, "[[1, 2], [3, 1]]", "own")._asdict(), "rest": 5_000_000}
+EXPIRED = {
+    **CLAIM,
+    **GracePeriod(500_000, 100_000, "[[1, 2], [3, 1]]", "own")._asdict(),
+    "rest": 5_000_000,
+    "worker": "w1",
+    "overflow": True,
+}
 HIDDEN_ROWS = "vtqueue_job_hidden"
 DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_expires"
 TABLES = {"vtqueue_job", "vtqueue_deadletter", "vtqueue_throughput"}
@@ -37,7 +44,8 @@ LETTER, LETTER_EXPIRES = "sqlite_autoindex_vtqueue_deadletter_1", "vtqueue_lette
 STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "expired, all queues": (due.EXPIRED, {**EXPIRED, "names": None}, [HIDDEN_ROWS]),
     "expired, named queues": (due.EXPIRED, {**EXPIRED, "names": NAMES}, [HIDDEN_ROWS]),
-    "first expiry": (due.FIRST_EXPIRY, {"raw": True, "names": None, "grace": 500_000}, [HIDDEN_ROWS]),
+    "first expiry": (due.FIRST_EXPIRY, {"raw": True, "names": None, "grace": 500_000, "worker": ""}, [HIDDEN_ROWS]),
+    "reappeared": (overflow.REAPPEARED, {**EXPIRED, "names": NAMES}, [HIDDEN_ROWS]),
     "claim, all queues": (due.DUE_ALL, CLAIM, [DUE]),
     "claim, one named queue": (due.DUE_OF_ONE, {**CLAIM, "name": "q0"}, [QUEUE]),
     "claim, named queues": (due.DUE_NAMED, {**CLAIM, "names": NAMES}, [QUEUE, ROWID]),
@@ -70,7 +78,19 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "stop requests": (sql.STOP_REQUESTS, {"held": HELD}, [KEY]),
     "note progress": (sql.NOTE_PROGRESS, {"said": HELD}, [KEY]),
     "find": (sql.FIND, {"id": "a" + "0" * 31}, [KEY, LETTER]),
-    "held by": (sql.HELD_BY, {"worker_id": "w1"}, [WORKER]),
+    "held by": (overflow.HELD_BY, {"worker_id": "w1"}, [WORKER, HIDDEN_ROWS]),
+    "share": (
+        overflow.SHARE,
+        {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0), "runtimes": '{"": 0, "q0": 1}'},
+        [ROWID],
+    ),
+    "copies": (overflow.COPIES, {"held": HELD}, [KEY]),
+    "pass on": (
+        overflow.PASS_ON,
+        {"id": "a" + "0" * 31, "claims": 1, "worker_id": "w0", "holder": "w1", "since": 1}
+        | {"copies": "{}", "history": "[]", "lease_until": 1},
+        [KEY],
+    ),
     "requeue": (
         sql.REQUEUE,
         {"ids": IDS, "now": at(0), "entry": "{}", "queue_name": None, "priority": None},

@@ -104,6 +104,31 @@ def hold_attempt(context: TaskContext, folder: str) -> int:
     return context.attempt
 
 
+@task(takes_context=True, backoff=0.1)
+def hold_copy(context: JobContext, folder: str) -> int:
+    """Like ``hold``, with files of its own for each process, of which one makes it fail; end when told to stop."""
+    mine = Path(folder) / str(os.getpid())
+    mine.with_suffix(".started").touch()
+    deadline = time.monotonic() + LONGEST
+    while not mine.with_suffix(".go").exists() and time.monotonic() < deadline:
+        if mine.with_suffix(".fail").exists():
+            raise ValueError("no luck")
+        if context.cancelled:
+            mine.with_suffix(".told").touch()
+            raise Cancelled
+        time.sleep(0.005)
+    return os.getpid()
+
+
+@task(max_attempts=1)
+def take_long(folder: str, name: str, seconds: float) -> int:
+    """Write a line as it begins, and take so many seconds."""
+    with (Path(folder) / name).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    time.sleep(seconds)
+    return os.getpid()
+
+
 def wait_for_file(path: Path) -> str:
     deadline = time.monotonic() + LONGEST
     while not path.exists():

@@ -76,6 +76,20 @@ def test_due_while_all_slots_are_in_use(time: FakeClock) -> None:
     assert said(result.id).endswith("; all slots are in use of web1:4711")
 
 
+def test_run_by_several(time: FakeClock) -> None:
+    """Who runs a copy of it, and for how long; and who could take one more once its visibility timeout is over."""
+    result, [first, second] = tasks.add.enqueue(1, 2), [worker(time, pid) for pid in (4711, 4712)]
+    runs = {"1": [first.pk, time.instant - 9_000_000, time.instant], "2": [second.pk, time.instant, time.instant]}
+    held_by(second, result.id, copies=runs, lease_until=from_instant(time.instant + 1))
+    sentence = "run by web1:4711 (9 s), web1:4712 (0 ms); the first to finish settles it"
+    assert said(result.id) == sentence
+    time.advance(1)
+    worker(time, 4713)
+    assert said(result.id) == sentence.replace("9 s", "10 s").replace("0 ms", "1 s") + "; next for a free slot of " + (
+        "web1:4711, web1:4713"
+    )
+
+
 def test_due_while_workers_are_quiet(time: FakeClock) -> None:
     """A worker that was asked to claim nothing is no hope for a job; where there is another, that one is named."""
     result = tasks.add.enqueue(1, 2)

@@ -6,7 +6,17 @@ range of ``due_at``. The order comes from the loops (CROSS JOIN keeps them as wr
 would sort all due rows before the LIMIT.
 """
 
+import json
+from typing import Any
+
 from ...core.expiry import GAP_DIVISOR, GRACE_DIVISOR, REST_DIVISOR
+from ...core.job import Scope
+
+
+def given(scope: Scope) -> dict[str, Any]:
+    """Return what statements are given of a scope: each of its names once."""
+    names = None if scope.queues is None else json.dumps(sorted(set(scope.queues)))
+    return {"raw": scope.raw, "names": names, "worker": scope.worker}
 
 
 def found(index: str, rows: str) -> str:
@@ -142,17 +152,22 @@ NAME_HINT = LEVEL_HINT.replace("level.priority", "name.value")
 GRACE = f"min(job.lease_us / {GRACE_DIVISOR}, :grace)"
 OF_HIDING = "job.queue_name = name.value AND (job.task_path = '') = :raw"
 IN_SCOPE = "(:names IS NULL OR name.value IN (SELECT value FROM json_each(:names)))"
-EXPIRED = f"""
-SELECT json_group_array(json_array(expired.rowid, expired.held)) FROM (
-    SELECT job.rowid, job.state = 'RUNNING' AS held
-    FROM {HIDING} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
-    WHERE {NAME_HINT} AND {IN_SCOPE} AND {OF_HIDING} AND job.lease_until <= :now
+ENDED = f"""job.lease_until <= :now
       AND (job.worker_id IN ('', :own) OR job.lease_until + {GRACE} <= :now
           AND job.lease_until <= :now - :free AND NOT EXISTS (
           SELECT 1 FROM json_each(:gaps) AS gap
           WHERE json_extract(gap.value, '$[0]') < min(job.lease_us / {REST_DIVISOR}, :rest)
             AND json_extract(gap.value, '$[1]') > job.lease_us / {GAP_DIVISOR}
-      ))
+      ))"""
+# With overflow such a job is not ended: another worker gets a copy, but not one that runs the job itself.
+REAPPEARS = "job.copies IS NOT NULL AND job.started_at IS NOT NULL AND job.cancelled_at IS NULL"
+OTHERS = "(job.copies IS NULL OR :worker = '' OR instr(job.copies, json_quote(:worker)) = 0)"
+EXPIRED = f"""
+SELECT json_group_array(json_array(expired.rowid, expired.held)) FROM (
+    SELECT job.rowid, job.state = 'RUNNING' AS held
+    FROM {HIDING} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
+    WHERE {NAME_HINT} AND {IN_SCOPE} AND {OF_HIDING} AND {ENDED}
+      AND NOT (:overflow AND {REAPPEARS})
     LIMIT :limit
 ) AS expired"""
 
@@ -160,5 +175,5 @@ SELECT json_group_array(json_array(expired.rowid, expired.held)) FROM (
 FIRST_EXPIRY = f"""
 SELECT min((
     SELECT job.lease_until + {GRACE} FROM vtqueue_job AS job INDEXED BY vtqueue_job_hidden
-    WHERE {OF_HIDING} AND job.lease_until IS NOT NULL ORDER BY job.lease_until LIMIT 1
+    WHERE {OF_HIDING} AND job.lease_until IS NOT NULL AND {OTHERS} ORDER BY job.lease_until LIMIT 1
 )) FROM {HIDING} AS name WHERE {IN_SCOPE}"""

@@ -22,16 +22,12 @@ from . import clock_steps, due
 from . import statements as sql
 from .connection import all_rows
 from .lock import always
+from .overflow import SQLiteOverflow
 from .settling import SQLiteSettling
 from .statements import guard
 
 FIRST = 4  # rows that are read as one value, before it is known how large they are
 PIECE = 2_000_000  # characters of such a value, about
-
-
-def _given(scope: Scope) -> dict[str, Any]:
-    """Return what statements are given of a scope: each of its names once."""
-    return {"raw": scope.raw, "names": None if scope.queues is None else json.dumps(sorted(set(scope.queues)))}
 
 
 def _shared(new: NewJobs) -> dict[str, Any]:
@@ -48,7 +44,7 @@ def _shared(new: NewJobs) -> dict[str, Any]:
     }
 
 
-class SQLiteEngine(SQLiteSettling, Engine):
+class SQLiteEngine(SQLiteSettling, SQLiteOverflow, Engine):
     """See Engine."""
 
     def insert(self, new: NewJobs) -> bool:
@@ -92,20 +88,23 @@ class SQLiteEngine(SQLiteSettling, Engine):
         return [name for (name,) in self._rows(due.QUEUE_NAMES, {"limit": -1 if limit is None else limit})]
 
     def first_due(self, scope: Scope) -> int | None:
-        values = _given(scope)
+        values = due.given(scope)
         due_at = self._value(due.EARLIEST_ALL if scope.queues is None else due.EARLIEST_NAMED, values)
         expiry = self._value(due.FIRST_EXPIRY, {**values, "grace": GRACE})
         return min((instant for instant in (due_at, expiry) if instant is not None), default=None)
 
-    def expired(self, scope: Scope, limit: int, now: int, grace_period: GracePeriod) -> list[Expired]:
-        values = {**_given(scope), **grace_period._asdict(), "rest": REST, "now": now, "limit": limit}
+    def expired(
+        self, scope: Scope, limit: int, now: int, grace_period: GracePeriod, *, overflow: bool = False
+    ) -> list[Expired]:
+        given = {**due.given(scope), **grace_period._asdict(), "overflow": overflow}
+        values = {**given, "rest": REST, "now": now, "limit": limit}
         return [Expired(*row) for row in self._list(due.EXPIRED, values)]
 
     def show(self, handles: Sequence[Handle]) -> None:
         self._run(sql.SHOW, {"rowids": json.dumps(handles)})
 
     def due(self, scope: Scope, limit: int, now: int) -> list[Due]:
-        values = {**_given(scope), "now": now, "limit": limit}
+        values = {**due.given(scope), "now": now, "limit": limit}
         if scope.queues is None:
             found = self._list(due.DUE_ALL, values)
         elif len(scope.queues) == 1:
@@ -165,9 +164,6 @@ class SQLiteEngine(SQLiteSettling, Engine):
     def find(self, job_id: str) -> StoredJob | None:
         rows = self._rows(sql.FIND, {"id": job_id})
         return StoredJob(*rows[0]) if rows else None
-
-    def held_by(self, worker_id: str) -> list[HeldJob]:
-        return [HeldJob(*row) for row in self._rows(sql.HELD_BY, {"worker_id": worker_id})]
 
     def requeue(
         self,

@@ -55,9 +55,10 @@ WHERE vtqueue_job.id = mine.key AND vtqueue_job.claims = {DONE.claims}
 # again. One that has used an attempt has started, so it cannot expire any more.
 MAKE_READY = f"""
 UPDATE vtqueue_job
-SET state = 'READY', worker_id = '', lease_until = {SETTLED.hidden_until}, attempts = {SETTLED.attempts},
-    due_at = coalesce({SETTLED.due_at}, due_at), history = coalesce({SETTLED.history}, history),
-    started_at = {SETTLED.started_at}, start_by = CASE {SETTLED.attempts} WHEN 0 THEN start_by END
+SET state = 'READY', worker_id = '', copies = NULL, lease_until = {SETTLED.hidden_until},
+    attempts = {SETTLED.attempts}, due_at = coalesce({SETTLED.due_at}, due_at),
+    history = coalesce({SETTLED.history}, history), started_at = {SETTLED.started_at},
+    start_by = CASE {SETTLED.attempts} WHEN 0 THEN start_by END
 FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
 
 NOT_RELEASABLE = f"""

@@ -11,8 +11,8 @@ those indexes, and is held or hidden if ``lease_until`` is not: CHECKs tie both 
 from ...core.job import MOST_CLAIMS, HeldJob
 
 COLUMNS = """id, queue_name, task_path, priority, visible_at, claims, attempts, max_attempts, worker_id, lease_us,
-    enqueued_at, started_at, payload, history, due_at"""
-COLUMNS_OF_LETTER = COLUMNS.replace("visible_at", "died_at").replace("due_at", "died_at")
+    enqueued_at, started_at, payload, history, due_at, copies"""
+COLUMNS_OF_LETTER = COLUMNS.replace("visible_at", "died_at").replace("due_at, copies", "died_at, NULL")
 
 INSERT = """
 INSERT INTO vtqueue_job (
@@ -92,8 +92,6 @@ WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND +state = 'READY'"""
 READ = f"""
 SELECT json_group_array(json_array(rowid, {COLUMNS})) FROM vtqueue_job
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
-
-HELD_BY = f"SELECT {COLUMNS} FROM vtqueue_job WHERE worker_id = :worker_id AND state = 'RUNNING'"
 
 # These four guard every change by a holder, or in its name: renewals, settlements, burials, progress, the start of an
 # attempt; EXTEND names them itself. Statements that change a row whoever holds it have no guard: REQUEST_STOP, and

@@ -199,12 +199,15 @@ def no_claim_number_comes_twice(story: Story) -> Broken:
 
 @promise
 def one_at_a_time(story: Story) -> Broken:
-    """No job runs twice at once, unless its holder was killed, or stopped alone for longer than its lease."""
+    """No job runs twice at once (with copies: more often than allowed), unless its holder was killed, or stopped alone.
+
+    The one was stopped for longer than its lease.
+    """
     for runs in story.runs.values():
-        for number, execution in enumerate(runs):
-            for other in runs[number + 1 :]:
-                if other.begin < execution.last and not excused(story, execution, other.begin):
-                    yield f"{told(execution)} ran until {moment(execution.last)} while {told(other)} did"
+        for number, other in enumerate(runs):
+            before = [run for run in runs[:number] if other.begin < run.last and not excused(story, run, other.begin)]
+            for execution in before if len(before) >= KINDS[other.kind].copies else ():
+                yield f"{told(execution)} ran until {moment(execution.last)} while {told(other)} did"
 
 
 def stood_still(story: Story, execution: Execution, until: int) -> bool:
@@ -332,8 +335,10 @@ def each_gets_its_time(story: Story) -> Broken:
 
 @promise
 def what_ran_is_in_the_history(story: Story) -> Broken:
-    """Each execution is an attempt in the history, or the end of the job, unless it was killed as it began."""
+    """Each execution is an attempt in the history, or the end of the job, unless it was killed as it began, or lost."""
     for job in story.jobs:
+        if job.promises.copies > 1:
+            continue
         _, without = story.matched.get(job.id, ([], []))
         for run in without:
             causes = (KILL, KILL_CHILD, TERM_TWICE, STOP)

@@ -13,6 +13,7 @@ HURRY = 1.0  # seconds in which some tasks have to start
 COUNTER = "counter"  # the row that transactional tasks increment
 HANDLED, CONSUMED, QUICK, CLAIMED, ASIDE = "handled", "consumed", "quick", "claimed", "aside"  # queues
 LIMITED, MAX_DEPTH = "limited", 30  # one more, and how many jobs may wait in it
+SHARED, COPIES = "shared", 2  # a queue with overflow, and how many copies of its jobs run
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Kind:
 
     ``ends``: as what, "succeeds" or "gives up". ``limit``: the seconds that an attempt may run at least before its time
     is up; None: it is never up. ``effects``: how many rows it leaves if it succeeds. ``expires``: the seconds in which
-    it has to start; what has not is a dead letter.
+    it has to start; what has not is a dead letter. ``copies``: how many run at once.
     """
 
     lease: float | None = LONG_LEASE
@@ -30,6 +31,7 @@ class Kind:
     limit: float | None = None
     effects: int = 0
     expires: float | None = None
+    copies: int = 1
 
 
 TASKS = {
@@ -46,6 +48,7 @@ TASKS = {
     "hangs": Kind(limit=TRANSACTION, effects=1),
     "keyed": Kind(),
     "hurried": Kind(expires=HURRY),
+    "shared": Kind(copies=COPIES),
     "forks": Kind(),
     "pools": Kind(),
     "shells": Kind(),

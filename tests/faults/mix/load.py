@@ -35,7 +35,17 @@ class Publisher:
         from django_vtqueue import Queue
         from django_vtqueue.models import Job
         from tests.faults.mix import tasks
-        from tests.faults.mix.kinds import ASIDE, CLAIMED, CONSUMED, HANDLED, LIMITED, LONG_LEASE, QUICK, SHORT_LEASE
+        from tests.faults.mix.kinds import (
+            ASIDE,
+            CLAIMED,
+            CONSUMED,
+            HANDLED,
+            LIMITED,
+            LONG_LEASE,
+            QUICK,
+            SHARED,
+            SHORT_LEASE,
+        )
 
         some, seconds = self.random.randint(100, 300), self.random.uniform
         for kind, chance in (("brief", 0.3), ("later", 0.2), ("backs_off", 0.15), ("gives_up", 0.1)):
@@ -57,6 +67,8 @@ class Publisher:
             result = tasks.keyed.enqueue(key)
             if not result.duplicate:
                 self.tell("keyed", [result.id.replace("-", "")], queue="default", key=str(key))
+        if self.wants("shared", 0.3):
+            self.enqueue("shared", tasks.shared.using(queue_name=SHARED), 1, seconds(1, 6))
         if self.wants("brief", 0.7):
             aside = tasks.brief.using(queue_name=ASIDE, priority=self.random.randint(-9, 9))
             self.enqueue("brief", aside, 3)

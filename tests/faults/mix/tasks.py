@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import random
 import sys
 import time
 from contextlib import AbstractContextManager, suppress
@@ -11,7 +12,7 @@ from asgiref.sync import sync_to_async
 from django_vtqueue import ClaimedJob, GiveUp, JobContext, Retry, task
 from tests.project.models import Effect
 
-from .journal import Run, journaled, write
+from .journal import STEP, Run, journaled, write
 from .kinds import BACKOFF, COUNTER, HURRY, LIMIT, LONGER, SHORT_LEASE, SHORTER, SLOW, TRANSACTION
 
 SOON = 0.1  # seconds of backoff
@@ -67,6 +68,18 @@ def long(context: JobContext, seconds: float) -> None:
 def medium(context: JobContext, seconds: float) -> None:
     with begun(context, "medium") as run:
         run.work(seconds)
+
+
+@task(takes_context=True, max_attempts=0, backoff=SOON, visibility_timeout=SHORT_LEASE)
+def shared(context: JobContext, seconds: float) -> None:
+    """Take a while, or a third of it and fail; end soon if another copy was first."""
+    with begun(context, "shared") as run:
+        fails = random.random() < 0.3
+        end = time.monotonic() + seconds * (0.3 if fails else 1)
+        while time.monotonic() < end and not context.cancelled:
+            run.work(STEP)
+        if fails:
+            raise ConnectionError("refused")
 
 
 @task(takes_context=True, max_attempts=0, backoff=SOON, visibility_timeout=SHORT_LEASE)

@@ -26,9 +26,16 @@ def job(kind: str = "medium", queue: str = "default", due: float = 0, cancelled:
 
 
 def run(
-    begin: float, last: float, worker: str = ONE, outcome: str = "ok", pid: int = 1, attempt: int = 1, **values: Any
+    begin: float,
+    last: float,
+    worker: str = ONE,
+    outcome: str = "ok",
+    pid: int = 1,
+    attempt: int = 1,
+    kind: str = "medium",
+    **values: Any,
 ) -> Execution:
-    return Execution("j", "medium", worker, pid, attempt, at(begin), at(last), outcome, **values)
+    return Execution("j", kind, worker, pid, attempt, at(begin), at(last), outcome, **values)
 
 
 def ended(outcome: str, when: float, worker: str = ONE, number: int = 1) -> history.Entry:
@@ -96,6 +103,7 @@ GOOD = [
     story(job(), row(), run(70, 71), faults=[fault(STANDSTILL, 5, 60)]),
     story(job(queue=ASIDE), None, run(1, 2)),
     story(job("writes"), row(), run(1, 2), effects=Counter({"j": 1}), counted=1),
+    story(job("shared"), row(), run(1, 5, kind="shared"), run(3, 6, OTHER, kind="shared")),
     story(
         job("later"),
         row(ended(history.WORKER_DIED, 2), ended(history.RETRY, 2.1, number=2)),
@@ -128,6 +136,7 @@ BAD = {
         story(job(), row(EXPIRED), run(1, 5), run(3, 5, OTHER), faults=[fault(STANDSTILL, 1, 3, 1, 2)]),
         story(job(), row(EXPIRED), run(1, 4, leases=[(at(1), at(3))]), run(2.9, 5, OTHER)),
         story(job(), row(ended(history.RELEASED, 2)), run(1, 4), run(3, 5, OTHER)),
+        story(job("shared"), row(), *(run(1 + second, 5, kind="shared", pid=second) for second in range(3))),
     ],
     "none_is_taken_from_a_living_holder": [
         story(job(), row(EXPIRED), run(1, 2.9), run(3, 5, OTHER)),

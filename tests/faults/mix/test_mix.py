@@ -22,11 +22,11 @@ from ..vitals import Vitals
 from . import checker, journal
 from .checker import Job, Story, moment, row_of
 from .faults import EVERYTHING, KILLS, Faults, plan
-from .kinds import ASIDE, COUNTER, HANDLED, LIMITED, LONG_LEASE, MAX_DEPTH
+from .kinds import ASIDE, COPIES, COUNTER, HANDLED, LIMITED, LONG_LEASE, MAX_DEPTH, SHARED
 
 MIXES = {  # for how many seconds, which faults, how many seconds apart, and the kinds of jobs; none: all
     "everything": (scaled(20.0, 60 * MINUTES), EVERYTHING, (0.5, 2.0), ()),
-    "kills": (scaled(8.0, 60 * MINUTES), KILLS, (0.4, 0.6), ("brief", "backs_off", "medium", "writes")),
+    "kills": (scaled(8.0, 60 * MINUTES), KILLS, (0.4, 0.6), ("brief", "backs_off", "medium", "shared", "writes")),
 }
 PATIENCE = 90  # seconds for what is left over
 FIXED = 7  # a seed
@@ -44,6 +44,7 @@ OPTIONS = {
         HANDLED: {"handler": "tests.faults.mix.tasks.handle", "backoff": 0.5},
         ASIDE: {"result_ttl": 3},
         LIMITED: {"max_depth": MAX_DEPTH, "on_full": "wait", "full_timeout": 0.1},
+        SHARED: {"overflow": True, "copies": COPIES},
     },
 }
 # How many jobs wait that were never claimed, after each of them: what a worker gives back is not refused.

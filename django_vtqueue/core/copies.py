@@ -1,0 +1,44 @@
+"""The copies of a job that several workers run at once, as its row has them: ``{claim: [worker, since, until]}``."""
+
+import json
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from .job import HeldJob
+
+
+class Copy(NamedTuple):
+    """One execution of several. Instants; ``until``: it does not count as one that runs for longer than that."""
+
+    worker: str
+    since: int
+    until: int
+
+
+def read(stored: Any) -> dict[int, Copy]:
+    """Return the copies by their claim numbers, from the stored text or the value that the models have read.
+
+    What was damaged is left out.
+    """
+    try:
+        found = json.loads(stored) if isinstance(stored, str) else stored or {}
+        return {
+            int(claim): Copy(str(worker), int(since), int(until)) for claim, (worker, since, until) in found.items()
+        }
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def written(copies: dict[int, Copy]) -> str:
+    """Return copies as they are stored."""
+    return json.dumps(copies, ensure_ascii=False)
+
+
+def held(row: HeldJob, worker_id: str) -> list[HeldJob]:
+    """Return what a worker holds of a row: each copy that it runs, under the claim of that; else the row itself."""
+    mine = [
+        replace(row, claims=claim, worker_id=worker_id, started_at=row.started_at and copy.since)
+        for claim, copy in read(row.copies).items()
+        if copy.worker == worker_id
+    ]
+    return mine or ([row] if row.worker_id == worker_id else [])

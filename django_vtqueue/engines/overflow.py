@@ -1,0 +1,42 @@
+"""The part of the contract of a database that is for queues with ``overflow``: jobs of which several copies may run."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from ..core.copies import Copy
+from ..core.expiry import GracePeriod
+from ..core.job import ClaimKey, Due, Handle, HeldJob, Scope
+
+
+class Overflow(ABC):
+    """See Engine. A job with copies stays RUNNING under its last claim; any of its copies may be the first to end."""
+
+    @abstractmethod
+    def reappeared(self, scope: Scope, limit: int, now: int, grace_period: GracePeriod) -> list[Due]:
+        """Return the first ``limit`` jobs of a scope with copies whose lease has ended, each at its place in the line.
+
+        Left out are those that were asked to stop, and those that the scope's worker runs itself. See ``expired``.
+        """
+
+    @abstractmethod
+    def share(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, int]) -> None:
+        """Note the present claims of rows that were just leased as copies; those which had one before have begun.
+
+        ``runtimes``: for how many microseconds a copy counts as one that runs, by queue; "": in all others; 0: jobs of
+        this queue have no copies.
+        """
+
+    @abstractmethod
+    def copies(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, tuple[str, str | None]]:
+        """Return, of these copies, those that may still be the first to end.
+
+        With each go all copies of its job, as text, and who has asked the job to stop ("": not known, None: not asked).
+        """
+
+    @abstractmethod
+    def held_by(self, worker_id: str) -> list[HeldJob]:
+        """Return what a worker holds: rows, and copies, each of these under its own claim."""
+
+    @abstractmethod
+    def pass_on(self, row: HeldJob, holder: Copy, copies: str, history: str, lease_until: int) -> None:
+        """Have a row, as it was read in this transaction, be held by another of its copies, under its present claim."""

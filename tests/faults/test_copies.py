@@ -1,0 +1,204 @@
+"""A queue with ``overflow``, in any course of events, against a model in plain Python."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from django_vtqueue import Queue, control
+from django_vtqueue.conf import Policy
+from django_vtqueue.core import copies, history, states
+from django_vtqueue.core.failures import recorded
+from django_vtqueue.core.job import HeldJob, Scope, Settlement, failed, interrupted, released, succeeded
+from django_vtqueue.engines import new_engine
+from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.queue.claims import collect, take
+from django_vtqueue.queue.settling import settle
+from tests.fake_clock import FakeClock
+
+SECOND = 1_000_000
+LEASE = 5 * SECOND
+POLICY = Policy(overflow=True, copies=2)
+DEAD = recorded(ValueError, "no luck")
+
+pick, workers = st.integers(0, 50), st.integers(0, 3)
+
+
+@dataclass
+class ModelJob:
+    """``copies``: the worker of each, by claim; ``ended``: how many attempts and copies have ended without success."""
+
+    number: int
+    max_attempts: int
+    due_at: int
+    state: str = states.READY
+    claims: int = 0
+    attempts: int = 0
+    holder: str = ""
+    lease_until: int = 0
+    copies: dict[int, str] = field(default_factory=dict)
+    asked: bool = False
+    ended: int = 0
+
+    def claim(self, worker: str, now: int) -> None:
+        self.attempts += self.state == states.READY
+        self.state, self.claims, self.holder, self.lease_until = states.RUNNING, self.claims + 1, worker, now + LEASE
+        self.copies[self.claims] = worker
+
+    def end(self, claim: int, now: int, *, attempt: bool, final: bool = False, due_at: int = 0) -> None:
+        """End a copy; ``attempt``: which used one up; ``final``: after which there shall be no other.
+
+        ``due_at``: when there is one; 0: at its place in the line.
+        """
+        del self.copies[claim]
+        self.ended += attempt
+        if self.copies:
+            self.holder, self.lease_until = self.copies[max(self.copies)], min(self.lease_until, now + LEASE)
+            return
+        self.attempts -= not attempt
+        self.due_at = due_at or self.due_at
+        dies = self.asked or (attempt and (final or 0 < self.max_attempts <= self.attempts))
+        self.state, self.holder = (states.FAILED, self.holder) if dies else (states.READY, "")
+
+
+class Overflow(RuleBasedStateMachine):
+    """Workers that keep the lease of the last copy up, crash, and are found dead; and people who cancel."""
+
+    def __init__(self, alias: str, clock: FakeClock) -> None:
+        super().__init__()
+        self.alias, self.clock, self.engine = alias, clock, new_engine(alias, traced=False)
+        self.queue = Queue("q", alias, visibility_timeout=5)
+        self.workers = [f"w{number}.1" for number in range(4)]
+        self.jobs: dict[str, ModelJob] = {}
+        self.tokens: list[HeldJob] = []
+        self.won: set[str] = set()
+        for table in (Job, DeadLetter):
+            table.objects.using(alias).all().delete()
+
+    @invariant()
+    def rows_and_model_agree(self) -> None:
+        """No job is lost, each is where it should be, and no more copies run than may."""
+        found = {}
+        for row in Job.objects.using(self.alias):
+            running = {claim: copy.worker for claim, copy in copies.read(row.copies).items()}
+            found[row.pk.hex] = (row.state, row.claims, row.attempts, row.worker_id, len(row.history), running)
+        for letter in DeadLetter.objects.using(self.alias):
+            ended = [entry for entry in letter.history if entry["outcome"] != history.CANCELLED]
+            found[letter.pk.hex] = (states.FAILED, letter.claims, letter.attempts, "", len(ended), {})
+        for job_id, job in self.jobs.items():
+            over = job.state in (states.FAILED, states.READY)
+            known = (job.state, job.claims, job.attempts, "" if over else job.holder, job.ended, job.copies)
+            assert found.pop(job_id) == known
+            assert job.state != states.RUNNING or len(self.alive(job_id)) <= POLICY.copies
+        assert not found
+        self.clock.instant += 1
+
+    def alive(self, job_id: str) -> list[HeldJob]:
+        """Return what the workers that live hold of a job, and may settle."""
+        return [token for token in self.tokens if token.id == job_id and self.valid(token)]
+
+    def valid(self, token: HeldJob) -> bool:
+        job = self.jobs[token.id]
+        return job.state == states.RUNNING and token.claims in job.copies
+
+    @rule(max_attempts=st.sampled_from([1, 2, 0]))
+    def publish(self, max_attempts: int) -> None:
+        job_id = self.queue.publish(None, max_attempts=max_attempts).hex
+        self.jobs[job_id] = ModelJob(len(self.jobs), max_attempts, self.clock.instant)
+
+    @rule(which=workers, limit=st.integers(1, 3))
+    def claim(self, which: int, limit: int) -> None:
+        now, worker, scope = self.clock.instant, self.workers[which], Scope(("q",), True, self.workers[which])
+        with self.engine.transaction():
+            taken = take(self.engine, [scope], limit, worker, now, overflow={"": 10**12})
+        held = collect(self.engine, taken)
+        for job in self.jobs.values():
+            if job.state == states.RUNNING and job.asked and job.lease_until <= now:
+                job.copies = {job.claims: job.holder}
+                job.end(job.claims, now, attempt=True, final=True)
+                job.copies = {}
+        due = [(job, job_id) for job_id, job in self.jobs.items() if self.takes(job, worker, now)]
+        due = sorted(due, key=lambda item: (item[0].due_at, item[0].number))[:limit]
+        assert [token.id for token in held] == [job_id for _, job_id in due]
+        for job, _ in due:
+            job.claim(worker, now)
+        self.tokens += held
+
+    def takes(self, job: ModelJob, worker: str, now: int) -> bool:
+        reappears = job.state == states.RUNNING and job.lease_until <= now and worker not in job.copies.values()
+        return job.state == states.READY or (reappears and not job.asked)
+
+    @precondition(lambda self: self.tokens)
+    @rule(which=pick, end=st.sampled_from(["succeed", "succeed", "fail", "give up", "release"]))
+    def settle(self, which: int, end: str) -> None:
+        now, token = self.clock.instant, self.tokens[which % len(self.tokens)]
+        settlement = {
+            "succeed": lambda: succeeded(token, "1", now, None),
+            "fail": lambda: failed(token, history.FAILED, DEAD, now, 0),
+            "give up": lambda: failed(token, history.GAVE_UP, DEAD, now, None, None),
+            "release": lambda: released(token),
+        }[end]()
+        valid, job = self.valid(token), self.jobs[token.id]
+        assert self.settled(settlement) == valid
+        if not valid:
+            return
+        if end == "succeed":
+            assert token.id not in self.won
+            self.won.add(token.id)
+            job.state, job.holder = states.SUCCESSFUL, token.worker_id
+        else:
+            due_at = now if end == "fail" else 0
+            job.end(token.claims, now, attempt=end != "release", final=end == "give up", due_at=due_at)
+
+    def settled(self, settlement: Settlement) -> bool:
+        with self.engine.transaction():
+            return not settle(self.engine, [settlement])
+
+    @rule(seconds=st.sampled_from([6, 2, 20]))
+    def time_passes(self, seconds: int) -> None:
+        """Workers look at their copies, and keep up the lease of the last one that may run."""
+        for _ in range(seconds):
+            self.clock.advance(1)
+            known = self.engine.copies(self.tokens)
+            for token in self.tokens:
+                assert (token.key in known) == self.valid(token)
+                token.copies = known.get(token.key, (token.copies, None))[0]
+            renewing = [token for token in self.tokens if POLICY.renews(token.copies)]
+            with self.engine.transaction():
+                self.engine.renew(renewing, self.clock.instant)
+            for token in renewing:
+                job = self.jobs[token.id]
+                if self.valid(token) and token.claims == job.claims:
+                    job.lease_until = max(job.lease_until, self.clock.instant + LEASE)
+
+    @rule(which=workers, found=st.booleans())
+    def die(self, which: int, found: bool) -> None:
+        """A worker is gone; others may learn of that, or see nothing but that its leases end."""
+        dead, now = self.workers[which], self.clock.instant
+        held = self.engine.held_by(dead) if found else []
+        assert not found or {job.key for job in held} == {t.key for t in self.tokens if t.worker_id == dead} & {
+            t.key for t in self.tokens if self.valid(t)
+        }
+        for job in held:
+            assert self.settled(interrupted(job, history.WORKER_DIED, DEAD, now))
+            self.jobs[job.id].end(job.claims, now, attempt=True)
+        self.tokens = [token for token in self.tokens if token.worker_id != dead]
+        self.workers[which] = f"w{which}.{int(dead.partition('.')[2]) + 1}"
+
+    @precondition(lambda self: self.jobs)
+    @rule(which=pick)
+    def cancel(self, which: int) -> None:
+        job_id, job = list(self.jobs.items())[which % len(self.jobs)]
+        control.cancel([job_id], self.alias)
+        if job.state == states.READY:
+            job.state = states.FAILED
+        job.asked = job.asked or job.state == states.RUNNING
+
+
+def test_any_course_of_events(sqlite_file: str, time: FakeClock) -> None:
+    """Whichever copies end in whatever order: each job is acknowledged once or dead, by the rules; none is lost, and
+    no more copies run than may, as long as workers that are not known to be dead keep the last one up.
+    """
+    steady = settings(max_examples=60, stateful_step_count=60, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(lambda: Overflow(sqlite_file, time), settings=steady)
