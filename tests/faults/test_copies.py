@@ -136,7 +136,7 @@ class Overflow(RuleBasedStateMachine):
         settlement = {
             "succeed": lambda: succeeded(token, "1", now, None),
             "fail": lambda: failed(token, history.FAILED, DEAD, now, 0),
-            "give up": lambda: failed(token, history.GAVE_UP, DEAD, now, None, None),
+            "give up": lambda: failed(token, history.GAVE_UP, DEAD, now, None),
             "release": lambda: released(token),
         }[end]()
         valid, job = self.valid(token), self.jobs[token.id]
