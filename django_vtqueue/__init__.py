@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported when it is first used
     from .exceptions import Cancelled, GiveUp, LeaseLost, PayloadTooLarge, Retry, UnknownTask, VTQueueError
+    from .patterns.lease import Lease
     from .queue.claimed_job import ClaimedJob
     from .queue.dead_letters import requeue
     from .queue.queue import Queue
@@ -19,6 +20,7 @@ __all__ = [
     "ClaimedJob",
     "GiveUp",
     "JobContext",
+    "Lease",
     "LeaseLost",
     "PayloadTooLarge",
     "Queue",
@@ -35,6 +37,7 @@ __all__ = [
 
 _HOMES = {
     "exceptions": ("Cancelled", "GiveUp", "LeaseLost", "PayloadTooLarge", "Retry", "UnknownTask", "VTQueueError"),
+    "patterns.lease": ("Lease",),
     "queue.claimed_job": ("ClaimedJob",),
     "queue.dead_letters": ("requeue",),
     "queue.queue": ("Queue",),
