@@ -4,8 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported when it is first used
-    from .exceptions import Cancelled, GiveUp, LeaseLost, PayloadTooLarge, Retry, UnknownTask, VTQueueError
+    from .exceptions import Cancelled, GiveUp, LeaseLost, NoFreeSlot, PayloadTooLarge, Retry, UnknownTask, VTQueueError
     from .patterns.lease import Lease
+    from .patterns.slot_cycle import SlotCycle
     from .queue.claimed_job import ClaimedJob
     from .queue.dead_letters import requeue
     from .queue.queue import Queue
@@ -22,9 +23,11 @@ __all__ = [
     "JobContext",
     "Lease",
     "LeaseLost",
+    "NoFreeSlot",
     "PayloadTooLarge",
     "Queue",
     "Retry",
+    "SlotCycle",
     "TaskContext",
     "TaskResult",
     "TaskResultStatus",
@@ -36,8 +39,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "exceptions": ("Cancelled", "GiveUp", "LeaseLost", "PayloadTooLarge", "Retry", "UnknownTask", "VTQueueError"),
+    "exceptions": (
+        "Cancelled",
+        "GiveUp",
+        "LeaseLost",
+        "NoFreeSlot",
+        "PayloadTooLarge",
+        "Retry",
+        "UnknownTask",
+        "VTQueueError",
+    ),
     "patterns.lease": ("Lease",),
+    "patterns.slot_cycle": ("SlotCycle",),
     "queue.claimed_job": ("ClaimedJob",),
     "queue.dead_letters": ("requeue",),
     "queue.queue": ("Queue",),

@@ -34,6 +34,8 @@ class Holder:
     ``on_lost``: called once, in that thread or the caller's, when it is known that the lease was lost.
     """
 
+    renewed_after = 1 / 3  # of the lease
+
     def __init__(
         self,
         name: str,
@@ -53,7 +55,7 @@ class Holder:
         self.rows = ReservedRows(queue_name, database_for(using))
         self.job: HeldJob | None = None
         self._worker_id, self._pid = "", 0
-        self._held_until = 0.0  # boot clock
+        self._held_until = self._renew_at = 0.0  # boot clock
         self._bell: Doorbell | None = None  # proves the death of this process
         self._done = threading.Event()
         self._changing = threading.Lock()  # held while the lease is renewed, given back, or found lost
@@ -123,6 +125,10 @@ class Holder:
                 self._held_until = 0.0
         self.check()
 
+    def renews_in(self) -> float:
+        """Return in how many seconds the thread will renew the lease, if nothing else does."""
+        return self._renew_at - clock.since_boot()
+
     def check(self) -> None:
         """Raise LeaseLost if this instance does not hold its row."""
         if not self.held:
@@ -146,11 +152,12 @@ class Holder:
                 bell.close()
 
     def _keep_up(self, done: threading.Event) -> None:
-        """Renew the lease each third of it, until it is given back or lost."""
-        engine, wait = new_engine(self.rows.database, traced=False), self.ttl / 3
+        """Renew the lease when it is time to, until it is given back or lost."""
+        engine = new_engine(self.rows.database, traced=False)
         try:
-            while not done.wait(min(wait, max(self.remaining(), 0.001))):
-                wait = self.ttl / 3
+            while not done.wait(min(max(self.renews_in(), 0.001), max(self.remaining(), 0.001))):
+                if self.renews_in() > 0 and self.held:
+                    continue  # it was renewed meanwhile
                 with self._changing:
                     job = self.job
                     if done.is_set() or job is None:
@@ -161,7 +168,7 @@ class Holder:
                     except DatabaseError as error:
                         logger.warning("%s was not renewed (%s); trying again", self.name, error)
                         engine.disconnect()
-                        wait = RETRY
+                        self._renew_at = clock.since_boot() + RETRY
                 if not self.held:
                     self._lose(done)
                     return
@@ -179,6 +186,7 @@ class Holder:
         return True
 
     def _count_from(self, began: float) -> None:
+        self._renew_at = began + self.ttl * self.renewed_after
         self._held_until = began + self.ttl - min(self.ttl * MARGIN, LONGEST_MARGIN)
 
     def _lose(self, done: threading.Event) -> None:

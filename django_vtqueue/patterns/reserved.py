@@ -7,7 +7,7 @@ was stopped makes two holders.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple
 
 from ..core import clock
@@ -66,14 +66,22 @@ class ReservedRows:
         """Return whether a row is free, or its lease has ended: a look, without the write lock."""
         return bool(self.engine.due(self.scope, 1, FOREVER) or self._ended(self._held(), worker_id))
 
+    def transaction(self) -> AbstractContextManager[object]:
+        """Hold the right to write until the block ends."""
+        return self.engine.transaction()
+
+    def open(self, held: int) -> bool:
+        """Return whether a row may be taken now, while others hold so many; called inside ``transaction``."""
+        return True
+
     def take(self, worker_id: str, ttl: float) -> tuple[HeldJob, float] | None:
         """Take a row that is free, or whose lease has ended; return it, and the moment (boot clock) of its lease."""
         engine = self.engine
-        with engine.transaction():
-            began, now = clock.since_boot(), engine.now()
-            ended = self._ended(self._held(), worker_id)
+        with self.transaction():
+            began, now, held = clock.since_boot(), engine.now(), self._held()
+            ended = self._ended(held, worker_id)
             end_leases(engine, [Expired(handle, True) for handle in ended], worker_id, now, for_ever)
-            due = engine.due(self.scope, 1, FOREVER)
+            due = engine.due(self.scope, 1, FOREVER) if self.open(len(held) - len(ended)) else []
             take_rows(engine, due, 1, worker_id, now, for_ever, lease_us=clock.microseconds(ttl))
             jobs = engine.read([row.handle for row in due])
         for job in ended.values():
