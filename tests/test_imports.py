@@ -27,6 +27,8 @@ LAYERS = {
     "engines": "engines",
     # the primitive, and what else needs nothing but the tables: live workers, doorbells, pauses, dead letters
     "queue": "queue",
+    # leaders and time slots: rows that are held and never done
+    "patterns": "patterns",
     # what is done with jobs from outside
     "operations": "control",
     # Django's Tasks on top of the primitive, and what pages and commands read
@@ -179,6 +181,7 @@ def test_public_names() -> None:
         "ClaimedJob",
         "GiveUp",
         "JobContext",
+        "Lease",
         "LeaseLost",
         "PayloadTooLarge",
         "Queue",

@@ -12,9 +12,10 @@ from django.utils.translation import gettext_lazy
 
 from ..core.encoding import decode, encode
 from ..core.masks import HIDDEN, Mask
+from ..core.names import LONGEST_NAME
 from ..engines import database_for, named_queues, options_of
 from ..inspection.overview import queue_names
-from ..queue.publishing import LONGEST_NAME, MAX_PRIORITY, MIN_PRIORITY
+from ..queue.publishing import MAX_PRIORITY, MIN_PRIORITY
 from ..tasks.compat import Task
 from ..tasks.signatures import signature_of
 

@@ -9,9 +9,10 @@ from types import TracebackType
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError
 
-from ..queue.publishing import checked_queue_name
+from ..core import clock
+from ..core.clock import SECOND
+from ..core.names import LEASE, reserved_name
 from .holder import LOOK, Holder
-from .reserved import LEASE
 
 
 class Lease:
@@ -20,6 +21,9 @@ class Lease:
     ``ttl``: seconds (or a timedelta) after which another instance takes it from one that does not renew it; while it is
     held, a thread renews it every third of that (``renewing=False``: call ``renew`` yourself). ``using``: a database
     alias. ``on_lost``: called once, from that thread, when the lease is lost. Raise ValueError for what is not allowed.
+
+    The rule, a lease counted by each process's own clock, and a number against late writes, is that of "How to do
+    distributed locking" (Kleppmann, 2016) and of the leader election of Kubernetes' client-go.
     """
 
     def __init__(
@@ -30,10 +34,11 @@ class Lease:
         renewing: bool = True,
         on_lost: Callable[[], object] | None = None,
     ) -> None:
+        if on_lost is not None and not callable(on_lost):
+            raise ValueError(f"on_lost is {on_lost!r}, but must be a function without arguments.")
         self.name = name
-        self._queue_name = checked_queue_name(f"{LEASE}{name}" if isinstance(name, str) and name else "")
         self._holder = Holder(
-            f"lease {name!r}", self._queue_name, ["leader"], ttl, using, renewing=renewing, on_lost=on_lost
+            f"lease {name!r}", reserved_name(LEASE, name), ["leader"], ttl, using, renewing=renewing, on_lost=on_lost
         )
         self.ttl = self._holder.ttl
 
@@ -64,18 +69,22 @@ class Lease:
     def acquire(self, blocking: bool = True, timeout: float | timedelta | None = None) -> bool:
         """Become the leader; return whether this instance is it now.
 
-        ``blocking``: wait until it is, for ``timeout`` seconds at the most (None: for ever). Raise RuntimeError inside
-        a transaction.
+        ``blocking``: wait until it is, for ``timeout`` seconds (or a timedelta) at the most, None: for ever; also while
+        the database is locked or gone, which else raises its error. Raise RuntimeError inside a transaction, ValueError
+        for a timeout that is not allowed.
         """
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        return self._holder.acquire(blocking, seconds)
+        return self._holder.acquire(blocking, None if timeout is None else clock.microseconds(timeout) / SECOND)
 
     def release(self) -> None:
         """Give the leadership up, so that an instance that waits has it at once; do nothing if it is not held."""
         self._holder.release()
 
     def renew(self) -> None:
-        """Keep the leadership for one more ttl, from now on; raise LeaseLost if it is lost."""
+        """Keep the leadership for one more ttl, from now on.
+
+        Raise LeaseLost if it is lost, RuntimeError inside a transaction. After another error (the database is locked)
+        it is held as it was before.
+        """
         self._holder.renew()
 
     def check(self) -> None:
@@ -95,19 +104,24 @@ class Lease:
 
     async def __aenter__(self) -> "Lease":
         """Wait until this instance is the leader, without a thread that waits."""
-        while not await self._acquired():
+        taken: bool | None = False
+        while not (taken := await self._attempt(taken is None)):
             await asyncio.sleep(LOOK)
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await sync_to_async(self.__exit__)(None, None, None)
 
-    async def _acquired(self) -> bool:
+    async def _attempt(self, troubled: bool) -> bool | None:
         """Try to become the leader; one that is cancelled meanwhile is not."""
-        trying = asyncio.ensure_future(sync_to_async(self.acquire)(blocking=False))
+        trying = asyncio.ensure_future(sync_to_async(self._holder.attempt)(troubled))
         try:
             return await asyncio.shield(trying)
         except asyncio.CancelledError:
-            if await trying:
-                await sync_to_async(self.release)()
+            await asyncio.shield(asyncio.ensure_future(self._undo(trying)))
             raise
+
+    async def _undo(self, trying: "asyncio.Future[bool | None]") -> None:
+        await asyncio.wait([trying])
+        if not trying.exception() and trying.result():
+            await sync_to_async(self.__exit__)(None, None, None)

@@ -10,17 +10,21 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple
 
+from django.db.models import Q
+
 from ..core import clock
 from ..core.clock import SECOND
 from ..core.ids import new_ids
 from ..core.job import Expired, Handle, HeldJob, NewJobs, Scope, broken_off
+from ..core.names import RESERVED
+from ..core.unique import STARTED
 from ..engines import Engine, engine_for, options_for
 from ..queue.claims import NO_PATIENCE, take_rows
-from ..queue.doorbell import Doorbell, folder_of, is_bell, path_of, proves_death, remove, ring
+from ..queue.doorbell import Doorbell, folder_of, is_bell, path_of, proves_death, remove, ring_after_commit
 from ..queue.expired_leases import end_leases
 from ..queue.settling import settle
 
-LEASE, SLOTS = "lease:", "slots:"  # prefixes of reserved queues
+LEASE, SLOTS = RESERVED  # the prefixes of reserved queues
 FOREVER = 1 << 60  # an instant later than any lease, by whatever clock it was stamped
 MOST = 10_000  # rows of one queue
 
@@ -52,9 +56,11 @@ class ReservedRows:
 
     def create(self, keys: Sequence[str], payload: Callable[[str], str], ttl: float) -> None:
         """Have a row for each key; those that are there are left as they are."""
-        from ..models import Job  # this module is imported before the apps are ready
+        from ..models import UNFINISHED, Job  # this module is imported before the apps are ready
 
-        rows = Job.objects.using(self.database).filter(queue_name=self.queue_name, unique_key__isnull=False)
+        # All that the index of unique keys asks for: it finds the rows beside any number of jobs.
+        keyed = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=STARTED)
+        rows = Job.objects.using(self.database).filter(keyed, queue_name=self.queue_name)
         there = set(rows.values_list("unique_key", flat=True))
         if missing := [key for key in keys if key not in there]:
             jobs = list(zip(new_ids(len(missing)), map(payload, missing), strict=True))
@@ -90,10 +96,13 @@ class ReservedRows:
         return (next(iter(jobs.values())), began) if jobs else None
 
     def give_back(self, job: HeldJob) -> None:
-        """Free a row that is still held, with an entry in its history, and wake the instances that wait."""
+        """Free a row that is still held, with an entry in its history, and wake the instances that wait.
+
+        Inside a transaction of the caller's that is so when it commits.
+        """
         with self.engine.transaction():
             settle(self.engine, [broken_off(job, self.engine.now(), None)], for_ever)
-        ring(self.database, str(self.bells))
+        ring_after_commit(self.database, str(self.bells))
 
     def bell(self, worker_id: str) -> Doorbell:
         """Return a new doorbell of an instance of this process."""

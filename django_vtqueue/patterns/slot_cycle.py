@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -15,9 +14,8 @@ from ..core import clock
 from ..core.clock import SECOND
 from ..core.encoding import decode
 from ..core.job import HeldJob
-from ..engines import database_for
+from ..engines import Engine, database_for
 from ..exceptions import LeaseLost, NoFreeSlot
-from ..queue.consumer import until_done
 from ..queue.publishing import checked_queue_name
 from ..slots import check, next_turn
 from .holder import LOOK, Holder
@@ -86,13 +84,13 @@ class SlotHolder(Holder):
         self.rows: SlotRows = SlotRows(queue_name, database_for(using), cycle, ttl)
         self.told = threading.Event()  # the cycle is to be changed, or the slot is left: there is no next turn
 
-    def _renewed(self, job: HeldJob, engine: Any = None) -> bool:
+    def _renew(self, job: HeldJob, engine: Engine) -> None:
         """Renew the lease, unless the cycle is to be changed: then it ends by itself, if it is not given back."""
         if self.rows.changing():
             self._renew_at = clock.NEVER
             self.told.set()
-            return True
-        return super()._renewed(job, engine)
+        else:
+            super()._renew(job, engine)
 
 
 class Slot:
@@ -158,7 +156,7 @@ class Slot:
             with suppress(DatabaseError):
                 holder.release()
             holder.told.clear()
-            while not self._left and not until_done(holder.rows.engine, partial(holder.acquire, timeout=1.0)):
+            while not self._left and not holder.acquire(timeout=1.0):
                 pass
         if self._left:  # perhaps while it was acquired
             holder.release()

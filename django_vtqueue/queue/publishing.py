@@ -10,13 +10,13 @@ from django.utils import timezone
 from ..conf import Options
 from ..core import clock
 from ..core.job import NewJobs
+from ..core.names import LONGEST_NAME, is_reserved, refusal
 from ..engines import Trouble, engine_for
 from ..exceptions import PayloadTooLarge
 from .doorbell import ring, ring_after_commit
 from .schema import mismatch
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
-LONGEST_NAME = 255
 
 
 def store(new: NewJobs, database: str, options: Options) -> None:
@@ -78,9 +78,11 @@ def instant_of(given: datetime | timedelta | float, now: int, name: str) -> int:
 
 
 def checked_queue_name(name: str) -> str:
-    """Return ``name``; raise ValueError if no queue can be called so."""
+    """Return ``name``; raise ValueError if no queue of a user can be called so."""
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or "\0" in name:  # there JSON ends for SQLite
         raise ValueError(f"A queue's name is a text of 1 to {LONGEST_NAME} characters without NUL, not {name!r}.")
+    if is_reserved(name):
+        raise ValueError(refusal(name))
     return name
 
 
