@@ -20,7 +20,7 @@ PACKAGE = ROOT / "django_vtqueue"
 # the package, ``__init__``, is in no layer.
 LAYERS = {
     # plain values and arithmetic; the wall clock is read in one place, so that all else can be given a time
-    "core": "core conf exceptions",
+    "core": "core conf exceptions slots",
     # what is stored, for the ORM, the admin and migrations
     "tables": "constraints fields migrations models",
     # the SQL that differs from database to database, each statement whole
@@ -183,9 +183,11 @@ def test_public_names() -> None:
         "JobContext",
         "Lease",
         "LeaseLost",
+        "NoFreeSlot",
         "PayloadTooLarge",
         "Queue",
         "Retry",
+        "SlotCycle",
         "TaskContext",
         "TaskResult",
         "TaskResultStatus",

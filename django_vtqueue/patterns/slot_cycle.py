@@ -14,12 +14,11 @@ from ..core import clock
 from ..core.clock import SECOND
 from ..core.encoding import decode
 from ..core.job import HeldJob
+from ..core.names import SLOTS, reserved_name
 from ..engines import Engine, database_for
 from ..exceptions import LeaseLost, NoFreeSlot
-from ..queue.publishing import checked_queue_name
 from ..slots import check, next_turn
 from .holder import LOOK, Holder
-from .reserved import SLOTS
 from .slot_rows import Cycle, SlotRows
 
 MOST = 1000  # slots: each instance that waits for one reads the rows of all that are held
@@ -46,7 +45,7 @@ class SlotCycle:
         using: str | None = None,
     ) -> None:
         self.name = name
-        self._queue_name = checked_queue_name(f"{SLOTS}{name}" if isinstance(name, str) and name else "")
+        self._queue_name = reserved_name(SLOTS, name)
         self._cycle = Cycle(slots, _seconds(period, "period"), _seconds(guard, "guard"))
         check(*self._cycle)
         if slots > MOST:
