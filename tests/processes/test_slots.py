@@ -17,7 +17,7 @@ from ..faults.wall_clock import WallClock
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
-from .instance import Look, looks, overlaps
+from .slot_instance import Look, looks, overlaps
 from .running import Running
 
 GUARD = 0.01
@@ -38,7 +38,7 @@ class Instances:
         """Start an instance; whether it has a slot is not waited for."""
         self.files.append(self._folder / f"instance-{len(self.files)}")
         arguments = map(str, (self.files[-1], "x", slots, period, guard, work))
-        return self._start("-m", "tests.processes.instance", *arguments, **variables)
+        return self._start("-m", "tests.processes.slot_instance", *arguments, **variables)
 
     def joined(self, slots: int, period: float, guard: float = GUARD, **variables: str) -> Running:
         """Start an instance, and wait until it has a slot."""

@@ -1,0 +1,86 @@
+"""An instance in a cycle of slots: ``python -m tests.processes.slot_instance FILE NAME SLOTS PERIOD GUARD [WORK]``.
+
+It writes to FILE when it looked at ``Turn.remaining()`` and what that was, by the boot clock, as often as it can.
+``WORK``: seconds for which it handles a turn, whatever the time; it leaves its slot at SIGTERM.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import django
+
+from django_vtqueue.core.clock import since_boot
+
+LOOK = 0.002  # seconds between two looks
+TOLERANCE = 0.001  # seconds: the wall clock is slewed against the boot clock
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look of an instance at its turn: when it began and ended, and until when the turn is its own (boot clock)."""
+
+    began: float
+    ended: float
+    until: float
+    pid: int
+    number: int
+    starts_at: float
+    missed: int
+
+
+def looks(*files: Path) -> list[Look]:
+    """Return the looks of instances that found them in their turns, by their begin."""
+    lines = chain.from_iterable(file.read_text().splitlines() for file in files if file.exists())
+    return sorted((Look(**json.loads(line)) for line in lines), key=lambda look: look.began)
+
+
+def overlaps(found: list[Look], *, promised: bool = True) -> list[tuple[Look, Look]]:
+    """Return the looks of two instances of which both were in their turns at one moment.
+
+    ``promised``: also in the time for which a look found that the turn goes on.
+    """
+    wrong, last = [], dict[int, Look]()
+    for look in found:
+        for pid, other in last.items():
+            end = other.until - TOLERANCE if promised else other.ended
+            if pid != look.pid and look.began < end:
+                wrong.append((other, look))
+        last[look.pid] = look
+    return wrong
+
+
+def main(file: str, name: str, slots: str, period: str, guard: str, work: str = "0") -> None:
+    from django_vtqueue import SlotCycle
+
+    log = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def look(turn: Any) -> bool:
+        began = since_boot()
+        remaining = turn.remaining()
+        told = {"number": turn.number, "starts_at": turn.starts_at, "missed": turn.missed, "pid": os.getpid()}
+        if remaining:
+            line = json.dumps({"began": began, "ended": since_boot(), "until": began + remaining, **told})
+            os.write(log, f"{line}\n".encode())
+        return bool(remaining)
+
+    print("waits", flush=True)
+    with SlotCycle(name, int(slots), float(period), float(guard)).join() as slot:
+        print(f"joined {slot.number} {slot.token}", flush=True)
+        for turn in slot.turns():
+            while look(turn):
+                time.sleep(LOOK)
+            time.sleep(float(work))
+    print("ended", flush=True)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *given: sys.exit())
+    django.setup()
+    main(*sys.argv[1:])
