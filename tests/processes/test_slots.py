@@ -17,8 +17,8 @@ from ..faults.wall_clock import WallClock
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
-from .slot_instance import Look, looks, overlaps
 from .running import Running
+from .slot_instance import Look, looks, overlaps
 
 GUARD = 0.01
 AT_ONCE = 1.5  # seconds: an instance that waits looks ten times a second; a busy machine is slow
