@@ -20,6 +20,7 @@ T = TypeVar("T")
 UNFINISHED = Q(finished_at__isnull=True)
 WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
 HIDDEN = Q(lease_until__isnull=False)
+KEYED = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STARTED)  # what the unique keys' index has
 RAW = ExpressionWrapper(Q(task_path=""), output_field=BooleanField())
 
 
@@ -123,7 +124,7 @@ class Job(Entry):
             models.UniqueConstraint(
                 fields=["queue_name", "unique_key"],
                 name="vtqueue_job_unique",
-                condition=UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STARTED),
+                condition=KEYED,
             ),
             *OF_JOBS,
         ]

@@ -113,10 +113,7 @@ class SlotRows(ReservedRows):
         self.engine.insert_unique(new)
 
     def _payload(self) -> Any:
-        from ..models import Job  # this module is imported before the apps are ready
-
-        rows = Job.objects.using(self.database).filter(queue_name=self.queue_name, finished_at=None)
-        return rows.filter(unique_key=CYCLE).values_list("payload", flat=True).first()
+        return next(iter(self.keyed().filter(unique_key=CYCLE).values_list("payload", flat=True)), None)
 
 
 def stored(payload: Any) -> Stored:

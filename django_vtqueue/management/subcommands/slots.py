@@ -1,0 +1,155 @@
+"""``vtqueue slots``: who holds which time slot, and how much a cycle has time for."""
+
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from ...backend import VTQueueBackend
+from ...core.clock import SECOND
+from ...core.humanize import duration
+from ...core.ids import shown_worker
+from ...engines import engine_for
+from ...inspection import slots as inspection
+from ...patterns.slot_rows import Cycle, Stored
+from ...slots import capacity, check
+from ..output import add_json, as_json, iso, table
+
+HELP = "Shows who holds which time slot; with --slots, --period and --item-seconds, how much a cycle has time for."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of a cycle (default: all)")
+    figures = parser.add_argument_group("how much a cycle has time for; no database is read")
+    figures.add_argument("--slots", type=int, metavar="N", help="instances that share the cycle")
+    figures.add_argument("--period", type=float, metavar="S", help="seconds of the whole cycle")
+    figures.add_argument("--item-seconds", type=float, metavar="S", help="seconds that one item takes")
+    figures.add_argument(
+        "--guard", type=float, default=0.0, metavar="S", help="seconds left free at both ends of a turn"
+    )
+    add_json(parser)
+
+
+def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
+    """Show the cycles, or the table for the figures given."""
+    figures = (options["slots"], options["period"], options["item_seconds"])
+    if any(figure is not None for figure in figures):
+        if None in figures or options["names"]:
+            raise CommandError("Give --slots, --period and --item-seconds, and no NAME: vtqueue slots --slots 5 ...")
+        return as_table(capacities(*figures, options["guard"]), options["json"])
+    found = inspection.cycles(backend.database)
+    if unknown := [name for name in options["names"] if name not in found]:
+        raise CommandError(f"There is no cycle {', '.join(unknown)}. Cycles: {', '.join(found) or 'none'}.")
+    chosen = {name: found[name] for name in options["names"] or found}
+    return as_programs_read(backend.database, chosen) if options["json"] else shown(backend.database, chosen)
+
+
+# -- who holds which slot ----------------------------------------------------------------------------------------------
+
+
+def shown(database: str, chosen: dict[str, Stored]) -> Iterator[str]:
+    if not chosen:
+        yield "No instance has joined a cycle yet: SlotCycle(name, slots, period).join()"
+    for number, (name, stored) in enumerate(chosen.items()):
+        yield from [""] * bool(number)
+        yield from lines(database, name, stored)
+
+
+def lines(database: str, name: str, stored: Stored) -> Iterator[str]:
+    """Yield a line about a cycle, and one about each slot of it."""
+    cycle, now = stored.cycle, engine_for(database).now()
+    if cycle is None:
+        yield f"{name}: no cycle is in force."
+    else:
+        apart = f", guard {cycle.guard:g} s (clocks may differ by {2 * cycle.guard:g} s)" if cycle.guard else ""
+        yield f"{name}: {in_words(cycle)}{apart}"
+    if wanted := stored.wanted:
+        yield f"To be changed, as soon as no slot is held, to: {in_words(wanted)}, guard {wanted.guard:g} s"
+    if cycle:
+        rows = [("slot", "holder", "token", "time left", "next turn in")]
+        yield from table([*rows, *(row(each, now) for each in inspection.slots(database, name, cycle, now))])
+
+
+def in_words(cycle: Cycle) -> str:
+    return f"{cycle.slots} slot{'s' * (cycle.slots != 1)} in {cycle.period:g} s"
+
+
+def row(slot: inspection.HeldSlot, now: int) -> tuple[Any, ...]:
+    turn = duration(round(slot.next_turn * SECOND) - now)
+    if slot.held_until is None:
+        return slot.number, "free", slot.token, "", turn
+    left = duration(slot.held_until - now) if slot.held_until > now else "ended"
+    return slot.number, shown_worker(slot.holder), slot.token, left, turn
+
+
+def as_programs_read(database: str, chosen: dict[str, Stored]) -> Iterator[str]:
+    now = engine_for(database).now()
+    yield as_json(
+        [
+            {
+                "name": name,
+                "cycle": stored.cycle and stored.cycle._asdict(),
+                "wanted": stored.wanted and stored.wanted._asdict(),
+                "slots": [
+                    {
+                        **asdict(slot),
+                        "held_until": iso(slot.held_until),
+                        "next_turn": iso(round(slot.next_turn * SECOND)),
+                    }
+                    for slot in (inspection.slots(database, name, stored.cycle, now) if stored.cycle else [])
+                ],
+            }
+            for name, stored in chosen.items()
+        ]
+    )
+
+
+# -- how much a cycle has time for -------------------------------------------------------------------------------------
+
+
+def capacities(slots: int, period: float, item: float, guard: float) -> list[dict[str, Any]]:
+    """Return what this cycle has time for, and others with it: one instance, more of them, a longer cycle."""
+    try:
+        capacity(slots, period, item, guard)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    others = [(1, period), (slots, period), (5 * slots, period), (slots, 5 * period), (5 * slots, 5 * period)]
+    return [of_cycle(*other, item, guard) for other in dict.fromkeys(others) if is_cycle(*other, guard)]
+
+
+def is_cycle(slots: int, period: float, guard: float) -> bool:
+    try:
+        check(slots, period, guard)
+    except ValueError:
+        return False
+    return True
+
+
+def of_cycle(slots: int, period: float, item: float, guard: float) -> dict[str, Any]:
+    items, turn = capacity(slots, period, item, guard), period / slots - 2 * guard
+    return {
+        "slots": slots,
+        "period": period,
+        "turn": turn,
+        "items_a_turn": items // slots,
+        "items_a_cycle": items,
+        "noticed_after_mean": period / 2,
+        "noticed_after_longest": period + turn,
+    }
+
+
+def as_table(rows: list[dict[str, Any]], json: bool) -> Iterator[str]:
+    if json:
+        yield as_json(rows)
+        return
+    names = ("instances", "cycle", "turn", "items a turn", "items a cycle", "noticed after, mean", "at the latest")
+    yield from table([names, *(tuple(map(figure, row.items())) for row in rows)])
+    yield "Items a cycle: the cycle divided by the seconds of an item, however many instances share it."
+
+
+def figure(item: tuple[str, Any]) -> str:
+    """Return a value as the table has it: counts with commas, all else in seconds."""
+    name, value = item
+    return f"{value:,}" if name == "slots" or name.startswith("items") else f"{value:g} s"
