@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN = .venv/bin
 
-.PHONY: test faults demo bench lint format types messages screenshots wheel test-oldest test-newest matrix clean
+.PHONY: test faults demo demo-slots bench lint format types messages screenshots wheel test-oldest test-newest matrix clean
 .SECONDARY:
 
 # Three files at a time on two cores, since many tests wait for processes; the slow ones begin (tests/conftest.py).
@@ -18,6 +18,11 @@ faults: .venv/.installed
 
 demo: .venv/.installed
 	$(BIN)/python example_project/demo.py
+
+# Five instances keep 200 processes running, each in its time slot; then, to compare, without slots. A minute.
+demo-slots: .venv/.installed
+	$(BIN)/python example_project/demo_slots.py
+	$(BIN)/python example_project/demo_slots.py --without-slots
 
 # What the queue does in a second and in a moment, beside plain sqlite3; one of them: `python -m benchmarks.enqueue`.
 bench: .venv/.installed
