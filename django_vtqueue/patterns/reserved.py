@@ -10,14 +10,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from django.db.models import Q
-
 from ..core import clock
 from ..core.clock import SECOND
 from ..core.ids import new_ids
 from ..core.job import Expired, Handle, HeldJob, NewJobs, Scope, broken_off
 from ..core.names import RESERVED
-from ..core.unique import STARTED
 from ..engines import Engine, engine_for, options_for
 from ..queue.claims import NO_PATIENCE, take_rows
 from ..queue.doorbell import Doorbell, folder_of, is_bell, path_of, proves_death, remove, ring_after_commit
@@ -56,11 +53,9 @@ class ReservedRows:
 
     def create(self, keys: Sequence[str], payload: Callable[[str], str], ttl: float) -> None:
         """Have a row for each key; those that are there are left as they are."""
-        from ..models import UNFINISHED, Job  # this module is imported before the apps are ready
+        from ..models import KEYED, Job  # this module is imported before the apps are ready
 
-        # All that the index of unique keys asks for: it finds the rows beside any number of jobs.
-        keyed = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=STARTED)
-        rows = Job.objects.using(self.database).filter(keyed, queue_name=self.queue_name)
+        rows = Job.objects.using(self.database).filter(KEYED, queue_name=self.queue_name)
         there = set(rows.values_list("unique_key", flat=True))
         if missing := [key for key in keys if key not in there]:
             jobs = list(zip(new_ids(len(missing)), map(payload, missing), strict=True))
