@@ -11,7 +11,7 @@ from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
 from .constraints import OF_JOBS, OF_LETTERS, OF_PAUSES
-from .core import history, states, unique
+from .core import history, names, states, unique
 from .core.ids import new_uuid
 from .fields import InstantField, JSONTextField, MomentManager
 
@@ -20,7 +20,10 @@ T = TypeVar("T")
 UNFINISHED = Q(finished_at__isnull=True)
 WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
 HIDDEN = Q(lease_until__isnull=False)
-KEYED = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STARTED)  # what the unique keys' index has
+# What the index of unique keys has.
+KEYED = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STARTED)
+# Rows of reserved queues: ";" is what follows ":". They are in no list or number of jobs, and no user changes them.
+RESERVED = Q(*(Q(queue_name__gte=name, queue_name__lt=f"{name[:-1]};") for name in names.RESERVED), _connector=Q.OR)
 RAW = ExpressionWrapper(Q(task_path=""), output_field=BooleanField())
 
 
@@ -131,6 +134,11 @@ class Job(Entry):
 
     def __str__(self) -> str:
         return f"{self.task_path or self.queue_name} {self.pk}"
+
+    @property
+    def reserved(self) -> bool:
+        """Whether it is the row of a lease or a time slot."""
+        return names.is_reserved(self.queue_name)
 
 
 class DeadLetter(Entry):

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy
 
 from ..core.encoding import decode, encode
 from ..core.masks import HIDDEN, Mask
-from ..core.names import LONGEST_NAME
+from ..core.names import LONGEST_NAME, is_reserved
 from ..engines import database_for, named_queues, options_of
 from ..inspection.overview import queue_names
 from ..queue.publishing import MAX_PRIORITY, MIN_PRIORITY
@@ -64,6 +64,10 @@ class QueueField(forms.CharField):
 
     def validate(self, value: Any) -> None:
         super().validate(value)
+        if value and is_reserved(value):
+            raise ValidationError(
+                _("Queue “%(queue)s” is reserved for leases and time slots."), params={"queue": value}
+            )
         database = database_for()
         entries = options_of(database)
         if value and entries and not any(entry.serves(value) for entry in entries):

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from .. import control
 from ..core import clock, states
+from ..core.names import is_reserved
 from ..models import Job
 from . import display
 from .actions import PriorityForm, QueueForm, ask, ask_to_discard, asked, carry_out, left_out
@@ -109,8 +110,8 @@ class JobAdmin(EntryAdmin):
     has_cancel_permission = permitted("cancel_job")
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        held = isinstance(obj, Job) and display.word_of(obj, clock.now()) == "running"
-        return not held and request.user.has_perm("vtqueue.delete_job")
+        kept = isinstance(obj, Job) and (display.word_of(obj, clock.now()) == "running" or is_reserved(obj.queue_name))
+        return not kept and request.user.has_perm("vtqueue.delete_job")
 
     @admin.action(permissions=["run"], description=_("Run selected %(verbose_name_plural)s now"))
     def run_now(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:

@@ -241,7 +241,7 @@ class Engine(ABC):
 
     @abstractmethod
     def ask(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
-        """Note in unfinished jobs that they are to stop, unless that was noted before.
+        """Note in unfinished jobs that they are to stop, unless that was noted before, or their queue is reserved.
 
         Return the ids of the jobs in which it was noted now, and those of them that wait: the caller settles these in
         the same transaction (see ``cancelled``).

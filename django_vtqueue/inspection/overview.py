@@ -9,7 +9,8 @@ from typing import Any
 from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet
 
 from ..core import states
-from ..models import HIDDEN, WAITING, DeadLetter, Job
+from ..core.names import is_reserved
+from ..models import HIDDEN, RESERVED, WAITING, DeadLetter, Job
 from .distinct import RAW, Number, first_of_each
 
 NAMES = 1000  # queues that are looked for
@@ -21,10 +22,10 @@ READ, LEAST_READ = 20_000, 100  # jobs, of all priorities together and of each: 
 
 
 def queue_names(database: str, limit: int = NAMES) -> list[str]:
-    """Return the first ``limit`` queues that have unfinished jobs, sorted; ``database``: an alias."""
+    """Return the first ``limit`` queues that have unfinished jobs, sorted, not the reserved ones."""
     jobs = Job.objects.using(database)
     found = {name for state in (WAITING, HIDDEN) for name in names(jobs.filter(state), "queue_name", limit)}
-    return sorted(found)[:limit]
+    return [name for name in sorted(found)[:limit] if not is_reserved(name)]
 
 
 def names(rows: QuerySet[Any], column: str, limit: int) -> list[str]:
@@ -34,11 +35,13 @@ def names(rows: QuerySet[Any], column: str, limit: int) -> list[str]:
 
 
 def sizes(database: str, limit: int, most: int) -> dict[str, int]:
-    """Return the first ``limit`` queues with unfinished jobs, and how many these are, counted up to ``most``."""
+    """Return the first ``limit`` queues with unfinished jobs, not the reserved ones, and how many these are, counted
+    up to ``most``.
+    """
     jobs, total = Job.objects.using(database), Counter[str]()
     for state in (WAITING, HIDDEN):
         total.update(counted(jobs.filter(state), limit, most))
-    return {name: min(total[name], most) for name in sorted(total)[:limit]}
+    return {name: min(total[name], most) for name in sorted(total)[:limit] if not is_reserved(name)}
 
 
 def letters(database: str, limit: int, most: int) -> dict[str, int]:
@@ -136,7 +139,7 @@ class Held:
 
 def held(database: str, most: int, now: int) -> Held:
     """Return how many jobs are held at an instant; no more than ``most`` are looked at."""
-    rows = Job.objects.using(database).filter(state=states.RUNNING).order_by("worker_id")
+    rows = Job.objects.using(database).filter(~RESERVED, state=states.RUNNING).order_by("worker_id")
     running = ExpressionWrapper(Q(lease_until__gt=now), BooleanField())
     begun = ExpressionWrapper(Q(started_at__isnull=False), BooleanField())
     jobs = Counter(rows.values_list("queue_name", "worker_id", running, begun)[:most])

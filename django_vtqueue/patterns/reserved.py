@@ -8,9 +8,7 @@ was stopped makes two holders.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import TYPE_CHECKING, NamedTuple
-
-from django.db.models import QuerySet
+from typing import NamedTuple
 
 from ..core import clock
 from ..core.clock import SECOND
@@ -22,9 +20,6 @@ from ..queue.claims import NO_PATIENCE, take_rows
 from ..queue.doorbell import Doorbell, folder_of, is_bell, path_of, proves_death, remove, ring_after_commit
 from ..queue.expired_leases import end_leases
 from ..queue.settling import settle
-
-if TYPE_CHECKING:
-    from ..models import Job
 
 LEASE, SLOTS = RESERVED  # the prefixes of reserved queues
 FOREVER = 1 << 60  # an instant later than any lease, by whatever clock it was stamped
@@ -58,18 +53,15 @@ class ReservedRows:
 
     def create(self, keys: Sequence[str], payload: Callable[[str], str], ttl: float) -> None:
         """Have a row for each key; those that are there are left as they are."""
-        there = set(self.keyed().values_list("unique_key", flat=True))
+        from ..models import KEYED, Job  # this module is imported before the apps are ready
+
+        rows = Job.objects.using(self.database).filter(KEYED, queue_name=self.queue_name)
+        there = set(rows.values_list("unique_key", flat=True))
         if missing := [key for key in keys if key not in there]:
             jobs = list(zip(new_ids(len(missing)), map(payload, missing), strict=True))
             new = NewJobs(self.queue_name, "", 0, 0, clock.microseconds(ttl), self.engine.now(), 0, jobs)
             new.unique_keys = list(missing)
             self.engine.insert_unique(new)
-
-    def keyed(self) -> "QuerySet[Job]":
-        """Return the rows with keys; the index of unique keys finds them beside any number of jobs."""
-        from ..models import KEYED, Job  # this module is imported before the apps are ready
-
-        return Job.objects.using(self.database).filter(KEYED, queue_name=self.queue_name)
 
     def free(self, worker_id: str) -> bool:
         """Return whether a row is free, or its lease has ended: a look, without the write lock."""

@@ -113,7 +113,10 @@ class SlotRows(ReservedRows):
         self.engine.insert_unique(new)
 
     def _payload(self) -> Any:
-        return next(iter(self.keyed().filter(unique_key=CYCLE).values_list("payload", flat=True)), None)
+        from ..models import KEYED, Job  # this module is imported before the apps are ready
+
+        rows = Job.objects.using(self.database).filter(KEYED, queue_name=self.queue_name, unique_key=CYCLE)
+        return next(iter(rows.values_list("payload", flat=True)), None)
 
 
 def stored(payload: Any) -> Stored:

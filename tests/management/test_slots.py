@@ -3,13 +3,15 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from typing import Any
 
 import pytest
 from django.core.management import CommandError
+from django.db import connection
 
 from django_vtqueue import NoFreeSlot, SlotCycle
 from django_vtqueue.inspection import slots
-from django_vtqueue.models import KEYED, Job
+from django_vtqueue.models import Job
 from django_vtqueue.patterns.slot_cycle import Slot
 
 from .test_looking import vtqueue
@@ -42,7 +44,7 @@ def test_who_holds_which_slot(join: Join) -> None:
     assert titles.split("  ")[0] == "slot"
     number, holder, token, *_ = held.split()
     assert (number, ":" in holder, token) == ("0", True, "1")
-    assert free.split()[:3] == ["1", "free", "0"]
+    assert free.split()[:3] == ["1", "(free)", "0"]
     assert "mail: 1 slot in 3 s" in vtqueue("slots").splitlines()
 
 
@@ -68,8 +70,8 @@ def test_for_scripts(join: Join) -> None:
         (0, True, 1),
         (1, False, 0),
     ]
-    assert found["slots"][0]["held_until"].endswith("+00:00")
-    assert found["slots"][1]["held_until"] is None
+    assert found["slots"][0]["until"].endswith("+00:00")
+    assert found["slots"][1]["until"] is None
 
 
 def test_a_damaged_cycle(join: Join) -> None:
@@ -82,12 +84,18 @@ def test_a_damaged_cycle(join: Join) -> None:
 
 def test_by_the_index(join: Join) -> None:
     """The rows are found by the index of unique keys, beside any number of jobs."""
-    for rows in (
-        Job.objects.filter(KEYED & slots.OF_SLOTS, unique_key="cycle"),
-        Job.objects.filter(KEYED, queue_name="slots:x"),
-        join("x", 2, 10)._holder.rows.keyed().filter(unique_key="cycle"),
-    ):
-        assert "vtqueue_job_unique (queue_name" in rows.explain()
+    slot, plans = join("x", 2, 10), list[str]()
+
+    def explain(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        plans.append(str(execute(f"EXPLAIN QUERY PLAN {sql}", params, many, context).fetchall()))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(explain):
+        slots.cycles("default")
+        slots.slots("default", "x", slot._holder.rows.cycle)
+        slot._holder.rows.stored()
+    assert len(plans) == 3
+    assert all("SEARCH vtqueue_job USING INDEX vtqueue_job_unique" in plan for plan in plans), plans
 
 
 def test_figures() -> None:

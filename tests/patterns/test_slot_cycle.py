@@ -4,14 +4,14 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from itertools import islice
 from typing import Any
 from unittest import mock
 
 import pytest
-from django.db import transaction
+from django.db import connections, transaction
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +49,23 @@ def rows() -> dict[str, Job]:
     return {job.unique_key or "": job for job in Job.objects.using(ALIAS).filter(queue_name="slots:x")}
 
 
+@contextmanager
+def soon(act: Callable[[], object]) -> Iterator[None]:
+    """Do something in another thread during the block, a moment after its begin; fail if that takes long."""
+
+    def run() -> None:
+        time.sleep(0.1)
+        act()
+        connections.close_all()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    began = time.monotonic()
+    yield
+    thread.join()
+    assert time.monotonic() - began < 10
+
+
 def lose(slot: Slot) -> None:
     """Have the lease of a slot end."""
     slot._holder._held_until = 0.0
@@ -76,8 +93,8 @@ def test_join_waits(join: Join, timeout: Any) -> None:
     with pytest.raises(NoFreeSlot, match=re.escape("free within 0.3 s")):
         join(1, timeout=timeout)
     assert 0.3 <= time.monotonic() - began < 0.3 + FEW
-    threading.Timer(0.1, first.leave).start()
-    assert join(1, timeout=None).token == 2
+    with soon(first.leave):
+        assert join(1, timeout=None).token == 2
 
 
 def test_leave(join: Join, alias: str) -> None:
@@ -173,10 +190,8 @@ def test_turns_end_when_the_slot_is_left(join: Join) -> None:
         slot.leave()
     assert turns == 1
     waiting = join(2, 3600)
-    threading.Timer(0.1, waiting.leave).start()
-    began = time.monotonic()
-    assert len(list(waiting.turns())) <= 1
-    assert time.monotonic() - began < FEW
+    with soon(waiting.leave):
+        assert len(list(waiting.turns())) <= 1
     assert list(waiting.turns()) == []
 
 
@@ -345,11 +360,9 @@ def test_turns_go_on_in_the_new_cycle(join: Join) -> None:
     turns = first.turns()
     before = next(turns)
     second: list[Slot] = []
-    waiting = threading.Thread(target=lambda: second.append(join(3, 0.6, timeout=None)))
-    waiting.start()
-    wait_until(lambda: rows()["cycle"].payload["wanted"])
-    after = next(turn for turn in turns if turn.ends_at - turn.starts_at < 0.3)
-    waiting.join()
+    with soon(lambda: second.append(join(3, 0.6, timeout=None))):
+        wait_until(lambda: rows()["cycle"].payload["wanted"])
+        after = next(turn for turn in turns if turn.ends_at - turn.starts_at < 0.3)
     assert before.remaining() == 0
     assert {after.number, second[0].number} == {0, 1}
     assert after.missed == 0

@@ -2,7 +2,6 @@
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -10,12 +9,12 @@ from django.core.management.base import CommandError
 from ...backend import VTQueueBackend
 from ...core.clock import SECOND
 from ...core.humanize import duration
-from ...core.ids import shown_worker
 from ...engines import engine_for
 from ...inspection import slots as inspection
+from ...inspection.held import Holding
 from ...patterns.slot_rows import Cycle, Stored
-from ...slots import capacity, check
-from ..output import add_json, as_json, iso, table
+from ...slots import capacity, check, next_turn
+from ..output import add_json, ago, as_json, iso, table
 
 HELP = "Shows who holds which time slot; with --slots, --period and --item-seconds, how much a cycle has time for."
 
@@ -68,42 +67,55 @@ def lines(database: str, name: str, stored: Stored) -> Iterator[str]:
     if wanted := stored.wanted:
         yield f"To be changed, as soon as no slot is held, to: {in_words(wanted)}, guard {wanted.guard:g} s"
     if cycle:
-        rows = [("slot", "holder", "token", "time left", "next turn in")]
-        yield from table([*rows, *(row(each, now) for each in inspection.slots(database, name, cycle, now))])
+        rows = [("slot", "holder", "token", "lease ends", "next turn")]
+        yield from table([*rows, *(row(each, cycle, now) for each in inspection.slots(database, name, cycle))])
 
 
 def in_words(cycle: Cycle) -> str:
     return f"{cycle.slots} slot{'s' * (cycle.slots != 1)} in {cycle.period:g} s"
 
 
-def row(slot: inspection.HeldSlot, now: int) -> tuple[Any, ...]:
-    turn = duration(round(slot.next_turn * SECOND) - now)
-    if slot.held_until is None:
-        return slot.number, "free", slot.token, "", turn
-    left = duration(slot.held_until - now) if slot.held_until > now else "ended"
-    return slot.number, shown_worker(slot.holder), slot.token, left, turn
+def row(each: Holding, cycle: Cycle, now: int) -> tuple[Any, ...]:
+    """Return the columns of a slot."""
+    turn = f"in {duration(begin(each, cycle, now) - now)}"
+    if each.until is None:
+        return each.key, "(free)", each.token, "", turn
+    ends = f"in {duration(each.until - now)}" if each.until > now else ago(each.until, now)
+    return each.key, each.holder, each.token, ends, turn
+
+
+def begin(each: Holding, cycle: Cycle, now: int) -> int:
+    """Return when the next turn of a slot begins, in microseconds."""
+    return round(next_turn(now / SECOND, int(each.key), *cycle)[0] * SECOND)
 
 
 def as_programs_read(database: str, chosen: dict[str, Stored]) -> Iterator[str]:
     now = engine_for(database).now()
-    yield as_json(
-        [
-            {
-                "name": name,
-                "cycle": stored.cycle and stored.cycle._asdict(),
-                "wanted": stored.wanted and stored.wanted._asdict(),
-                "slots": [
-                    {
-                        **asdict(slot),
-                        "held_until": iso(slot.held_until),
-                        "next_turn": iso(round(slot.next_turn * SECOND)),
-                    }
-                    for slot in (inspection.slots(database, name, stored.cycle, now) if stored.cycle else [])
-                ],
-            }
-            for name, stored in chosen.items()
-        ]
-    )
+    yield as_json([described_cycle(database, name, stored, now) for name, stored in chosen.items()])
+
+
+def described_cycle(database: str, name: str, stored: Stored, now: int) -> dict[str, Any]:
+    """Return what a program reads of a cycle."""
+    cycle, wanted = stored
+    return {
+        "name": name,
+        "cycle": cycle and cycle._asdict(),
+        "wanted": wanted and wanted._asdict(),
+        "slots": [described(each, cycle, now) for each in inspection.slots(database, name, cycle)] if cycle else [],
+    }
+
+
+def described(each: Holding, cycle: Cycle, now: int) -> dict[str, Any]:
+    """Return what a program reads of a slot."""
+    return {
+        "number": int(each.key),
+        "holder": each.holder or None,
+        "token": each.token,
+        "since": iso(each.since),
+        "until": iso(each.until),
+        "next_turn": iso(begin(each, cycle, now)),
+        "id": str(each.job.pk),
+    }
 
 
 # -- how much a cycle has time for -------------------------------------------------------------------------------------
