@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from django_vtqueue.slots import capacity, next_turn
 
+from ..projects import ROOT
+
 NOW = 1_800_000_000.0  # a moment in January 2027; a multiple of every period that is used with it
+PAGE = ROOT / "docs" / "time-slots.md"
 seconds = st.floats(0.01, 1e6)
 moments = st.floats(-1e10, 1e10)
 
@@ -70,6 +73,16 @@ def test_one_turn_a_cycle(cycle: tuple[int, float, float], now: float, data: st.
 def test_the_known_rule(slots: int, period: float, items: int) -> None:
     """With 10 ms an item: 1,000 items in 10 s, 5,000 in 50 s, 2,500 in 25 s, however many instances share the cycle."""
     assert capacity(slots, period, 0.01) == items
+
+
+def test_the_table_of_the_docs() -> None:
+    """What docs/time-slots.md says of each cycle is what the functions say."""
+    table = re.findall(r"^\| (\d+) \| (\d+) s \| 10 ms \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
+    assert len(table) == 4
+    for slots, period, said in table:
+        items, turn = capacity(int(slots), int(period), 0.01), int(period) / int(slots)
+        each = f"{items // int(slots):,} | {items:,} | {int(period) / 2:g} s | {int(period) + turn:g} s"
+        assert said == each
 
 
 def test_whole_items() -> None:
