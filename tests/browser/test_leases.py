@@ -32,9 +32,6 @@ def test_a_hand_over(site: Site, visit: Visit, database: Database, start: Start,
         page.set_viewport_size(PHONE)
         wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         assert page.evaluate(wider) <= 0
-        page.screenshot(path=str(tmp_path / "phone.png"), full_page=True)
-        page.set_viewport_size({"width": 1280, "height": 900})
-        page.screenshot(path=str(tmp_path / "overview.png"), full_page=True)
         lease.get_by_role("link").click()
         expect(page.get_by_text(f":{first.pid}").first).to_be_visible()
         expect(page.get_by_text("renewed, or else free in").first).to_be_visible()
