@@ -46,6 +46,13 @@ def queues() -> list[str]:
     return sorted({*found, *queue_names(database, CHOICES)})
 
 
+def refuse_reserved(queue_name: str) -> None:
+    """Raise ValidationError for the name of a reserved queue."""
+    if is_reserved(queue_name):
+        text = _("Queue “%(queue)s” is reserved for leases and time slots.")
+        raise ValidationError(text, params={"queue": queue_name})
+
+
 class QueueField(forms.CharField):
     """The name of a queue that the settings allow in the database of the workers."""
 
@@ -64,10 +71,7 @@ class QueueField(forms.CharField):
 
     def validate(self, value: Any) -> None:
         super().validate(value)
-        if value and is_reserved(value):
-            raise ValidationError(
-                _("Queue “%(queue)s” is reserved for leases and time slots."), params={"queue": value}
-            )
+        refuse_reserved(value or "")
         database = database_for()
         entries = options_of(database)
         if value and entries and not any(entry.serves(value) for entry in entries):

@@ -13,7 +13,6 @@ from django.utils.translation import gettext_lazy as _
 
 from .. import control
 from ..core import clock, states
-from ..core.names import is_reserved
 from ..models import Job
 from . import display
 from .actions import PriorityForm, QueueForm, ask, ask_to_discard, asked, carry_out, left_out
@@ -58,7 +57,7 @@ class JobAdmin(EntryAdmin):
         (name, options), *others, (last, details) = super().get_fieldsets(request, obj)
         unset = {"asked_to_stop": obj and obj.cancelled_at, "progress_bar": obj and obj.progress}
         fields = tuple(field for field in options["fields"] if unset.get(str(field), 0) is not None)
-        if obj and display.word_of(obj, clock.now()) == "running":
+        if obj and not obj.reserved and display.word_of(obj, clock.now()) == "running":
             fields = tuple(field for field in fields if field != "situation")
             details = {**details, "fields": ("situation", *details["fields"])}
         return [(name, {**options, "fields": fields}), *others, (last, details)]
@@ -110,7 +109,7 @@ class JobAdmin(EntryAdmin):
     has_cancel_permission = permitted("cancel_job")
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        kept = isinstance(obj, Job) and (display.word_of(obj, clock.now()) == "running" or is_reserved(obj.queue_name))
+        kept = isinstance(obj, Job) and (display.word_of(obj, clock.now()) == "running" or obj.reserved)
         return not kept and request.user.has_perm("vtqueue.delete_job")
 
     @admin.action(permissions=["run"], description=_("Run selected %(verbose_name_plural)s now"))

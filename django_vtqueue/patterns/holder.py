@@ -93,21 +93,26 @@ class Holder:
         """The moment (boot clock) until which ``held`` is True if the lease is not renewed; 0 if it is not held."""
         return self._held_until if self.held else 0.0
 
-    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        """Hold a row: wait for one if ``blocking``, for ``timeout`` seconds at the most; return whether it is held."""
+    def acquire(
+        self, blocking: bool = True, timeout: float | None = None, stop: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Hold a row: wait for one if ``blocking``, for ``timeout`` seconds at the most; return whether it is held.
+
+        ``stop``: is asked between two looks whether to wait no longer.
+        """
         if self.held:
             return True
         if not blocking:
             return self._take()
-        return self._wait(clock.NEVER if timeout is None else timeout)
+        return self._wait(clock.NEVER if timeout is None else timeout, stop)
 
-    def _wait(self, seconds: float) -> bool:
-        """Take a row as soon as one is free; return False if none was for so many seconds."""
+    def _wait(self, seconds: float, stop: Callable[[], bool]) -> bool:
+        """Take a row as soon as one is free; return False if none was for so many seconds, or until ``stop()``."""
         until, troubled = time.monotonic() + seconds, False
         with closing(self.rows.bell(f"{UNPROVEN}{new_id()[-8:]}")) as bell:
             while not (taken := self.attempt(troubled)):
                 troubled = taken is None
-                if (left := until - time.monotonic()) <= 0:
+                if (left := until - time.monotonic()) <= 0 or stop():
                     return False
                 bell.wait_for(min(LOOK, left))
         return True

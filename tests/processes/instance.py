@@ -1,4 +1,4 @@
-"""An instance of a lease: ``python -m tests.processes.instance NAME TTL FILE``; FILE gets a line for each look at it.
+"""An instance of a lease, ``python -m tests.processes.instance NAME TTL FILE``; FILE gets a line for each look at it.
 
 A line is ``TOKEN BEFORE AFTER``: ``held`` was True at a moment between these two readings of the boot clock, and since
 the instance has that token. So a process that was stopped between two steps is not judged wrongly.
@@ -14,7 +14,7 @@ import django
 
 from django_vtqueue.core import clock
 
-PAUSE = 0.002  # seconds between two looks
+PAUSE = 0.002  # seconds between two looks; or given as a fourth argument
 
 
 class Term(NamedTuple):
@@ -51,7 +51,7 @@ if __name__ == "__main__":
     django.setup()
     from django_vtqueue import Lease
 
-    name, ttl, path = sys.argv[1:]
+    name, ttl, path, pause = [*sys.argv[1:], PAUSE][:4]
     lease, log = Lease(name, ttl=float(ttl)), os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     print("ready", flush=True)
     while True:
@@ -63,4 +63,4 @@ if __name__ == "__main__":
                 break
             after = clock.since_boot()
             os.write(log, f"{token} {before:.6f} {after:.6f}\n".encode())
-            time.sleep(PAUSE)
+            time.sleep(float(pause))

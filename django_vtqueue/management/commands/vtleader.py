@@ -70,13 +70,16 @@ class Turns:
     def __init__(self, lease: Lease, command: list[str]) -> None:
         self.lease, self.command = lease, command
         self.running: Guarded | None = None
-        self.leaving = 0  # the signal that has asked the command to stop
+        self.leaving = self.unsaid = 0  # the signal that has asked to stop, and that was not yet forwarded
 
     def run(self) -> int:
         """Run the command until it ends by itself, or is asked to; return its exit code."""
         with self.on_signals():
             while True:
                 logger.info("vtleader waits for %s", self.lease._holder.name)
+                # No handler raises: an exception may come up anywhere, and become another one there.
+                if not self.lease._holder.acquire(stop=lambda: bool(self.leaving)):
+                    return 128 + self.leaving
                 with self.lease:
                     connections.close_all()  # while the command runs, the thread that renews has one of its own
                     code = self.turn()
@@ -94,6 +97,8 @@ class Turns:
         try:
             with Guarded(self.command, self.lease.ttl * GRACE, bell, environment) as self.running:
                 logger.info("vtleader runs %s; token %s", self.command[0], token)
+                if self.unsaid:
+                    self.running.forward(self.unsaid)
                 self.running.keep(holder.held_until)
                 while not self.running.ended(min(LOOK, self.lease.ttl / 20)):
                     self.running.keep(holder.held_until)
@@ -123,4 +128,4 @@ class Turns:
         if self.running:
             self.running.forward(number)
         elif number in LEAVE:
-            sys.exit(128 + number)
+            self.unsaid = number

@@ -1,6 +1,7 @@
 """The checker itself, on stories written by hand: what finds nothing proves nothing if it could not."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from django_vtqueue.core import history, states
 from django_vtqueue.core.clock import SECOND
 
+from ...processes.instance import Term
 from ..ledger import Event
 from .checker import PROMISES, Job, Row, Story, broken
 from .faults import KILL, KILL_CHILD, PAUSE, STANDSTILL, STOP, TERM_TWICE, Fault
@@ -53,6 +55,10 @@ def claim(when: float, number: int = 1) -> Event:
     return Event("claimed", "j", number, ONE, at(when))
 
 
+def term(token: int, begin: float, end: float) -> Term:
+    return Term(token, begin, end, Path(f"instance{token}"))
+
+
 def story(job: Job, found: Row | None, *runs: Execution, **values: Any) -> Story:
     given = {"acknowledged": Counter({"j": 1}), **values}
     return Story([job], list(runs), {} if found is None else {"j": found}, **given)
@@ -61,6 +67,7 @@ def story(job: Job, found: Row | None, *runs: Execution, **values: Any) -> Story
 EXPIRED = ended(history.LEASE_EXPIRED, 3)
 DEAD = row(EXPIRED, state=states.FAILED, exception="LeaseExpired", lease=SHORT_LEASE)
 GOOD = [
+    story(job(), row(), run(1, 5), terms=[term(1, 1, 5), term(3, 5.1, 6)]),
     story(job(), row(), run(1, 5)),
     story(job(), row(EXPIRED, worker=OTHER), run(1, 2, outcome=""), run(3, 5, OTHER), faults=[fault(KILL, 2, 2, 1)]),
     story(
@@ -153,6 +160,11 @@ BAD = {
         story(job(queue=ASIDE), row(), run(1, 2), faults=[fault(PAUSE, 0.5, 3)], claims=[claim(1)]),
     ],
     "leases_stay_what_they_were": [story(job(), row(lease=2), run(1, 2))],
+    "one_leader_at_a_time": [story(job(), row(), run(1, 2), terms=[term(1, 1, 5), term(2, 4, 6)])],
+    "tokens_grow": [
+        story(job(), row(), run(1, 2), terms=[term(2, 1, 3), term(1, 4, 6)]),
+        story(job(), row(), run(1, 2), terms=[term(1, 1, 3), term(1, 4, 6)]),
+    ],
     "forked_children_are_no_workers": [story(job(), row(), run(1, 2, pid=9), forked={9})],
     "workers_leave": [story(job(), row(), run(1, 2), stayed=["vtworker"])],
 }

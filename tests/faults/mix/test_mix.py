@@ -15,6 +15,7 @@ from django_vtqueue.core.clock import SECOND
 
 from ...processes.conftest import Start
 from ...processes.database import Database
+from ...processes.instance import terms
 from ...processes.running import Running, is_ours
 from ..ledger import Ledger
 from ..scale import MINUTES, scaled
@@ -47,6 +48,7 @@ OPTIONS = {
 }
 IN_THE_END = """
 SELECT id, state, worker_id, lease_us, '' AS exception_class, history FROM vtqueue_job
+WHERE queue_name NOT GLOB 'lease:*'
 UNION ALL
 SELECT id, 'FAILED', worker_id, lease_us, exception_class, history FROM vtqueue_deadletter"""
 
@@ -78,6 +80,7 @@ def story(database: Database, ledger: Ledger, publisher: Running, faults: Faults
         buried=ledger.buried(),
         effects=Counter({row["name"]: row["number"] for row in effects}),
         counted=next(row["value"] for row in effects if row["name"] == COUNTER),
+        terms=[term for file in faults.told_by for term in terms(file)],
         forked=forked,
         stayed=[" ".join(map(str, worker.process.args)) for worker in faults.stayed],  # type: ignore[arg-type]
     )
@@ -112,6 +115,7 @@ def end_forked(folder: Path) -> None:
 def report(happened: Story, found: dict[str, list[str]]) -> None:
     """Say what has happened; and more of it if a promise was broken."""
     print(f"{dict(Counter(job.kind for job in happened.jobs))}: {len(happened.executions)} executions")
+    print(f"{len(happened.terms)} leaders")
     print(f"through {dict(Counter(fault.name for fault in happened.faults))}")
     for fault in happened.faults if found else ():
         pids = " ".join(map(str, sorted(fault.pids)))
@@ -168,5 +172,6 @@ def test_every_promise_holds(
     assert not found, f"VTQUEUE_SEED={seed} breaks: {'; '.join(found)}"
     outcomes = [entry.get("outcome") for row in happened.rows.values() for entry in row.history]
     assert set(outcomes) & set(checker.ENDED_FOR_IT), "no fault met a job"
+    assert len(happened.terms) > 1, "no leader was followed by another one"
     assert [worker.log[-2000:] for worker in faults.ended if not ended_well(worker)] == []
     assert [worker.log for worker in faults.ended if any(mistake in worker.log for mistake in MISTAKES)] == []
