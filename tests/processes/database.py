@@ -22,7 +22,9 @@ from django_vtqueue.tasks.compat import Task
 from ..conftest import ALIAS
 from ..waiting import wait_until
 
-UNFINISHED = "SELECT count(*) FROM vtqueue_job WHERE finished_at IS NULL AND queue_name NOT GLOB 'lease:*'"
+UNFINISHED = """
+SELECT count(*) FROM vtqueue_job
+WHERE finished_at IS NULL AND queue_name NOT GLOB 'lease:*' AND queue_name NOT GLOB 'slots:*'"""
 
 
 class Database:

@@ -1,7 +1,7 @@
-"""An instance in a cycle of slots: ``python -m tests.processes.slot_instance FILE NAME SLOTS PERIOD GUARD [WORK]``.
+"""An instance with time slots: ``python -m tests.processes.slot_instance FILE NAME SLOTS PERIOD GUARD [WORK [EVERY]]``.
 
-It writes to FILE when it looked at ``Turn.remaining()`` and what that was, by the boot clock, as often as it can.
-``WORK``: seconds for which it handles a turn, whatever the time; it leaves its slot at SIGTERM.
+It writes to FILE when it looked at ``Turn.remaining()``, every so many seconds, and what that was, by the boot clock.
+``WORK``: seconds for which it handles a turn, whatever the time. It leaves its slot at SIGTERM.
 """
 
 import json
@@ -18,7 +18,6 @@ import django
 
 from django_vtqueue.core.clock import since_boot
 
-LOOK = 0.002  # seconds between two looks
 TOLERANCE = 0.001  # seconds: the wall clock is slewed against the boot clock
 
 
@@ -56,7 +55,7 @@ def overlaps(found: list[Look], *, promised: bool = True) -> list[tuple[Look, Lo
     return wrong
 
 
-def main(file: str, name: str, slots: str, period: str, guard: str, work: str = "0") -> None:
+def main(file: str, name: str, slots: str, period: str, guard: str, work: str = "0", every: str = "0.002") -> None:
     from django_vtqueue import SlotCycle
 
     log = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -75,7 +74,7 @@ def main(file: str, name: str, slots: str, period: str, guard: str, work: str = 
         print(f"joined {slot.number} {slot.token}", flush=True)
         for turn in slot.turns():
             while look(turn):
-                time.sleep(LOOK)
+                time.sleep(float(every))
             time.sleep(float(work))
     print("ended", flush=True)
 

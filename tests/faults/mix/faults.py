@@ -29,7 +29,8 @@ LASTING = (THREADS, (*PROCESSES, "--max-jobs-per-process", "500"))
 OTHERS = (("--threads", "3"), ("--processes", "2", "--threads", "1"))
 CONSUMERS = 2
 INSTANCES = 3  # of the lease "mix"
-LOOK = 0.02  # seconds between two looks of an instance at its lease
+MEMBERS = 3  # of the cycle "mix", now with one slot more and now with one less
+LOOK = 0.02  # seconds between two looks of an instance at its lease, or its turn
 LEAVING = 20.0  # seconds for workers to leave when nothing is left to do
 
 KILL, KILL_CHILD, TERM, TERM_TWICE = "kill", "kill of a child", "SIGTERM", "SIGTERM twice"
@@ -101,7 +102,8 @@ class Faults:
         self.others = [self._worker(arguments) for arguments in OTHERS]
         self.consumers = [self._consumer() for _ in range(CONSUMERS)]
         self.told_by: list[Path] = []  # the files of all instances
-        self.instances = [self._instance() for _ in range(INSTANCES)]
+        self.turns_in: list[Path] = []  # the files of all members
+        self.instances = [self._instance() for _ in range(INSTANCES)] + [self._member() for _ in range(MEMBERS)]
 
     def _worker(self, arguments: tuple[str, ...]) -> Running:
         return self._start_worker(*arguments, ready=False)
@@ -113,6 +115,12 @@ class Faults:
         self.told_by.append(self._database.path.with_name(f"instance{len(self.told_by)}"))
         arguments = ("mix", str(SHORT_LEASE), str(self.told_by[-1]), str(LOOK))
         return self._start("-m", "tests.processes.instance", *arguments)
+
+    def _member(self) -> Running:
+        self.turns_in.append(self._database.path.with_name(f"member{len(self.turns_in)}"))
+        slots = MEMBERS - len(self.turns_in) // MEMBERS % 2
+        arguments = (self.turns_in[-1], "mix", slots, 0.6, 0.01, 0, LOOK)
+        return self._start("-m", "tests.processes.slot_instance", *map(str, arguments))
 
     def begin(self) -> None:
         for worker in self.lasting:
@@ -173,7 +181,7 @@ class Faults:
                 self.consumers[number] = self._consumer()
         for number, instance in enumerate(self.instances):
             if instance.ended():
-                self.instances[number] = self._instance()
+                self.instances[number] = self._instance() if number < INSTANCES else self._member()
 
     # What happens
 

@@ -10,6 +10,7 @@ from django_vtqueue.core import history, states
 from django_vtqueue.core.clock import SECOND
 
 from ...processes.instance import Term
+from ...processes.slot_instance import Look
 from ..ledger import Event
 from .checker import PROMISES, Job, Row, Story, broken
 from .faults import KILL, KILL_CHILD, PAUSE, STANDSTILL, STOP, TERM_TWICE, Fault
@@ -59,6 +60,10 @@ def term(token: int, begin: float, end: float) -> Term:
     return Term(token, begin, end, Path(f"instance{token}"))
 
 
+def look(pid: int, began: float, until: float) -> Look:
+    return Look(began, began, until, pid, number=0, starts_at=began, missed=0)
+
+
 def story(job: Job, found: Row | None, *runs: Execution, **values: Any) -> Story:
     given = {"acknowledged": Counter({"j": 1}), **values}
     return Story([job], list(runs), {} if found is None else {"j": found}, **given)
@@ -68,6 +73,7 @@ EXPIRED = ended(history.LEASE_EXPIRED, 3)
 DEAD = row(EXPIRED, state=states.FAILED, exception="LeaseExpired", lease=SHORT_LEASE)
 GOOD = [
     story(job(), row(), run(1, 5), terms=[term(1, 1, 5), term(3, 5.1, 6)]),
+    story(job(), row(), run(1, 5), looks=[look(1, 1, 5), look(1, 2, 5), look(2, 5.1, 6)]),
     story(job(), row(), run(1, 5)),
     story(job(), row(EXPIRED, worker=OTHER), run(1, 2, outcome=""), run(3, 5, OTHER), faults=[fault(KILL, 2, 2, 1)]),
     story(
@@ -161,6 +167,7 @@ BAD = {
     ],
     "leases_stay_what_they_were": [story(job(), row(lease=2), run(1, 2))],
     "one_leader_at_a_time": [story(job(), row(), run(1, 2), terms=[term(1, 1, 5), term(2, 4, 6)])],
+    "one_turn_at_a_time": [story(job(), row(), run(1, 2), looks=[look(1, 1, 5), look(2, 4, 6)])],
     "tokens_grow": [
         story(job(), row(), run(1, 2), terms=[term(2, 1, 3), term(1, 4, 6)]),
         story(job(), row(), run(1, 2), terms=[term(1, 1, 3), term(1, 4, 6)]),

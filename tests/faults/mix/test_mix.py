@@ -17,6 +17,7 @@ from ...processes.conftest import Start
 from ...processes.database import Database
 from ...processes.instance import terms
 from ...processes.running import Running, is_ours
+from ...processes.slot_instance import looks
 from ..ledger import Ledger
 from ..scale import MINUTES, scaled
 from ..vitals import Vitals
@@ -48,7 +49,7 @@ OPTIONS = {
 }
 IN_THE_END = """
 SELECT id, state, worker_id, lease_us, '' AS exception_class, history FROM vtqueue_job
-WHERE queue_name NOT GLOB 'lease:*'
+WHERE queue_name NOT GLOB 'lease:*' AND queue_name NOT GLOB 'slots:*'
 UNION ALL
 SELECT id, 'FAILED', worker_id, lease_us, exception_class, history FROM vtqueue_deadletter"""
 
@@ -81,6 +82,7 @@ def story(database: Database, ledger: Ledger, publisher: Running, faults: Faults
         effects=Counter({row["name"]: row["number"] for row in effects}),
         counted=next(row["value"] for row in effects if row["name"] == COUNTER),
         terms=[term for file in faults.told_by for term in terms(file)],
+        looks=looks(*faults.turns_in),
         forked=forked,
         stayed=[" ".join(map(str, worker.process.args)) for worker in faults.stayed],  # type: ignore[arg-type]
     )
@@ -115,7 +117,8 @@ def end_forked(folder: Path) -> None:
 def report(happened: Story, found: dict[str, list[str]]) -> None:
     """Say what has happened; and more of it if a promise was broken."""
     print(f"{dict(Counter(job.kind for job in happened.jobs))}: {len(happened.executions)} executions")
-    print(f"{len(happened.terms)} leaders")
+    turns, members = {look.starts_at for look in happened.looks}, {look.pid for look in happened.looks}
+    print(f"{len(happened.terms)} leaders; {len(turns)} turns of {len(members)} instances")
     print(f"through {dict(Counter(fault.name for fault in happened.faults))}")
     for fault in happened.faults if found else ():
         pids = " ".join(map(str, sorted(fault.pids)))
@@ -173,5 +176,6 @@ def test_every_promise_holds(
     outcomes = [entry.get("outcome") for row in happened.rows.values() for entry in row.history]
     assert set(outcomes) & set(checker.ENDED_FOR_IT), "no fault met a job"
     assert len(happened.terms) > 1, "no leader was followed by another one"
+    assert len({look.pid for look in happened.looks}) > 1, "no two instances had turns"
     assert [worker.log[-2000:] for worker in faults.ended if not ended_well(worker)] == []
     assert [worker.log for worker in faults.ended if any(mistake in worker.log for mistake in MISTAKES)] == []
