@@ -1,7 +1,8 @@
 """An instance with time slots: ``python -m tests.processes.slot_instance FILE NAME SLOTS PERIOD GUARD [WORK [EVERY]]``.
 
 It writes to FILE when it looked at ``Turn.remaining()``, every so many seconds, and what that was, by the boot clock.
-``WORK``: seconds for which it handles a turn, whatever the time. It leaves its slot at SIGTERM.
+``WORK``: seconds for which it handles a turn, whatever the time. It leaves its slot at SIGTERM. The shortest lease of a
+slot is VTQUEUE_TEST_LEASE.
 """
 
 import json
@@ -17,6 +18,7 @@ from typing import Any
 import django
 
 from django_vtqueue.core.clock import since_boot
+from django_vtqueue.patterns import slot_cycle
 
 TOLERANCE = 0.001  # seconds: the wall clock is slewed against the boot clock
 
@@ -82,4 +84,5 @@ def main(file: str, name: str, slots: str, period: str, guard: str, work: str = 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *given: sys.exit())
     django.setup()
+    slot_cycle.SHORTEST = float(os.environ.get("VTQUEUE_TEST_LEASE", slot_cycle.SHORTEST))
     main(*sys.argv[1:])

@@ -21,8 +21,8 @@ from .running import Running
 from .slot_instance import Look, looks, overlaps
 
 GUARD = 0.01
-AT_ONCE = 1.5  # seconds: an instance that waits looks ten times a second; a busy machine is slow
-LEASE = 3.0  # seconds: of these short cycles
+AT_ONCE = 10.0  # seconds: an instance that waits looks ten times a second; a busy machine is slow
+LEASE, LONG_LEASE = 3.0, 40.0  # seconds: of these short cycles; one whose end is not waited for
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler (cc) is needed to step a clock")
 
 Join = Callable[..., Running]
@@ -100,9 +100,10 @@ def test_join_leave_and_kill(instances: Instances) -> None:
 
     The number of the slot stays, and its token grows.
     """
-    three = [instances.joined(3, 0.6) for _ in range(3)]
+    long = {"VTQUEUE_TEST_LEASE": str(LONG_LEASE)}
+    three = [instances.joined(3, 0.6, **long) for _ in range(3)]
     instances.wait_for_turns(*three)
-    waiting, times = [instances.join(3, 0.6) for _ in range(2)], []
+    waiting, times = [instances.join(3, 0.6, **long) for _ in range(2)], []
     for instance in waiting:
         instance.wait_for("waits")
     for end in (signal.SIGTERM, signal.SIGKILL):
