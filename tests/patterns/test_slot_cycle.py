@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from django_vtqueue import NoFreeSlot, SlotCycle, VTQueueError
 from django_vtqueue.core import clock
+from django_vtqueue.inspection.held import holdings
 from django_vtqueue.models import Job
 from django_vtqueue.patterns import slot_cycle
 from django_vtqueue.patterns.holder import Holder
@@ -381,6 +382,7 @@ def test_fewer_slots_and_more_again(join: Join) -> None:
     only = join(1)
     with pytest.raises(NoFreeSlot):
         join(1)
+    assert [each.key for each in holdings(ALIAS, "slots:")] == ["0"]  # what the admin lists
     only.leave()
     assert [(slot.number, slot.token) for slot in (join(3), join(3), join(3))] == [(0, 3), (1, 2), (2, 2)]
 
