@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from django.db import models
 from django.db.models import BooleanField, ExpressionWrapper, F, Q
-from django.db.models.functions import Coalesce
+from django.db.models.functions import Coalesce, Left
+from django.db.models.lookups import Exact
 from django.utils.translation import gettext_lazy as _
 
 from .constraints import OF_JOBS, OF_LETTERS, OF_PAUSES
@@ -22,8 +23,9 @@ WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
 HIDDEN = Q(lease_until__isnull=False)
 # What the index of unique keys has.
 KEYED = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STARTED)
-# Rows of reserved queues: ";" is what follows ":". They are in no list or number of jobs, and no user changes them.
-RESERVED = Q(*(Q(queue_name__gte=name, queue_name__lt=f"{name[:-1]};") for name in names.RESERVED), _connector=Q.OR)
+# Rows of reserved queues: they are in no list or number of jobs, and no user changes them. Not by ``startswith``, which
+# SQLite answers without regard to case, nor by a range, which another database answers by its own order of letters.
+RESERVED = Q(*(Exact(Left("queue_name", len(name)), name) for name in names.RESERVED), _connector=Q.OR)
 RAW = ExpressionWrapper(Q(task_path=""), output_field=BooleanField())
 
 

@@ -173,6 +173,25 @@ def test_a_renewal_that_comes_through_too_late(leases: Any, boot: BootClock, ali
     assert row(alias).lease_until == before
 
 
+def test_a_renewal_whose_commit_takes_too_long(leases: Any, boot: BootClock, monkeypatch: Any) -> None:
+    """Another thread may have seen by then that it is lost: it stays so."""
+    lease = leases()
+    lease.acquire()
+    engine = type(lease._holder.rows.engine)
+    renew = engine.renew
+
+    def slow(self: Any, *arguments: Any, **options: Any) -> Any:
+        lost = renew(self, *arguments, **options)
+        boot.pass_by(2)
+        assert not lease.held  # what another thread sees
+        return lost
+
+    monkeypatch.setattr(engine, "renew", slow)
+    boot.pass_by(TTL - 2)
+    with pytest.raises(LeaseLost):
+        lease.renew()
+
+
 def test_renew_keeps_it(leases: Any, boot: BootClock) -> None:
     """Each renewal gives it a whole ttl from then on, and others see it renewed."""
     holder, waiting = leases(), leases()
