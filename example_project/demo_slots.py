@@ -43,7 +43,7 @@ class Demo:
         self.options, self.journal, self.log = options, folder / "journal", folder / "log"
         self.journal.touch()
         self.instances: list[subprocess.Popen[bytes]] = []
-        self.killed: dict[int, float] = {}  # the process ids of children, and when
+        self.killed: dict[int, tuple[str, float]] = {}  # the process ids of children, their names, and when
         self.instances_killed = 0
 
     def start_instance(self) -> None:
@@ -84,11 +84,11 @@ class Demo:
                 victim.wait()
                 self.instances_killed += 1
                 self.start_instance()
-            running = [process for found in processes.find().values() for process in found]
-            for process in chance.sample(running, min(chance.randint(1, 8), len(running))):
+            running = [(name, process) for name, found in processes.find().items() for process in found]
+            for name, process in chance.sample(running, min(chance.randint(1, 8), len(running))):
                 at = time.monotonic()
                 if processes.end(process):
-                    self.killed[process.pid] = at
+                    self.killed[process.pid] = name, at
 
     def stop(self) -> None:
         """End the instances, then all children, each by its id."""
@@ -107,18 +107,17 @@ def started_twice(demo: Demo) -> int:
     for event in sorted(demo.events("started"), key=lambda event: event["at"]):
         name, at = event["started"], event["at"]
         twice += any(end > at for end in ended.get(name, ()))
-        ended.setdefault(name, []).append(demo.killed.get(event["pid"], float("inf")))
+        ended.setdefault(name, []).append(demo.killed.get(event["pid"], ("", float("inf")))[1])
     return twice
 
 
 def missing_for(demo: Demo) -> list[float]:
     """Return for how long each child that was killed was missing, in seconds; it was not if there was a second one."""
     starts: dict[str, list[float]] = {}
-    names = {event["pid"]: event["started"] for event in demo.events("started")}
     for event in demo.events("started"):
         starts.setdefault(event["started"], []).append(event["at"])
-    times = [(at, [each for each in starts[names[pid]] if each > at]) for pid, at in demo.killed.items()]
-    return [min(later) - at for at, later in times if later]
+    later = [(at, [each for each in starts[name] if each > at]) for name, at in demo.killed.values()]
+    return [min(again) - at for at, again in later if again]
 
 
 def run(demo: Demo) -> None:
@@ -137,16 +136,18 @@ def report(demo: Demo) -> int:
     """Say what was counted; return the exit code: 1 if it is not as promised."""
     options, times = demo.options, missing_for(demo)
     limit = options.period + options.period / options.instances
-    twice, busy = started_twice(demo), len(demo.events("busy"))
+    busy = Counter(event["acts"] for event in demo.events("busy"))
+    twice = started_twice(demo)
     there = Counter(map(len, processes.find().values()))
-    again = f"in {max(times):.2f} s at the latest, {sum(times) / len(times):.2f} s on average"
+    longest, mean = max(times, default=0.0), sum(times) / max(len(times), 1)
+    again = f"in {longest:.2f} s at the latest, {mean:.2f} s on average"
     print()
     fact("instances", f"{options.instances}, {'without slots' if options.without_slots else 'each in its slot'}")
     fact("killed", f"{len(demo.killed)} children, {demo.instances_killed} instances")
     fact("started twice", str(twice))
     fact("running again", f"{again} (a cycle and a turn: {limit:.2f} s)")
-    fact("SQLITE_BUSY", f"{busy}, met by the instances")
-    promised = not twice and not busy and max(times) <= limit and there == {1: options.children}
+    fact("SQLITE_BUSY", f"{busy[True]}, met by the instances; {busy[False]} while one joined")
+    promised = not twice and not busy[True] and longest <= limit and there == {1: options.children}
     if not promised and not options.without_slots:
         print(f"\nNOT AS PROMISED (processes of a name: {dict(there)})\n{demo.log.read_text()[-3000:]}")
     return 0 if promised or options.without_slots else 1

@@ -37,13 +37,18 @@ class Command(BaseCommand):
                 time.sleep(0.01)
 
     def watch(self, journal: "Journal", options: dict[str, Any]) -> None:
+        journal.acts = bool(options["without_slots"])
         if options["without_slots"]:
             journal.ready()
         while options["without_slots"]:
             reconcile(lambda: True, journal.started)
             time.sleep(options["period"] / options["slots"])
+        # A join writes, and has no slot yet: in the middle of a slice, whose holder has written what it had to.
+        part = options["period"] / options["slots"]
+        time.sleep((part / 2 - time.time()) % part)
         with SlotCycle("sleepers", options["slots"], options["period"], options["guard"]).join() as slot:
             journal.ready()
+            journal.acts = True
             for turn in slot.turns():
                 reconcile(lambda turn=turn: turn.remaining() > ENOUGH, journal.started)
 
@@ -53,6 +58,7 @@ class Journal:
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self.acts = False  # it does not while it joins
 
     def ready(self) -> None:
         self._write(ready=os.getpid())
@@ -61,7 +67,7 @@ class Journal:
         self._write(started=name, pid=process.pid)
 
     def busy(self) -> None:
-        self._write(busy=os.getpid())
+        self._write(busy=os.getpid(), acts=self.acts)
 
     def _write(self, **values: Any) -> None:
         os.write(self._file, f"{json.dumps({'at': time.monotonic(), **values})}\n".encode())
