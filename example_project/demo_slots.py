@@ -101,23 +101,28 @@ class Demo:
             time.sleep(0.01)
 
 
+def lives(demo: Demo) -> dict[str, list[tuple[float, float]]]:
+    """Return when each process of a name was started, and when it was killed."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for event in demo.events("started"):
+        _, end = demo.killed.get(event["pid"], ("", float("inf")))
+        found.setdefault(event["started"], []).append((event["at"], end))
+    return found
+
+
 def started_twice(demo: Demo) -> int:
     """Return how often a process was started while another one of its name ran."""
-    twice, ended = 0, {}
-    for event in sorted(demo.events("started"), key=lambda event: event["at"]):
-        name, at = event["started"], event["at"]
-        twice += any(end > at for end in ended.get(name, ()))
-        ended.setdefault(name, []).append(demo.killed.get(event["pid"], ("", float("inf")))[1])
-    return twice
+    return sum(any(begin < at < end for begin, end in of_name) for of_name in lives(demo).values() for at, _ in of_name)
 
 
 def missing_for(demo: Demo) -> list[float]:
-    """Return for how long each child that was killed was missing, in seconds; it was not if there was a second one."""
-    starts: dict[str, list[float]] = {}
-    for event in demo.events("started"):
-        starts.setdefault(event["started"], []).append(event["at"])
-    later = [(at, [each for each in starts[name] if each > at]) for name, at in demo.killed.values()]
-    return [min(again) - at for at, again in later if again]
+    """Return for how long each child that was killed was missing, in seconds, unless another one of its name ran."""
+    times, found = [], lives(demo)
+    for name, at in demo.killed.values():
+        later = [begin for begin, _ in found[name] if begin > at]
+        if later and not any(begin < at < end for begin, end in found[name]):
+            times.append(min(later) - at)
+    return times
 
 
 def run(demo: Demo) -> None:
