@@ -307,6 +307,7 @@ def threads() -> list[str]:
 
 def test_without_renewing(leases: Any) -> None:
     """With ``renewing=False`` no thread is started."""
+    wait_until(lambda: not threads())  # that of another test
     leases().acquire()
     assert threads() == []
 
@@ -588,6 +589,8 @@ def test_the_file_is_exchanged(leases: Any, alias: str, empty_file: Any) -> None
     """When a backup takes the place of the database, the lease of the old one is lost, and can be acquired there."""
     lease = leases(ttl=1.5, renewing=True)
     lease.acquire()
+    until = lease._holder.held_until
+    wait_until(lambda: lease._holder.held_until > until)  # the thread has opened the old one
     path = connections[alias].settings_dict["NAME"]
     shutil.copy(empty_file, f"{path}.new")
     os.replace(f"{path}.new", path)

@@ -285,3 +285,12 @@ def test_what_a_command_leaves_behind(lead: Callable[..., Running]) -> None:
     leader = lead("sh", "-c", "sleep 1000 & echo child $!")
     assert leader.wait() == 0
     assert gone(int(leader.lines("child")[0].split()[1]))
+
+
+def test_what_a_command_leaves_behind_when_vtleader_is_killed(lead: Callable[..., Running]) -> None:
+    """Nor does it outlive the command if it ignores SIGTERM and vtleader is dead."""
+    leader = lead("sh", "-c", "(trap '' TERM; echo child; exec sleep 1000) & echo pid $!; wait")
+    leader.wait_for("child")
+    leader.wait_for("pid")
+    leader.kill()
+    wait_until(lambda: gone(int(leader.lines("pid")[0].split()[1])), GRACE + 5)
