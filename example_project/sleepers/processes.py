@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -66,11 +67,13 @@ def name_of(folder: Path) -> str | None:
 
 
 def end(process: Process) -> bool:
-    """Kill a process, if it is still the same; return whether it was."""
+    """Kill a process, if it is still the same, and wait for its end; return whether it was."""
     if not runs(*process):
         return False
     with suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGKILL)
+    while runs(*process):  # a signal takes a moment
+        time.sleep(0.001)
     return True
 
 
