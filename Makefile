@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN = .venv/bin
 
-.PHONY: test faults demo demo-overflow bench lint format types messages screenshots wheel test-oldest test-newest matrix clean
+.PHONY: test faults demo demo-overflow demo-slots bench lint format types messages screenshots wheel matrix clean
+.PHONY: test-oldest test-newest
 .SECONDARY:
 
 # Three files at a time on two cores, since many tests wait for processes; the slow ones begin (tests/conftest.py).
@@ -21,6 +22,11 @@ demo: .venv/.installed
 
 demo-overflow: .venv/.installed
 	$(BIN)/python example_project/overflow.py
+
+# Five instances keep 200 processes running, each in its time slot; then, to compare, without slots. A minute.
+demo-slots: .venv/.installed
+	$(BIN)/python example_project/demo_slots.py
+	$(BIN)/python example_project/demo_slots.py --without-slots
 
 # What the queue does in a second and in a moment, beside plain sqlite3; one of them: `python -m benchmarks.enqueue`.
 bench: .venv/.installed

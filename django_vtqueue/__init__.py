@@ -9,12 +9,15 @@ if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported wh
         DuplicateJob,
         GiveUp,
         LeaseLost,
+        NoFreeSlot,
         PayloadTooLarge,
         QueueFull,
         Retry,
         UnknownTask,
         VTQueueError,
     )
+    from .patterns.lease import Lease
+    from .patterns.slot_cycle import SlotCycle
     from .queue.claimed_job import ClaimedJob
     from .queue.dead_letters import requeue
     from .queue.queue import Queue
@@ -30,11 +33,14 @@ __all__ = [
     "DuplicateJob",
     "GiveUp",
     "JobContext",
+    "Lease",
     "LeaseLost",
+    "NoFreeSlot",
     "PayloadTooLarge",
     "Queue",
     "QueueFull",
     "Retry",
+    "SlotCycle",
     "TaskContext",
     "TaskResult",
     "TaskResultStatus",
@@ -51,12 +57,15 @@ _HOMES = {
         "DuplicateJob",
         "GiveUp",
         "LeaseLost",
+        "NoFreeSlot",
         "PayloadTooLarge",
         "QueueFull",
         "Retry",
         "UnknownTask",
         "VTQueueError",
     ),
+    "patterns.lease": ("Lease",),
+    "patterns.slot_cycle": ("SlotCycle",),
     "queue.claimed_job": ("ClaimedJob",),
     "queue.dead_letters": ("requeue",),
     "queue.queue": ("Queue",),

@@ -16,6 +16,7 @@ from .core import clock
 from .core.encoding import dumps, normalize
 from .core.ids import dashed, new_ids, parse_id
 from .core.job import NewJobs
+from .core.names import is_reserved, refusal
 from .core.unique import DONE, KEEP, REPLACE
 from .engines import database_of, engine_for
 from .queue import workers
@@ -90,6 +91,8 @@ class VTQueueBackend(BaseTaskBackend):
             raise InvalidTask("run_after must be an aware datetime.")
 
     def _check_queue(self, queue_name: str) -> None:
+        if is_reserved(queue_name):
+            raise InvalidTask(refusal(queue_name))
         if self.queues and queue_name not in self.queues:
             allowed = ", ".join(sorted(self.settings.queues))
             raise InvalidTask(

@@ -1,4 +1,7 @@
-"""Operations on jobs (run now, change, move, delete, cancel) and on workers (quiet, stop)."""
+"""Operations on jobs (run now, change, move, delete, cancel) and on workers (quiet, stop).
+
+Rows of reserved queues, those of leases and time slots, are left out by all of them.
+"""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -11,7 +14,7 @@ from .core import states
 from .core.failures import storable
 from .core.job import cancelled
 from .engines import database_for, engine_for
-from .models import HAS_KEY, UNFINISHED, Job
+from .models import HAS_KEY, RESERVED, UNFINISHED, Job
 from .queue import doorbell
 from .queue.lookup import Named, change
 from .queue.publishing import checked_priority, checked_queue_name
@@ -34,7 +37,7 @@ def run_now(job_ids: Named, using: str | None = None) -> list[UUID]:
 
     def make_due(ids: Sequence[UUID]) -> Iterable[UUID]:
         # The write comes first: to a transaction that has read SQLite refuses the lock instead of waiting for it.
-        jobs = Job.objects.using(database).filter(pk__in=ids, state=states.READY)
+        jobs = Job.objects.using(database).filter(~RESERVED, pk__in=ids, state=states.READY)
         jobs.filter(due_at__gt=now).update(due_at=now)
         return jobs.filter(due_at=now).values_list("pk", flat=True)
 
@@ -84,7 +87,7 @@ def move(job_ids: Named, queue_name: str, using: str | None = None) -> list[UUID
 def unheld(job_ids: Iterable[UUID], database: str) -> QuerySet[Job]:
     """Return those of these jobs, a slice, that are unfinished and not held at this moment."""
     free = Q(state=states.READY) | Q(lease_until__lte=engine_for(database).now())
-    return Job.objects.using(database).filter(UNFINISHED, free, pk__in=job_ids)
+    return Job.objects.using(database).filter(UNFINISHED, ~RESERVED, free, pk__in=job_ids)
 
 
 def delete(job_ids: Named, using: str | None = None) -> list[UUID]:
@@ -94,7 +97,9 @@ def delete(job_ids: Named, using: str | None = None) -> list[UUID]:
 
     def delete_some(ids: Sequence[UUID]) -> Iterable[UUID]:
         jobs = Job.objects.using(database).filter(pk__in=ids)
-        jobs.exclude(held)._raw_delete(database)  # not delete(): where a project listens to that, it reads first
+        jobs.exclude(held | RESERVED)._raw_delete(
+            database
+        )  # not delete(): where a project listens to that, it reads first
         return set(ids).difference(jobs.values_list("pk", flat=True))
 
     return change(job_ids, Job, database, delete_some)

@@ -19,6 +19,10 @@ class LeaseLost(VTQueueError):
     """The job is not held under this claim number any more; nothing was changed."""
 
 
+class NoFreeSlot(VTQueueError):
+    """Each slot of a cycle is held by another instance, and none was given up within the time allowed."""
+
+
 class UnknownTask(VTQueueError):
     """The row's task path names nothing that may run here."""
 

@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 
 from django.db import models
 from django.db.models import BooleanField, ExpressionWrapper, F, Q
-from django.db.models.functions import Coalesce
+from django.db.models.functions import Coalesce, Left
+from django.db.models.lookups import Exact
 from django.utils.translation import gettext_lazy as _
 
-from .core import history, states, unique
+from .core import history, names, states, unique
 from .core.ids import new_uuid
 from .fields import InstantField, JSONTextField, MomentManager
 from .fields.constraints import OF_COUNTS, OF_JOBS, OF_LETTERS, OF_ORIGIN, OF_PAUSES, OF_REQUEUES, OF_WORKERS
@@ -19,8 +20,12 @@ T = TypeVar("T")
 
 UNFINISHED = Q(finished_at__isnull=True)
 WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
+# What the index of unique keys has.
 HAS_KEY = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STARTED)
 HIDDEN = Q(lease_until__isnull=False)
+# Rows of reserved queues: they are in no list or number of jobs, and no user changes them. Not by ``startswith``, which
+# SQLite answers without regard to case, nor by a range, which another database answers by its own order of letters.
+RESERVED = Q(*(Exact(Left("queue_name", len(name)), name) for name in names.RESERVED), _connector=Q.OR)
 RAW = ExpressionWrapper(Q(task_path=""), output_field=BooleanField())
 
 
@@ -129,6 +134,11 @@ class Job(Entry):
 
     def __str__(self) -> str:
         return f"{self.task_path or self.queue_name} {self.pk}"
+
+    @property
+    def reserved(self) -> bool:
+        """Whether it is the row of a lease or a time slot."""
+        return names.is_reserved(self.queue_name)
 
 
 class DeadLetter(Entry):

@@ -21,13 +21,15 @@ PACKAGE = ROOT / "django_vtqueue"
 LAYERS = {
     # plain values and arithmetic; the wall clock is read in one place, so that all else can be given a time; and two
     # files about threads, signals and processes (core/timeouts.py, core/forks.py), which know no database either
-    "core": "core conf exceptions",
+    "core": "core conf exceptions slots",
     # what is stored, for the ORM, the admin and migrations
     "tables": "fields migrations models",
     # the SQL that differs from database to database, each statement whole
     "engines": "engines",
     # the primitive, and what else needs nothing but the tables: live workers, doorbells, pauses, dead letters
     "queue": "queue",
+    # leaders and time slots: rows that are held and never done
+    "patterns": "patterns",
     # what is done with jobs from outside
     "operations": "control",
     # Django's Tasks on top of the primitive, and what pages and commands read
@@ -181,11 +183,14 @@ def test_public_names() -> None:
         "DuplicateJob",
         "GiveUp",
         "JobContext",
+        "Lease",
         "LeaseLost",
+        "NoFreeSlot",
         "PayloadTooLarge",
         "Queue",
         "QueueFull",
         "Retry",
+        "SlotCycle",
         "TaskContext",
         "TaskResult",
         "TaskResultStatus",

@@ -17,6 +17,7 @@ from django.core.management.base import BaseCommand
 
 import django_vtqueue
 from django_vtqueue import conf
+from django_vtqueue.management.commands.vtleader import Command as VTLeader
 from django_vtqueue.management.commands.vtqueue import SUBCOMMANDS
 from django_vtqueue.management.commands.vtworker import Command as VTWorker
 from django_vtqueue.tasks import task
@@ -264,12 +265,12 @@ def test_task_options() -> None:
     assert set(table) == known
 
 
-def own_flags() -> set[str]:
+def own_flags(own: BaseCommand) -> set[str]:
     def flags(command: BaseCommand) -> set[str]:
-        parser = command.create_parser("manage.py", "vtworker")
+        parser = command.create_parser("manage.py", "command")
         return {flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")}
 
-    return flags(VTWorker()) - flags(BaseCommand())
+    return flags(own) - flags(BaseCommand())
 
 
 @pytest.mark.parametrize(
@@ -277,7 +278,13 @@ def own_flags() -> set[str]:
 )
 def test_worker_options(page: Path, heading: str) -> None:
     """Each option of vtworker stands in the table, and no other."""
-    assert {code.split()[0] for cells in rows(page, heading) for code in codes(cells[0])} == own_flags()
+    assert {code.split()[0] for cells in rows(page, heading) for code in codes(cells[0])} == own_flags(VTWorker())
+
+
+def test_leader_options() -> None:
+    """Each option of vtleader stands in the table, and no other."""
+    table = rows(ROOT / "docs/leader-election.md", "`vtleader` option")
+    assert {code.split()[0] for cells in table for code in codes(cells[0])} == own_flags(VTLeader())
 
 
 def test_queue_commands() -> None:
@@ -301,7 +308,7 @@ def test_commands_exist(page: Path) -> None:
     """Each command line, in consoles and in running text, is one that Django or this package takes."""
     text = page.read_text()
     lines = [*commands(page), *(code for code in codes(text) if code.startswith("python manage.py "))]
-    lines += re.findall(r"python manage\.py (?:vtworker|vtqueue)[^\n`>]*", text)
+    lines += re.findall(r"python manage\.py (?:vtworker|vtqueue|vtleader)[^\n`>]*", text)
     for line in lines:
         if line.startswith("python manage.py "):
             name, *arguments = shlex.split(line)[2:]
@@ -312,7 +319,7 @@ def test_commands_exist(page: Path) -> None:
 
 def command_parser(name: str) -> CommandParser:
     core = Path(django.__file__).parent / "core/management/commands" / f"{name}.py"
-    own = {"vtworker": "django_vtqueue", "vtqueue": "django_vtqueue"}
+    own = dict.fromkeys(("vtworker", "vtqueue", "vtleader"), "django_vtqueue")
     contrib = {"remove_stale_contenttypes": "contenttypes", "createsuperuser": "auth"}
     app = own.get(name) or (name in contrib and f"django.contrib.{contrib[name]}")
     assert core.exists() or app, name

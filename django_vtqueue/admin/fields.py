@@ -12,8 +12,9 @@ from django.utils.translation import gettext_lazy
 
 from ..core.encoding import decode, encode
 from ..core.masks import HIDDEN, Mask
+from ..core.names import LONGEST_NAME, is_reserved
 from ..engines import database_for, engine_for, named_queues, options_of_database
-from ..queue.publishing import LONGEST_NAME, MAX_PRIORITY, MIN_PRIORITY
+from ..queue.publishing import MAX_PRIORITY, MIN_PRIORITY
 from ..tasks.compat import Task
 from ..tasks.signatures import signature_of
 
@@ -44,6 +45,13 @@ def queues() -> list[str]:
     return sorted({*found, *engine_for(database).queue_names(CHOICES)})
 
 
+def refuse_reserved(queue_name: str) -> None:
+    """Raise ValidationError for the name of a reserved queue."""
+    if is_reserved(queue_name):
+        text = _("Queue “%(queue)s” is reserved for leases and time slots.")
+        raise ValidationError(text, params={"queue": queue_name})
+
+
 class QueueField(forms.CharField):
     """The name of a queue that the settings allow in the database of the workers."""
 
@@ -62,6 +70,7 @@ class QueueField(forms.CharField):
 
     def validate(self, value: Any) -> None:
         super().validate(value)
+        refuse_reserved(value or "")
         database = database_for()
         entries = options_of_database(database)
         if value and entries and not any(entry.serves(value) for entry in entries):

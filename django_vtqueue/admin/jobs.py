@@ -62,7 +62,7 @@ class JobAdmin(EntryAdmin):
         unset["expiry"] = (obj and obj.state == states.READY and obj.start_by) or None
         unset["running_copies"] = (obj and obj.state == states.RUNNING and obj.copies) or None
         fields = tuple(field for field in options["fields"] if unset.get(str(field), 0) is not None)
-        if obj and display.word_of(obj, clock.now()) == "running":
+        if obj and not obj.reserved and display.word_of(obj, clock.now()) == "running":
             fields = tuple(field for field in fields if field != "situation")
             details = {**details, "fields": ("situation", *details["fields"])}
         return [(name, {**options, "fields": fields}), *others, (last, details)]
@@ -126,8 +126,8 @@ class JobAdmin(EntryAdmin):
     has_cancel_permission = permitted("cancel_job")
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        held = isinstance(obj, Job) and display.word_of(obj, clock.now()) == "running"
-        return not held and request.user.has_perm("vtqueue.delete_job")
+        kept = isinstance(obj, Job) and (display.word_of(obj, clock.now()) == "running" or obj.reserved)
+        return not kept and request.user.has_perm("vtqueue.delete_job")
 
     @admin.action(permissions=["run"], description=_("Run selected %(verbose_name_plural)s now"))
     def run_now(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:

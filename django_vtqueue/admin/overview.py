@@ -14,10 +14,11 @@ from ..core import clock
 from ..engines import Trouble, database_for, engine_for, named_queues
 from ..inspection import overview as inspection
 from ..inspection.overview import Held
-from ..models import Job, WorkerProcess
+from ..models import RESERVED, Job, WorkerProcess
 from ..queue import pauses
 from . import display
 from .banners import banners, failing, unmigrated
+from .leases import lease_rows
 from .links import Pages, pages_for
 from .queue_rows import Facts
 from .workers import Busy, busy
@@ -55,6 +56,7 @@ def situation(database: str, now: int, pages: Pages) -> dict[str, Any]:
     """Return how it stands, as far as the user may see it."""
     held = inspection.held(database, MOST, now)
     workers = worker_rows(database, held, now, pages)
+    leases, leases_left = lease_rows(database, now, pages) if pages.jobs else ([], 0)
     queues = summary(database, held, workers, now, pages) if pages.jobs else {"queues": []}
     return {
         "banners": [
@@ -63,7 +65,9 @@ def situation(database: str, now: int, pages: Pages) -> dict[str, Any]:
         ],
         "workers": workers[:SHOWN] if pages.workers else [],
         "workers_left": max(len(workers) - SHOWN, 0),
-        "nothing": bool(pages.jobs and not workers) and untouched(queues["queues"], database),
+        "leases": leases,
+        "leases_left": leases_left,
+        "nothing": bool(pages.jobs and not workers and not leases) and untouched(queues["queues"], database),
         **queues,
     }
 
@@ -118,4 +122,4 @@ def summary(database: str, held: Held, workers: Sequence[Busy], now: int, pages:
 
 def untouched(rows: Sequence[Any], database: str) -> bool:
     """Return whether there has been no job yet, as far as the tables still tell."""
-    return not any(row.used for row in rows) and not Job.objects.using(database).exists()
+    return not any(row.used for row in rows) and not Job.objects.using(database).exclude(RESERVED).exists()

@@ -20,13 +20,18 @@ from ..models import QueueState
 from ..queue import pauses
 from . import charts
 from .base import ReadOnlyAdmin
+from .fields import refuse_reserved
 
 
 class PauseForm(forms.Form):
     """Why, and for how long."""
 
     queue_name = forms.CharField(
-        label=_("Queue"), max_length=255, strip=False, widget=forms.TextInput(attrs={"class": "vTextField"})
+        label=_("Queue"),
+        max_length=255,
+        strip=False,
+        validators=[refuse_reserved],
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
     )
     reason = forms.CharField(
         label=_("Reason"),

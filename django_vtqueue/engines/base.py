@@ -245,7 +245,7 @@ class Engine(Portable, Overflow, ABC):
 
     @abstractmethod
     def request_stop(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
-        """Write a stop request into unfinished jobs that have none.
+        """Write a stop request into unfinished jobs that have none, unless their queue is reserved.
 
         Return the ids of the jobs into which it was written now, and those of them that wait: the caller settles these
         in the same transaction (see ``cancelled``).

@@ -21,7 +21,7 @@ from ..core.clock import to_instant
 from ..core.ids import first_id, parse_id
 from ..core.masks import Mask
 from ..engines import engine_for
-from ..models import WAITING, Job
+from ..models import RESERVED, WAITING, Job
 from ..requeueing import PATH
 from ..tasks.signatures import mask_of, searchable
 from .distinct import RAW, tally
@@ -195,8 +195,9 @@ def wanted_jobs(query: ListQuery, now: int) -> Q:
         "done": Q(finished_at__isnull=False),
     }
     columns = ("queue_name", "task_path", "worker_id")
-    # The jobs by which a requeue goes on are in no list.
-    return ~Q(task_path=PATH) & enqueued(query) & equal(query, columns) & words.get(query.word, Q())
+    # The jobs by which a requeue goes on are in no list, the rows of reserved queues only where one is asked for.
+    reserved = RESERVED if query.queue_name is None else Q(pk__in=[])
+    return ~Q(task_path=PATH) & ~reserved & enqueued(query) & equal(query, columns) & words.get(query.word, Q())
 
 
 def enqueued(query: ListQuery) -> Q:

@@ -11,8 +11,9 @@ from django.db import connections
 from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet
 
 from ..core import states
+from ..core.names import is_reserved
 from ..engines import engine_for, options_for
-from ..models import HIDDEN, WAITING, DeadLetter, Job
+from ..models import HIDDEN, RESERVED, WAITING, DeadLetter, Job
 from .distinct import RAW, Number, compile_sql, first_of_each, tally
 
 LEVELS = 20_000  # priorities of all queues together
@@ -36,11 +37,13 @@ def names_sql(database: str, column: str, limit: int) -> tuple[str, tuple[Any, .
 
 
 def sizes(database: str, limit: int, most: int) -> dict[str, int]:
-    """Return the first ``limit`` queues with unfinished jobs, and how many these are, counted up to ``most``."""
+    """Return the first ``limit`` queues with unfinished jobs, not the reserved ones, and how many these are, counted
+    up to ``most``.
+    """
     jobs, total = Job.objects.using(database), Counter[str]()
     for state in (WAITING, HIDDEN):
         total.update(counted(jobs.filter(state), limit, most))
-    return {name: min(total[name], most) for name in sorted(total)[:limit]}
+    return {name: min(total[name], most) for name in sorted(total)[:limit] if not is_reserved(name)}
 
 
 def letters(database: str, limit: int, most: int) -> dict[str, int]:
@@ -160,7 +163,7 @@ class Held:
 
 def held(database: str, most: int, now: int) -> Held:
     """Return how many jobs are held at an instant; no more than ``most`` are looked at."""
-    rows = Job.objects.using(database).filter(state=states.RUNNING).order_by("worker_id")
+    rows = Job.objects.using(database).filter(~RESERVED, state=states.RUNNING).order_by("worker_id")
     running = ExpressionWrapper(Q(lease_until__gt=now), BooleanField())
     begun = ExpressionWrapper(Q(started_at__isnull=False), BooleanField())
     columns = ("queue_name", "worker_id", "running", "begun")

@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 
 from ..backend import VTQueueBackend
 from ..engines import engine_for
-from ..models import Job
+from ..models import RESERVED, UNFINISHED, Job
 from ..queue.lookup import SHORTEST
 from ..queue.origin import foreign_origin
 from ..tasks.compat import DEFAULT_TASK_BACKEND_ALIAS, task_backends
@@ -64,7 +64,7 @@ def refuse_copy(backend: VTQueueBackend) -> None:
     """Raise CommandError with DEBUG, if the queue was last worked elsewhere and has unfinished jobs."""
     if not settings.DEBUG or not (origin := foreign_origin(engine_for(backend.database))):
         return
-    if count := Job.objects.using(backend.database).filter(finished_at__isnull=True).count():
+    if count := Job.objects.using(backend.database).filter(UNFINISHED, ~RESERVED).count():
         moment = f"{origin.worked_at:%Y-%m-%d %H:%M %Z}".strip()
         raise CommandError(REFUSAL.format(origin=origin, moment=moment, count=count, option=option_of(backend)))
 

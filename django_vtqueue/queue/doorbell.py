@@ -103,6 +103,16 @@ class Doorbell:
         with suppress(OSError):
             self._socket.recv(16)
 
+    def fileno(self) -> int:
+        """Return the descriptor of the socket, -1 if there is none; a process that has it too keeps the bell alive."""
+        return self._socket.fileno() if self._socket else -1
+
+    def let_go(self) -> None:
+        """Close the socket without taking the bell away, for in a forked child it is the parent's."""
+        if self._socket:
+            self._socket.close()
+            self._socket = None
+
     def close(self) -> None:
         """Take the bell away; a thread that waits at it goes on."""
         if self._socket is None:

@@ -12,6 +12,7 @@ from ..conf import Options
 from ..core import clock
 from ..core.humanize import time_of
 from ..core.job import NewJobs
+from ..core.names import LONGEST_NAME, is_reserved, refusal
 from ..core.unique import KEEP
 from ..engines import Engine, Trouble, engine_for
 from ..exceptions import PayloadTooLarge
@@ -21,7 +22,6 @@ from .schema import mismatch
 from .unique import Duplicates, insert_unique
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
-LONGEST_NAME = 255
 
 
 def store(
@@ -124,9 +124,11 @@ def instant_of(given: datetime | timedelta | float, now: int, name: str) -> int:
 
 
 def checked_queue_name(name: str) -> str:
-    """Return ``name``; raise ValueError if no queue can be called so."""
+    """Return ``name``; raise ValueError if no queue of a user can be called so."""
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or "\0" in name:  # SQLite reads JSON up to a NUL
         raise ValueError(f"A queue's name is a text of 1 to {LONGEST_NAME} characters without NUL, not {name!r}.")
+    if is_reserved(name):
+        raise ValueError(refusal(name))
     return name
 
 

@@ -31,6 +31,8 @@ def why(entry: Job | DeadLetter, now: int) -> str:
             "failure": failure(entry.exception_class, entry.message),
         }
     visible_at = to_instant(entry.visible_at)
+    if entry.reserved:
+        return holder(entry, visible_at, now)
     match word_of(entry, now):
         case "done":
             ended = now - to_instant(entry.finished_at or entry.visible_at)
@@ -64,6 +66,18 @@ def expiry(job: Job, now: int) -> str:
     if left <= 0:
         return "; " + _("expired %(age)s ago, so a worker will make it a dead letter") % {"age": duration(-left)}
     return "; " + _("expires in %(left)s, if it has not started by then") % {"left": duration(left)}
+
+
+def holder(job: Job, visible_at: int, now: int) -> str:
+    """Return who holds the row of a lease or a time slot."""
+    values = {"token": job.claims, "worker": shown_worker(job.worker_id)}
+    if job.state != states.RUNNING:
+        return _("free: the next instance that asks has it; the last token was %(token)s") % values
+    values["age"] = duration(max(now - to_instant(job.started_at or job.visible_at), 0))
+    if visible_at <= now:
+        return _("was held by %(worker)s, which does not renew it: an instance that waits has it soon") % values
+    values["left"] = duration(visible_at - now)
+    return _("held by %(worker)s for %(age)s with the token %(token)s; renewed, or else free in %(left)s") % values
 
 
 def retrying(job: Job) -> str:

@@ -12,6 +12,7 @@ from django.db import connections
 from django.utils.module_loading import import_string
 
 from ..conf import Options, configured, parse
+from ..core.names import is_reserved, refusal
 from ..engines import ENGINES, database_of
 from .compat import FRAMEWORK_APP
 from .task import loaded_tasks, options_of
@@ -32,6 +33,7 @@ def problems(alias: str, params: Mapping[str, Any]) -> list[CheckMessage]:
         return [*found, wrong]
     return [
         *found,
+        *reserved_queues(options, alias),
         *forbidden_queues(options, alias),
         *missing_handlers(options, alias),
         *overlaps(options, alias),
@@ -114,6 +116,16 @@ def cannot_commit_as_one(path: str, writes_to: str, database: str) -> str:
         f"{path} is transactional in the database {writes_to!r}, but its queue is in {database!r}: the two cannot "
         f"commit as one. If the task writes to {database!r}, say so: @task(transactional={database!r})."
     )
+
+
+def reserved_queues(options: Options, alias: str) -> Iterator[CheckMessage]:
+    """Yield an error for each queue of the settings, with or without a handler, that is reserved."""
+    for name in filter(is_reserved, sorted({*options.queues, *options.queue_options})):
+        yield Error(
+            f"TASKS[{alias!r}]: {refusal(name)}",
+            hint="Give the queue another name; a Lease needs no settings.",
+            id="vtqueue.E010",
+        )
 
 
 def forbidden_queues(options: Options, alias: str) -> Iterator[CheckMessage]:

@@ -28,6 +28,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django_vtqueue",
     "library",
+    "sleepers",
 ]
 if django.VERSION < (6, 0):
     INSTALLED_APPS += ["django_tasks"]  # the Tasks framework, which Django has built in from 6.0 on

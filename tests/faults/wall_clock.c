@@ -1,5 +1,5 @@
-/* Preloaded into a process (LD_PRELOAD): its wall clock is moved by the seconds in the file named by
- * VTQUEUE_WALL_CLOCK, from one reading to the next. All other clocks stay as they are, and so does all waiting.
+/* Preloaded into a process (LD_PRELOAD): its wall clock is moved by the microseconds in the file named
+ * by VTQUEUE_WALL_CLOCK, from one reading to the next. All other clocks stay as they are, and so does all waiting.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -26,8 +26,15 @@ __attribute__((constructor)) static void begin(void)
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
     int failed = syscall(SYS_clock_gettime, clock, now);
-    if (!failed && offset && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
-        now->tv_sec += *offset;
+    if (!failed && offset && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
+        int64_t moved = now->tv_sec * INT64_C(1000000) + *offset;
+        now->tv_sec = moved / 1000000;
+        now->tv_nsec += moved % 1000000 * 1000;
+        if (now->tv_nsec >= 1000000000) {
+            now->tv_nsec -= 1000000000;
+            now->tv_sec++;
+        }
+    }
     return failed;
 }
 

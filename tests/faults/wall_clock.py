@@ -23,12 +23,12 @@ class WallClock:
         self._file.write_bytes(bytes(8))
         self.variables = {"LD_PRELOAD": str(library), "VTQUEUE_WALL_CLOCK": str(self._file)}
 
-    def set(self, offset: int) -> None:
+    def set(self, offset: float) -> None:
         """Step the clock to so many seconds ahead of the right time, or behind it."""
+        self._offset = round(offset * 1_000_000)
         with self._file.open("r+b", buffering=0) as file:  # in place: they have mapped it
-            file.write(struct.pack("=q", offset))
-        self._offset = offset
+            file.write(struct.pack("=q", self._offset))
 
     def now(self) -> int:
         """Return the time by this clock, in microseconds."""
-        return time.time_ns() // 1000 + self._offset * 1_000_000
+        return time.time_ns() // 1000 + self._offset

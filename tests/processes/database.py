@@ -22,6 +22,10 @@ from django_vtqueue.tasks.compat import Task
 from ..conftest import ALIAS
 from ..waiting import wait_until
 
+UNFINISHED = """
+SELECT count(*) FROM vtqueue_job
+WHERE finished_at IS NULL AND queue_name NOT GLOB 'lease:*' AND queue_name NOT GLOB 'slots:*'"""
+
 
 class Database:
     """A migrated SQLite file. ``options``: OPTIONS of the backend, for this process and for the workers."""
@@ -86,7 +90,7 @@ class Database:
 
     def unfinished(self) -> int:
         """Return how many jobs wait or run."""
-        return int(self.rows("SELECT count(*) FROM vtqueue_job WHERE finished_at IS NULL")[0][0])
+        return int(self.rows(UNFINISHED)[0][0])
 
     def result(self, job_id: str) -> Any:
         """Return what a job returned."""

@@ -17,7 +17,7 @@ class Running:
     """A process and what it has written so far to its output and errors, in one file."""
 
     def __init__(self, command: list[str], env: dict[str, str], log: Path, stdin: int = subprocess.DEVNULL) -> None:
-        self._log = log
+        self._log, self.env = log, env
         with log.open("wb") as output:
             self.process = subprocess.Popen(command, env=env, stdin=stdin, stdout=output, stderr=output)
         self.pid = self.process.pid

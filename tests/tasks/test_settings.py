@@ -305,7 +305,7 @@ def test_unknown_name_of_a_publish() -> None:
     assert len(queue) == 0
 
 
-@pytest.mark.parametrize("name", ["Lease", "Schedule", "TaskTimeout"])
+@pytest.mark.parametrize("name", ["Group", "Schedule", "TaskTimeout"])
 def test_unknown_name_of_the_package(name: str) -> None:
     """What does not exist (yet) cannot be imported."""
     with pytest.raises(ImportError, match=f"cannot import name '{name}' from 'django_vtqueue'"):

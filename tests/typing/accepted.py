@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 from typing import assert_type
 from uuid import UUID
 
-from django_vtqueue import JobContext, Queue, TaskContext, TaskResult, task
+from django_vtqueue import JobContext, Queue, SlotCycle, TaskContext, TaskResult, task
+from django_vtqueue.slots import capacity, next_turn
 
 
 @task
@@ -111,3 +112,12 @@ assert_type(every_option.get_result("").return_value, dict[str, int])
 async def from_a_view() -> None:
     result = await every_option.aenqueue(7)
     assert_type(result.return_value, dict[str, int])
+
+
+with SlotCycle("x", slots=5, period=timedelta(seconds=10), guard=0.05).join(timeout=0) as slot:
+    assert_type(slot.number, int | None)
+    for turn in slot.turns():
+        assert_type((turn.starts_at, turn.ends_at, turn.remaining()), tuple[float, float, float])
+        assert_type((turn.number, turn.missed), tuple[int, int])
+assert_type(next_turn(0.0, 1, 5, 10), tuple[float, float])
+assert_type(capacity(5, 10, 0.01, guard=0.05), int)

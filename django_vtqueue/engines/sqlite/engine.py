@@ -16,6 +16,7 @@ from ...core.clock import SECOND
 from ...core.expiry import GRACE, REST, GracePeriod
 from ...core.ids import first_id
 from ...core.job import ClaimKey, Due, Expired, Handle, HeldJob, NewJobs, Progress, Scope, StoredJob
+from ...core.names import is_reserved
 from ..base import Engine
 from ..portable import SLICE
 from . import clock_steps, due
@@ -85,7 +86,8 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, Engine):
         return dict(self._rows(sql.PAUSES, {}))
 
     def queue_names(self, limit: int | None = None) -> list[str]:
-        return [name for (name,) in self._rows(due.QUEUE_NAMES, {"limit": -1 if limit is None else limit})]
+        rows = self._rows(due.QUEUE_NAMES, {"limit": -1 if limit is None else limit})
+        return [name for (name,) in rows if not is_reserved(name)]
 
     def first_due(self, scope: Scope) -> int | None:
         values = due.given(scope)

@@ -9,6 +9,7 @@ those indexes, and is held or hidden if ``lease_until`` is not: CHECKs tie both 
 """
 
 from ...core.job import MOST_CLAIMS, HeldJob
+from ...core.names import RESERVED
 
 COLUMNS = """id, queue_name, task_path, priority, visible_at, claims, attempts, max_attempts, worker_id, lease_us,
     enqueued_at, started_at, payload, history, due_at, copies"""
@@ -133,10 +134,11 @@ EXTEND = """
 UPDATE vtqueue_job SET lease_until = CASE WHEN :lengthen THEN max(lease_until, :until) ELSE :until END
 WHERE id = :id AND claims = :claims AND worker_id = :worker_id AND state = 'RUNNING' AND lease_until > :now"""
 
-# The plus keeps the planner off the indexes of unfinished jobs.
-REQUEST_STOP = """
+# The plus keeps the planner off the indexes of unfinished jobs. What is held for ever is not asked to stop.
+REQUEST_STOP = f"""
 UPDATE vtqueue_job SET cancelled_at = :now, cancelled_by = :by
-WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at IS NULL"""
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at IS NULL
+  AND {" AND ".join(f"queue_name NOT GLOB '{name}*'" for name in RESERVED)}"""
 
 STOP_REQUESTED_NOW = """
 SELECT json_group_array(json_array(id, rowid, state)) FROM vtqueue_job

@@ -10,7 +10,7 @@ from ...backend import VTQueueBackend
 from ...queue.lookup import UnclearId
 from ...queue.schema import mismatch
 from ..arguments import add_backend, add_ids, backend_of
-from ..subcommands import jobs, queues, show, status, why, workers
+from ..subcommands import jobs, leases, queues, show, slots, status, why, workers
 from ..subcommands import list as list_
 
 
@@ -28,6 +28,7 @@ SUBCOMMANDS = {
         add_ids,
         jobs.cancel,
     ),
+    "leases": Subcommand(leases.HELP, leases.add_arguments, leases.run),
     "list": Subcommand(list_.HELP, list_.add_arguments, list_.run),
     "pause": Subcommand(
         "Pauses a queue: no job of it is claimed, until it is resumed or the pause ends; what runs goes on to its end.",
@@ -51,6 +52,7 @@ SUBCOMMANDS = {
     ),
     "resume": Subcommand("Ends the pause of a queue, and wakes the workers.", queues.resume_arguments, queues.resume),
     "show": Subcommand(show.HELP, show.add_arguments, show.run),
+    "slots": Subcommand(slots.HELP, slots.add_arguments, slots.run),
     "status": Subcommand(status.HELP, status.add_arguments, status.run),
     "stop": Subcommand(
         "Asks workers to stop as after SIGTERM: they finish what they run and exit.",

@@ -10,6 +10,7 @@ from ... import control
 from ...backend import VTQueueBackend
 from ...core import states
 from ...core.ids import shown_worker
+from ...core.names import is_reserved, refusal
 from ...models import DeadLetter, Job
 from ...queue import dead_letters
 from ...queue.dead_letters import Criteria
@@ -44,6 +45,8 @@ def outcome(job: Job, running: Job | None) -> str:
 def job_of(given: str, database: str) -> Job:
     """Return the job of an id; raise CommandError if there is none, UnclearId if there are several."""
     entry = entry_of(given, database)
+    if isinstance(entry, Job) and is_reserved(entry.queue_name):
+        raise CommandError(refusal(entry.queue_name))
     if isinstance(entry, Job):
         return entry
     if entry:

@@ -15,8 +15,9 @@ from django.utils.dateparse import parse_datetime
 from ...backend import VTQueueBackend
 from ...core.clock import from_instant, to_instant
 from ...core.humanize import local
+from ...core.names import is_reserved, refusal
 from ...engines import engine_for
-from ...models import WAITING, Job
+from ...models import RESERVED, WAITING, Job
 from ...queue import pauses
 from ..arguments import login
 
@@ -34,7 +35,7 @@ def pause_arguments(parser: ArgumentParser) -> None:
 def pause(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Pause the queue that the command line names, in the name of who has logged in."""
     name, database, now = options["queue"], backend.database, engine_for(backend.database).now()
-    remark = remark_on(backend, name)
+    remark = "" if is_reserved(name) else remark_on(backend, name)
     try:
         pauses.pause(name, reason=options["reason"], until=moment(options["until"], now), by=login(), using=database)
     except ValueError as error:
@@ -72,6 +73,8 @@ def resume_arguments(parser: ArgumentParser) -> None:
 def resume(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Resume the queue that the command line names; one that is not paused is as it should be."""
     name, database = options["queue"], backend.database
+    if is_reserved(name):
+        raise CommandError(refusal(name))
     remark = remark_on(backend, name)
     if pauses.resume(name, using=database):
         yield f"Queue {name!r} is resumed; the workers were woken."
@@ -121,7 +124,7 @@ def unfinished(database: str, now: int) -> tuple[Counter[str], Counter[str]]:
     """Return how many unfinished jobs of each queue are not held, and how many are."""
 
     def by_queue(rows: Q) -> Counter[str]:
-        jobs = Job.objects.using(database).filter(rows).order_by("queue_name")
+        jobs = Job.objects.using(database).filter(rows, ~RESERVED).order_by("queue_name")
         return Counter(dict(jobs.values_list("queue_name").annotate(Count("pk"))))
 
     return by_queue(WAITING) + by_queue(Q(lease_until__lte=now)), by_queue(Q(lease_until__gt=now))
@@ -132,6 +135,8 @@ def chosen(backend: VTQueueBackend, options: dict[str, Any], found: Counter[str]
     there = f"Queues with unfinished jobs: {described(dict(sorted(found.items()))) or 'none'}."
     if bool(options["queues"]) == options["all"]:
         raise CommandError(f"Name the queues to purge, or give --all. {there}")
+    for name in filter(is_reserved, options["queues"]):
+        raise CommandError(refusal(name))
     known = backend.settings.queues | set(backend.settings.handler_queues()) | found.keys()
     if backend.settings.queues and (unknown := sorted(set(options["queues"]) - known)):
         raise CommandError(f"There is no queue {', '.join(unknown)}. {there}")

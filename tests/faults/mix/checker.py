@@ -8,11 +8,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from django_vtqueue.core import history, states
 from django_vtqueue.core.clock import SECOND
 
+from ...processes import slot_instance
+from ...processes.instance import Term, overlaps
+from ...processes.slot_instance import Look
 from ..ledger import Event
 from .faults import KILL, KILL_CHILD, LEASE_LOCK, LOCK, PAUSE, STANDSTILL, STOP, TERM_TWICE, Fault
 from .journal import Execution
@@ -63,9 +67,10 @@ class Row:
 class Story:
     """Everything that is known of a mix. ``executions``: by their begin. ``effects``: how many rows each job has left.
 
-    ``counted``: by the tasks that read and write. ``forked``: the ids of processes that tasks made. ``stayed``: the
-    workers that did not leave. ``deepest``: how many jobs that were never begun have waited in the queue with a
-    ``max_depth``, at the most.
+    ``counted``: by the tasks that read and write. ``terms``: for how long each instance of a lease was the leader.
+    ``looks``: when instances with time slots found themselves in their turns. ``forked``: the ids of processes that
+    tasks made. ``stayed``: the workers that did not leave. ``deepest``: how many jobs that were never begun have waited
+    in the queue with a ``max_depth``, at the most.
     """
 
     jobs: list[Job]
@@ -77,6 +82,8 @@ class Story:
     buried: Counter[str] = field(default_factory=Counter)
     effects: Counter[str] = field(default_factory=Counter)
     counted: int = 0
+    terms: list[Term] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
     forked: set[int] = field(default_factory=set)
     stayed: list[str] = field(default_factory=list)
     deepest: int = 0
@@ -436,6 +443,30 @@ def leases_stay_what_they_were(story: Story) -> Broken:
         row, lease = story.rows.get(job.id), job.promises.lease
         if row and job.queue in ("default", "handled", ASIDE) and lease and row.lease != round(lease * SECOND):
             yield f"{name(job)} has a visibility timeout of {row.lease / SECOND} s instead of {lease} s"
+
+
+@promise
+def one_leader_at_a_time(story: Story) -> Broken:
+    """At no moment two instances of a lease believe to be the leader."""
+    for one, other in overlaps(story.terms):
+        yield f"{one.file.name} until {one.end:.3f} s, {other.file.name} from {other.begin:.3f} s"
+
+
+@promise
+def one_turn_at_a_time(story: Story) -> Broken:
+    """At no moment two instances of a cycle are in their turns."""
+    for one, other in slot_instance.overlaps(story.looks):
+        first = f"{one.pid} was in slot {one.number} until {one.until:.3f} s"
+        yield f"{first}, {other.pid} in slot {other.number} from {other.began:.3f} s"
+
+
+@promise
+def tokens_grow(story: Story) -> Broken:
+    """Each leader has a greater token than those before."""
+    ordered = sorted(story.terms, key=lambda term: term.begin)
+    for before, term in pairwise(ordered):
+        if term.token <= before.token:
+            yield f"{term.file.name} has the token {term.token} after {before.token}"
 
 
 @promise

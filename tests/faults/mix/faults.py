@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from django_vtqueue.core import clock
@@ -27,6 +28,9 @@ PROCESSES = ("--processes", "2", "--threads", "2")
 LASTING = (THREADS, (*PROCESSES, "--max-jobs-per-process", "500"))
 OTHERS = (("--threads", "3"), ("--processes", "2", "--threads", "1"))
 CONSUMERS = 2
+INSTANCES = 3  # of the lease "mix"
+MEMBERS = 3  # of the cycle "mix", now with one slot more and now with one less
+LOOK = 0.02  # seconds between two looks of an instance at its lease, or its turn
 LEAVING = 20.0  # seconds for workers to leave when nothing is left to do
 
 KILL, KILL_CHILD, TERM, TERM_TWICE = "kill", "kill of a child", "SIGTERM", "SIGTERM twice"
@@ -97,12 +101,26 @@ class Faults:
         self.lasting = [self._worker(arguments) for arguments in LASTING]
         self.others = [self._worker(arguments) for arguments in OTHERS]
         self.consumers = [self._consumer() for _ in range(CONSUMERS)]
+        self.told_by: list[Path] = []  # the files of all instances
+        self.turns_in: list[Path] = []  # the files of all members
+        self.instances = [self._instance() for _ in range(INSTANCES)] + [self._member() for _ in range(MEMBERS)]
 
     def _worker(self, arguments: tuple[str, ...]) -> Running:
         return self._start_worker(*arguments, ready=False)
 
     def _consumer(self, *names: str) -> Running:
         return self._start("-m", "tests.faults.mix.consumer", *names)
+
+    def _instance(self) -> Running:
+        self.told_by.append(self._database.path.with_name(f"instance{len(self.told_by)}"))
+        arguments = ("mix", str(SHORT_LEASE), str(self.told_by[-1]), str(LOOK))
+        return self._start("-m", "tests.processes.instance", *arguments)
+
+    def _member(self) -> Running:
+        self.turns_in.append(self._database.path.with_name(f"member{len(self.turns_in)}"))
+        slots = MEMBERS - len(self.turns_in) // MEMBERS % 2
+        arguments = (self.turns_in[-1], "mix", slots, 0.6, 0.01, 0, LOOK)
+        return self._start("-m", "tests.processes.slot_instance", *map(str, arguments))
 
     def begin(self) -> None:
         for worker in self.lasting:
@@ -133,7 +151,7 @@ class Faults:
         while time.monotonic() < deadline and not all(worker.ended() for worker in workers):
             time.sleep(0.1)
         self.stayed = [worker for worker in workers if not worker.ended()]
-        for process in self.stayed + self.consumers:
+        for process in self.stayed + self.consumers + self.instances:
             process.kill()
         self.ended += workers
 
@@ -161,6 +179,9 @@ class Faults:
         for number, consumer in enumerate(self.consumers):
             if consumer.ended():
                 self.consumers[number] = self._consumer()
+        for number, instance in enumerate(self.instances):
+            if instance.ended():
+                self.instances[number] = self._instance() if number < INSTANCES else self._member()
 
     # What happens
 
@@ -183,7 +204,7 @@ class Faults:
         choose[step.fault](step)
 
     def _kill_one(self, step: Step) -> None:
-        processes, holders = ready(self.others) + self.consumers, self._holders()
+        processes, holders = ready(self.others) + self.consumers + self.instances, self._holders()
         busy = [process for process in processes if family(process) & holders]
         if chosen := pick(busy or processes, step.choice):
             self._kill(chosen)
@@ -221,13 +242,14 @@ class Faults:
             chosen.signal(signal.SIGTERM)
 
     def _stop_one(self, step: Step) -> None:
-        if chosen := pick(ready(self.others) + self.consumers, step.choice):
+        if chosen := pick(ready(self.others) + self.consumers + self.instances, step.choice):
             pid = pick(sorted(family(chosen)), step.choice) or chosen.pid
             self._freeze(STOP, [pid], step.size * 1.5 * SHORT_LEASE)
 
     def _stop_all(self, step: Step) -> None:
         """Stop all holders and claimers of jobs for longer than the short leases, and not for half of the long ones."""
-        everybody = self.lasting + self.others + self.consumers + [visitor for _, visitor in self._visitors]
+        everybody = self.lasting + self.others + self.consumers + self.instances
+        everybody = everybody + [visitor for _, visitor in self._visitors]
         pids = [pid for process in everybody if not process.ended() for pid in sorted(family(process))]
         random.Random(step.choice).shuffle(pids)  # in which they go on
         self._freeze(STANDSTILL, pids, SHORT_LEASE * 1.1 + step.size * (LONG_LEASE / 2 - SHORT_LEASE * 1.2))

@@ -1,6 +1,7 @@
 """The checker itself, on stories written by hand: what finds nothing proves nothing if it could not."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from django_vtqueue.core import history, states
 from django_vtqueue.core.clock import SECOND
 
+from ...processes.instance import Term
+from ...processes.slot_instance import Look
 from ..ledger import Event
 from .checker import PROMISES, Job, Row, Story, broken
 from .faults import KILL, KILL_CHILD, PAUSE, STANDSTILL, STOP, TERM_TWICE, Fault
@@ -60,6 +63,14 @@ def claim(when: float, number: int = 1) -> Event:
     return Event("claimed", "j", number, ONE, at(when))
 
 
+def term(token: int, begin: float, end: float) -> Term:
+    return Term(token, begin, end, Path(f"instance{token}"))
+
+
+def look(pid: int, began: float, until: float) -> Look:
+    return Look(began, began, until, pid, number=0, starts_at=began, missed=0)
+
+
 def story(job: Job, found: Row | None, *runs: Execution, **values: Any) -> Story:
     given = {"acknowledged": Counter({"j": 1}), **values}
     return Story([job], list(runs), {} if found is None else {"j": found}, **given)
@@ -85,6 +96,8 @@ GOOD = [
     story(job("hurried"), EXPIRED_JOB),
     story(job("hurried"), row(ended(history.RETRY, 1)), run(0.9, 1), run(3, 3), claims=[claim(0.9), claim(3, 2)]),
     story(job("keyed"), row(), run(1, 2), claims=[claim(1)]),
+    story(job(), row(), run(1, 5), terms=[term(1, 1, 5), term(3, 5.1, 6)]),
+    story(job(), row(), run(1, 5), looks=[look(1, 1, 5), look(1, 2, 5), look(2, 5.1, 6)]),
     story(job(), row(), run(1, 5)),
     story(job(), row(EXPIRED, worker=OTHER), run(1, 2, outcome=""), run(3, 5, OTHER), faults=[fault(KILL, 2, 2, 1)]),
     story(
@@ -187,6 +200,12 @@ BAD = {
         story(job(queue=ASIDE), row(), run(1, 2), faults=[fault(PAUSE, 0.5, 3)], claims=[claim(1)]),
     ],
     "leases_stay_what_they_were": [story(job(), row(lease=2), run(1, 2))],
+    "one_leader_at_a_time": [story(job(), row(), run(1, 2), terms=[term(1, 1, 5), term(2, 4, 6)])],
+    "one_turn_at_a_time": [story(job(), row(), run(1, 2), looks=[look(1, 1, 5), look(2, 4, 6)])],
+    "tokens_grow": [
+        story(job(), row(), run(1, 2), terms=[term(2, 1, 3), term(1, 4, 6)]),
+        story(job(), row(), run(1, 2), terms=[term(1, 1, 3), term(1, 4, 6)]),
+    ],
     "forked_children_are_no_workers": [story(job(), row(), run(1, 2, pid=9), forked={9})],
     "a_full_queue_takes_no_more": [story(job(), row(), run(1, 2), deepest=MAX_DEPTH + 1)],
     "workers_leave": [story(job(), row(), run(1, 2), stayed=["vtworker"])],

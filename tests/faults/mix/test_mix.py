@@ -15,13 +15,15 @@ from django_vtqueue.core.clock import SECOND
 
 from ...processes.conftest import Start
 from ...processes.database import Database
+from ...processes.instance import terms
 from ...processes.running import Running, is_ours
+from ...processes.slot_instance import looks
 from ..ledger import Ledger
 from ..scale import MINUTES, scaled
 from ..vitals import Vitals
 from . import checker, journal
 from .checker import Job, Story, moment, row_of
-from .faults import EVERYTHING, KILLS, Faults, plan
+from .faults import EVERYTHING, KILLS, MEMBERS, Faults, plan
 from .kinds import ASIDE, COPIES, COUNTER, HANDLED, LIMITED, LONG_LEASE, MAX_DEPTH, SHARED
 
 MIXES = {  # for how many seconds, which faults, how many seconds apart, and the kinds of jobs; none: all
@@ -55,6 +57,7 @@ SELECT count(*) FROM vtqueue_job
 WHERE queue_name = '{LIMITED}' AND finished_at IS NULL AND lease_until IS NULL AND claims = 0; END"""
 IN_THE_END = """
 SELECT id, state, worker_id, lease_us, '' AS exception_class, history FROM vtqueue_job
+WHERE queue_name NOT GLOB 'lease:*' AND queue_name NOT GLOB 'slots:*'
 UNION ALL
 SELECT id, 'FAILED', worker_id, lease_us, exception_class, history FROM vtqueue_deadletter"""
 
@@ -86,6 +89,8 @@ def story(database: Database, ledger: Ledger, publisher: Running, faults: Faults
         buried=ledger.buried(),
         effects=Counter({row["name"]: row["number"] for row in effects}),
         counted=next(row["value"] for row in effects if row["name"] == COUNTER),
+        terms=[term for file in faults.told_by for term in terms(file)],
+        looks=looks(*faults.turns_in),
         forked=forked,
         deepest=database.rows("SELECT max(depth) AS depth FROM depths")[0]["depth"] or 0,
         stayed=[" ".join(map(str, worker.process.args)) for worker in faults.stayed],  # type: ignore[arg-type]
@@ -121,6 +126,8 @@ def end_forked(folder: Path) -> None:
 def report(happened: Story, found: dict[str, list[str]]) -> None:
     """Say what has happened; and more of it if a promise was broken."""
     print(f"{dict(Counter(job.kind for job in happened.jobs))}: {len(happened.executions)} executions")
+    turns, members = {look.starts_at for look in happened.looks}, {look.pid for look in happened.looks}
+    print(f"{len(happened.terms)} leaders; {len(turns)} turns of {len(members)} instances")
     print(f"through {dict(Counter(fault.name for fault in happened.faults))}")
     for fault in happened.faults if found else ():
         pids = " ".join(map(str, sorted(fault.pids)))
@@ -180,5 +187,8 @@ def test_every_promise_holds(
     assert not found, f"VTQUEUE_SEED={seed} breaks: {'; '.join(found)}"
     outcomes = [entry.get("outcome") for row in happened.rows.values() for entry in row.history]
     assert set(outcomes) & set(checker.ENDED_FOR_IT), "no fault met a job"
+    members = {look.pid for look in happened.looks}
+    assert len(members) > 1, "no two instances had turns"
+    assert len(happened.terms) > 1 or len(members) > MEMBERS, "no instance was followed by another one"
     assert [worker.log[-2000:] for worker in faults.ended if not ended_well(worker)] == []
     assert [worker.log for worker in faults.ended if any(mistake in worker.log for mistake in MISTAKES)] == []

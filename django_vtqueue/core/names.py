@@ -1,0 +1,25 @@
+"""The names of queues. Those of reserved queues are the library's own: leaders and time slots are their rows."""
+
+LONGEST_NAME = 255
+LEASE, SLOTS = RESERVED = ("lease:", "slots:")  # what the names of reserved queues begin with
+
+
+def is_reserved(queue_name: str) -> bool:
+    """Return whether a queue is reserved: no user publishes into it, and its rows are held and never done."""
+    return queue_name.startswith(RESERVED)
+
+
+def refusal(queue_name: str) -> str:
+    """Return a sentence that says why nothing is done with a reserved queue."""
+    return (
+        f"Queue {queue_name!r} is reserved for Lease and SlotCycle, which hold its rows: nothing is published into it, "
+        f"claimed, paused or changed. The name of another queue does not begin with {' or '.join(map(repr, RESERVED))}."
+    )
+
+
+def reserved_name(prefix: str, name: str) -> str:
+    """Return the reserved queue of a lease or a cycle; raise ValueError if none can be called ``name``."""
+    longest = LONGEST_NAME - len(prefix)
+    if not isinstance(name, str) or not 0 < len(name) <= longest or "\0" in name:
+        raise ValueError(f"The name is a text of 1 to {longest} characters without NUL, not {name!r}.")
+    return prefix + name

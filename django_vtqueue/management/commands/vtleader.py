@@ -1,0 +1,131 @@
+"""``manage.py vtleader``: run a command on one instance of many."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
+
+from ...core.forks import handle_signal, restore_signal
+from ...engines import engine_for
+from ...patterns.guarded import Guarded
+from ...patterns.lease import Lease
+from ...worker.log import log_lines
+
+logger = logging.getLogger("django_vtqueue")
+
+FORWARDED = ("HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "WINCH")
+LEAVE = {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}  # at which one that waits ends
+GRACE = 1 / 5  # of the ttl: for so long the command may clean up
+LOOK = 0.2  # seconds between two looks at the lease; a twentieth of a short ttl
+
+HELP = """Runs COMMAND on one instance of many: waits for the leadership of NAME, runs COMMAND with its fencing token in
+VTQUEUE_TOKEN, forwards signals to it, and exits with its exit code (128 + N if signal N has ended it). If the
+leadership is about to be lost, COMMAND is ended before another instance can have it, and this one waits for its next
+turn: COMMAND is started anew then."""
+
+
+class Command(BaseCommand):
+    help = HELP
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("name", metavar="NAME", help="of the lease: instances with the same name take turns")
+        parser.add_argument(
+            "--ttl",
+            type=float,
+            default=30.0,
+            metavar="S",
+            help="seconds after which another instance takes over from one that is cut off (default: 30); for the "
+            "last fifth of it COMMAND may clean up, after SIGTERM",
+        )
+        parser.add_argument("--using", "--database", metavar="ALIAS", help="the database (default: that of the queue)")
+        parser.add_argument("command", nargs="+", metavar="COMMAND", help="with its arguments, after --")
+
+    def handle(self, **options: Any) -> None:
+        try:
+            lease = Lease(options["name"], ttl=options["ttl"], using=options["using"])
+        except ValueError as error:
+            raise CommandError(str(error)) from None
+        alias = lease._holder.rows.database
+        if alias not in connections:
+            raise CommandError(f"There is no database {alias!r}; DATABASES has {', '.join(connections)}.")
+        if engine_for(alias).private():
+            raise CommandError("Only this process sees this database, which is in memory: it is the only instance.")
+        owns_process = bool(getattr(self, "_called_from_command_line", False))
+        with log_lines(sys.stderr if owns_process else self.stderr, options["verbosity"]):
+            sys.exit(Turns(lease, options["command"]).run())
+
+
+class Turns:
+    """The turns of one instance: it waits for the leadership, and runs the command as long as it has it."""
+
+    def __init__(self, lease: Lease, command: list[str]) -> None:
+        self.lease, self.command = lease, command
+        self.running: Guarded | None = None
+        self.leaving = self.unsaid = 0  # the signal that has asked to stop, and that was not yet forwarded
+
+    def run(self) -> int:
+        """Run the command until it ends by itself, or is asked to; return its exit code."""
+        with self.on_signals():
+            while True:
+                logger.info("vtleader waits for %s", self.lease._holder.name)
+                # No handler raises: an exception may come up anywhere, and become another one there.
+                if not self.lease._holder.acquire(stop=lambda: bool(self.leaving)):
+                    return 128 + self.leaving
+                with self.lease:
+                    connections.close_all()  # while the command runs, the thread that renews has one of its own
+                    code = self.turn()
+                if code is not None:
+                    return code
+                logger.warning("vtleader has ended the command, for %s may pass", self.lease._holder.name)
+                if self.leaving:
+                    return 128 + self.leaving
+
+    def turn(self) -> int | None:
+        """Run the command under the present leadership; return its exit code, None if that has ended before it."""
+        holder, token = self.lease._holder, self.lease.token
+        bell = holder._bell.fileno() if holder._bell else -1
+        environment = {**os.environ, "VTQUEUE_TOKEN": str(token)}
+        try:
+            with Guarded(self.command, self.lease.ttl * GRACE, bell, environment) as self.running:
+                logger.info("vtleader runs %s; token %s", self.command[0], token)
+                if self.unsaid:
+                    self.running.forward(self.unsaid)
+                self.running.keep(holder.held_until)
+                while not self.running.ended(min(LOOK, self.lease.ttl / 20)):
+                    self.running.keep(holder.held_until)
+                return self.running.exit_code()
+        finally:
+            self.running = None
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Forward signals during the block; those that are ignored, as nohup has it, stay so."""
+        numbers = [getattr(signal, f"SIG{name}") for name in FORWARDED]
+        if threading.current_thread() is not threading.main_thread():
+            numbers = []
+        numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+        for number in numbers:
+            handle_signal(number, self.received)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                restore_signal(number)
+
+    def received(self, number: int, frame: object) -> None:
+        """Hand a signal on to the command; one that waits leaves, or has no use for it."""
+        if number in LEAVE:
+            self.leaving = number
+        if self.running:
+            self.running.forward(number)
+        elif number in LEAVE:
+            self.unsaid = number

@@ -1,0 +1,71 @@
+"""A command that runs under a guard (see guard.py), as vtleader sees it."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from . import guard
+
+
+class Guarded:
+    """A running command, which is gone by the moment that ``keep`` has said last, whatever becomes of this process.
+
+    ``grace``: seconds before that moment it is asked to stop by SIGTERM. ``bell``: the descriptor of this process's
+    doorbell (-1: it has none), which the command keeps alive. Leaving the block ends the command, and waits for it.
+    """
+
+    def __init__(self, command: Sequence[str], grace: float, bell: int, environment: dict[str, str]) -> None:
+        control, self._control = os.pipe()
+        self._status, status = os.pipe()
+        self._until, self._grace = 0.0, grace
+        inherited = [control, status, *([bell] if bell >= 0 else [])]
+        words = [str(Path(guard.__file__)), str(control), str(status), str(grace), *command]
+        try:
+            self._guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", *words], pass_fds=inherited, start_new_session=True, env=environment
+            )
+        finally:
+            os.close(control)
+            os.close(status)
+
+    def keep(self, until: float) -> None:
+        """Let it run until a moment of the boot clock; 0: no longer."""
+        if until != self._until:
+            self._say("until", until or -1.0)
+            self._until = until
+
+    def forward(self, number: int) -> None:
+        """Send it a signal."""
+        self._say("signal", number)
+
+    def ended(self, seconds: float) -> bool:
+        """Wait for its end, for so long at the most; return whether it has ended."""
+        return bool(select.select([self._status], [], [], seconds)[0])
+
+    def exit_code(self) -> int | None:
+        """Return its exit code, 128 + N if it was ended by signal N; None if the guard has ended it."""
+        code, _, stopped = os.read(self._status, 100).decode().partition(" ")
+        if not code or stopped == "1":
+            return None
+        return 128 - int(code) if int(code) < 0 else int(code)
+
+    def __enter__(self) -> "Guarded":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        control, self._control = self._control, -1
+        os.close(control)
+        self.ended(self._grace + 1)  # for the guard asks it to stop now, and kills it in time
+        with suppress(ProcessLookupError):
+            os.killpg(self._guard.pid, signal.SIGKILL)  # before the guard is waited for: its pid is still its own
+        self._guard.wait()
+        os.close(self._status)
+
+    def _say(self, word: str, value: float) -> None:
+        with suppress(OSError):  # it has ended
+            os.write(self._control, f"{word} {value}\n".encode())

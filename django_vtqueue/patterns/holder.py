@@ -1,0 +1,299 @@
+"""An instance that waits for a row of a reserved queue, then holds it: what leaders and time slots have in common."""
+
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Any
+from weakref import WeakSet
+
+from django.db import DatabaseError, connections, transaction
+
+from ..conf import Invalid, positive_duration
+from ..core import clock
+from ..core.backoff import busy_pause
+from ..core.encoding import dumps
+from ..core.ids import new_id, new_worker_id
+from ..core.job import HeldJob
+from ..engines import Engine, Trouble, database_for, new_engine
+from ..exceptions import LeaseLost
+from ..queue.doorbell import UNPROVEN, Doorbell
+from .reserved import ReservedRows
+
+logger = logging.getLogger("django_vtqueue")
+
+LOOK = 0.1  # seconds between two looks at the rows, in case a doorbell was missed
+LOOK_AT_CLOCK = 1.0  # seconds between two looks of the thread that renews: its waits stand still in a suspended machine
+RETRY = 0.05  # seconds between two tries to renew, while the database refuses; while it is locked, see busy_pause
+MARGIN, LONGEST_MARGIN = 0.1, 1.0  # of the lease, and seconds: by so much a holder believes in it less than others do
+
+
+class Holder:
+    """One instance: it waits for one of the rows of a reserved queue, and holds it until it gives it back or loses it.
+
+    ``name``: for people; ``ttl``: the lease in seconds; ``renewing``: whether a thread renews it each third of that;
+    ``on_lost``: called once, in that thread or the caller's, when it is known that the lease was lost. Threads may
+    share it; a forked child holds nothing.
+    """
+
+    renewed_after = 1 / 3  # of the lease
+
+    def __init__(
+        self,
+        name: str,
+        queue_name: str,
+        keys: Sequence[str],
+        ttl: Any,
+        using: str | None,
+        *,
+        renewing: bool = True,
+        on_lost: Callable[[], object] | None = None,
+    ) -> None:
+        try:
+            self.ttl = positive_duration(ttl)
+        except Invalid as allowed:
+            raise ValueError(f"ttl is {ttl!r}, but must be {allowed}.") from None
+        self.name, self.keys, self.renewing, self.on_lost = name, keys, renewing, on_lost
+        self.rows = ReservedRows(queue_name, database_for(using))
+        self._bell: Doorbell | None = None  # proves the death of this process
+        self._begin()
+        _holders.add(self)
+
+    def _begin(self) -> None:
+        """Begin without a row; so does a forked child, which has locks of its own."""
+        self.job: HeldJob | None = None
+        self._worker_id = new_worker_id()
+        self._held_until = self._renew_at = 0.0  # boot clock
+        self._done = threading.Event()
+        self._changing = threading.RLock()  # held while the row is taken, renewed, given back, or found lost
+        self._deciding = threading.RLock()  # held for a moment, while it is decided whether the row is held
+
+    def remaining(self) -> float:
+        """Return for how many seconds it is certain that no other instance holds the row, if it is not renewed.
+
+        It is 0 a margin (a tenth of the lease, 1 s at the most) before another instance can take the row; then it stays
+        0 until the row is acquired anew.
+        """
+        with self._deciding:
+            left = self._held_until - clock.since_boot()
+            if left <= 0:
+                self._held_until = 0.0
+            return max(left, 0.0)
+
+    @property
+    def held(self) -> bool:
+        """Whether this instance holds its row, by its own boot clock."""
+        return self.remaining() > 0
+
+    @property
+    def held_until(self) -> float:
+        """The moment (boot clock) until which ``held`` is True if the lease is not renewed; 0 if it is not held."""
+        return self._held_until if self.held else 0.0
+
+    def acquire(
+        self, blocking: bool = True, timeout: float | None = None, stop: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Hold a row: wait for one if ``blocking``, for ``timeout`` seconds at the most; return whether it is held.
+
+        ``stop``: is asked between two looks whether to wait no longer.
+        """
+        if self.held:
+            return True
+        if not blocking:
+            return self._take()
+        return self._wait(clock.NEVER if timeout is None else timeout, stop)
+
+    def _wait(self, seconds: float, stop: Callable[[], bool]) -> bool:
+        """Take a row as soon as one is free; return False if none was for so many seconds, or until ``stop()``."""
+        until, troubled = time.monotonic() + seconds, False
+        with closing(self.rows.bell(f"{UNPROVEN}{new_id()[-8:]}")) as bell:
+            while not (taken := self.attempt(troubled)):
+                troubled = taken is None
+                if (left := until - time.monotonic()) <= 0 or stop():
+                    return False
+                bell.wait_for(min(LOOK, left))
+        return True
+
+    def attempt(self, troubled: bool = False) -> bool | None:
+        """Take a row if one is free; return None, and log why, while the database is locked, full or gone.
+
+        ``troubled``: it was so the last time, and is not logged again.
+        """
+        try:
+            return self._take()
+        except DatabaseError as error:
+            trouble = self.rows.engine.trouble(error)
+            if trouble is None:
+                raise
+            if not troubled:
+                logger.warning("%s is waited for, but %s; waiting.", self.name, trouble.value)
+            if trouble is not Trouble.BUSY:
+                self.rows.engine.disconnect()
+            return None
+
+    def _take(self) -> bool:
+        """Take a row that is free; return whether one is held. The write lock is asked for only if one is free."""
+        with self._changing:
+            if self.held:
+                return True
+            self._refuse_in_transaction("acquired")
+            self.release()  # what was lost
+            self.rows.create(self.keys, dumps, self.ttl)
+            if not self.rows.free(self._worker_id):
+                return False
+            bell = self.rows.bell(self._worker_id)
+            taken = None
+            try:
+                taken = self.rows.take(self._worker_id, self.ttl)
+            finally:
+                if not taken:
+                    bell.close()
+            if not taken:
+                return False
+            self.job, began = taken
+            self._bell, self._done = bell, threading.Event()
+            self._renew_at, self._held_until = self._next(began), self._end_of(began)
+            if not self.held:  # the commit has taken too long
+                self.release()
+                return False
+            if self.renewing and not self.rows.engine.private():
+                threading.Thread(
+                    target=self._keep_up, args=(self._done,), name=f"lease {self.name}", daemon=True
+                ).start()
+            return True
+
+    def renew(self) -> None:
+        """Hold the row for one more lease from now on; raise LeaseLost if it is lost."""
+        self._refuse_in_transaction("renewed")
+        self.check()
+        with self._changing:
+            if self.job:
+                self._renew(self.job, self.rows.engine)
+        self.check()
+
+    def renews_in(self) -> float:
+        """Return in how many seconds the lease is renewed, if it is not renewed before; 0 or less: now."""
+        return self._renew_at - clock.since_boot()
+
+    def check(self) -> None:
+        """Raise LeaseLost if this instance does not hold its row."""
+        done = self._done
+        if not self.held:
+            self._lose(done)
+            raise LeaseLost(
+                f"{self.name} is not held by this instance: it was not acquired, was released, or was not renewed in "
+                "time, so that another instance may hold it. Stop what needs it, and acquire it anew."
+            )
+
+    def release(self) -> None:
+        """Give the row back, so that an instance that waits takes it at once; nothing happens if it is not held."""
+        self._done.set()
+        with self._changing:
+            job, self.job, self._held_until = self.job, None, 0.0
+            bell, self._bell = self._bell, None
+        try:
+            if job:
+                self.rows.give_back(job)
+        finally:
+            if bell:
+                bell.close()
+
+    def _keep_up(self, done: threading.Event) -> None:
+        """Renew the lease when it is time to, until it is given back or lost."""
+        engine, troubled = new_engine(self.rows.database, traced=False), 0.0
+        try:
+            with engine.without_lock_waits():
+                while not done.wait(max(min(self.renews_in(), self.remaining(), LOOK_AT_CLOCK), 0.0005)):
+                    if not self.held:
+                        return
+                    if self.renews_in() > 0:
+                        continue
+                    try:
+                        self._renew_aside(engine, done)
+                        troubled = 0.0
+                    except Exception as error:
+                        troubled = troubled or self._say(error)
+                        now = clock.since_boot()
+                        self._renew_at = now + self._pause(engine, error, now - troubled)
+        finally:
+            self._lose(done)
+            connections.close_all()
+
+    def _renew_aside(self, engine: Engine, done: threading.Event) -> None:
+        engine.replaced()  # raises while the file of the database is being exchanged
+        with self._changing:
+            if self.job and not done.is_set():
+                self._renew(self.job, engine)
+        engine.tidy(early=False)
+
+    def _say(self, error: Exception) -> float:
+        logger.info("%s was not renewed (%s); trying again", self.name, error)
+        return clock.since_boot()
+
+    def _pause(self, engine: Engine, error: Exception, waited: float) -> float:
+        """Return the seconds until the next try to renew."""
+        if engine.trouble(error) is Trouble.BUSY:
+            return busy_pause(waited, random.random(), self.remaining())
+        engine.disconnect()
+        return RETRY
+
+    def _renew(self, job: HeldJob, engine: Engine) -> None:
+        """Renew the lease, whatever the wall clock says; note it if it is lost. Nothing is renewed that has ended."""
+        with engine.transaction():
+            began = clock.since_boot()
+            lost = not self.held or bool(engine.renew([job], engine.now(), afresh=True))
+        self._renew_at = self._next(began)
+        with self._deciding:  # what has been said to be lost while this waited stays so
+            self._held_until = self._end_of(began) if self.held and not lost else 0.0
+
+    def _next(self, began: float) -> float:
+        return began + self.ttl * self.renewed_after
+
+    def _end_of(self, began: float) -> float:
+        """Return until when to believe in a lease that others may count from ``began`` on, or from later."""
+        return began + self.ttl - min(self.ttl * MARGIN, LONGEST_MARGIN)
+
+    def _lose(self, done: threading.Event) -> None:
+        """Note that the lease is lost that ``done`` belongs to, and say so once; nothing happens if it was released."""
+        with self._changing:
+            if self.job is None or done is not self._done or done.is_set():
+                return
+            self.job, self._held_until = None, 0.0
+            done.set()
+        logger.warning("%s is lost: it was not renewed in time, or another instance has taken it", self.name)
+        if self.on_lost:
+            try:
+                self.on_lost()
+            except Exception:
+                logger.exception("on_lost of %s has failed", self.name)
+
+    def _refuse_in_transaction(self, what: str) -> None:
+        """Raise RuntimeError inside a transaction of the caller's, except that of a TestCase."""
+        if connections[self.rows.database].in_atomic_block:
+            try:
+                with transaction.atomic(using=self.rows.database, durable=True):
+                    pass
+            except RuntimeError as error:
+                raise RuntimeError(
+                    f"{self.name} cannot be {what} inside transaction.atomic(): no other instance would see it before "
+                    "the commit. Do it first, and begin the transaction in it."
+                ) from error
+
+
+_holders: "WeakSet[Holder]" = WeakSet()
+
+
+def _forget() -> None:
+    """Have a forked child hold nothing: rows and doorbells are its parent's."""
+    for holder in _holders:
+        if holder._bell:
+            holder._bell.let_go()
+            holder._bell = None
+        holder._begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,127 @@
+"""Leader election: of many instances one holds the lease of a name, and another takes it over when that one is gone."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from types import TracebackType
+
+from asgiref.sync import sync_to_async
+from django.db import DatabaseError
+
+from ..core import clock
+from ..core.clock import SECOND
+from ..core.names import LEASE, reserved_name
+from .holder import LOOK, Holder
+
+
+class Lease:
+    """The leadership of a name: of all ``Lease`` objects with that name, in all processes, one at a time holds it.
+
+    ``ttl``: seconds (or a timedelta) after which another instance takes it from one that does not renew it; while it is
+    held, a thread renews it every third of that (``renewing=False``: call ``renew`` yourself). ``using``: a database
+    alias. ``on_lost``: called once, from that thread, when the lease is lost. Raise ValueError for what is not allowed.
+
+    The rule, a lease counted by each process's own clock, and a number against late writes, is that of "How to do
+    distributed locking" (Kleppmann, 2016) and of the leader election of Kubernetes' client-go.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        ttl: float | timedelta = 30,
+        using: str | None = None,
+        renewing: bool = True,
+        on_lost: Callable[[], object] | None = None,
+    ) -> None:
+        if on_lost is not None and not callable(on_lost):
+            raise ValueError(f"on_lost is {on_lost!r}, but must be a function without arguments.")
+        self.name = name
+        self._holder = Holder(
+            f"lease {name!r}", reserved_name(LEASE, name), ["leader"], ttl, using, renewing=renewing, on_lost=on_lost
+        )
+        self.ttl = self._holder.ttl
+
+    def __repr__(self) -> str:
+        return f"<Lease {self.name!r}, {'held' if self.held else 'not held'}>"
+
+    @property
+    def held(self) -> bool:
+        """Whether this instance is the leader; False a tenth of the ttl (1 s at the most) before another can be it.
+
+        It is decided by this process's boot clock, which goes on while the process is stopped or the machine suspended.
+        """
+        return self._holder.held
+
+    @property
+    def token(self) -> int | None:
+        """The fencing token: a number that grows with each acquisition by any instance; None while it is not held.
+
+        Give it to the systems that the leader writes to, so that they refuse an older one.
+        """
+        job = self._holder.job
+        return job.claims if job and self.held else None
+
+    def remaining(self) -> float:
+        """Return the seconds for which ``held`` stays True if the lease is not renewed."""
+        return self._holder.remaining()
+
+    def acquire(self, blocking: bool = True, timeout: float | timedelta | None = None) -> bool:
+        """Become the leader; return whether this instance is it now.
+
+        ``blocking``: wait until it is, for ``timeout`` seconds (or a timedelta) at the most, None: for ever; also while
+        the database is locked or gone, which else raises its error. Raise RuntimeError inside a transaction, ValueError
+        for a timeout that is not allowed.
+        """
+        return self._holder.acquire(blocking, None if timeout is None else clock.microseconds(timeout) / SECOND)
+
+    def release(self) -> None:
+        """Give the leadership up, so that an instance that waits has it at once; do nothing if it is not held."""
+        self._holder.release()
+
+    def renew(self) -> None:
+        """Keep the leadership for one more ttl, from now on.
+
+        Raise LeaseLost if it is lost, RuntimeError inside a transaction. After another error (the database is locked)
+        it is held as it was before.
+        """
+        self._holder.renew()
+
+    def check(self) -> None:
+        """Raise LeaseLost if this instance is not the leader."""
+        self._holder.check()
+
+    def __enter__(self) -> "Lease":
+        """Wait until this instance is the leader."""
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with suppress(DatabaseError):  # it ends by itself
+            self.release()
+
+    async def __aenter__(self) -> "Lease":
+        """Wait until this instance is the leader, without a thread that waits."""
+        taken: bool | None = False
+        while not (taken := await self._attempt(taken is None)):
+            await asyncio.sleep(LOOK)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await sync_to_async(self.__exit__)(None, None, None)
+
+    async def _attempt(self, troubled: bool) -> bool | None:
+        """Try to become the leader; one that is cancelled meanwhile is not."""
+        trying = asyncio.ensure_future(sync_to_async(self._holder.attempt)(troubled))
+        try:
+            return await asyncio.shield(trying)
+        except asyncio.CancelledError:
+            await asyncio.shield(asyncio.ensure_future(self._undo(trying)))
+            raise
+
+    async def _undo(self, trying: "asyncio.Future[bool | None]") -> None:
+        await asyncio.wait([trying])
+        if not trying.exception() and trying.result():
+            await sync_to_async(self.__exit__)(None, None, None)

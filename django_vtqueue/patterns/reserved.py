@@ -1,0 +1,129 @@
+"""The rows of a reserved queue: each is held by one instance at a time, renewed, given back, and never done.
+
+When a lease has ended is decided without wall clocks, as in the leader election of Kubernetes' client-go: an instance
+that waits takes a row when it has seen the row unchanged for a whole lease, by its own boot clock, or when the process
+of the holder is proven dead. A holder counts from before its renewal. So neither a clock that steps nor a process that
+was stopped makes two holders.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import NamedTuple
+
+from ..core import clock
+from ..core.clock import SECOND
+from ..core.ids import new_ids
+from ..core.job import Expired, Handle, HeldJob, NewJobs, Scope, broken_off
+from ..core.names import RESERVED
+from ..engines import Engine, engine_for, options_for
+from ..queue.claims import NO_GRACE, take_rows
+from ..queue.doorbell import Doorbell, folder_of, is_bell, path_of, proves_death, remove, ring_after_commit
+from ..queue.expired_leases import end_leases
+from ..queue.settling import settle
+
+LEASE, SLOTS = RESERVED  # the prefixes of reserved queues
+FOREVER = 1 << 60  # an instant later than any lease, by whatever clock it was stamped
+MOST = 10_000  # rows of one queue
+
+
+class Seen(NamedTuple):
+    """A held row as it was seen first, and when, by the boot clock in seconds: each renewal changes its end."""
+
+    claims: int
+    lease_until: int
+    since: float
+
+
+class ReservedRows:
+    """The rows of one reserved queue, as one instance sees them.
+
+    ``bells``: the folder of the holders' doorbells. They are apart from those of workers, which each publish rings.
+    """
+
+    def __init__(self, queue_name: str, database: str) -> None:
+        self.queue_name, self.database = queue_name, database
+        self.scope = Scope((queue_name,), raw=True)
+        self.bells = folder_of(options_for(queue_name, database).doorbells) / "leases"
+        self._seen: dict[str, Seen] = {}
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the calling thread's connection."""
+        return engine_for(self.database)
+
+    def create(self, keys: Sequence[str], payload: Callable[[str], str], ttl: float) -> None:
+        """Have a row for each key; those that are there are left as they are."""
+        from ..models import HAS_KEY, Job  # this module is imported before the apps are ready
+
+        rows = Job.objects.using(self.database).filter(HAS_KEY, queue_name=self.queue_name)
+        there = set(rows.values_list("unique_key", flat=True))
+        if missing := [key for key in keys if key not in there]:
+            jobs = list(zip(new_ids(len(missing)), map(payload, missing), strict=True))
+            new = NewJobs(self.queue_name, "", 0, 0, clock.microseconds(ttl), self.engine.now(), 0, jobs)
+            new.unique_keys = list(missing)
+            self.engine.insert_unique(new)
+
+    def free(self, worker_id: str) -> bool:
+        """Return whether a row is free, or its lease has ended: a look, without the write lock."""
+        return bool(self.engine.due(self.scope, 1, FOREVER) or self._ended(self._held(), worker_id))
+
+    def transaction(self) -> AbstractContextManager[object]:
+        """Hold the right to write until the block ends."""
+        return self.engine.transaction()
+
+    def open(self, held: int) -> bool:
+        """Return whether a row may be taken now, while others hold so many; called inside ``transaction``."""
+        return True
+
+    def take(self, worker_id: str, ttl: float) -> tuple[HeldJob, float] | None:
+        """Take a row that is free, or whose lease has ended; return it, and the moment (boot clock) of its lease."""
+        engine = self.engine
+        with self.transaction():
+            began, now, held = clock.since_boot(), engine.now(), self._held()
+            ended = self._ended(held, worker_id)
+            end_leases(engine, [Expired(handle, True) for handle in ended], worker_id, now)
+            due = engine.due(self.scope, 1, FOREVER) if self.open(len(held) - len(ended)) else []
+            take_rows(engine, [self.scope], due, 1, worker_id, now, lease_us=clock.microseconds(ttl))
+            jobs = engine.read([row.handle for row in due])
+        for job in ended.values():
+            if job.worker_id != worker_id and is_bell(self._bell_of(job), self.database, self.bells):
+                remove(self._bell_of(job))
+        return (next(iter(jobs.values())), began) if jobs else None
+
+    def give_back(self, job: HeldJob) -> None:
+        """Free a row that is still held, with an entry in its history, and wake the instances that wait.
+
+        Inside a transaction of the caller's that is so when it commits.
+        """
+        with self.engine.transaction():
+            settle(self.engine, [broken_off(job, self.engine.now(), None)])
+        ring_after_commit(self.database, str(self.bells))
+
+    def bell(self, worker_id: str) -> Doorbell:
+        """Return a new doorbell of an instance of this process."""
+        with suppress(OSError):
+            self.bells.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Doorbell(self.database, self.bells, worker_id)
+
+    def _bell_of(self, job: HeldJob) -> str:
+        return str(path_of(self.database, self.bells, job.worker_id))
+
+    def _held(self) -> dict[Handle, HeldJob]:
+        return self.engine.read([row.handle for row in self.engine.expired(self.scope, MOST, FOREVER, NO_GRACE)])
+
+    def _ended(self, held: dict[Handle, HeldJob], worker_id: str) -> dict[Handle, HeldJob]:
+        """Return those of the held rows whose holder is gone, or is this instance, which has let its lease end."""
+        now, before = clock.since_boot(), self._seen
+        self._seen = {
+            job.id: seen
+            if (seen := before.get(job.id)) and seen[:2] == (job.claims, job.visible_at)
+            else Seen(job.claims, job.visible_at, now)
+            for job in held.values()
+        }
+        return {
+            handle: job
+            for handle, job in held.items()
+            if job.worker_id == worker_id
+            or now - self._seen[job.id].since >= job.lease_us / SECOND
+            or proves_death(self._bell_of(job), self.database, self.bells)
+        }

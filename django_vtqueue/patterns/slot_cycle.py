@@ -1,0 +1,248 @@
+"""Time slots: instances that take turns by the clock. Each acts only in its own slice of a cycle, and none overlap."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+from django.db import DatabaseError
+
+from ..conf import Invalid, duration
+from ..core import clock
+from ..core.clock import SECOND
+from ..core.encoding import decode
+from ..core.job import HeldJob
+from ..core.names import SLOTS, reserved_name
+from ..engines import Engine, database_for
+from ..exceptions import LeaseLost, NoFreeSlot
+from ..slots import check, next_turn
+from .holder import LOOK, Holder
+from .slot_rows import Cycle, SlotRows
+
+MOST = 1000  # slots: each instance that waits for one reads the rows of all that are held
+# A slot whose holder is gone, which is not always proven, misses two turns. While it is not longer than a minute, a
+# lease is renewed in the holder's own turns, so that the renewals, too, meet no other instance's writes.
+CYCLES, SHORTEST, LONGEST = 2, 3.0, 60.0  # of a lease: its length in cycles, and the limits of that in seconds
+
+
+class SlotCycle:
+    """The time slots of a name: an instance that joins takes a slot, and has a turn in each cycle.
+
+    ``slots``: how many, 1 to 1000. ``period``: of the whole cycle, in seconds or as a timedelta; each turn lasts its
+    share of that, less ``guard`` (seconds or a timedelta) at both ends: the clocks of two hosts may differ by twice the
+    guard. ``using``: a database alias. An instance that joins with another cycle changes it for all of them. Raise
+    ValueError for what makes no cycle.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        slots: int,
+        period: float | timedelta,
+        guard: float | timedelta = 0.0,
+        using: str | None = None,
+    ) -> None:
+        self.name = name
+        self._queue_name = reserved_name(SLOTS, name)
+        self._cycle = Cycle(slots, _seconds(period, "period"), _seconds(guard, "guard"))
+        check(*self._cycle)
+        if slots > MOST:
+            raise ValueError(f"slots is {slots!r}, but must be a whole number, 1 to {MOST}.")
+        self._using = using
+
+    def __repr__(self) -> str:
+        return "<SlotCycle {!r}, {} slots in {:g} s, guard {:g} s>".format(self.name, *self._cycle)
+
+    def join(self, timeout: float | timedelta | None = None) -> "Slot":
+        """Return a slot that this instance holds from now on; wait until one is free.
+
+        ``timeout``: for so many seconds (or a timedelta) at the most; 0: not at all; None: for ever. Raise NoFreeSlot
+        if none was free in that time, RuntimeError inside a transaction.
+        """
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        holder = SlotHolder(self.name, self._queue_name, self._cycle, self._using)
+        if not holder.acquire(seconds is None or seconds > 0, seconds):
+            raise NoFreeSlot(
+                f"No slot of {self.name!r} was free within {seconds:g} s: others hold them all, or one has not let "
+                f"go since the cycle was changed. manage.py vtqueue slots {self.name} shows the holders. Wait for "
+                "longer, start fewer instances, or have more slots."
+            )
+        return Slot(self.name, holder)
+
+
+class SlotHolder(Holder):
+    """The holder of a slot, which lets go when the cycle is changed."""
+
+    renewed_after = 2 / 3  # so that the next turn comes before it, a cycle after the last renewal
+
+    def __init__(self, name: str, queue_name: str, cycle: Cycle, using: str | None) -> None:
+        ttl = min(max(CYCLES * cycle.period, SHORTEST), LONGEST)
+        super().__init__(f"slot of {name!r}", queue_name, [], ttl, using)
+        self.rows: SlotRows = SlotRows(queue_name, database_for(using), cycle, ttl)
+        self.told = threading.Event()  # the cycle is to be changed, or the slot is left: there is no next turn
+
+    def _renew(self, job: HeldJob, engine: Engine) -> None:
+        """Renew the lease, unless the cycle is to be changed: then it ends by itself, if it is not given back."""
+        if self.rows.changing():
+            self._renew_at = clock.NEVER
+            self.told.set()
+        else:
+            super()._renew(job, engine)
+
+
+class Slot:
+    """A slot that this instance holds, by a lease that is kept up; a context manager, at whose end it is left."""
+
+    def __init__(self, name: str, holder: SlotHolder) -> None:
+        self._name, self._holder = name, holder
+        self._left = False
+        self._handed_out: Turn | None = None
+
+    def __repr__(self) -> str:
+        return f"<Slot {self.number} of {self._name!r}, {'held' if self.held else 'not held'}>"
+
+    @property
+    def held(self) -> bool:
+        """Whether this instance holds a slot, by its own boot clock; False a margin before another can take it."""
+        return self._holder.held
+
+    @property
+    def number(self) -> int | None:
+        """The number of the slot, from 0; None if it is not held. When the cycle is changed it may become another."""
+        job = self._holder.job
+        return _number(job) if job else None
+
+    @property
+    def token(self) -> int | None:
+        """The fencing token: it grows with each instance that takes this number; None while it is not held."""
+        job = self._holder.job
+        return job.claims if job and self.held else None
+
+    def turns(self) -> "Iterator[Turn]":
+        """Yield each turn when it begins; those that begin while the last one is still worked on are left out.
+
+        It ends when the slot is left, or is lost because its lease was not kept up. When the cycle is changed it goes
+        on with a slot of the new one, once one is free.
+        """
+        while self._goes_on():
+            planned = self._wait_for_turn()
+            if planned and self._renewed_for_turn() and (turn := self._turn(*planned)).remaining() > 0:
+                self._handed_out = turn
+                yield turn
+
+    def leave(self) -> None:
+        """Give the slot up, so that an instance that waits has it at once, and end ``turns``."""
+        self._left = True
+        self._holder.told.set()
+        self._holder.release()
+
+    def __enter__(self) -> "Slot":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with suppress(DatabaseError):  # it ends by itself
+            self.leave()
+
+    def _goes_on(self) -> bool:
+        """Return whether a slot is held; if the cycle was changed, wait for one of the new cycle."""
+        holder = self._holder
+        if holder.told.is_set() and not self._left:
+            self._handed_out = None
+            with suppress(DatabaseError):
+                holder.release()
+            holder.told.clear()
+            while not self._left and not holder.acquire(timeout=1.0):
+                pass
+        if self._left:  # perhaps while it was acquired
+            holder.release()
+        return holder.held
+
+    def _wait_for_turn(self) -> tuple[float, float] | None:
+        """Return the next turn when it begins, by the wall clock, which may be set meanwhile; None if there is none."""
+        holder, cycle, number = self._holder, self._holder.rows.cycle, self.number
+        if number is None:
+            return None
+        now, last = wall(), self._handed_out
+        begin, end = next_turn(now, number, *cycle)
+        if last and begin == last.starts_at:
+            begin, end = next_turn(last.ends_at, number, *cycle)
+        while (left := begin - wall()) > 0:
+            if holder.told.wait(min(left, LOOK)) or not self._kept_up():
+                return None
+            if (now := wall()) < begin:
+                begin, end = next_turn(now, number, *cycle)  # an earlier one if the clock was set back
+        return begin, end
+
+    def _kept_up(self) -> bool:
+        """Return whether the slot is held; renew its lease where no thread can, as in a TestCase."""
+        holder = self._holder
+        return holder.held and (holder.renews_in() > 0 or not holder.rows.engine.private() or self._renewed())
+
+    def _renewed_for_turn(self) -> bool:
+        """Renew the lease now if that would be done between this turn and the next one; return whether it is held."""
+        holder = self._holder
+        if holder.renews_in() < holder.rows.cycle.period and not self._renewed():
+            return False
+        return holder.held and not holder.told.is_set()
+
+    def _renewed(self) -> bool:
+        try:
+            self._holder.renew()
+        except DatabaseError:  # the thread tries again
+            return self._holder.held
+        except LeaseLost:
+            return False
+        return True
+
+    def _turn(self, begin: float, end: float) -> "Turn":
+        last, period = self._handed_out, self._holder.rows.cycle.period
+        missed = max(round((begin - last.starts_at) / period) - 1, 0) if last else 0
+        return Turn(begin, end, missed, self._holder)
+
+
+class Turn:
+    """One turn of a slot: act only while ``remaining()`` is above 0.
+
+    ``starts_at``, ``ends_at``: by the wall clock, in seconds since 1970. ``number``: of the slot. ``missed``: how many
+    turns of this slot have been left out since the last one that was handed out.
+    """
+
+    def __init__(self, starts_at: float, ends_at: float, missed: int, holder: SlotHolder) -> None:
+        self.starts_at, self.ends_at, self.missed = starts_at, ends_at, missed
+        self._holder, self._job = holder, holder.job
+        self.number = _number(self._job) if self._job else 0
+        self._ends_at = clock.since_boot() + ends_at - wall()  # by the boot clock
+
+    def __repr__(self) -> str:
+        return f"<Turn of slot {self.number}, {self.remaining():.3f} s left>"
+
+    def remaining(self) -> float:
+        """Return for how many seconds this turn is certainly this instance's own; 0 if it is over.
+
+        It is over by the wall clock when that shows no moment of the turn, by the boot clock when it has lasted as long
+        as it should (a clock that is set back does not lengthen it), and when the slot may be another instance's.
+        """
+        now, held = wall(), self._holder.remaining()
+        if now < self.starts_at or self._holder.job is not self._job:
+            return 0.0
+        return max(min(self.ends_at - now, held, self._ends_at - clock.since_boot()), 0.0)
+
+
+def wall() -> float:
+    """Return the present moment of this machine's wall clock, in seconds since 1970."""
+    return clock.now() / SECOND
+
+
+def _number(job: HeldJob) -> int:
+    return int(decode(job.payload))
+
+
+def _seconds(value: Any, name: str) -> float:
+    try:
+        return duration(value)
+    except Invalid as allowed:
+        raise ValueError(f"{name} is {value!r}, but must be {allowed}.") from None

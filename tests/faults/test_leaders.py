@@ -1,0 +1,102 @@
+"""Four instances, one leader: it is killed, stopped, and its wall clock is stepped; never do two believe to be it."""
+
+import random
+import signal
+from itertools import cycle, islice
+from pathlib import Path
+
+import pytest
+
+from django_vtqueue.core import clock
+
+from ..processes.conftest import Start
+from ..processes.instance import Term, overlaps, terms
+from ..processes.running import Running
+from ..waiting import wait_until
+from .scale import MINUTES, scaled
+from .wall_clock import WallClock
+
+TTL = 2.0
+ROUNDS = scaled(6, 50)
+WHILE_DEAD, WHILE_STOPPED = 1.5, TTL + 0.5  # seconds within which another instance is the leader
+SEED = 7
+
+
+class Instances:
+    """Four processes of one lease, each with a wall clock of its own."""
+
+    def __init__(self, start: Start, folder: Path) -> None:
+        self.start, self.folder = start, folder
+        self.clocks: dict[int, WallClock] = {}
+        self.files: dict[int, Path] = {}
+        self.running: list[Running] = []
+        for _ in range(4):
+            self.add()
+
+    def add(self) -> None:
+        number = len(self.files)
+        folder = self.folder / f"instance{number}"
+        folder.mkdir()
+        wall_clock, file = WallClock(folder), folder / "held"
+        process = self.start("-m", "tests.processes.instance", "shop", str(TTL), str(file), **wall_clock.variables)
+        process.wait_for("ready")
+        self.clocks[process.pid], self.files[process.pid] = wall_clock, file
+        self.running.append(process)
+
+    def terms(self) -> list[Term]:
+        return [term for file in self.files.values() for term in terms(file)]
+
+    def leader(self, after: int = 0) -> tuple[Term, Running]:
+        """Return the leader with the greatest token, once there is one beyond ``after``."""
+        term = wait_until(lambda: max((term for term in self.terms() if term.token > after), default=None))
+        return term, next(process for process in self.running if self.files[process.pid] == term.file)
+
+
+def kill(instances: Instances, term: Term, leader: Running) -> float:
+    """Kill the leader; return after how long there is another one."""
+    killed = clock.since_boot()
+    leader.kill()
+    instances.running.remove(leader)
+    took = instances.leader(term.token)[0].begin - killed
+    instances.add()
+    assert took < WHILE_DEAD
+    return took
+
+
+def stop(instances: Instances, term: Term, leader: Running) -> float:
+    """Stop the leader for longer than its ttl, and let it go on; return after how long there is another one."""
+    stopped = clock.since_boot()
+    leader.signal(signal.SIGSTOP)
+    took = instances.leader(term.token)[0].begin - stopped
+    leader.signal(signal.SIGCONT)
+    assert took < WHILE_STOPPED
+    return took
+
+
+def step(instances: Instances, term: Term, leader: Running) -> float:
+    """Step the wall clock of the leader: it stays the leader, and its death is noticed in time whatever its stamps."""
+    instances.clocks[leader.pid].set(random.choice([-1, 1]) * random.choice([1, 100, 86_400]))
+    until = clock.since_boot() + 1.2 * TTL
+    wait_until(lambda: max(terms(term.file)).end > until)
+    assert max(instances.terms()).token == term.token
+    return 0.0
+
+
+@pytest.mark.timeout(60 * (MINUTES or 2))
+def test_one_leader_at_a_time(start: Start, tmp_path: Path) -> None:
+    """Never two believe to be the leader at one instant; tokens grow; another one is there within the promised time."""
+    random.seed(SEED)
+    instances, took = Instances(start, tmp_path), {"kill": [], "stop": [], "step": []}  # type: ignore[var-annotated]
+    for fault in islice(cycle((kill, stop, step)), ROUNDS):
+        term, leader = instances.leader()
+        took[fault.__name__].append(fault(instances, term, leader))
+    for name, times in took.items():
+        print(
+            f"{name}: {len(times)} times; another leader after {', '.join(f'{each:.2f}' for each in sorted(times))} s"
+        )
+    told = instances.terms()
+    assert overlaps(told) == []
+    ordered = sorted(told, key=lambda term: term.begin)
+    tokens = [term.token for term in ordered]
+    assert tokens == sorted(set(tokens)), "a token came twice, or went back"
+    assert len(ordered) > ROUNDS / 2

@@ -1,0 +1,161 @@
+"""``async with Lease(...)``: it waits without a thread, and a cancelled one holds nothing."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.db import DatabaseError, connections
+
+from django_vtqueue import Lease
+from django_vtqueue.patterns.holder import Holder
+
+from ..conftest import ALIAS
+from .test_lease import locked
+
+
+def run(main: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine; forget the connections of the thread for synchronous code, which outlives the database."""
+
+    async def whole() -> Any:
+        try:
+            return await main
+        finally:
+            await sync_to_async(forget)()
+
+    return asyncio.run(whole())
+
+
+def forget() -> None:
+    connections.close_all()
+    with suppress(AttributeError):  # it was not used
+        del connections[ALIAS]
+
+
+def test_async_with(leases: Any) -> None:
+    """It waits for the lease while the loop goes on, holds it in the block, and gives it back."""
+    lease, other = leases(), leases()
+
+    async def main() -> None:
+        async with lease as held:
+            assert held is lease
+            assert lease.held
+            waiting = asyncio.ensure_future(enter(other))
+            await asyncio.sleep(0.3)
+            assert not waiting.done()
+        assert not lease.held
+        await asyncio.wait_for(waiting, 10)
+        assert other.held
+        await sync_to_async(other.release)()
+
+    run(main())
+
+
+async def enter(lease: Lease) -> None:
+    await lease.__aenter__()
+
+
+def test_an_error_in_the_block(leases: Any) -> None:
+    """It is given back after an error, which is not hidden."""
+    lease = leases()
+
+    async def main() -> None:
+        async with lease:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(main())
+    assert not lease.held
+    assert leases().acquire(blocking=False)
+
+
+def test_cancelled_while_it_waits(leases: Any) -> None:
+    """One that is cancelled while another instance is the leader waits no more."""
+    holder, waiting = leases(), leases()
+    holder.acquire()
+
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(enter(waiting), 0.3)
+
+    run(main())
+    holder.release()
+    assert not waiting.held
+    assert leases().acquire(blocking=False)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_cancelled_while_it_takes_it(leases: Any, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """One that is cancelled, even twice, at the very moment at which it becomes the leader gives it back."""
+    lease, taking, go_on, attempt = leases(), threading.Event(), threading.Event(), Holder.attempt
+
+    def slow(self: Holder, troubled: bool = False) -> bool | None:
+        taken = attempt(self, troubled)
+        taking.set()
+        assert go_on.wait(10)
+        return taken
+
+    monkeypatch.setattr(Holder, "attempt", slow)
+
+    async def main() -> None:
+        entering = asyncio.ensure_future(enter(lease))
+        await asyncio.to_thread(taking.wait, 10)
+        for _ in range(times):
+            entering.cancel()
+            await asyncio.sleep(0.05)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+        for _ in range(100):
+            if not lease.held:
+                return
+            await asyncio.sleep(0.05)
+        pytest.fail("it is held")
+
+    run(main())
+    monkeypatch.undo()
+    assert leases().acquire(blocking=False)
+
+
+def test_waits_through_a_lock(leases: Any, alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the database is locked it waits, as the ``with`` of a thread does."""
+    monkeypatch.setitem(connections.settings[alias]["OPTIONS"], "timeout", 0.05)
+    lease = leases()
+    lease.acquire()
+    lease.release()
+
+    async def main() -> None:
+        with locked(alias):
+            entering = asyncio.ensure_future(enter(lease))
+            await asyncio.sleep(0.5)
+            assert not entering.done()
+        await asyncio.wait_for(entering, 10)
+        assert lease.held
+        await sync_to_async(lease.release)()
+
+    run(main())
+
+
+def test_an_error_that_does_not_pass(leases: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another error of the database is raised."""
+
+    def fail(self: Holder, troubled: bool = False) -> bool | None:
+        raise DatabaseError("no")
+
+    monkeypatch.setattr(Holder, "attempt", fail)
+    with pytest.raises(DatabaseError, match="no"):
+        run(enter(leases()))
+
+
+@pytest.mark.django_db
+def test_in_a_test_case() -> None:
+    """Inside a TestCase it sees the test's own transaction."""
+
+    async def main() -> None:
+        async with Lease("x") as lease:
+            assert lease.token == 1
+
+    async_to_sync(main)()

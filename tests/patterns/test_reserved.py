@@ -1,0 +1,199 @@
+"""Reserved queues: their rows are held, and no user publishes, claims, pauses, counts or changes them."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.checks import Error
+from django.core.management import CommandError, call_command
+from django.db import connections
+
+from django_vtqueue import Lease, Queue, control, requeue
+from django_vtqueue.backend import VTQueueBackend
+from django_vtqueue.core import clock, states
+from django_vtqueue.core.names import RESERVED, is_reserved
+from django_vtqueue.engines import engine_for
+from django_vtqueue.inspection import overview
+from django_vtqueue.inspection.keyset import ListQuery, count_jobs, list_jobs
+from django_vtqueue.models import RESERVED as ROWS
+from django_vtqueue.models import Job
+from django_vtqueue.queue.pauses import pause, resume
+from django_vtqueue.tasks.compat import InvalidTask
+from tests.project import tasks
+
+NAMES = [f"{prefix}{rest}" for prefix in RESERVED for rest in ("", "x", "näch", "\U0010ffff")]
+
+
+@pytest.fixture
+def lease(leases: Any) -> Lease:
+    """Return a lease that was released: its row waits like a job."""
+    lease: Lease = leases()
+    lease.acquire()
+    lease.release()
+    return lease
+
+
+def row(alias: str) -> Job:
+    return Job.objects.using(alias).get()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_queue_of_that_name(name: str, alias: str) -> None:
+    """``Queue`` is refused, and so are a pause, a move or a requeue there, and a task; with what is to be done."""
+    attempts: list[Callable[[], object]] = [
+        lambda: Queue(name),
+        lambda: pause(name, using=alias),
+        lambda: resume(name, using=alias),
+        lambda: control.move([], name, using=alias),
+        lambda: requeue([], alias, queue_name=name),
+    ]
+    for attempt in attempts:
+        with pytest.raises(ValueError, match=r"is reserved for Lease and SlotCycle.*does not begin with 'lease:'"):
+            attempt()
+    with pytest.raises(InvalidTask, match="is reserved"):
+        tasks.add.using(queue_name=name)
+
+
+@pytest.mark.parametrize("name", ["lease", "Lease:x", "leases:x", "my lease:x", "lease;", "slots", "slots;x", "SLOTS:"])
+def test_names_that_are_not_reserved(name: str, alias: str) -> None:
+    """Only what begins exactly so is reserved; the condition for rows says the same as that for names."""
+    queue = Queue(name, using=alias)
+    queue.publish(1)
+    assert not is_reserved(name)
+    assert not Job.objects.using(alias).filter(ROWS).exists()
+    assert control.cancel(queue.publish(2), using=alias)
+
+
+def test_rows_and_names_agree(alias: str) -> None:
+    """The condition for rows finds each reserved name."""
+    Queue("x", using=alias).publish(1)
+    for name in NAMES:
+        Job.objects.using(alias).update(queue_name=name)
+        assert Job.objects.using(alias).filter(ROWS).count() == 1
+
+
+def test_control_leaves_them_out(lease: Lease, alias: str) -> None:
+    """Nothing that people do with jobs changes such a row, whether it is held or not."""
+    for hold in (False, True):
+        if hold:
+            lease.acquire()
+            Job.objects.using(alias).update(lease_until=1)
+        before = Job.objects.using(alias).values().get()
+        for change in (
+            control.run_now,
+            control.cancel,
+            control.delete,
+            lambda ids, using: control.move(ids, "other", using=using),
+            lambda ids, using: control.change_priority(ids, 5, using=using),
+        ):
+            assert change([before["id"]], using=alias) == []
+        assert Job.objects.using(alias).values().get() == before
+
+
+def test_no_worker_takes_them(lease: Lease, alias: str, settings: Any) -> None:
+    """A worker of all queues, even one with a handler of that name, leaves them alone; so does its housekeeping."""
+    settings.TASKS = {
+        "default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": [], "OPTIONS": {"database": alias}}
+    }
+    engine = engine_for(alias)
+    call_command("vtworker", drain=True, stderr=io.StringIO())
+    assert row(alias).claims == 1
+    assert engine.prune(clock.now() + 10**15, 100) == 0
+    assert row(alias).state == states.READY
+
+
+def test_settings_that_name_one(alias: str) -> None:
+    """A handler, options or QUEUES for such a queue are a check error."""
+    for params in (
+        {"QUEUES": ["lease:x"]},
+        {"QUEUES": [], "OPTIONS": {"queue_options": {"slots:x": {"handler": "tests.project.tasks.handle"}}}},
+    ):
+        found = [check for check in VTQueueBackend("default", params).check() if check.id == "vtqueue.E010"]
+        assert [type(check) for check in found] == [Error]
+        assert "is reserved" in found[0].msg
+
+
+def test_they_are_no_jobs_in_numbers_and_lists(lease: Lease, alias: str) -> None:
+    """No number, list or name of a queue has them, held or free; a list that is asked for that queue has."""
+    for _ in range(2):
+        now = clock.now()
+        assert overview.queue_names(alias) == []
+        assert overview.sizes(alias, 10, 10) == {}
+        assert overview.held(alias, 10, now).queues.total() == 0
+        rows = Job.objects.using(alias)
+        for word in ("", *states.WORDS[:-1]):
+            assert list_jobs(rows, ListQuery(word=word), None, size=100, limit=100, now=now).rows == []
+        assert {number for number, _ in count_jobs(rows, ListQuery(), 100, now).values()} == {0}
+        asked = ListQuery(queue_name="lease:nightly")
+        assert len(list_jobs(rows, asked, None, size=100, limit=100, now=now).rows) == 1
+        lease.acquire()
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def vtqueue(lease: Lease, alias: str, settings: Any) -> Callable[..., str]:
+    """Return a function that runs a subcommand on the database of the lease; it returns what that wrote."""
+    options = settings.TASKS["default"]["OPTIONS"] | {"database": alias}
+    settings.TASKS = {"default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": [], "OPTIONS": options}}
+
+    def vtqueue(*arguments: str) -> str:
+        out = io.StringIO()
+        call_command("vtqueue", *arguments, stdout=out)
+        return out.getvalue()
+
+    return vtqueue
+
+
+def test_leases(vtqueue: Callable[..., str], lease: Lease, leases: Any) -> None:
+    """``vtqueue leases`` lists holder, token, since when and until when; for scripts too."""
+    assert vtqueue("leases").splitlines()[1].split() == ["nightly", "(free)", "1"]
+    lease.acquire()
+    leases("other name").acquire()
+    first, second = vtqueue("leases").splitlines()[1:]
+    assert first.split()[:3] == ["nightly", lease._holder._worker_id.rpartition(":")[0], "2"]
+    assert "ago  in 30 s" in first or "ago  in 29" in first
+    assert second.startswith("other name")
+    assert '"token": 2' in vtqueue("leases", "--json")
+
+
+def test_no_leases(alias: str, settings: Any) -> None:
+    """Without any it says so."""
+    settings.TASKS = {
+        "default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": [], "OPTIONS": {"database": alias}}
+    }
+    out = io.StringIO()
+    call_command("vtqueue", "leases", stdout=out)
+    assert out.getvalue() == "No lease was acquired in this database yet.\n"
+
+
+def test_why_and_show(vtqueue: Callable[..., str], lease: Lease, alias: str) -> None:
+    """``why`` says who holds it in a sentence; ``show`` has the hand-overs."""
+    job_id = str(row(alias).pk)
+    assert "free: the next instance that asks has it; the last token was 1" in vtqueue("why", job_id)
+    lease.acquire()
+    assert "with the token 2; renewed, or else free in" in vtqueue("why", job_id)
+    assert "released by" in vtqueue("show", job_id)
+    Job.objects.using(alias).update(lease_until=1)
+    assert "which does not renew it" in vtqueue("why", job_id)
+    Job.objects.using(alias).update(lease_until=clock.now() + 10**7)
+
+
+@pytest.mark.parametrize("arguments", [("pause",), ("resume",), ("purge", "--yes")])
+def test_commands_refuse_them(vtqueue: Callable[..., str], arguments: tuple[str, ...]) -> None:
+    """``pause``, ``resume`` and ``purge`` of such a queue are refused."""
+    with pytest.raises(CommandError, match="is reserved"):
+        vtqueue(*arguments, "lease:nightly")
+
+
+def test_other_commands(vtqueue: Callable[..., str], alias: str) -> None:
+    """``cancel`` says why it does nothing; ``purge --all``, ``status`` and ``list`` leave it out."""
+    with pytest.raises(CommandError, match="is reserved"):
+        vtqueue("cancel", str(row(alias).pk))
+    assert vtqueue("purge", "--all", "--yes") == "Deleted 0 jobs.\n"
+    assert "lease:" not in vtqueue("status")
+    assert vtqueue("list") == ""
+    assert "lease:nightly" in vtqueue("list", "--queue", "lease:nightly")
+    assert connections[alias].cursor().execute("SELECT count(*) FROM vtqueue_job").fetchone() == (1,)

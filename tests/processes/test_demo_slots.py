@@ -1,0 +1,31 @@
+"""The example of time slots, ``make demo-slots``, in small: it counts what it promises."""
+
+import re
+
+import pytest
+
+from ..projects import ROOT, run
+
+DEMO = str(ROOT / "example_project" / "demo_slots.py")
+SMALL = ("--instances", "3", "--children", "20", "--period", "3", "--seconds", "4")
+
+
+def counted(said: str) -> dict[str, str]:
+    """Return what the demo counted, by the beginnings of its lines."""
+    return dict(re.findall(r"^(\w[\w ]+?)  +(.*)$", said, re.MULTILINE))
+
+
+@pytest.mark.parametrize("how", [(), ("--without-slots",)])
+def test_demo_slots(how: tuple[str, ...]) -> None:
+    """Nothing is started twice, and no lock is refused; what was killed runs again within a cycle and a turn.
+
+    Without slots it only counts.
+    """
+    said = run(DEMO, *SMALL, *how, folder=ROOT / "example_project")
+    assert said.startswith("exit 0\n"), said
+    found = counted(said)
+    assert found["killed"].endswith("1 instances")
+    assert "a cycle and a turn: 4.00 s" in found["running again"]
+    if not how:
+        assert found["started twice"] == "0"
+        assert found["SQLITE_BUSY"].startswith("0, met by the instances; ")

@@ -1,0 +1,296 @@
+"""``manage.py vtleader``: real commands, real signals."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from django_vtqueue.core import clock
+
+from ..waiting import wait_until
+from .conftest import MANAGE, Start
+from .database import Database
+from .instance import Term, overlaps, terms
+from .running import Running, children, python
+
+TTL = 2.0
+GRACE = TTL / 5
+LEADER = [MANAGE, "vtleader", "shop", "--ttl", str(TTL), "--"]
+
+
+@pytest.fixture
+def lead(start: Start) -> Callable[..., Running]:
+    """Return a function that starts a vtleader with a command."""
+    return lambda *command, **variables: start(*LEADER, *command, **variables)
+
+
+@pytest.fixture
+def pair(lead: Callable[..., Running], tmp_path: Path) -> Callable[..., tuple[Running, Running]]:
+    """Return a function that starts two of them: the first one runs its command, the second one waits."""
+
+    def pair(*options: str) -> tuple[Running, Running]:
+        commands = [lead(*python("-m", "tests.processes.commanded", str(tmp_path / "ran"), *options)) for _ in range(2)]
+        wait_until(lambda: terms(tmp_path / "ran"))
+        for each in commands:
+            each.wait_for("waits for lease 'shop'")
+        commands.sort(key=lambda each: "token" not in each.log)
+        return commands[0], commands[1]
+
+    return pair
+
+
+def guard_of(leader: Running) -> int:
+    [pid] = children(leader.pid)
+    return pid
+
+
+def command_of(leader: Running) -> int:
+    """Return the pid of what it runs, as that has said last."""
+    leader.wait_for("runs ")
+    wait_until(lambda: re.search(r"^runs \d+ \d+$", leader.log, re.MULTILINE))
+    return int(re.findall(r"^runs (\d+) \d+$", leader.log, re.MULTILINE)[-1])
+
+
+def ran(folder: Path) -> list[Term]:
+    """Return when the command has run, a term for each token; fail if two overlap."""
+    told = sorted(terms(folder / "ran"), key=lambda term: term.begin)
+    assert overlaps(told) == []
+    assert [term.token for term in told] == sorted(term.token for term in told)
+    return told
+
+
+def gone(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return True
+
+
+# -- a command ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("exit 7", 7), ("exit 0", 0), ("kill -KILL $$", 137), ("kill -TERM $$", 143), ("./nothing.here", 127)],
+)
+def test_exit_code(lead: Callable[..., Running], command: str, code: int) -> None:
+    """It exits with the command's code, 128 + N if signal N has ended it."""
+    leader = lead("sh", "-c", command)
+    assert leader.wait() == code, leader.log
+
+
+def test_a_command_that_cannot_be_run(lead: Callable[..., Running], tmp_path: Path) -> None:
+    """What is not there is 127, what cannot be executed 126, as of a shell, and it is said which."""
+    (tmp_path / "text").write_text("no program")
+    missing, text = lead("./nothing.here"), lead(str(tmp_path / "text"))
+    assert (missing.wait(), text.wait()) == (127, 126)
+    assert "vtleader: ./nothing.here: No such file or directory" in missing.log
+    assert "Permission denied" in text.log
+
+
+def test_the_command_and_its_surroundings(lead: Callable[..., Running]) -> None:
+    """The command has its arguments as they were given, the token, standard input and output, usual signal actions."""
+    said = "echo token $VTQUEUE_TOKEN; echo args $0 $@; read line; echo line $line.; grep SigIgn /proc/self/status"
+    for number in (1, 2):
+        leader = lead("sh", "-c", said, "--ttl", "a b", "--")
+        assert leader.wait() == 0, leader.log
+        for line in (f"token {number}", "args --ttl a b --", "line ."):
+            assert line in leader.log.splitlines()
+        assert ignored(leader.log) == set()
+
+
+def ignored(log: str) -> set[int]:
+    """Return which signals a command ignores, of those that this depends on vtleader for."""
+    [mask] = re.findall(r"^SigIgn:\s*(\w+)$", log, re.MULTILINE)
+    looked_at = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGPIPE, signal.SIGXFSZ}
+    return {number for number in looked_at if int(mask, 16) >> (number - 1) & 1}
+
+
+def test_bad_arguments(lead: Callable[..., Running], start: Start) -> None:
+    """What is wrong is said in a sentence."""
+    for arguments, said in (
+        (["", "--", "true"], "The name is a text of 1 to 249 characters"),
+        (["x", "--ttl", "0", "--", "true"], "ttl is 0.0, but must be a number of seconds above 0"),
+        (["x", "--using", "nowhere", "--", "true"], "There is no database 'nowhere'"),
+        (["x"], "required: COMMAND"),
+    ):
+        refused = start(MANAGE, "vtleader", *arguments)
+        assert refused.wait() != 0
+        assert said in refused.log
+        assert "Traceback" not in refused.log
+
+
+# -- signals -----------------------------------------------------------------------------------------------------------
+
+TRAPS = """
+for name in HUP INT QUIT TERM USR1 USR2; do trap "echo got $name" $name; done
+echo listening
+while true; do sleep 0.05; done
+"""
+
+
+def test_signals_are_forwarded(lead: Callable[..., Running]) -> None:
+    """Each signal reaches the command, which does with it what it likes."""
+    leader = lead("sh", "-c", TRAPS)
+    leader.wait_for("listening")
+    for name in ("HUP", "INT", "TERM", "USR1", "USR2"):  # a shell in the background has all else ignore SIGQUIT
+        leader.signal(getattr(signal, f"SIG{name}"))
+        leader.wait_for(f"got {name}")
+    assert not leader.ended()
+
+
+def test_term_ends_both(lead: Callable[..., Running]) -> None:
+    """A command without a handler ends by SIGTERM, and vtleader with 128 + 15; no part of the command is left."""
+    leader = lead("sh", "-c", "sleep 1000 & echo child $!; sleep 1000; true")
+    leader.wait_for("child")
+    child = int(leader.lines("child")[0].split()[1])
+    assert leader.terminate() == 143
+    wait_until(lambda: gone(child), 5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_that_waits_leaves(pair: Callable[..., tuple[Running, Running]], number: int) -> None:
+    """SIGTERM and SIGINT end one that waits, with 128 + N; other signals are for a command only."""
+    first, second = pair()
+    second.signal(signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+    second.signal(number)
+    assert second.wait() == 128 + number, second.log
+    assert not first.ended()
+
+
+def test_nohup(lead: Callable[..., Running]) -> None:
+    """A signal that is ignored when it starts, as by nohup, is ignored by the command too."""
+    leader = lead("sh", "-c", "grep SigIgn /proc/self/status")
+    assert leader.wait() == 0
+    ignoring = subprocess.run(
+        ["nohup", *leader.process.args],  # type: ignore[misc]
+        env=leader.env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ignored(ignoring.stdout) == {signal.SIGHUP}
+
+
+# -- the leadership passes ---------------------------------------------------------------------------------------------
+
+
+def test_the_next_one_follows(pair: Callable[..., tuple[Running, Running]], tmp_path: Path) -> None:
+    """When the command of one ends, the next one runs its own at once."""
+    first, second = pair()
+    assert first.terminate() == 143
+    ended = clock.since_boot()
+    command_of(second)
+    wait_until(lambda: len(ran(tmp_path)) == 2)
+    assert ran(tmp_path)[1].begin - ended < 1.5
+
+
+@pytest.mark.parametrize("ignoring", [False, True])
+def test_vtleader_is_killed(pair: Callable[..., tuple[Running, Running]], tmp_path: Path, ignoring: bool) -> None:
+    """The command of a killed vtleader gets SIGTERM, and SIGKILL if it does not end; only then the next one begins."""
+    first, second = pair(*["ignoring"][:ignoring])
+    command, guard = command_of(first), guard_of(first)
+    first.kill()
+    killed = clock.since_boot()
+    command_of(second)
+    assert gone(command)
+    wait_until(lambda: gone(guard), 2)
+    first_ran, next_ran = wait_until(lambda: ran(tmp_path)[1:] and ran(tmp_path))
+    assert next_ran.begin - killed < GRACE + 1.5
+    assert (first_ran.end > killed + GRACE - 0.1) is ignoring
+
+
+@pytest.mark.parametrize("ignoring", [False, True])
+def test_vtleader_is_stopped(pair: Callable[..., tuple[Running, Running]], tmp_path: Path, ignoring: bool) -> None:
+    """While vtleader is stopped its command is ended before another one begins; when it goes on it waits again."""
+    first, second = pair(*["ignoring"][:ignoring])
+    command, stopped = command_of(first), clock.since_boot()
+    first.signal(signal.SIGSTOP)
+    command_of(second)
+    assert gone(command)
+    first.signal(signal.SIGCONT)
+    first.wait_for("may pass")
+    assert wait_until(lambda: ran(tmp_path)[1:])[0].begin - stopped < TTL + 1.0
+    assert second.terminate() == 143 if not ignoring else second.kill() is None
+    wait_until(lambda: len(ran(tmp_path)) == 3)
+
+
+def test_vtleader_and_its_guard_are_killed(pair: Callable[..., tuple[Running, Running]], tmp_path: Path) -> None:
+    """If the guard is killed too, the system kills the command with it."""
+    first, second = pair("ignoring")
+    command, guard = command_of(first), guard_of(first)
+    first.signal(signal.SIGSTOP)
+    os.kill(guard, signal.SIGKILL)
+    wait_until(lambda: gone(command), 1)
+    first.kill()
+    command_of(second)
+    ran(tmp_path)
+
+
+def test_the_guard_is_killed(pair: Callable[..., tuple[Running, Running]], tmp_path: Path) -> None:
+    """If only the guard is killed, its command ends with it, and vtleader gives the leadership up and waits again."""
+    first, second = pair("ignoring")
+    command = command_of(first)
+    os.kill(guard_of(first), signal.SIGKILL)
+    wait_until(lambda: len(ran(tmp_path)) == 2)
+    assert gone(command)
+    first.wait_for("may pass")
+    assert not first.ended()
+    assert not second.ended()
+
+
+def test_the_database_is_locked(
+    pair: Callable[..., tuple[Running, Running]], tmp_path: Path, database: Database
+) -> None:
+    """If the lease cannot be renewed, the command is ended before it is over; then one of both starts it anew."""
+    pair("ignoring")
+    with database.locked():
+        began = clock.since_boot()
+        wait_until(lambda: ran(tmp_path)[0].end < clock.since_boot() - 0.3)
+        assert ran(tmp_path)[0].end - began < TTL
+    wait_until(lambda: len(ran(tmp_path)) == 2)
+
+
+def test_held_through_a_short_lock(
+    pair: Callable[..., tuple[Running, Running]], tmp_path: Path, database: Database
+) -> None:
+    """A lock that leaves time for a renewal is not noticed."""
+    pair()
+    with database.locked():
+        time.sleep(TTL / 3)
+    until = clock.since_boot() + TTL
+    wait_until(lambda: ran(tmp_path)[0].end > until)
+    assert len(ran(tmp_path)) == 1
+
+
+def test_the_row_is_taken_by_force(
+    pair: Callable[..., tuple[Running, Running]], tmp_path: Path, database: Database
+) -> None:
+    """A leadership that was ended by hand is noticed at the next renewal, and the command is killed."""
+    first, _ = pair("ignoring")
+    command = command_of(first)
+    database.write("UPDATE vtqueue_job SET claims = claims + 1, worker_id = 'x:1:1' WHERE queue_name = 'lease:shop'")
+    wait_until(lambda: gone(command), TTL)
+    wait_until(lambda: len(terms(tmp_path / "ran")) == 2)
+    ran(tmp_path)
+
+
+def test_what_a_command_leaves_behind(lead: Callable[..., Running]) -> None:
+    """What a command has started in the background does not outlive it."""
+    leader = lead("sh", "-c", "sleep 1000 & echo child $!")
+    assert leader.wait() == 0
+    assert gone(int(leader.lines("child")[0].split()[1]))
+
+
+def test_what_a_command_leaves_behind_when_vtleader_is_killed(lead: Callable[..., Running]) -> None:
+    """Nor does it outlive the command if it ignores SIGTERM and vtleader is dead."""
+    leader = lead("sh", "-c", "(trap '' TERM; echo child; exec sleep 1000) & echo pid $!; wait")
+    leader.wait_for("child")
+    leader.wait_for("pid")
+    leader.kill()
+    wait_until(lambda: gone(int(leader.lines("pid")[0].split()[1])), GRACE + 5)
