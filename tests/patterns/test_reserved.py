@@ -118,7 +118,7 @@ def test_they_are_no_jobs_in_numbers_and_lists(lease: Lease, alias: str) -> None
     """No number, list or name of a queue has them, held or free; a list that is asked for that queue has."""
     for _ in range(2):
         now = clock.now()
-        assert overview.queue_names(alias) == []
+        assert engine_for(alias).queue_names() == []
         assert overview.sizes(alias, 10, 10) == {}
         assert overview.held(alias, 10, now).queues.total() == 0
         rows = Job.objects.using(alias)
