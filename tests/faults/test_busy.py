@@ -40,7 +40,7 @@ def test_a_long_lock_costs_child_processes_no_job(database: Database, start_work
     database.wait_for(*jobs)
     assert [database.job(job_id)["claims"] for job_id in jobs] == [1] * 4
     assert [len(executions(tmp_path, f"{number}-")) for number in range(4)] == [1] * 4
-    assert worker.log.count(LOCKED) == 2  # each child says it once
+    assert worker.log.count(LOCKED) in (1, 2)  # each child that holds a job says it once
     assert "Traceback" not in worker.log
     assert not worker.lines("lost")
 
