@@ -169,8 +169,11 @@ class Options(Policy):
         return microseconds_or_none(self.policy(queue_name).dead_letter_ttl)
 
     @property
-    def overflowing(self) -> Mapping[str, int]:
-        """For how many microseconds copies count as running, by queue ("": in all others); empty without overflow."""
+    def overflowing(self) -> Mapping[str, tuple[int, int]]:
+        """For how many microseconds a copy counts as one that runs, and how many may, by queue ("": in all others).
+
+        0 microseconds: jobs of this queue have no copies. Empty if none have.
+        """
         return _overflowing(self)
 
     def serves(self, queue_name: str) -> bool:
@@ -267,10 +270,13 @@ def _policy(options: Options, queue_name: str) -> Policy:
 
 
 @lru_cache(maxsize=100)
-def _overflowing(options: Options) -> Mapping[str, int]:
+def _overflowing(options: Options) -> Mapping[str, tuple[int, int]]:
     policies = {name: options.policy(name) for name in ("", *options.queue_options)}
-    found = {name: policy.overflow * microseconds(policy.max_runtime) for name, policy in policies.items()}
-    return found if any(found.values()) else {}
+    if not any(policy.overflow for policy in policies.values()):
+        return {}
+    return {
+        name: (policy.overflow * microseconds(policy.max_runtime), policy.copies) for name, policy in policies.items()
+    }
 
 
 @lru_cache(maxsize=1)

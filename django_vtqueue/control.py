@@ -85,15 +85,18 @@ def move(job_ids: Named, queue_name: str, using: str | None = None) -> list[UUID
 
 
 def unheld(job_ids: Iterable[UUID], database: str) -> QuerySet[Job]:
-    """Return those of these jobs, a slice, that are unfinished and not held at this moment."""
-    free = Q(state=states.READY) | Q(lease_until__lte=engine_for(database).now())
+    """Return those of these jobs, a slice, that are unfinished and not held at this moment.
+
+    What several workers may run (``overflow``) is held as long as it runs, for its lease ends while it does.
+    """
+    free = Q(state=states.READY) | Q(lease_until__lte=engine_for(database).now(), copies__isnull=True)
     return Job.objects.using(database).filter(UNFINISHED, ~RESERVED, free, pk__in=job_ids)
 
 
 def delete(job_ids: Named, using: str | None = None) -> list[UUID]:
     """Delete jobs, waiting or done, unless a worker holds them; see run_now. Returns the ids of those that are gone."""
     database = database_for(using)
-    held = Q(lease_until__gt=engine_for(database).now())
+    held = Q(lease_until__gt=engine_for(database).now()) | Q(state=states.RUNNING, copies__isnull=False)
 
     def delete_some(ids: Sequence[UUID]) -> Iterable[UUID]:
         jobs = Job.objects.using(database).filter(pk__in=ids)

@@ -1,4 +1,4 @@
-"""The copies of a job that several workers run at once, as its row has them: ``{claim: [worker, since, until]}``."""
+"""The copies of a job that several workers run at once, as its row has them: claim -> [worker, since, until, most]."""
 
 import json
 from dataclasses import replace
@@ -8,11 +8,15 @@ from .job import HeldJob
 
 
 class Copy(NamedTuple):
-    """One execution of several. Instants; ``until``: it does not count as one that runs for longer than that."""
+    """One execution of several. Instants; ``until``: it does not count as one that runs for longer than that.
+
+    ``most``: how many may run at once.
+    """
 
     worker: str
     since: int
     until: int
+    most: int = 2
 
 
 def read(stored: Any) -> dict[int, Copy]:
@@ -23,7 +27,8 @@ def read(stored: Any) -> dict[int, Copy]:
     try:
         found = json.loads(stored) if isinstance(stored, str) else stored or {}
         return {
-            int(claim): Copy(str(worker), int(since), int(until)) for claim, (worker, since, until) in found.items()
+            int(claim): Copy(str(worker), int(since), int(until), *map(int, most))
+            for claim, (worker, since, until, *most) in found.items()
         }
     except (ValueError, TypeError, AttributeError, RecursionError):
         return {}

@@ -15,15 +15,17 @@ class Overflow(ABC):
     def reappeared(self, scope: Scope, limit: int, now: int, grace_period: GracePeriod) -> list[Due]:
         """Return the first ``limit`` jobs of a scope with copies whose lease has ended, each at its place in the line.
 
+        The last copy that may run keeps the lease up. If that ends nevertheless, another one takes its place; after as
+        many of these as may run the job is no more among them: it has expired as any other.
+
         Left out are those that were asked to stop, and those that the scope's worker runs itself. See ``expired``.
         """
 
     @abstractmethod
-    def share(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, int]) -> None:
+    def share(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, tuple[int, int]]) -> None:
         """Note the present claims of rows that were just leased as copies; those which had one before have begun.
 
-        ``runtimes``: for how many microseconds a copy counts as one that runs, by queue; "": in all others; 0: jobs of
-        this queue have no copies.
+        ``runtimes``: see Options.overflowing.
         """
 
     @abstractmethod

@@ -27,7 +27,8 @@ class Portable:
 
     def purge(self, queue_name: str, now: int) -> int:
         """Delete the jobs of a queue that are not held, a slice in each transaction; return how many there were."""
-        return sum(map(self._delete, (self._jobs(queue_name, **WAITING), self._jobs(queue_name, lease_until__lte=now))))
+        ended = self._jobs(queue_name, lease_until__lte=now, copies__isnull=True)  # with copies it may run on
+        return sum(map(self._delete, (self._jobs(queue_name, **WAITING), ended)))
 
     def _jobs(self, queue_name: str, **conditions: Any) -> QuerySet[Any]:
         return apps.get_model("vtqueue", "Job").objects.using(self.alias).filter(queue_name=queue_name, **conditions)

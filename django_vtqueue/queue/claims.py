@@ -15,7 +15,7 @@ from ..engines import Engine
 from .expired_leases import end_leases
 from .overdue import bury_overdue
 
-NO_OVERFLOW: Mapping[str, int] = {}
+NO_OVERFLOW: Mapping[str, tuple[int, int]] = {}
 NO_GRACE = GracePeriod()  # for a test, or where no holder can be alive
 EXPIRED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
 OVERDUE_AT_ONCE = 100  # jobs that one claim buries
@@ -57,7 +57,7 @@ def take(
     grace_period: GracePeriod = NO_GRACE,
     ahead: int = 0,
     waits: Waits = none_waits,
-    overflow: Mapping[str, int] = NO_OVERFLOW,
+    overflow: Mapping[str, tuple[int, int]] = NO_OVERFLOW,
 ) -> Taken:
     """Lease up to ``limit`` due rows to ``worker_id``; to be called inside ``engine.transaction()``.
 
@@ -107,13 +107,15 @@ def take_rows(
     lease_us: int | None = None,
     ahead: int = 0,
     waits: Waits = none_waits,
-    overflow: Mapping[str, int] = NO_OVERFLOW,
+    overflow: Mapping[str, tuple[int, int]] = NO_OVERFLOW,
 ) -> Taken:
     """Lease due rows that were found in the same transaction; see take."""
     buried: list[Settlement] = []
     more_overdue = False
     if any(row.overdue(now) for row in due):
+        again = [row for row in due if row.again]
         due, buried, more_overdue = look_behind(engine, scopes, limit + ahead, worker_id, now)
+        due = in_order([*due, *again])[: limit + ahead] if again else due
     rows, further = due[:limit], list(takewhile(lambda row: row.fresh, due[limit:]))
     later = [row.handle for row in rows if row.again or waits(row.task_path)]
     if at_once := [row.handle for row in rows if row.handle not in later]:

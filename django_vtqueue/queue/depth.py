@@ -21,10 +21,13 @@ from ..conf import WAIT, Policy
 from ..core import clock
 from ..core.clock import SECOND
 from ..core.counts import MINUTE, minute_of
-from ..core.job import Scope
+from ..core.job import NewJobs, Scope
 from ..engines import Engine
 from ..exceptions import QueueFull
+from .unique import Duplicates
 
+Inserted = tuple[bool, Duplicates]  # whether it was committed, and what was not stored
+Insert = Callable[[], Inserted]
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -77,23 +80,23 @@ def full_for(depth: int) -> float:
 # -- publishing --------------------------------------------------------------------------------------------------------
 
 
-def admitted(
-    insert: Callable[[], T], engine: Engine, queue_name: str, jobs: int, policy: Policy, timeout: float | None
-) -> T:
-    """Return what ``insert`` returns, which stores so many jobs, if the queue has room for all of them.
+def admitted(insert: Insert, engine: Engine, new: NewJobs, policy: Policy, timeout: float | None) -> Inserted:
+    """Return what ``insert`` returns, which stores new jobs, if the queue has room for all of them.
 
-    ``timeout``: the seconds for which room is waited for (None: as ``on_full`` says). Raise QueueFull if there is none;
-    then nothing is stored.
+    ``timeout``: the seconds for which room is waited for (None: as ``on_full`` says), but not beyond the time by which
+    the jobs must have started. Raise QueueFull if there is none; then nothing is stored.
     """
     assert policy.max_depth is not None
     if policy.exempt_workers and _from_a_job.get():
         return insert()
-    gate, began = gate_of(engine.alias, queue_name, policy.max_depth), time.monotonic()
+    gate, began = gate_of(engine.alias, new.queue_name, policy.max_depth), time.monotonic()
+    longest = clock.NEVER if new.start_by is None else (new.start_by - engine.now()) / SECOND
     while True:
         try:
-            return gate.publish(insert, engine, jobs)
+            return gate.publish(insert, engine, len(new.jobs), keyed=new.unique_keys is not None)
         except QueueFull as full:
-            full.patience = patience(full, engine.alias, policy, timeout) if jobs <= policy.max_depth else 0.0
+            waits = patience(full, engine.alias, policy, timeout) if len(new.jobs) <= policy.max_depth else 0.0
+            full.patience = max(min(waits, longest), 0.0)
             if _waits_aside.get() or not (pause := next_pause(full, began)):
                 raise
         clock.wait(pause)
@@ -184,22 +187,26 @@ class Gate:
         self._rate = 0.0, 0.0  # until when (monotonic), and what
         self._test: object = None
 
-    def publish(self, insert: Callable[[], T], engine: Engine, jobs: int) -> T:
-        """Return what ``insert`` returns if there is room for so many jobs; raise QueueFull if not."""
+    def publish(self, insert: Insert, engine: Engine, jobs: int, *, keyed: bool = False) -> Inserted:
+        """Return what ``insert`` returns if there is room for so many jobs; raise QueueFull if not.
+
+        ``keyed``: some have unique keys, so that fewer may be stored, or none: that is known after the insert only.
+        """
         if self._take(jobs, test_of(engine.alias)):
             return insert()
-        if full := self._known_full(engine, jobs):
+        if not keyed and (full := self._known_full(engine, jobs)):
             raise self._refusal(full, engine.now(), jobs)
-        depth, counted = 0, 0.0
+        stored, depth, counted = jobs, 0, 0.0
         try:
             with engine.atomic():  # the insert first: a transaction that has read before may not be allowed to write
                 done = insert()
+                stored = jobs - len(done[1])
                 depth, counted = engine.depth(self.queue_name, self.max_depth + jobs), time.monotonic()
-                if depth > self.max_depth:
+                if stored and depth > self.max_depth:
                     raise NoRoom
         except NoRoom:
             self._tried = counted
-            raise self._refusal(self._note_full(engine, depth - jobs), engine.now(), jobs) from None
+            raise self._refusal(self._note_full(engine, depth - stored), engine.now(), stored) from None
         with self._lock:
             if counted > self._counted:
                 self._left, self._counted, self._full = share(self.max_depth - depth, self.max_depth), counted, None

@@ -52,7 +52,7 @@ def store(
     insert = partial(_insert, engine, new, on_duplicate)
     try:
         if limited and policy.max_depth is not None:
-            alone, duplicates = admitted(insert, engine, new.queue_name, len(new.jobs), policy, timeout)
+            alone, duplicates = admitted(insert, engine, new, policy, timeout)
         else:
             alone, duplicates = insert()
     except SynchronousOnlyOperation as error:

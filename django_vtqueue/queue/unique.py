@@ -8,7 +8,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from ..core.clock import to_instant
-from ..core.ids import dashed
+from ..core.ids import dashed, slices
 from ..core.job import NewJobs, expired
 from ..core.unique import ERROR
 from ..engines import Engine
@@ -57,9 +57,10 @@ def bury_expired(engine: Engine, job_ids: set[str]) -> set[str]:
     now = engine.now()
     if not engine.overdue(1, now):
         return set()
-    with engine.atomic():
+    with engine.transaction():
         waiting = Job.objects.using(engine.alias).filter(finished_at=None, lease_until=None, start_by__lte=now)
-        rows = waiting.filter(pk__in=list(map(UUID, job_ids))).values_list("pk", "start_by")
+        found = [waiting.filter(pk__in=some).values_list("pk", "start_by") for some in slices(list(map(UUID, job_ids)))]
+        rows = [row for part in found for row in part]
         jobs = [(engine.find(job_id.hex), to_instant(start_by)) for job_id, start_by in rows if start_by]
         settlements = [expired(job, by, now) for job, by in jobs if job]
         lost = settle(engine, settlements)

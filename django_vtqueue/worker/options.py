@@ -42,10 +42,10 @@ def scopes_of(backend: VTQueueBackend, queues: tuple[str, ...] | None, worker_id
     return [Scope(served, False, worker_id), *([Scope(handled, True, worker_id)] if handled else [])]
 
 
-def overflowing(backend: VTQueueBackend, scopes: Sequence[Scope]) -> Mapping[str, int]:
+def overflowing(backend: VTQueueBackend, scopes: Sequence[Scope]) -> Mapping[str, tuple[int, int]]:
     """Return ``Options.overflowing``; nothing if none of the queues in these scopes has copies."""
     found, names = backend.settings.overflowing, served(scopes)
-    return found if not names or any(found.get(name, found.get("")) for name in names) else {}
+    return found if not names or any(found.get(name, found.get("", (0, 0)))[0] for name in names) else {}
 
 
 def served(scopes: Sequence[Scope]) -> list[str]:

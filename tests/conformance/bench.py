@@ -67,7 +67,7 @@ class Bench:
         scopes: list[Scope] | None = None,
         lease: float | None = None,
         grace_period: GracePeriod = NO_GRACE,
-        overflow: Mapping[str, int] = NO_OVERFLOW,
+        overflow: Mapping[str, tuple[int, int]] = NO_OVERFLOW,
     ) -> list[HeldJob]:
         """Claim what is due in one transaction."""
         with self.engine.transaction():

@@ -111,12 +111,13 @@ class Overflow(RuleBasedStateMachine):
     def claim(self, which: int, limit: int) -> None:
         now, worker, scope = self.clock.instant, self.workers[which], Scope(("q",), True, self.workers[which])
         with self.engine.transaction():
-            taken = take(self.engine, [scope], limit, worker, now, overflow={"": 10**12})
+            taken = take(self.engine, [scope], limit, worker, now, overflow={"": (10**12, POLICY.copies)})
         held = collect(self.engine, taken)
         for job in self.jobs.values():
-            if job.state == states.RUNNING and job.asked and job.lease_until <= now:
+            gone = job.asked or len(job.copies) >= 2 * POLICY.copies
+            if job.state == states.RUNNING and gone and job.lease_until <= now:
                 job.copies = {job.claims: job.holder}
-                job.end(job.claims, now, attempt=True, final=True)
+                job.end(job.claims, now, attempt=True, final=job.asked)
                 job.copies = {}
         due = [(job, job_id) for job_id, job in self.jobs.items() if self.takes(job, worker, now)]
         due = sorted(due, key=lambda item: (item[0].due_at, item[0].number))[:limit]

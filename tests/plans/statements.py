@@ -81,7 +81,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "held by": (overflow.HELD_BY, {"worker_id": "w1"}, [WORKER, HIDDEN_ROWS]),
     "share": (
         overflow.SHARE,
-        {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0), "runtimes": '{"": 0, "q0": 1}'},
+        {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0), "runtimes": '{"": [0, 2], "q0": [1, 2]}'},
         [ROWID],
     ),
     "copies": (overflow.COPIES, {"held": HELD}, [KEY]),

@@ -160,7 +160,14 @@ ENDED = f"""job.lease_until <= :now
             AND json_extract(gap.value, '$[1]') > job.lease_us / {GAP_DIVISOR}
       ))"""
 # With overflow such a job is not ended: another worker gets a copy, but not one that runs the job itself.
-REAPPEARS = "job.copies IS NOT NULL AND job.started_at IS NOT NULL AND job.cancelled_at IS NULL"
+# Of as many copies as may run the last one keeps the lease up: if that has ended, its holder is gone, and another one
+# takes its place. After as many of these as may run the job has expired as any other, so that its attempts are used up.
+REAPPEARS = """job.copies IS NOT NULL AND job.started_at IS NOT NULL AND job.cancelled_at IS NULL AND CASE
+          WHEN json_valid(job.copies) THEN (
+              SELECT count(*) < 2 * coalesce(max(json_extract(copy.value, '$[3]')), 2)
+              FROM json_each(job.copies) AS copy
+          ) ELSE 0
+      END"""
 OTHERS = "(job.copies IS NULL OR :worker = '' OR instr(job.copies, json_quote(:worker)) = 0)"
 EXPIRED = f"""
 SELECT json_group_array(json_array(expired.rowid, expired.held)) FROM (

@@ -28,13 +28,15 @@ SHARE = """
 UPDATE vtqueue_job
 SET copies = json_set(
         CASE WHEN json_valid(copies) THEN copies ELSE '{}' END,
-        '$."' || claims || '"', json_array(worker_id, :now, :now + runtime.value)
+        '$."' || claims || '"', json_array(
+            worker_id, :now, :now + json_extract(runtime.value, '$[0]'), json_extract(runtime.value, '$[1]')
+        )
     ),
     started_at = CASE WHEN copies IS NULL THEN started_at ELSE :now END
 FROM json_each(:runtimes) AS runtime
 WHERE vtqueue_job.rowid IN (SELECT value FROM json_each(:rowids))
   AND runtime.key = (SELECT max(key) FROM json_each(:runtimes) WHERE key IN ('', queue_name))
-  AND (runtime.value > 0 OR copies IS NOT NULL)"""
+  AND (json_extract(runtime.value, '$[0]') > 0 OR copies IS NOT NULL)"""
 
 COPIES = """
 SELECT json_group_array(json_array(
@@ -65,7 +67,7 @@ class SQLiteOverflow(SQLiteConnection):
         values = {**due.given(scope), **grace_period._asdict(), "rest": REST, "now": now, "limit": limit}
         return [Due(*row) for row in self._list(REAPPEARED, values)]
 
-    def share(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, int]) -> None:
+    def share(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, tuple[int, int]]) -> None:
         self._run(SHARE, {"rowids": json.dumps(handles), "now": now, "runtimes": json.dumps(runtimes)})
 
     def copies(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, tuple[str, str | None]]:
