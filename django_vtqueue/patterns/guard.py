@@ -36,8 +36,15 @@ def ignore(number: int, frame: FrameType | None) -> None:
 def start(command: list[str], guard: int) -> int:
     """Run the command in a child process, which is killed when this one dies; return its pid."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    handled = {number for name in FOR_THE_GROUP if signal.getsignal(number := getattr(signal, f"SIG{name}")) is ignore}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, handled)  # what comes before the exec waits for the command
     if pid := os.fork():
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return pid
+    signal.set_wakeup_fd(-1)
+    for number in handled:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
         signal.signal(number, signal.SIG_DFL)
     if prctl:
@@ -46,9 +53,9 @@ def start(command: list[str], guard: int) -> int:
         os._exit(NOT_RUN)
     try:
         os.execvp(command[0], command)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: an empty name
         with suppress(OSError):
-            os.write(2, f"vtleader: {command[0]}: {error.strerror}\n".encode())
+            os.write(2, f"vtleader: {command[0]}: {getattr(error, 'strerror', error)}\n".encode())
         os._exit(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUN)
 
 

@@ -38,6 +38,9 @@ class Guarded:
         if until != self._until:
             self._say("until", until or -1.0)
             self._until = until
+        if not until:  # by now the guard has ended it; one that was stopped has not
+            with suppress(ProcessLookupError):
+                os.killpg(self._guard.pid, signal.SIGKILL)
 
     def forward(self, number: int) -> None:
         """Send it a signal."""

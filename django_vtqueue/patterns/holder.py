@@ -141,6 +141,7 @@ class Holder:
                 return True
             self._refuse_in_transaction("acquired")
             self.release()  # what was lost
+            self.rows.look_at_file()
             self.rows.create(self.keys, dumps, self.ttl)
             if not self.rows.free(self._worker_id):
                 return False
@@ -155,6 +156,7 @@ class Holder:
                 return False
             self.job, began = taken
             self._bell, self._done = bell, threading.Event()
+            _holding.add(self)
             self._renew_at, self._held_until = self._next(began), self._end_of(began)
             if not self.held:  # the commit has taken too long
                 self.release()
@@ -194,6 +196,7 @@ class Holder:
         with self._changing:
             job, self.job, self._held_until = self.job, None, 0.0
             bell, self._bell = self._bell, None
+            _holding.discard(self)
         try:
             if job:
                 self.rows.give_back(job)
@@ -262,6 +265,7 @@ class Holder:
             if self.job is None or done is not self._done or done.is_set():
                 return
             self.job, self._held_until = None, 0.0
+            _holding.discard(self)
             done.set()
         logger.warning("%s is lost: it was not renewed in time, or another instance has taken it", self.name)
         if self.on_lost:
@@ -272,6 +276,8 @@ class Holder:
 
     def _refuse_in_transaction(self, what: str) -> None:
         """Raise RuntimeError inside a transaction of the caller's, except that of a TestCase."""
+        if not connections[self.rows.database].get_autocommit() and not connections[self.rows.database].in_atomic_block:
+            raise RuntimeError(f"{self.name} cannot be {what} while autocommit is off: a rollback would take it back.")
         if connections[self.rows.database].in_atomic_block:
             try:
                 with transaction.atomic(using=self.rows.database, durable=True):
@@ -284,10 +290,12 @@ class Holder:
 
 
 _holders: "WeakSet[Holder]" = WeakSet()
+_holding: "set[Holder]" = set()  # those with a row: one that is forgotten would close its doorbell, as if it were dead
 
 
 def _forget() -> None:
     """Have a forked child hold nothing: rows and doorbells are its parent's."""
+    _holding.clear()
     for holder in _holders:
         if holder._bell:
             holder._bell.let_go()

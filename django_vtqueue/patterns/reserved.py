@@ -10,12 +10,15 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple
 
+from django.db import connections
+
 from ..core import clock
 from ..core.clock import SECOND
 from ..core.ids import new_ids
 from ..core.job import Expired, Handle, HeldJob, NewJobs, Scope, broken_off
 from ..core.names import RESERVED
 from ..engines import Engine, engine_for, options_for
+from ..engines.sqlite.file import outdated
 from ..queue.claims import NO_GRACE, take_rows
 from ..queue.doorbell import Doorbell, folder_of, is_bell, path_of, proves_death, remove, ring_after_commit
 from ..queue.expired_leases import end_leases
@@ -62,6 +65,12 @@ class ReservedRows:
             new = NewJobs(self.queue_name, "", 0, 0, clock.microseconds(ttl), self.engine.now(), 0, jobs)
             new.unique_keys = list(missing)
             self.engine.insert_unique(new)
+
+    def look_at_file(self) -> None:
+        """Open the database anew if another one is in its place: what was seen in the old one says nothing of it."""
+        if outdated(connections[self.database]):
+            self.engine.disconnect()
+            self._seen.clear()
 
     def free(self, worker_id: str) -> bool:
         """Return whether a row is free, or its lease has ended: a look, without the write lock."""

@@ -80,6 +80,9 @@ class Turns:
                 # No handler raises: an exception may come up anywhere, and become another one there.
                 if not self.lease._holder.acquire(stop=lambda: bool(self.leaving)):
                     return 128 + self.leaving
+                if self.leaving:
+                    self.lease.release()
+                    return 128 + self.leaving
                 with self.lease:
                     connections.close_all()  # while the command runs, the thread that renews has one of its own
                     code = self.turn()
