@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any
 from weakref import WeakSet
 
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError, OperationalError, connections, transaction
 
 from ..conf import Invalid, positive_duration
 from ..core import clock
@@ -21,6 +21,7 @@ from ..core.job import HeldJob
 from ..engines import Engine, Trouble, database_for, new_engine
 from ..exceptions import LeaseLost
 from ..queue.doorbell import UNPROVEN, Doorbell
+from ..queue.schema import mismatch
 from .reserved import ReservedRows
 
 logger = logging.getLogger("django_vtqueue")
@@ -126,6 +127,8 @@ class Holder:
             return self._take()
         except DatabaseError as error:
             trouble = self.rows.engine.trouble(error)
+            if trouble is Trouble.SCHEMA and (what := mismatch(self.rows.database)):
+                raise OperationalError(f"{error}: {what}") from error
             if trouble is None:
                 raise
             if not troubled:

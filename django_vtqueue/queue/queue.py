@@ -153,6 +153,10 @@ class Queue:
             given |= {} if max_attempts is None else {"max_attempts": max_attempts}
             given |= {} if timeout is None else {"timeout": timeout}
             own = checked(given, PUBLISHING, f"{self!r}.publish")
+            if unique_key is None and (unique_until, on_duplicate) != (DONE, KEEP):
+                raise ValueError(
+                    f"{self!r}.publish has unique_until or on_duplicate without unique_key: give that too."
+                )
             attempts, wait = own.get("max_attempts", attempts), own.get("timeout")
         encoded = [encode(payload, "payload") for payload in payloads]
         jobs = list(zip(new_ids(len(encoded)), encoded, strict=True))
