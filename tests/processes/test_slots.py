@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
+from django.db import connections
 
 from django_vtqueue import Queue
 from django_vtqueue.core.clock import since_boot
@@ -78,10 +79,13 @@ def load(database: Database) -> Iterator[None]:
     done, queue = Event(), Queue("load", using=ALIAS)
 
     def publish() -> None:
-        while not done.wait(0.002):
-            queue.publish("x" * 100)
-            if job := queue.claim():
-                job.ack()
+        try:
+            while not done.wait(0.002):
+                queue.publish("x" * 100)
+                if job := queue.claim():
+                    job.ack()
+        finally:
+            connections.close_all()
 
     thread = Thread(target=publish)
     thread.start()
