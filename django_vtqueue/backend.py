@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from django.conf import settings
@@ -39,6 +39,7 @@ from .tasks.task import Call, checked_calls, loaded_task, options_of, set_option
 
 FIELDS = {field.name for field in fields(Task)}
 REMEMBERED = 1000  # validated combinations of function, queue and priority
+in_microseconds = lru_cache(clock.microseconds)  # of a setting
 
 
 def make_task(*, func: Callable[..., Any], **values: Any) -> Task:
@@ -141,7 +142,7 @@ class VTQueueBackend(BaseTaskBackend):
             task_path=task.module_path,
             priority=int(task.priority),
             max_attempts=options.get("max_attempts", policy.max_attempts),
-            lease_us=clock.microseconds(options.get("visibility_timeout", policy.visibility_timeout)),
+            lease_us=in_microseconds(options.get("visibility_timeout", policy.visibility_timeout)),
             enqueued_at=now,
             due_at=due_at,
             jobs=jobs,

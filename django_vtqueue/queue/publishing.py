@@ -49,12 +49,11 @@ def store(
                 "Store the data elsewhere and publish a reference to it, or raise the limit."
             )
     engine = engine_for(database)
-    insert = partial(_insert, engine, new, on_duplicate)
     try:
         if limited and policy.max_depth is not None:
-            alone, duplicates = admitted(insert, engine, new, policy, timeout)
+            alone, duplicates = admitted(partial(_insert, engine, new, on_duplicate), engine, new, policy, timeout)
         else:
-            alone, duplicates = insert()
+            alone, duplicates = _insert(engine, new, on_duplicate)
     except SynchronousOnlyOperation as error:
         name = new.task_path.rpartition(".")[2]
         awaited = f"await {name}.aenqueue(...)" if name else "await queue.apublish(...)"
