@@ -185,7 +185,7 @@ def set_options(func: Callable[..., Any], options: Mapping[str, Any], *, takes_c
             raise TypeError(f"{name} got an unknown option {key!r}: {ELSEWHERE.get(key) or nearest(key, KNOWN)}")
     if options:
         known = checked(options, OPTIONS, name)
-        if lone := {"unique_until", "on_duplicate"}.intersection(known) if "unique_key" not in known else None:
+        if "unique_key" not in known and (lone := {"unique_until", "on_duplicate"}.intersection(known)):
             raise ValueError(f"{name} has {' and '.join(sorted(lone))} without unique_key: give that too, or neither.")
         if given := known.get("unique_key"):
             known["unique_key"] = key_of_call(given, func, takes_context, name)

@@ -262,3 +262,29 @@ def test_a_copy_that_lost_cannot_extend(queue: Queue, time: FakeClock) -> None:
     with pytest.raises(LeaseLost):
         first.extend()
     first.ack()
+
+
+def test_a_job_whose_holders_vanish_is_dead_in_the_end(bench: Bench) -> None:
+    """Each copy that vanishes is replaced, up to as many more as may run; then the attempt is used up."""
+    [job_id] = bench.publish("x", lease=10, max_attempts=1)
+    begun = [[job.id for job in claim(bench, 11 * number, f"w{number}")] for number in range(5)]
+    assert begun == [[job_id]] * 4 + [[]]
+    assert (bench.found(job_id).state, bench.outcomes(job_id)) == ("FAILED", ["lease expired"])
+
+
+def test_what_reappears_beside_jobs_that_expire(bench: Bench) -> None:
+    """A claim that buries what has expired hands out a copy all the same, at its place in the line."""
+    [old] = bench.publish("old", lease=10)
+    claim(bench, 0, "w1")
+    [expired] = bench.publish("expired", now=1)
+    bench.jobs.filter(pk=expired).update(start_by=from_instant(at(5)))
+    [waiting] = bench.publish("waiting", now=2)
+    assert [job.id for job in claim(bench, 12, "w2")] == [old, waiting]
+    assert bench.found(expired).state == "FAILED"
+
+
+def test_what_runs_in_copies_is_not_purged(bench: Bench) -> None:
+    """Its lease has ended, and it runs on: a purge leaves it, and its success is taken."""
+    first, _ = two(bench)
+    assert bench.engine.purge("q", at(1000)) == 0
+    assert settled(bench, succeeded(first, "1", at(1001), None))

@@ -535,3 +535,24 @@ def test_a_receiver_of_the_end_of_a_task_is_exempt() -> None:
         finally:
             task_finished.disconnect(publish)
         assert waiting(queue) == 2
+
+
+def test_a_duplicate_needs_no_room(small: Queue) -> None:
+    """A full queue, also one that is known to be full, hands out the id of the job that has the key."""
+    first = small.publish(1, unique_key="a")
+    small.publish_many([2, 3])
+    for _ in range(2):
+        with pytest.raises(QueueFull):
+            small.publish(4)
+        assert small.publish(5, unique_key="a") == first
+    with pytest.raises(QueueFull) as full:
+        small.publish_many([6, 7], unique_key=["a", "b"])
+    assert (full.value.depth, waiting(small)) == (3, 3)
+
+
+def test_room_is_not_waited_for_beyond_the_expiry(small: Queue) -> None:
+    """What could not start in time any more is refused, not stored."""
+    small.publish_many([1, 2, 3])
+    with pytest.raises(QueueFull):
+        small.publish(4, timeout=60, expires=0.1)
+    assert waiting(small) == 3

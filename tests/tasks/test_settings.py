@@ -448,3 +448,15 @@ def test_every_option_is_known() -> None:
     """Each option that has a default can be set, and the other way round."""
     assert POLICY.keys() <= BACKEND.keys()
     assert {*BACKEND, "queue_options", "queues", "handler"} == set(parse({}).__dataclass_fields__)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("options", [{"on_duplicate": "error"}, {"unique_until": "start"}])
+def test_options_of_a_key_without_a_key(options: dict[str, Any]) -> None:
+    """A key that was forgotten is said where the task is defined, and by the publish; nothing is stored."""
+    with pytest.raises(ValueError, match="without unique_key"):
+        task(**options)(lambda: None)
+    queue = Queue("default")
+    with pytest.raises(ValueError, match="without unique_key"):
+        queue.publish({}, **options)
+    assert len(queue) == 0
