@@ -111,12 +111,18 @@ def test_each_job_runs_or_is_cancelled(database: Database, start_worker: Start, 
     Those that are returned as cancelled are the dead letters, and those that ran on to their end.
     """
     chance = random.Random(5)
-    job_ids = database.enqueue_many(tasks.sign, [(str(tmp_path),)] * 600)
     start_worker(*KINDS[kind])
-    wait_until(lambda: any(path.name.isdigit() for path in tmp_path.iterdir()))
-    told = []
-    for _ in range(60):
-        told += cancel(*chance.sample(job_ids, 10))
+    job_ids: list[str] = []
+    told: list[str] = []
+
+    def publish_and_cancel() -> bool:
+        """A worker that runs a round before it is cancelled is given another round: both ends must be seen."""
+        published = database.enqueue_many(tasks.sign, [(str(tmp_path),)] * 20)
+        job_ids.extend(published)
+        told.extend(cancel(*chance.sample(published, 10)))
+        return len(job_ids) >= 600 and bool(database.rows("SELECT 1 FROM vtqueue_deadletter"))
+
+    wait_until(publish_and_cancel)
     wait_until(lambda: not database.unfinished())
     executed = Counter(
         line.replace("-", "") for path in tmp_path.iterdir() if path.name.isdigit() for line in lines(path)
@@ -128,4 +134,4 @@ def test_each_job_runs_or_is_cancelled(database: Database, start_worker: Start, 
     assert not {row["id"] for row in rows} & dead
     assert len(told) == len(set(told))
     assert set(told) == dead | {row["id"] for row in rows if row["cancelled_at"]}
-    assert dead, "nothing was cancelled in time"
+    assert dead and rows
