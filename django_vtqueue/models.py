@@ -11,10 +11,20 @@ from django.db.models.functions import Coalesce, Left
 from django.db.models.lookups import Exact
 from django.utils.translation import gettext_lazy as _
 
-from .core import history, names, states, unique
+from .core import clock, history, names, states, unique
 from .core.ids import new_uuid
 from .fields import InstantField, JSONTextField, MomentManager
-from .fields.constraints import OF_COUNTS, OF_JOBS, OF_LETTERS, OF_ORIGIN, OF_PAUSES, OF_REQUEUES, OF_WORKERS
+from .fields.constraints import (
+    OF_COUNTS,
+    OF_JOBS,
+    OF_LETTERS,
+    OF_ORIGIN,
+    OF_PAUSES,
+    OF_RATES,
+    OF_REQUEUES,
+    OF_SCHEDULES,
+    OF_WORKERS,
+)
 
 T = TypeVar("T")
 
@@ -23,6 +33,8 @@ WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
 # What the index of unique keys has.
 HAS_KEY = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STARTED)
 HIDDEN = Q(lease_until__isnull=False)
+KEYED = Q(concurrency_key__isnull=False)
+PARKED = WAITING & KEYED & Q(moved_from__isnull=False, due_at=clock.LAST)
 # Rows of reserved queues: they are in no list or number of jobs, and no user changes them. Not by ``startswith``, which
 # SQLite answers without regard to case, nor by a range, which another database answers by its own order of letters.
 RESERVED = Q(*(Exact(Left("queue_name", len(name)), name) for name in names.RESERVED), _connector=Q.OR)
@@ -43,6 +55,10 @@ class Entry(models.Model):
     lease_us = models.BigIntegerField(_("visibility timeout (µs)"))
     unique_key = models.CharField(_("unique key"), max_length=255, null=True, blank=True)
     unique_until = models.CharField(_("unique until"), max_length=7, db_default=unique.DONE)
+    # Of these jobs only so many run at once, or start in a time; see queue/limits.py.
+    concurrency_key = models.CharField(_("concurrency key"), max_length=255, null=True, blank=True)
+    rate_key = models.CharField(_("rate key"), max_length=255, null=True, blank=True)
+    parent_id = models.UUIDField(_("parent"), null=True, blank=True)  # the job that waits for its end
     enqueued_at = InstantField(_("enqueued"))
     started_at = InstantField(_("last started"), null=True, blank=True)
     expires_at = InstantField(_("kept until"), null=True, blank=True)
@@ -54,6 +70,7 @@ class Entry(models.Model):
 
     payload: Any  # of both, among their large columns
     history: Any
+    steps: Any  # of a durable task: what is done; see core/steps.py
 
     @property
     def args(self) -> list[Any]:
@@ -89,6 +106,7 @@ class Job(Entry):
         db_persist=False,
         verbose_name=_("visible at"),
     )
+    moved_from = InstantField(_("moved from"), null=True, blank=True)  # its place in the line, until a limit moved it
     finished_at = InstantField(_("finished"), null=True, blank=True)
     cancelled_at = InstantField(_("asked to stop"), null=True, blank=True)  # from then on it is not started again
     cancelled_by = models.CharField(_("cancelled by"), max_length=150, null=True, blank=True)
@@ -99,6 +117,7 @@ class Job(Entry):
     payload = JSONTextField(_("payload"))
     history = JSONTextField(_("history"), default=list)
     result = JSONTextField(_("result"), null=True, blank=True)
+    steps = JSONTextField(_("steps"), null=True, blank=True)
 
     class Meta:
         verbose_name = _("job")
@@ -121,6 +140,15 @@ class Job(Entry):
             models.Index(fields=["expires_at"], name="vtqueue_job_expires", condition=Q(expires_at__isnull=False)),
             models.Index(
                 fields=["start_by"], name="vtqueue_job_start_by", condition=WAITING & Q(start_by__isnull=False)
+            ),
+            # Of a concurrency key: what is held, what is first of all (the handle orders them), and what is parked.
+            models.Index(fields=["concurrency_key"], name="vtqueue_job_key_held", condition=HIDDEN & KEYED),
+            models.Index(fields=["concurrency_key"], name="vtqueue_job_key_order", condition=UNFINISHED & KEYED),
+            models.Index(
+                F("concurrency_key"), F("priority").desc(), F("moved_from"), name="vtqueue_job_parked", condition=PARKED
+            ),
+            models.Index(
+                fields=["parent_id", "finished_at"], name="vtqueue_job_parent", condition=Q(parent_id__isnull=False)
             ),
         ]
         constraints = [
@@ -153,6 +181,7 @@ class DeadLetter(Entry):
     note = models.TextField(_("note"), blank=True, db_default="")
     payload = JSONTextField(_("payload"))
     history = JSONTextField(_("history"), default=list)
+    steps = JSONTextField(_("steps"), null=True, blank=True)
 
     class Meta:
         verbose_name = _("dead letter")
@@ -173,6 +202,7 @@ class DeadLetter(Entry):
             models.Index(fields=["message"], name="vtqueue_letter_message"),
             models.Index(fields=["queue_name"], name="vtqueue_letter_seen", condition=Q(acknowledged_at__isnull=False)),
             models.Index(fields=["expires_at"], name="vtqueue_letter_expires", condition=Q(expires_at__isnull=False)),
+            models.Index(fields=["parent_id"], name="vtqueue_letter_parent", condition=Q(parent_id__isnull=False)),
         ]
         constraints = OF_LETTERS
 
@@ -260,6 +290,57 @@ class QueueState(models.Model):
 
     def __str__(self) -> str:
         return self.queue_name
+
+
+class Rate(models.Model):
+    """The limit of a rate in use: when the next start is due under it (GCRA's theoretical arrival time)."""
+
+    key = models.CharField(max_length=255, primary_key=True)
+    next_at = InstantField()
+    interval_us = models.BigIntegerField()  # between two starts, when it was used last
+
+    objects = MomentManager()
+
+    class Meta:
+        default_permissions = ()
+        constraints = OF_RATES
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class Schedule(models.Model):
+    """When a recurring job is published: declared in code and written down by a worker, or made in the admin."""
+
+    name = models.CharField(_("name"), max_length=255, primary_key=True)
+    task_path = models.TextField(_("task"))
+    expression = models.CharField(_("expression"), max_length=255)  # five fields of cron, or "every 300" (seconds)
+    time_zone = models.CharField(_("time zone"), max_length=64, blank=True, default="")
+    payload = JSONTextField(_("arguments"), default=dict)
+    missed = models.CharField(_("missed"), max_length=4, default="one")
+    overlap = models.BooleanField(_("overlap"), default=True)
+    jitter_us = models.BigIntegerField(_("jitter (µs)"), default=0)
+    queue_name = models.CharField(_("queue"), max_length=255, blank=True, default="")  # empty: that of its task
+    priority = models.SmallIntegerField(_("priority"), null=True, blank=True)
+    declared = models.BooleanField(_("declared in code"), default=False)
+    vanished_at = InstantField(_("vanished"), null=True, blank=True)  # no code that runs declares it any more
+    next_at = InstantField(_("next"), null=True, blank=True)
+    last_at = InstantField(_("last"), null=True, blank=True)
+    paused_at = InstantField(_("paused"), null=True, blank=True)
+    paused_by = models.CharField(_("paused by"), max_length=150, blank=True, default="")
+    recent = JSONTextField(_("last jobs"), default=list)  # ids, the latest first
+
+    objects = MomentManager()
+
+    class Meta:
+        verbose_name = _("schedule")
+        verbose_name_plural = _("schedules")
+        permissions = [("run_schedule", "Can run a schedule now, and pause it")]
+        indexes = [models.Index(fields=["next_at"], name="vtqueue_schedule_next")]
+        constraints = OF_SCHEDULES
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Tallied(models.Model):

@@ -23,6 +23,8 @@ class NewJobs:
     Instants in microseconds. ``start_by``: what has not started by then is never run. ``unique_keys``: one for each
     job, or None; no other job of the queue and task may have it, until that is "done", or has made a "start".
     ``replace``: one that waits, and has the key, takes the place, the payload and all else of the new job.
+    ``concurrency_keys``, ``rate_keys``: so too; of the jobs with one of these keys only so many run at once, or start in
+    a time. ``parent_id``: the job that waits for their end.
     """
 
     queue_name: str
@@ -37,6 +39,15 @@ class NewJobs:
     unique_keys: list[str | None] | None = None
     unique_until: str = "done"
     replace: bool = False
+    concurrency_keys: list[str | None] | None = None
+    rate_keys: list[str | None] | None = None
+    parent_id: str | None = None
+
+    @property
+    def keyed(self) -> bool:
+        """Whether one of them has a key or a parent."""
+        keys = (self.unique_keys, self.concurrency_keys, self.rate_keys)
+        return self.parent_id is not None or any(key is not None for each in keys if each for key in each)
 
 
 @dataclass(slots=True)
@@ -63,6 +74,8 @@ class HeldJob:
     history: str
     due_at: int  # its place in the line
     copies: str | None = None  # of a queue with overflow, as its row has them
+    concurrency_key: str | None = None
+    parent_id: str | None = None
     cancelled_by: str | None = field(default=None, kw_only=True)
     progress: Progress | None = field(default=None, kw_only=True)
     stored: Progress | None = field(default=None, kw_only=True)

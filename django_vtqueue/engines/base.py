@@ -120,8 +120,8 @@ class Engine(Portable, Overflow, ABC):
         """Store new jobs, in the order given; return False if the caller's atomic block is to commit them."""
 
     @abstractmethod
-    def insert_unique(self, new: NewJobs) -> list[tuple[str, str]]:
-        """Store new jobs, some with unique keys; return, for each, its id, or that of the job which has its key.
+    def insert_with_keys(self, new: NewJobs) -> list[tuple[str, str]]:
+        """Store new jobs with keys, or of a parent; return, for each, its id, or that of the job which has its unique key.
 
         With each id goes the path of that job's task: one of another task is never replaced. The database's own
         constraint decides, also between two jobs of one call: the first of these is stored.

@@ -61,15 +61,16 @@ OF_JOBS: list[BaseConstraint] = [
     CheckConstraint(
         name="vtqueue_job_moments",
         condition=OfKind(
-            "integer", "enqueued_at started_at expires_at start_by due_at lease_until finished_at cancelled_at"
+            "integer",
+            "enqueued_at started_at expires_at start_by due_at lease_until moved_from finished_at cancelled_at",
         ),
     ),
     CheckConstraint(
         name="vtqueue_job_texts",
         condition=OfKind(
             "text",
-            "queue_name task_path worker_id unique_key unique_until copies payload history "
-            "result cancelled_by progress_text",
+            "queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id copies payload "
+            "history result steps cancelled_by progress_text",
         ),
     ),
 ]
@@ -86,13 +87,21 @@ OF_LETTERS: list[BaseConstraint] = [
         name="vtqueue_letter_texts",
         condition=OfKind(
             "text",
-            "queue_name task_path worker_id unique_key unique_until payload history "
+            "queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id payload history steps "
             "exception_class message fingerprint acknowledged_by note",
         ),
     ),
 ]
 OF_PAUSES: list[BaseConstraint] = [
     CheckConstraint(name="vtqueue_pause_moments", condition=OfKind("integer", "paused_at paused_until")),
+]
+OF_RATES: list[BaseConstraint] = [
+    CheckConstraint(name="vtqueue_rate_moments", condition=OfKind("integer", "next_at interval_us")),
+]
+OF_SCHEDULES: list[BaseConstraint] = [
+    CheckConstraint(
+        name="vtqueue_schedule_moments", condition=OfKind("integer", "jitter_us vanished_at next_at last_at paused_at")
+    ),
 ]
 OF_WORKERS: list[BaseConstraint] = [
     CheckConstraint(name="vtqueue_worker_moments", condition=OfKind("integer", "started_at heartbeat_at died_at")),

@@ -64,7 +64,7 @@ class ReservedRows:
             jobs = list(zip(new_ids(len(missing)), map(payload, missing), strict=True))
             new = NewJobs(self.queue_name, "", 0, 0, clock.microseconds(ttl), self.engine.now(), 0, jobs)
             new.unique_keys = list(missing)
-            self.engine.insert_unique(new)
+            self.engine.insert_with_keys(new)
 
     def look_at_file(self) -> None:
         """Open the database anew if another one is in its place: what was seen in the old one says nothing of it."""

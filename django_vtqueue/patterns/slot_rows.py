@@ -110,7 +110,7 @@ class SlotRows(ReservedRows):
         lease_us = clock.microseconds(self._ttl)
         new = NewJobs(self.queue_name, "", 0, 0, lease_us, self.engine.now(), due_at, jobs, replace=replace)
         new.unique_keys = list(keys)
-        self.engine.insert_unique(new)
+        self.engine.insert_with_keys(new)
 
     def _payload(self) -> Any:
         from ..models import HAS_KEY, Job  # this module is imported before the apps are ready

@@ -19,7 +19,7 @@ from ..exceptions import PayloadTooLarge
 from .depth import admitted
 from .doorbell import ring, ring_after_commit
 from .schema import mismatch
-from .unique import Duplicates, insert_unique
+from .unique import Duplicates, insert_with_keys
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 
@@ -35,7 +35,7 @@ def store(
 ) -> Duplicates:
     """Insert new jobs in the caller's transaction, or in one of their own, and ring the doorbells after the commit.
 
-    Return those that were not stored, for there is a job with their unique key; see insert_unique. ``timeout``: see
+    Return those that were not stored, for there is a job with their unique key; see insert_with_keys. ``timeout``: see
     ``depth.admitted``; ``limited``: whether ``max_depth`` counts. Raise PayloadTooLarge if one of the payloads is
     larger than ``max_payload_bytes``, QueueFull if the queue has no room; then none is stored. Where Django refuses
     because of the place of the call, or the tables are not there, its error says what to do.
@@ -71,8 +71,8 @@ def store(
 
 def _insert(engine: Engine, new: NewJobs, on_duplicate: str) -> tuple[bool, Duplicates]:
     """Return whether the jobs were committed, not left to a transaction, and those that were not stored."""
-    if new.unique_keys and any(key is not None for key in new.unique_keys):
-        return False, insert_unique(engine, new, on_duplicate)
+    if new.keyed:
+        return False, insert_with_keys(engine, new, on_duplicate)
     return engine.insert(new), {}
 
 

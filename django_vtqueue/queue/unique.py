@@ -21,7 +21,7 @@ ALONE = nullcontext()  # a statement needs no transaction of ours
 Duplicates = dict[int, str]  # index of a new job -> id of the job that has its key
 
 
-def insert_unique(engine: Engine, new: NewJobs, on_duplicate: str) -> Duplicates:
+def insert_with_keys(engine: Engine, new: NewJobs, on_duplicate: str) -> Duplicates:
     """Store new jobs; return those that are duplicates, which were not stored.
 
     Raise DuplicateJob, and store nothing, for one with ``on_duplicate`` "error", or if its key is that of another task.
@@ -29,12 +29,12 @@ def insert_unique(engine: Engine, new: NewJobs, on_duplicate: str) -> Duplicates
     if on_duplicate == ERROR:
         refuse_twins(new)
     with engine.atomic() if len(new.jobs) > 1 else ALONE:
-        found = engine.insert_unique(new)
+        found = engine.insert_with_keys(new)
         if not (duplicates := _duplicates(new, found)):
             return duplicates
         if freed := bury_expired(engine, set(duplicates.values())):
             again = [index for index, job_id in duplicates.items() if job_id in freed]
-            for index, stored in zip(again, engine.insert_unique(_some(new, again)), strict=True):
+            for index, stored in zip(again, engine.insert_with_keys(_some(new, again)), strict=True):
                 found[index] = stored
             duplicates = _duplicates(new, found)
         for index, job_id in duplicates.items():
@@ -86,8 +86,10 @@ def _duplicates(new: NewJobs, found: Sequence[tuple[str, str]]) -> Duplicates:
 
 
 def _some(new: NewJobs, indexes: list[int]) -> NewJobs:
+    lists = ("jobs", "unique_keys", "concurrency_keys", "rate_keys")
     return replace(
-        new, jobs=[new.jobs[index] for index in indexes], unique_keys=[_keys(new)[index] for index in indexes]
+        new,
+        **{name: [given[index] for index in indexes] for name in lists if (given := getattr(new, name)) is not None},
     )
 
 

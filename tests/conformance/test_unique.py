@@ -33,7 +33,7 @@ def insert(engine: Engine, *keys: str | None, task: str = "", replace: bool = Fa
     """Insert a job for each key; return their ids, and what the engine says."""
     jobs = [(new_id(), f'"{key}"') for key in keys]
     new = NewJobs("q", task, 0, 3, SECOND, at(0), at(0), jobs, unique_keys=list(keys), replace=replace)
-    return [job_id for job_id, _ in jobs], engine.insert_unique(new)
+    return [job_id for job_id, _ in jobs], engine.insert_with_keys(new)
 
 
 # -- what the engine says ---------------------------------------------------------------------------------------------
@@ -193,8 +193,8 @@ def test_until_start(queue: Queue) -> None:
 def test_until_start_is_not_claimed_ahead(bench: Bench) -> None:
     """What is claimed ahead may be given back without having begun: then it still has its key."""
     jobs = [(new_id(), "1"), (new_id(), "2")]
-    bench.engine.insert_unique(NewJobs("q", "", 0, 3, SECOND, at(0), at(0), jobs, None, ["a", "b"], "start"))
-    bench.engine.insert_unique(NewJobs("q", "", 0, 3, SECOND, at(0), at(0), [(new_id(), "3")], None, ["c"]))
+    bench.engine.insert_with_keys(NewJobs("q", "", 0, 3, SECOND, at(0), at(0), jobs, None, ["a", "b"], "start"))
+    bench.engine.insert_with_keys(NewJobs("q", "", 0, 3, SECOND, at(0), at(0), [(new_id(), "3")], None, ["c"]))
     assert [row.fresh for row in bench.engine.due(Scope(("q",), raw=True), 9, at(1))] == [0, 0, 1]
 
 

@@ -18,7 +18,7 @@ from django_vtqueue.queue import dead_letters
 from django_vtqueue.queue.clock_steps import ClockSteps
 from django_vtqueue.queue.overdue import bury_overdue
 from django_vtqueue.queue.settling import settle
-from django_vtqueue.queue.unique import insert_unique
+from django_vtqueue.queue.unique import insert_with_keys
 
 from .agreement import BUDGETS, LEASES, NAMES, Agreement
 from .model import ModelJob
@@ -99,7 +99,7 @@ class QueueAgainstModel(Agreement):
             **{"until": until, "start_by": start_by},
         )
         try:
-            duplicates = insert_unique(self.engine, new, on_duplicate)
+            duplicates = insert_with_keys(self.engine, new, on_duplicate)
         except DuplicateJob:
             assert expected is None
         else:

@@ -58,25 +58,31 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, Engine):
                     self._run(sql.INSERT_MANY, {"jobs": json.dumps(dict(new.jobs[start : start + SLICE])), **values})
         return not connection.in_atomic_block
 
-    def insert_unique(self, new: NewJobs) -> list[tuple[str, str]]:
+    def insert_with_keys(self, new: NewJobs) -> list[tuple[str, str]]:
         connection, stored = self._connected(), []
-        values = {**_shared(new), "unique_until": new.unique_until, "replace": new.replace}
-        keys = new.unique_keys or []
+        values = {
+            **_shared(new),
+            "unique_until": new.unique_until,
+            "replace": new.replace,
+            "parent_id": new.parent_id,
+        }
+        none: list[str | None] = [None] * len(new.jobs)
+        keys = (new.unique_keys or none, new.concurrency_keys or none, new.rate_keys or none)
+        rows = [(job_id, *each, payload) for (job_id, payload), *each in zip(new.jobs, *keys, strict=True)]
         if len(new.jobs) == 1:
-            [(job_id, payload)], [key] = new.jobs, keys
-            values.update(id=job_id, payload=payload, unique_key=key)
+            names = ("id", "unique_key", "concurrency_key", "rate_key", "payload")
+            values.update(zip(names, rows[0], strict=True))
             if self._write(connection, sql.INSERT_IF_UNIQUE, values):
-                return [(job_id, new.task_path)]
-            [(job_id, _, task_path)] = self._write(connection, sql.INSERT_UNIQUE, values, all_rows)
+                return [(new.jobs[0][0], new.task_path)]
+            [(job_id, _, task_path)] = self._write(connection, sql.INSERT_WITH_KEYS, values, all_rows)
             return [(job_id, task_path)]
-        rows = [(job_id, key, payload) for (job_id, payload), key in zip(new.jobs, keys, strict=True)]
         with self._transaction(connection, always):
             for start in range(0, len(rows), SLICE):
                 some = rows[start : start + SLICE]
                 given = {"jobs": json.dumps(some), **values}
-                returned = self._change(self._connected(), sql.INSERT_MANY_UNIQUE, given, all_rows)
+                returned = self._change(self._connected(), sql.INSERT_MANY_WITH_KEYS, given, all_rows)
                 of_key = {key: (job_id, task_path) for job_id, key, task_path in returned}
-                stored += [(job_id, new.task_path) if key is None else of_key[key] for job_id, key, _ in some]
+                stored += [(job_id, new.task_path) if key is None else of_key[key] for job_id, key, *_ in some]
         return stored
 
     def depth(self, queue_name: str, limit: int) -> int:

@@ -12,7 +12,7 @@ from ...core.job import MOST_CLAIMS, HeldJob
 from ...core.names import RESERVED
 
 COLUMNS = """id, queue_name, task_path, priority, visible_at, claims, attempts, max_attempts, worker_id, lease_us,
-    enqueued_at, started_at, payload, history, due_at, copies"""
+    enqueued_at, started_at, payload, history, due_at, copies, concurrency_key, parent_id"""
 COLUMNS_OF_LETTER = COLUMNS.replace("visible_at", "died_at").replace("due_at, copies", "died_at, NULL")
 
 INSERT = """
@@ -36,7 +36,10 @@ FROM json_each(:jobs)"""
 # The index of unique keys decides, so two that publish one key at the same instant make one job. The job that has the
 # key is updated in any case, for only then RETURNING says its id; it becomes another one (a fresh one, in its place)
 # only if it is to be replaced, and waits.
-REPLACED = ["priority", "max_attempts", "lease_us", "unique_until", "enqueued_at", "start_by", "due_at", "payload"]
+REPLACED = (
+    *("priority", "max_attempts", "lease_us", "unique_until", "concurrency_key", "rate_key", "enqueued_at"),
+    *("start_by", "due_at", "payload"),
+)
 REPLACING = (
     "CASE WHEN :replace AND lease_until IS NULL AND task_path = excluded.task_path THEN {} ELSE vtqueue_job.{} END"
 )
@@ -44,29 +47,26 @@ IF_TAKEN = """
 ON CONFLICT (queue_name, unique_key)
 WHERE finished_at IS NULL AND unique_key IS NOT NULL AND NOT unique_until = 'started' DO """
 TO_KEY = f"""{IF_TAKEN}UPDATE
-SET attempts = {REPLACING.format("0", "attempts")},
+SET attempts = {REPLACING.format("0", "attempts")}, moved_from = {REPLACING.format("NULL", "moved_from")},
     {", ".join(f"{name} = {REPLACING.format(f'excluded.{name}', name)}" for name in REPLACED)}
 RETURNING id, unique_key, task_path"""
 
-WITH_KEY = """
+WITH_KEYS = """
 INSERT INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
-    enqueued_at, state, start_by, due_at, payload, history
-) VALUES (
+    concurrency_key, rate_key, parent_id, enqueued_at, state, start_by, due_at, payload, history
+) """
+ONE_WITH_KEYS = f"""{WITH_KEYS}VALUES (
     :id, :queue_name, :task_path, :priority, 0, 0, :max_attempts, '', :lease_us, :unique_key, :unique_until,
-    :enqueued_at, 'READY', :start_by, :due_at, :payload, '[]'
+    :concurrency_key, :rate_key, :parent_id, :enqueued_at, 'READY', :start_by, :due_at, :payload, '[]'
 )"""
-INSERT_UNIQUE = WITH_KEY + TO_KEY
-INSERT_IF_UNIQUE = f"{WITH_KEY}{IF_TAKEN}NOTHING"  # most are: RETURNING costs a seventh of the statement
+INSERT_WITH_KEYS = ONE_WITH_KEYS + TO_KEY
+INSERT_IF_UNIQUE = f"{ONE_WITH_KEYS}{IF_TAKEN}NOTHING"  # most are: RETURNING costs a seventh of the statement
 
-INSERT_MANY_UNIQUE = f"""
-INSERT INTO vtqueue_job (
-    id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
-    enqueued_at, state, start_by, due_at, payload, history
-) SELECT
+INSERT_MANY_WITH_KEYS = f"""{WITH_KEYS}SELECT
     json_extract(value, '$[0]'), :queue_name, :task_path, :priority, 0, 0, :max_attempts, '', :lease_us,
-    json_extract(value, '$[1]'), :unique_until, :enqueued_at, 'READY', :start_by, :due_at,
-    json_extract(value, '$[2]'), '[]'
+    json_extract(value, '$[1]'), :unique_until, json_extract(value, '$[2]'), json_extract(value, '$[3]'), :parent_id,
+    :enqueued_at, 'READY', :start_by, :due_at, json_extract(value, '$[4]'), '[]'
 FROM json_each(:jobs) WHERE true{TO_KEY}"""
 
 # A look at the index alone. The hint is for statistics of a time when there were few rows.
@@ -82,7 +82,7 @@ UPDATE vtqueue_job
 SET state = 'RUNNING', claims = min(claims + 1, {MOST_CLAIMS}),
     attempts = min(attempts + :attempts, {MOST_CLAIMS}), worker_id = :worker_id,
     started_at = CASE WHEN :attempts THEN :now END, lease_us = coalesce(:lease_us, lease_us),
-    lease_until = :now + coalesce(:lease_us, lease_us), progress = NULL, progress_text = NULL,
+    lease_until = :now + coalesce(:lease_us, lease_us), moved_from = NULL, progress = NULL, progress_text = NULL,
     unique_until = CASE unique_until WHEN 'start' THEN 'started' ELSE unique_until END
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
@@ -165,12 +165,12 @@ SELECT {COLUMNS_OF_LETTER}, 'FAILED', died_at, NULL FROM vtqueue_deadletter WHER
 REQUEUE = """
 INSERT OR IGNORE INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
-    enqueued_at, started_at, state, due_at, payload, history
+    concurrency_key, rate_key, parent_id, enqueued_at, started_at, state, due_at, payload, history, steps
 ) SELECT
     id, coalesce(:queue_name, queue_name), task_path, coalesce(:priority, priority), claims, 0, max_attempts, '',
-    lease_us, unique_key, replace(unique_until, 'started', 'start'), enqueued_at, started_at,
-    'READY', :now, payload,
-    CASE WHEN json_valid(history) THEN json_insert(history, '$[#]', json(:entry)) ELSE history END
+    lease_us, unique_key, replace(unique_until, 'started', 'start'), concurrency_key, rate_key, parent_id, enqueued_at,
+    started_at, 'READY', :now, payload,
+    CASE WHEN json_valid(history) THEN json_insert(history, '$[#]', json(:entry)) ELSE history END, steps
 FROM vtqueue_deadletter WHERE id IN (SELECT value FROM json_each(:ids))"""
 
 REQUEUED = """
