@@ -136,7 +136,7 @@ class Due(NamedTuple):
         return self.start_by is not None and self.start_by <= now
 
 
-class Expired(NamedTuple):
+class Ended(NamedTuple):
     """A hidden row that may be shown again.
 
     ``held``: a worker holds it, whose lease has ended although it had the time to renew it. Else the row was released

@@ -16,7 +16,7 @@ from django.db import connections
 from django.db.models import Expression
 
 from ..core.expiry import GracePeriod
-from ..core.job import ClaimKey, Due, Expired, Handle, HeldJob, NewJobs, Progress, Scope, Settlement, StoredJob
+from ..core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, Settlement, StoredJob
 from .overflow import Overflow
 from .portable import Portable
 
@@ -174,7 +174,7 @@ class Engine(Portable, Overflow, ABC):
         """Return the earliest moment at which an unfinished job of a scope is due, without a look at the pauses.
 
         For a job that waits that is ``due_at``; for one that is held, a moment after the end of its lease (see
-        ``expired``). None if there is no such job.
+        ``ended``). None if there is no such job.
         """
 
     @abstractmethod
@@ -188,9 +188,9 @@ class Engine(Portable, Overflow, ABC):
         """Return up to ``limit`` waiting rows of all queues that were to start by ``now``, the most overdue first."""
 
     @abstractmethod
-    def expired(
+    def ended(
         self, scope: Scope, limit: int, now: int, grace_period: GracePeriod, *, overflow: bool = False
-    ) -> list[Expired]:
+    ) -> list[Ended]:
         """Return up to ``limit`` hidden rows of a scope that may be shown again: released, or with an ended lease.
 
         Whether a lease may be taken from its holder depends on its end, its length, and the grace period of the

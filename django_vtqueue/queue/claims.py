@@ -12,12 +12,12 @@ from ..core import states
 from ..core.expiry import GracePeriod
 from ..core.job import Due, HeldJob, Scope, Settlement
 from ..engines import Engine
-from .expired_leases import end_leases
+from .ended_leases import end_leases
 from .overdue import bury_overdue
 
 NO_OVERFLOW: Mapping[str, tuple[int, int]] = {}
 NO_GRACE = GracePeriod()  # for a test, or where no holder can be alive
-EXPIRED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
+ENDED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
 OVERDUE_AT_ONCE = 100  # jobs that one claim buries
 
 Waits = Callable[[str], bool]  # path of a task -> whether its jobs begin later than they are claimed
@@ -66,10 +66,8 @@ def take(
     and so are the attempts of tasks for which ``waits`` returns True. ``overflow``: see Options.overflowing.
     """
     scopes, shared = engine.unpaused(scopes, now), bool(overflow)
-    expired = [
-        row for scope in scopes for row in engine.expired(scope, EXPIRED_AT_ONCE, now, grace_period, overflow=shared)
-    ]
-    endings = end_leases(engine, expired, worker_id, now)
+    ended = [row for scope in scopes for row in engine.ended(scope, ENDED_AT_ONCE, now, grace_period, overflow=shared)]
+    endings = end_leases(engine, ended, worker_id, now)
     due = find_due(engine, scopes, limit + ahead, now)
     if (
         again := [row for scope in scopes for row in engine.reappeared(scope, limit, now, grace_period)]
@@ -81,7 +79,7 @@ def take(
         engine, scopes, due, limit, worker_id, now, lease_us=lease_us, ahead=ahead, waits=waits, overflow=overflow
     )
     taken.endings += endings
-    taken.everything = taken.everything and len(expired) < EXPIRED_AT_ONCE
+    taken.everything = taken.everything and len(ended) < ENDED_AT_ONCE
     return taken
 
 

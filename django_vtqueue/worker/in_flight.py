@@ -61,7 +61,7 @@ class InFlight:
             flight.ends_at = time.monotonic() + seconds
 
     def finish(self, key: ClaimKey) -> None:
-        """Note that the code of a job has ended: it cannot be overdue any more, however late it is settled."""
+        """Note that the code of a job has ended: it cannot be over its time any more, however late it is settled."""
         if flight := self._flights.get(key):
             flight.finished, flight.ends_at, flight.told_at = True, NEVER, NEVER
 
@@ -88,13 +88,13 @@ class InFlight:
         """Return when the next job's time is up (monotonic)."""
         return min((flight.ends_at for flight in self._flights.values()), default=NEVER)
 
-    def overdue(self) -> list[HeldJob]:
+    def over_time(self) -> list[HeldJob]:
         """Return the jobs whose time is up, each of them once."""
         now = time.monotonic()
-        overdue = [flight for flight in self._flights.values() if flight.ends_at <= now]
-        for flight in overdue:
+        over_time = [flight for flight in self._flights.values() if flight.ends_at <= now]
+        for flight in over_time:
             flight.ends_at, flight.told_at = NEVER, now
-        return [flight.job for flight in overdue]
+        return [flight.job for flight in over_time]
 
     def told(self, key: ClaimKey) -> bool:
         """Return whether a job was told to end because its time was up."""

@@ -57,7 +57,7 @@ class Turns:
         """Take a turn, then maintain the database; after an error the worker waits and goes on."""
         try:
             self.turn()
-            self.housekeeping.maintenance.do(contended=self.pacing.contended)
+            self.housekeeping.pruning.do(contended=self.pacing.contended)
             self.leases.gaps.waited(self.outage.lasts())  # it got the lock at last
             self.outage.over()
         except Exception as error:
@@ -68,7 +68,7 @@ class Turns:
         self.keep_up()
         work = self.work
         work.prefetch.measure(work.pool.slots)
-        if (leaving := self.stopping or self.quiet) or work.prefetch.overdue():
+        if (leaving := self.stopping or self.quiet) or work.prefetch.stale():
             work.release_waiting(everything=leaving)
         begun, outcomes = work.in_flight.begun(), work.outcomes[:AT_ONCE]
         free, ahead = self.room()
@@ -119,7 +119,7 @@ class Turns:
         if self.outage.lasts():
             self.housekeeping.check_replaced()
         self.leases.look(self.engine.now())
-        hung = self.work.end_overdue()
+        hung = self.work.end_over_time()
         if hung and not self.stopping:
             logger.warning("%s does not end; this worker finishes its other jobs and leaves", name(hung))
             self.stop()

@@ -244,14 +244,14 @@ class Work:
         self.in_flight.remove(outcome.job.key)
         self.log.lost(outcome.job)
 
-    def end_overdue(self) -> HeldJob | None:
+    def end_over_time(self) -> HeldJob | None:
         """End what has run for too long; return a job that did not end though it was told to.
 
         A supervisor does it otherwise: it kills this process.
         """
         if self.options.supervised:
             return None
-        for job in self.in_flight.overdue():
+        for job in self.in_flight.over_time():
             logger.warning("%s runs for too long; it is told to end", name(job))
             self.pool.end(job)
         return next(iter(self.in_flight.hung()), None)

@@ -240,7 +240,7 @@ def gap(length: float, ago: float) -> GracePeriod:
 
 
 def takeable(bench: Bench, now: float, queues: Names, grace_period: GracePeriod = GracePeriod(GRACE)) -> list[str]:  # noqa: B008
-    rows = bench.engine.expired(Scope(queues, raw=True), 10, at(now), grace_period)
+    rows = bench.engine.ended(Scope(queues, raw=True), 10, at(now), grace_period)
     jobs = bench.engine.read([row.handle for row in rows])
     return sorted(job.payload.strip('"') for job in jobs.values())
 

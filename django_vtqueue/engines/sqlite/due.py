@@ -169,14 +169,14 @@ REAPPEARS = """job.copies IS NOT NULL AND job.started_at IS NOT NULL AND job.can
           ) ELSE 0
       END"""
 OTHERS = "(job.copies IS NULL OR :worker = '' OR instr(job.copies, json_quote(:worker)) = 0)"
-EXPIRED = f"""
-SELECT json_group_array(json_array(expired.rowid, expired.held)) FROM (
+ENDED_LEASES = f"""
+SELECT json_group_array(json_array(ended.rowid, ended.held)) FROM (
     SELECT job.rowid, job.state = 'RUNNING' AS held
     FROM {HIDING} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
     WHERE {NAME_HINT} AND {IN_SCOPE} AND {OF_HIDING} AND {ENDED}
       AND NOT (:overflow AND {REAPPEARS})
     LIMIT :limit
-) AS expired"""
+) AS ended"""
 
 # The time at which the first of these leases has ended, and may be taken.
 FIRST_EXPIRY = f"""

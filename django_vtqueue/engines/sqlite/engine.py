@@ -15,7 +15,7 @@ from ...core import history, states
 from ...core.clock import SECOND
 from ...core.expiry import GRACE, REST, GracePeriod
 from ...core.ids import first_id
-from ...core.job import ClaimKey, Due, Expired, Handle, HeldJob, NewJobs, Progress, Scope, StoredJob
+from ...core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, StoredJob
 from ...core.names import is_reserved
 from ..base import Engine
 from ..portable import SLICE
@@ -101,12 +101,12 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, Engine):
         expiry = self._value(due.FIRST_EXPIRY, {**values, "grace": GRACE})
         return min((instant for instant in (due_at, expiry) if instant is not None), default=None)
 
-    def expired(
+    def ended(
         self, scope: Scope, limit: int, now: int, grace_period: GracePeriod, *, overflow: bool = False
-    ) -> list[Expired]:
+    ) -> list[Ended]:
         given = {**due.given(scope), **grace_period._asdict(), "overflow": overflow}
         values = {**given, "rest": REST, "now": now, "limit": limit}
-        return [Expired(*row) for row in self._list(due.EXPIRED, values)]
+        return [Ended(*row) for row in self._list(due.ENDED_LEASES, values)]
 
     def show(self, handles: Sequence[Handle]) -> None:
         self._run(sql.SHOW, {"rowids": json.dumps(handles)})

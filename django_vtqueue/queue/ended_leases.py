@@ -1,20 +1,20 @@
-"""What becomes of a job whose lease has expired: it is due again at its place in the line, or a dead letter."""
+"""What becomes of a job whose lease has ended: it is due again at its place in the line, or a dead letter."""
 
 from collections.abc import Mapping, Sequence
 
 from ..core import history
 from ..core.failures import recorded
-from ..core.job import Expired, Handle, HeldJob, Settlement, failed, interrupted, released
+from ..core.job import Ended, Handle, HeldJob, Settlement, failed, interrupted, released
 from ..engines import Engine
 from ..exceptions import DamagedJob, LeaseExpired
 from .settling import carry_out
 
 
-def end_leases(engine: Engine, expired: Sequence[Expired], worker_id: str, now: int) -> list[Settlement]:
+def end_leases(engine: Engine, ended: Sequence[Ended], worker_id: str, now: int) -> list[Settlement]:
     """Settle expired rows in the name of their holders; return the settlements: due again, or dead letters."""
-    if hidden := [row.handle for row in expired if not row.held]:
+    if hidden := [row.handle for row in ended if not row.held]:
         engine.show(hidden)
-    held = engine.read([row.handle for row in expired if row.held])
+    held = engine.read([row.handle for row in ended if row.held])
     return end_rows(engine, {handle: end_lease(job, now) for handle, job in held.items()}, worker_id, now)
 
 
