@@ -23,8 +23,8 @@ class NewJobs:
     Instants in microseconds. ``start_by``: what has not started by then is never run. ``unique_keys``: one for each
     job, or None; no other job of the queue and task may have it, until that is "done", or has made a "start".
     ``replace``: one that waits, and has the key, takes the place, the payload and all else of the new job.
-    ``concurrency_keys``, ``rate_keys``: so too; of the jobs with one of these keys only so many run at once, or start in
-    a time. ``parent_id``: the job that waits for their end.
+    ``concurrency_keys``, ``rate_keys``: so too; of the jobs with one of these only so many run at once, or start in a
+    time. ``parent_id``: the job that waits for their end.
     """
 
     queue_name: str

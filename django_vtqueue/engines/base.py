@@ -121,7 +121,7 @@ class Engine(Portable, Overflow, ABC):
 
     @abstractmethod
     def insert_with_keys(self, new: NewJobs) -> list[tuple[str, str]]:
-        """Store new jobs with keys, or of a parent; return, for each, its id, or that of the job which has its unique key.
+        """Store new jobs with keys, or of a parent; return an id for each: its own, or that of the job with its key.
 
         With each id goes the path of that job's task: one of another task is never replaced. The database's own
         constraint decides, also between two jobs of one call: the first of these is stored.

@@ -87,8 +87,8 @@ OF_LETTERS: list[BaseConstraint] = [
         name="vtqueue_letter_texts",
         condition=OfKind(
             "text",
-            "queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id payload history steps "
-            "exception_class message fingerprint acknowledged_by note",
+            "queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id payload history "
+            "steps exception_class message fingerprint acknowledged_by note",
         ),
     ),
 ]

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from ..core.clock import to_instant
@@ -87,10 +88,10 @@ def _duplicates(new: NewJobs, found: Sequence[tuple[str, str]]) -> Duplicates:
 
 def _some(new: NewJobs, indexes: list[int]) -> NewJobs:
     lists = ("jobs", "unique_keys", "concurrency_keys", "rate_keys")
-    return replace(
-        new,
-        **{name: [given[index] for index in indexes] for name in lists if (given := getattr(new, name)) is not None},
-    )
+    some: dict[str, Any] = {
+        name: given and [given[i] for i in indexes] for name in lists if (given := getattr(new, name))
+    }
+    return replace(new, **some)
 
 
 def _refusal(new: NewJobs, index: int, job_id: str, task_path: str) -> DuplicateJob:

@@ -68,7 +68,7 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, Engine):
         }
         none: list[str | None] = [None] * len(new.jobs)
         keys = (new.unique_keys or none, new.concurrency_keys or none, new.rate_keys or none)
-        rows = [(job_id, *each, payload) for (job_id, payload), *each in zip(new.jobs, *keys, strict=True)]
+        rows: list[Any] = [(job_id, *each, payload) for (job_id, payload), *each in zip(new.jobs, *keys, strict=True)]
         if len(new.jobs) == 1:
             names = ("id", "unique_key", "concurrency_key", "rate_key", "payload")
             values.update(zip(names, rows[0], strict=True))

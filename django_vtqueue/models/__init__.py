@@ -1,0 +1,33 @@
+"""The tables, as Django's models.
+
+The queue writes claims, leases and settlements by the SQL in ``engines``; these models define the tables, for
+migrations, pages and all other queries.
+"""
+
+from .jobs import HAS_KEY, HIDDEN, PARKED, RAW, RESERVED, UNFINISHED, WAITING, DeadLetter, Entry, Job
+from .queues import QueueState, Rate, Schedule
+from .requeues import Requeue
+from .statistics import HourlyThroughput, Tallied, Throughput
+from .workers import Origin, WorkerProcess
+
+__all__ = [
+    "HAS_KEY",
+    "HIDDEN",
+    "PARKED",
+    "RAW",
+    "RESERVED",
+    "UNFINISHED",
+    "WAITING",
+    "DeadLetter",
+    "Entry",
+    "HourlyThroughput",
+    "Job",
+    "Origin",
+    "QueueState",
+    "Rate",
+    "Requeue",
+    "Schedule",
+    "Tallied",
+    "Throughput",
+    "WorkerProcess",
+]
