@@ -7,12 +7,16 @@ if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported wh
     from .exceptions import (
         Cancelled,
         DuplicateJob,
+        DurableMismatch,
         GiveUp,
         LeaseLost,
         NoFreeSlot,
         PayloadTooLarge,
         QueueFull,
         Retry,
+        Snooze,
+        StepError,
+        StepsTooLarge,
         UnknownTask,
         VTQueueError,
     )
@@ -20,6 +24,7 @@ if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported wh
     from .patterns.slot_cycle import SlotCycle
     from .queue.claimed_job import ClaimedJob
     from .queue.dead_letters import requeue
+    from .queue.events import send_event
     from .queue.queue import Queue
     from .tasks.compat import TaskContext, TaskResult, TaskResultStatus
     from .tasks.context import JobContext
@@ -31,6 +36,7 @@ __all__ = [
     "Cancelled",
     "ClaimedJob",
     "DuplicateJob",
+    "DurableMismatch",
     "GiveUp",
     "JobContext",
     "Lease",
@@ -41,6 +47,9 @@ __all__ = [
     "QueueFull",
     "Retry",
     "SlotCycle",
+    "Snooze",
+    "StepError",
+    "StepsTooLarge",
     "TaskContext",
     "TaskResult",
     "TaskResultStatus",
@@ -48,6 +57,7 @@ __all__ = [
     "VTQueueError",
     "enqueue_many",
     "requeue",
+    "send_event",
     "task",
 ]
 
@@ -55,12 +65,16 @@ _HOMES = {
     "exceptions": (
         "Cancelled",
         "DuplicateJob",
+        "DurableMismatch",
         "GiveUp",
         "LeaseLost",
         "NoFreeSlot",
         "PayloadTooLarge",
         "QueueFull",
         "Retry",
+        "Snooze",
+        "StepError",
+        "StepsTooLarge",
         "UnknownTask",
         "VTQueueError",
     ),
@@ -68,6 +82,7 @@ _HOMES = {
     "patterns.slot_cycle": ("SlotCycle",),
     "queue.claimed_job": ("ClaimedJob",),
     "queue.dead_letters": ("requeue",),
+    "queue.events": ("send_event",),
     "queue.queue": ("Queue",),
     "tasks.compat": ("TaskContext", "TaskResult", "TaskResultStatus"),
     "tasks.context": ("JobContext",),

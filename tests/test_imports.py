@@ -181,6 +181,7 @@ def test_public_names() -> None:
         "Cancelled",
         "ClaimedJob",
         "DuplicateJob",
+        "DurableMismatch",
         "GiveUp",
         "JobContext",
         "Lease",
@@ -191,6 +192,9 @@ def test_public_names() -> None:
         "QueueFull",
         "Retry",
         "SlotCycle",
+        "Snooze",
+        "StepError",
+        "StepsTooLarge",
         "TaskContext",
         "TaskResult",
         "TaskResultStatus",
@@ -198,6 +202,7 @@ def test_public_names() -> None:
         "VTQueueError",
         "enqueue_many",
         "requeue",
+        "send_event",
         "task",
     ]
     assert set(django_vtqueue.__all__) <= set(dir(django_vtqueue))

@@ -26,6 +26,7 @@ from .lock import always
 from .overflow import SQLiteOverflow
 from .settling import SQLiteSettling
 from .statements import guard
+from .steps import SQLiteSteps
 
 FIRST = 4  # rows that are read as one value, before it is known how large they are
 PIECE = 2_000_000  # characters of such a value, about
@@ -45,7 +46,7 @@ def _shared(new: NewJobs) -> dict[str, Any]:
     }
 
 
-class SQLiteEngine(SQLiteSettling, SQLiteOverflow, Engine):
+class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteSteps, Engine):
     """See Engine."""
 
     def insert(self, new: NewJobs) -> bool:

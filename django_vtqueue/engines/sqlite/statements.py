@@ -35,13 +35,14 @@ FROM json_each(:jobs)"""
 
 # The index of unique keys decides, so two that publish one key at the same instant make one job. The job that has the
 # key is updated in any case, for only then RETURNING says its id; it becomes another one (a fresh one, in its place)
-# only if it is to be replaced, and waits.
+# only if it is to be replaced, and waits; not a durable task that has begun.
 REPLACED = (
     *("priority", "max_attempts", "lease_us", "unique_until", "concurrency_key", "rate_key", "enqueued_at"),
     *("start_by", "due_at", "payload"),
 )
 REPLACING = (
-    "CASE WHEN :replace AND lease_until IS NULL AND task_path = excluded.task_path THEN {} ELSE vtqueue_job.{} END"
+    "CASE WHEN :replace AND lease_until IS NULL AND steps IS NULL AND task_path = excluded.task_path "
+    "THEN {} ELSE vtqueue_job.{} END"
 )
 IF_TAKEN = """
 ON CONFLICT (queue_name, unique_key)

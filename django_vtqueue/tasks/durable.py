@@ -1,0 +1,345 @@
+"""Durable tasks: what is done in steps is kept with the job, so that the next attempt goes on behind it.
+
+The task runs from its beginning each time. Its n-th call of the context is answered with the n-th record of its steps,
+if that fits; what comes behind the last one is done now.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from inspect import iscoroutinefunction, signature
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from asgiref.sync import sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import connections
+
+from ..core import clock, steps
+from ..core.encoding import decode, dumps, encode
+from ..core.failures import storable
+from ..core.job import SHORT, HeldJob
+from ..core.steps import EVENT, SLEEP, STEP, Record, Suspend, Waiting
+from ..core.timeouts import awaited_value
+from ..engines import Engine, engine_for
+from ..exceptions import DurableMismatch, LeaseLost, StepError, StepsTooLarge
+
+T = TypeVar("T")
+
+STEP_SECONDS = 5.0  # of a transactional step: other connections cannot write meanwhile
+ASYNC = {STEP: "astep", SLEEP: "asleep", EVENT: "await_for"}
+NO_LEDGER = "This context has no job, so it has no steps."
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The steps of one attempt: what is stored, and how far the task has come in it.
+
+    ``later``: the microseconds by which it is later than the clock says.
+    """
+
+    job: HeldJob | None = None
+    database: str = ""
+    limit: int = 0
+    later: int = 0
+    transactional: bool = False
+    position: int = 0  # in ``done``
+    suspended: Suspend | None = None
+    stopped: bool = False  # it is wanted to stop
+    _stored: steps.Steps | None = None  # None: not read yet
+    _busy: str = ""  # the step that is being made
+    _failed: BaseException | None = None  # what a step has raised
+    _depth: int = 0  # of the caller's atomic blocks
+
+    def __post_init__(self) -> None:
+        if self.database:
+            self._depth = self._blocks()
+
+    @property
+    def held(self) -> HeldJob:
+        if self.job is None:
+            raise StepError(NO_LEDGER)
+        return self.job
+
+    @property
+    def engine(self) -> Engine:
+        if not self.database:
+            raise StepError(NO_LEDGER)
+        return engine_for(self.database)
+
+    @property
+    def done(self) -> list[Record]:
+        return self.stored.done
+
+    @property
+    def stored(self) -> steps.Steps:
+        """What is stored, read when it is first needed; raise LeaseLost if the job is not held any more."""
+        if self._stored is None:
+            self._stored = self._read()
+        return self._stored
+
+    def _read(self) -> steps.Steps:
+        row = self.engine.steps(self.held)
+        if row is None:
+            raise self.lost()
+        try:
+            return steps.read(row[0])
+        except (ValueError, RecursionError) as error:
+            raise DurableMismatch(f"The stored steps cannot be read: {error}") from error
+
+    def lost(self) -> LeaseLost:
+        """Return the error of a job that is not held any more."""
+        held = self.held
+        return LeaseLost(f"Job {held.id} is not held under claim {held.claims} any more: its lease ended. Stop here.")
+
+    def now(self) -> int:
+        return self.engine.now() + self.later
+
+    def _blocks(self) -> int:
+        connection = connections[self.engine.alias]
+        return len(connection.savepoint_ids) + connection.in_atomic_block
+
+    # -- the next call ------------------------------------------------------------------------------------------------
+
+    def next(self, kind: str, name: str) -> Record | None:
+        """Return the record of this call, if it was made before; raise DurableMismatch if another one is stored."""
+        self.check(kind, name)
+        if self.position < len(self.done):
+            record = self.done[self.position]
+            if (record.get("kind"), record.get("name")) != (kind, name):
+                raise self.mismatch(kind, name, record.get("kind"), record.get("name"))
+            self.position += 1
+            return record
+        waiting = self.stored.waiting
+        if waiting and waiting.kind in (SLEEP, EVENT) and (waiting.kind, waiting.name) != (kind, name):
+            raise self.mismatch(kind, name, waiting.kind, waiting.name)
+        return None
+
+    def check(self, kind: str, name: str) -> None:
+        """Raise an error if no step can be made here; what was raised before is raised again, if the task went on."""
+        if in_event_loop():
+            raise SynchronousOnlyOperation(f"{kind} {name!r} in async code is: await context.{ASYNC[kind]}(…)")
+        if self.suspended:
+            raise self.suspended
+        if self._failed:
+            self._failed.add_note(f"The task caught it and went on to {kind} {name!r}: a failed step ends the attempt.")
+            raise self._failed
+        if not isinstance(name, str) or not 0 < len(name) <= SHORT or storable(name) != name:
+            raise StepError(f"The name of a step is a text of 1 to {SHORT} characters, not {name!r}.")
+        if self.transactional:
+            raise StepError(
+                f"A task with transactional=True makes no steps and does not wait ({kind} {name!r}): its writes are "
+                "one transaction. Leave the option away, and say context.step(…, transactional=True)."
+            )
+        if self.held.copies:
+            raise StepError(f"{kind} {name!r}: a job of a queue with overflow has no steps, its copies would differ.")
+        if self._busy:
+            raise StepError(
+                f"{kind} {name!r} was asked for inside step {self._busy!r}, or beside it; one follows the other. "
+                "What runs at once are children: context.gather(…)."
+            )
+        if self._blocks() > self._depth:
+            raise StepError(
+                f"{kind} {name!r} was asked for inside transaction.atomic: a rollback would take its record back. "
+                "Leave the block before, or have the block inside the step: context.step(…, transactional=True)."
+            )
+
+    def mismatch(self, kind: str, name: str, stored_kind: object, stored_name: object) -> DurableMismatch:
+        """Return the error of a call that is not the stored one."""
+        return DurableMismatch(
+            f"Step {self.position + 1} of this task is {stored_kind} {stored_name!r} as it is stored, but its code "
+            f"asks for {kind} {name!r} there. Steps that were made must be asked for again by the same kind and name, "
+            "in the same order. Run the code with which the job began, or enqueue the task anew."
+        )
+
+    # -- what is done now ---------------------------------------------------------------------------------------------
+
+    def add(self, record: Record, event: int | None = None) -> Record:
+        """Store one more record; see write."""
+        self.done.append(record)
+        self.position += 1
+        self.write(event)
+        return record
+
+    def write(self, event: int | None = None) -> None:
+        """Store what is done; raise LeaseLost if the job is not held any more, StepsTooLarge if that is too much.
+
+        ``event``: the index of the one that is taken out. What is raised here leaves the row as it was.
+        """
+        try:
+            with self.engine.atomic():
+                noted = self.engine.note_steps(self.held, dumps(self.done), self.now(), event)
+                if noted is None:
+                    raise self.lost()
+                if noted.size > self.limit:
+                    raise StepsTooLarge(
+                        f"The steps of this job have {noted.size:,} bytes; max_steps_bytes allows {self.limit:,}. "
+                        "Return less from a step (the key of a row, not the row), or raise the limit of the queue."
+                    )
+        except BaseException as error:
+            self._stored, self._failed = None, error
+            raise
+        self.stopped = noted.stopped
+        events = [each for index, each in enumerate(self.stored.events) if index != event]
+        self._stored = steps.Steps(self.done, events, None)
+
+    def suspend(self, kind: str, name: str, until: int, since: int) -> Suspend:
+        """Return what ends this attempt, for the job waits; no step is made after it."""
+        self.suspended = Suspend(Waiting(kind, name, until, since))
+        return self.suspended
+
+    @contextmanager
+    def making(self, name: str) -> Iterator[None]:
+        """Have no other step be made during the block; what it raises ends the attempt."""
+        self._busy = name
+        try:
+            yield
+        except BaseException as error:
+            self._failed, self._stored = error, None
+            raise
+        finally:
+            self._busy = ""
+
+    def finish(self, name: str, began: int, value: Any) -> Any:
+        """Store the result of a step, and return it as later attempts will see it."""
+        try:
+            text = encode(value, "result")
+        except TypeError as error:
+            raise StepError(f"Step {name!r}: {error} It has been made, so it is not tried again.") from None
+        result = decode(text)
+        self.add(Record(kind=STEP, name=name, began=began, at=self.now(), value=result))
+        return result
+
+    @contextmanager
+    def one_transaction(self) -> Iterator[None]:
+        """Commit what the block writes, the record among it, as one; the job is held all the time."""
+        with self.engine.effects(STEP_SECONDS):
+            if self.engine.renew([self.held], self.engine.now()):
+                raise self.lost()
+            yield
+
+    def sleep(self, name: str, duration: float | timedelta) -> None:
+        """See DurableContext.sleep."""
+        lasts = clock.microseconds(duration)
+        if self.next(SLEEP, name):
+            return
+        since, until = self.term(lasts)
+        if until > self.now():
+            raise self.suspend(SLEEP, name, until, since)
+        self.add(Record(kind=SLEEP, name=name, began=since, at=until))
+
+    def wait_for(self, name: str, timeout: float | timedelta | None) -> Any:
+        """See DurableContext.wait_for."""
+        lasts = None if timeout is None else clock.microseconds(timeout)
+        if record := self.next(EVENT, name):
+            return record.get("value")
+        since, until = self.term(lasts)
+        if self._event(name) is None:  # it may have come since the beginning of this attempt
+            self._stored = self._read()
+        index = self._event(name)
+        if index is None and until > self.now():
+            raise self.suspend(EVENT, name, until, since)
+        record = Record(kind=EVENT, name=name, began=since, at=self.now())
+        if index is None:
+            record["late"] = True
+        else:
+            record["value"] = self.stored.events[index].get("value")
+        return self.add(record, index).get("value")
+
+    def _event(self, name: str) -> int | None:
+        found = (index for index, event in enumerate(self.stored.events) if event.get("name") == name)
+        return next(found, None)
+
+    def term(self, lasts: int | None) -> tuple[int, int]:
+        """Return since when, and until when, the job waits: what is stored, else ``lasts`` microseconds from now."""
+        if waiting := self.stored.waiting:
+            return waiting.since, waiting.until
+        now = self.now()
+        return now, steps.NEVER if lasts is None else min(now + lasts, steps.NEVER)
+
+
+class DurableContext:
+    """The part of a task's context by which the task proceeds in steps; each has an async twin, its name after an a."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        _ledger: Ledger
+
+    def step(
+        self, name: str, function: Callable[..., T], /, *args: Any, transactional: bool = False, **kwargs: Any
+    ) -> T:
+        """Call a function once: its JSON result is kept with the job, and handed back in later attempts.
+
+        If the worker dies before the result is stored, the function is called again. With ``transactional=True`` what
+        it writes to the database of the queue, and the record, are committed together: exactly once.
+
+        What the function raises ends the attempt. Raises DurableMismatch if another step is stored at this place,
+        LeaseLost if the job was lost, StepsTooLarge.
+        """
+        ledger = self._ledger
+        checked_keyword(function, transactional)
+        if record := ledger.next(STEP, name):
+            return cast(T, record.get("value"))
+        with ledger.making(name), ledger.one_transaction() if transactional else nullcontext():
+            began = ledger.now()
+            return cast(T, ledger.finish(name, began, awaited_value(function(*args, **kwargs))))
+
+    def sleep(self, name: str, duration: float | timedelta) -> None:
+        """Go on after ``duration`` (seconds or a timedelta); the job gives its slot back meanwhile."""
+        self._ledger.sleep(name, duration)
+
+    def wait_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
+        """Return the value of the event ``name`` when it has come; see send_event.
+
+        ``timeout``: seconds or a timedelta, after which None is returned; None: none. The job gives its slot back
+        meanwhile. Events of one name are taken in the order in which they were sent.
+        """
+        return self._ledger.wait_for(name, timeout)
+
+    async def astep(
+        self, name: str, function: Callable[..., Any], /, *args: Any, transactional: bool = False, **kwargs: Any
+    ) -> Any:
+        """See step; ``function`` may be async, but not with ``transactional``."""
+        ledger = self._ledger
+        if not iscoroutinefunction(function):
+            return await sync_to_async(self.step)(name, function, *args, transactional=transactional, **kwargs)
+        if transactional:
+            raise StepError(f"Step {name!r} is transactional, so its function cannot be async.")
+        if record := await sync_to_async(ledger.next)(STEP, name):
+            return record.get("value")
+        with ledger.making(name):
+            began = ledger.now()
+            value = await function(*args, **kwargs)
+            return await sync_to_async(ledger.finish)(name, began, value)
+
+    async def asleep(self, name: str, duration: float | timedelta) -> None:
+        """See sleep."""
+        await sync_to_async(self.sleep)(name, duration)
+
+    async def await_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
+        """See wait_for."""
+        return await sync_to_async(self.wait_for)(name, timeout)
+
+
+def in_event_loop() -> bool:
+    """Return whether an event loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def checked_keyword(function: Callable[..., Any], given: bool) -> None:
+    """Raise TypeError if ``transactional`` may be meant for the function itself."""
+    try:
+        own = given and "transactional" in signature(function).parameters
+    except (TypeError, ValueError):  # it has no signature
+        return
+    if own:
+        raise TypeError(
+            f"{function!r} has a parameter of its own that is called transactional, so it is not clear for whom the "
+            "keyword is. Give the function inside functools.partial or a lambda."
+        )

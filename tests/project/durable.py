@@ -1,0 +1,134 @@
+"""Durable tasks, and what they must survive."""
+
+import os
+import signal
+from datetime import timedelta
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import transaction
+
+from django_vtqueue import JobContext, Snooze, task
+from django_vtqueue.models import Job
+
+from .models import Effect
+
+DAY = timedelta(days=1)
+
+
+def note(name: str) -> None:
+    """Count one more, as something that cannot be taken back does."""
+    effect, _ = Effect.objects.get_or_create(name=name, defaults={"value": 0})
+    effect.value += 1
+    effect.save()
+
+
+def charge(order_id: int) -> dict[str, Any]:
+    note("charge")
+    return {"order": order_id, "paid": (1, 2)}
+
+
+async def acharge(order_id: int) -> dict[str, Any]:
+    return await sync_to_async(charge)(order_id)
+
+
+@task(takes_context=True, unique_key="order:{order_id}")
+def order(context: JobContext, order_id: int) -> list[Any]:
+    """The example of the documentation."""
+    paid = context.step("charge", charge, order_id)
+    shipped = context.wait_for("shipped", timeout=3 * DAY)
+    context.sleep("two weeks", 14 * DAY)
+    context.step("mail", note, "mail")
+    return [paid["paid"], shipped]
+
+
+@task(takes_context=True)
+async def aorder(context: JobContext, order_id: int) -> list[Any]:
+    paid = await context.astep("charge", acharge, order_id)
+    shipped = await context.await_for("shipped", timeout=3 * DAY)
+    await context.asleep("two weeks", 14 * DAY)
+    await context.astep("mail", note, "mail")
+    return [paid["paid"], shipped]
+
+
+@task(takes_context=True, backoff=0)
+def fails_behind(context: JobContext, transactional: bool = False) -> int:
+    """Fail behind a step in the first attempt, and inside of the next step in the second one."""
+    context.step("first", note, "first", transactional=transactional)
+
+    def second() -> None:
+        note("second")
+        if context.attempt == 2:
+            raise ConnectionError("inside")
+
+    if context.attempt == 1:
+        raise ConnectionError("behind")
+    context.step("second", second, transactional=transactional)
+    return context.attempt
+
+
+CODE: dict[str, Any] = {}  # what changed_code does, as tests want it
+
+
+@task(takes_context=True)
+def changed_code(context: JobContext) -> Any:
+    """Do what a test has put into CODE, as if the code had been changed meanwhile."""
+    return CODE["run"](context)
+
+
+@task(transactional=True, takes_context=True)
+def wholly_transactional(context: JobContext) -> None:
+    context.step("no", note, "no")
+
+
+@task(takes_context=True, max_attempts=2)
+def put_off(context: JobContext, times: int) -> int:
+    note("started")
+    if Effect.objects.get(name="started").value <= times:
+        raise Snooze(60)
+    return context.attempt
+
+
+@task(takes_context=True)
+def in_a_block(context: JobContext) -> None:
+    with transaction.atomic():
+        context.sleep("nap", 1)
+
+
+@task(takes_context=True, visibility_timeout=2, backoff=0.1)
+def loses_its_lease(context: JobContext) -> None:
+    """Lose the lease inside a step, in the first claim of the job."""
+
+    def lose() -> int:
+        job = Job.objects.get(pk=context.task_result.id)
+        if job.claims == 1:
+            Job.objects.filter(pk=job.pk).update(claims=7)
+        return job.claims
+
+    context.step("lose", lose)
+
+
+@task(takes_context=True, backoff=0.1)
+def killed_in_steps(context: JobContext) -> int:
+    """Have the worker killed inside a step, and behind it, once each."""
+    for index in range(3):
+        context.step(f"step {index}", killed, index, context.task_result.id, transactional=True)
+        if once(f"behind {index} {context.task_result.id}"):
+            os.kill(os.getpid(), signal.SIGKILL)
+    return context.attempt
+
+
+def killed(index: int, job_id: str) -> None:
+    Effect.objects.create(name=f"step {index}", value=0)
+    if once(f"inside {index} {job_id}"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def once(name: str) -> bool:
+    """Return whether this is the first call with a name, in whatever process or transaction."""
+    folder = os.environ["VTQUEUE_TEST_ONCE"]
+    try:
+        os.close(os.open(os.path.join(folder, name.replace("/", "-")), os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
