@@ -7,6 +7,7 @@ recorded for a job that was cancelled.
 """
 
 from datetime import datetime, timedelta
+from math import isfinite
 from typing import Any
 from uuid import UUID
 
@@ -121,7 +122,8 @@ class Snooze(Exception):
     """
 
     def __init__(self, until: float | timedelta | datetime) -> None:
-        if isinstance(until, bool) or not isinstance(until, int | float | timedelta | datetime) or until != until:
+        number = isinstance(until, int | float) and not isinstance(until, bool) and isfinite(until)
+        if not (number or isinstance(until, timedelta | datetime)):
             raise ValueError(f"Snooze takes seconds, a timedelta or a datetime, not {until!r}.")
         super().__init__(f"put off: {until}")
         self.until = until

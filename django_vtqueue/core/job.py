@@ -1,14 +1,15 @@
 """A job on its way through the code: new, held, settled. Plain values; no database, no clock."""
 
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
 from ..exceptions import Cancelled, JobExpired
 from . import history, states
-from .clock import from_instant
+from .clock import from_instant, microseconds, to_instant
 from .failures import MAX_MESSAGE, Failure, recorded, shorten
-from .steps import Waiting
+from .steps import SNOOZE, Waiting
 
 ClaimKey = tuple[str, int]  # id and claim number: the same job may be lost and claimed again by the same worker
 Progress = tuple[float, str]  # 0 to 1, and a text
@@ -203,6 +204,12 @@ def released(job: HeldJob) -> Settlement:
 def waits(job: HeldJob, waiting: Waiting) -> Settlement:
     """Return the settlement of a job whose task waits, or has put it off: no attempt is used."""
     return Settlement(job, states.READY, job.attempts - job.begun, due_at=waiting.until, waiting=waiting)
+
+
+def put_off(job: HeldJob, until: float | timedelta | datetime, now: int) -> Settlement:
+    """Return the settlement of a job that is put off by seconds or a timedelta, or to a moment."""
+    instant = to_instant(until) if isinstance(until, datetime) else now + microseconds(until)
+    return waits(job, Waiting(SNOOZE, "", max(instant, now), now))
 
 
 def broken_off(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from inspect import iscoroutinefunction
 from typing import Any, cast
 
@@ -19,8 +18,8 @@ from ..core.backoff import backoff_delay
 from ..core.encoding import decode, encode
 from ..core.failures import describe, summary
 from ..core.forks import ForksEnd
-from ..core.job import HeldJob, Settlement, cancellation, exhausted, failed, succeeded, waits
-from ..core.steps import SNOOZE, Suspend, Waiting
+from ..core.job import HeldJob, Settlement, cancellation, exhausted, failed, put_off, succeeded, waits
+from ..core.steps import Suspend
 from ..core.timeouts import awaited, awaited_value, timekeeper
 from ..exceptions import (
     Cancelled,
@@ -183,10 +182,7 @@ class Execution:
 
     def put_off(self, error: Snooze) -> Outcome:
         """Return the outcome of a call that has put the job off."""
-        now = clock.now() + self.later
-        moment = error.until
-        until = clock.to_instant(moment) if isinstance(moment, datetime) else now + clock.microseconds(moment)
-        return self._outcome(waits(self.job, Waiting(SNOOZE, "", until, now)))
+        return self._outcome(put_off(self.job, error.until, clock.now() + self.later))
 
     def failed(self, error: BaseException) -> Outcome:
         """Return the outcome of a call that raised ``error``, however broken that is: another attempt, or the end."""

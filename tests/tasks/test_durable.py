@@ -1,6 +1,7 @@
 """Durable tasks: what is done in steps is kept, and a job that waits goes on where it was."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -370,7 +371,26 @@ def test_snooze() -> None:
     assert (job().history, job().steps, job().start_by) == ([], None, None)
 
 
-@pytest.mark.parametrize("until", ["x", None, True, float("nan")])
+def test_snooze_of_raw_jobs() -> None:
+    """A claimed job is put off by release, and by Snooze in a handler; no attempt is used."""
+    queue, stop, handled = Queue("raw"), threading.Event(), []
+    queue.publish("x", max_attempts=1)
+    queue.claim().release(timedelta(seconds=-1))  # type: ignore[union-attr]
+
+    def handle(claimed: Any) -> None:
+        handled.append(claimed.attempt)
+        if len(handled) < 3:
+            raise Snooze(0)
+        stop.set()
+
+    queue.run(handle, stop=stop)
+    assert (handled, job().state) == ([1, 1, 1], "SUCCESSFUL")
+    queue.publish("y", max_attempts=1)
+    queue.claim().release(job().enqueued_at + DAY)  # type: ignore[union-attr]
+    assert (job().due_at, job().attempts, queue.claim()) == (job().enqueued_at + DAY, 0, None)
+
+
+@pytest.mark.parametrize("until", ["x", None, True, float("nan"), float("inf")])
 def test_what_is_no_snooze(until: Any) -> None:
     """Anything but a duration or a moment is refused where it is raised."""
     with pytest.raises(ValueError, match="Snooze takes seconds, a timedelta or a datetime, not"):

@@ -16,12 +16,13 @@ HELD = "id = :id AND claims = :claims AND worker_id = :worker_id AND state = 'RU
 STEPS = f"SELECT steps FROM vtqueue_job WHERE {HELD}"
 
 # ``done`` is the holder's alone, so it is written as a whole. An event that it takes out has the index that the holder
-# has read: senders only append.
+# has read: senders only append. The columns are returned as they are: ``cancelled_at IS NOT NULL`` is true for
+# NULL there, for RETURNING (of SQLite 3.40) looks at another column if the table has a generated one.
 NOTE_STEPS = f"""
 UPDATE vtqueue_job
 SET steps = json_set(json_remove(coalesce(steps, '{{}}'), '$.waiting', :event), '$.done', json(:done))
 WHERE {HELD}
-RETURNING length(CAST(steps AS BLOB)), cancelled_at IS NOT NULL OR EXISTS (
+RETURNING length(CAST(steps AS BLOB)), cancelled_at, EXISTS (
     SELECT 1 FROM vtqueue_queuestate AS pause
     WHERE pause.queue_name = vtqueue_job.queue_name AND (paused_until IS NULL OR paused_until > :now)
 )"""
@@ -71,7 +72,7 @@ class SQLiteSteps(SQLiteConnection, DurableSteps):
         held = dict(zip(("id", "claims", "worker_id"), guard(job), strict=True))
         values = {**held, "done": done, "event": path, "now": now}
         rows = self._write(self._connected(), NOTE_STEPS, values, all_rows)
-        return Noted(rows[0][0], bool(rows[0][1])) if rows else None
+        return Noted(rows[0][0], rows[0][1] is not None or bool(rows[0][2])) if rows else None
 
     def send_event(
         self, name: str, event: str, now: int, *, job_id: str = "", queue_name: str = "", unique_key: str = ""
