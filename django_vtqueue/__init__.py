@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported wh
     from .queue.dead_letters import requeue
     from .queue.events import send_event
     from .queue.queue import Queue
+    from .tasks.calls import call
     from .tasks.compat import TaskContext, TaskResult, TaskResultStatus
     from .tasks.context import JobContext
     from .tasks.task import enqueue_many, task
@@ -55,6 +56,7 @@ __all__ = [
     "TaskResultStatus",
     "UnknownTask",
     "VTQueueError",
+    "call",
     "enqueue_many",
     "requeue",
     "send_event",
@@ -84,6 +86,7 @@ _HOMES = {
     "queue.dead_letters": ("requeue",),
     "queue.events": ("send_event",),
     "queue.queue": ("Queue",),
+    "tasks.calls": ("call",),
     "tasks.compat": ("TaskContext", "TaskResult", "TaskResultStatus"),
     "tasks.context": ("JobContext",),
     "tasks.task": ("enqueue_many", "task"),

@@ -12,6 +12,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from .core import states
 from .core.failures import storable
+from .core.ids import slices
 from .core.job import cancelled
 from .engines import database_for, engine_for
 from .models import HAS_KEY, RESERVED, UNFINISHED, Job
@@ -111,8 +112,9 @@ def delete(job_ids: Named, using: str | None = None) -> list[UUID]:
 def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]:
     """Have jobs run no more: one that waits becomes a dead letter at once, one that runs is asked to stop.
 
-    What was asked to stop is not started again, whatever becomes of this attempt; if that succeeds, the job has. Many
-    are cancelled a few at a time, each few in a transaction of their own if there is none around all.
+    What was asked to stop is not started again, whatever becomes of this attempt; if that succeeds, the job has. The
+    unfinished children of these jobs are cancelled with them. Many are cancelled a few at a time, each few in a
+    transaction of their own if there is none around all.
     ``by``: who wants it, for those who read the history; the rest: see run_now. Returns the ids of those that were
     cancelled or asked; one that is done, or was asked before, is left out.
     """
@@ -123,6 +125,9 @@ def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]
         now = engine.now()
         changed, waiting = engine.request_stop([job_id.hex for job_id in ids], now, by)
         settle(engine, [cancelled(job, by, now) for job in waiting])
+        children = Job.objects.using(database).filter(UNFINISHED, parent_id__in=list(map(UUID, changed)))
+        for some in slices(list(children.values_list("pk", flat=True))):
+            cancel_some(some)
         return map(UUID, changed)
 
     return change(job_ids, Job, database, cancel_some)

@@ -26,7 +26,7 @@ from .exceptions import Cancelled, Retry
 from .models import DeadLetter, Job
 from .queue.publishing import visible_from
 from .tasks.compat import Task, TaskResult, task_backends
-from .tasks.durable import in_event_loop
+from .tasks.ledger import in_event_loop
 from .tasks.signatures import arguments_of, check_call
 from .worker.inline import run_due
 

@@ -200,6 +200,7 @@ def test_public_names() -> None:
         "TaskResultStatus",
         "UnknownTask",
         "VTQueueError",
+        "call",
         "enqueue_many",
         "requeue",
         "send_event",

@@ -28,6 +28,8 @@ CANCELLED = "cancelled"
 EXPIRED = "expired"
 REQUEUED = "requeued"
 
+PARENT_WENT_ON = "Its parent has gone on without it: what it does now is not seen there."
+
 NO_ATTEMPT = 0  # the number of an entry about an action of a user
 
 

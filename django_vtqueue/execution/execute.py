@@ -34,10 +34,10 @@ from ..exceptions import (
 )
 from ..queue.claimed_job import ClaimedJob
 from ..queue.depth import from_a_job
-from ..tasks.children import KEPT_FOR_PARENT
+from ..tasks.children import KEPT_FOR_PARENT, Children
 from ..tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, task_backends, task_finished, task_started
 from ..tasks.context import JobContext
-from ..tasks.durable import Ledger
+from ..tasks.ledger import Ledger
 from ..tasks.results import call_of, change, running, with_changes
 from ..tasks.signals import received
 from ..tasks.signatures import mask_of
@@ -149,7 +149,9 @@ class Execution:
             # be written meanwhile, and its progress cannot be.
             shared = replace(job) if self.options.get("transactional") else job
             limit = self.policy.max_steps_bytes
-            self._ledger = Ledger(job, backend.database, limit, self.later, bool(self.options.get("transactional")))
+            self._ledger = Ledger(
+                job, Children(backend), backend.database, limit, self.later, bool(self.options.get("transactional"))
+            )
             result, secrets = cast(TaskResult, self.result), self.secrets
             args = [JobContext(task_result=result, _job=shared, _ledger=self._ledger, _secrets=secrets), *args]
         return lambda: self.within_limit(task, args, kwargs)

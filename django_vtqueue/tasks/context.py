@@ -7,7 +7,8 @@ from ..core.failures import storable
 from ..core.job import SHORT, HeldJob
 from ..core.masks import replaced
 from .compat import TaskContext
-from .durable import DurableContext, Ledger
+from .durable import DurableContext
+from .ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

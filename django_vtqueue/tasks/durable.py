@@ -1,262 +1,26 @@
-"""Durable tasks: what is done in steps is kept with the job, so that the next attempt goes on behind it.
+"""The part of a task's context by which the task proceeds in steps; see ledger.py for what becomes of them."""
 
-The task runs from its beginning each time. Its n-th call of the context is answered with the n-th record of its steps,
-if that fits; what comes behind the last one is done now.
-"""
-
-import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
+from functools import partial
 from inspect import iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from asgiref.sync import sync_to_async
-from django.core.exceptions import SynchronousOnlyOperation
-from django.db import connections
+from django.db.models import Model, QuerySet
 
-from ..core import clock, steps
-from ..core.encoding import decode, dumps, encode
-from ..core.failures import storable
-from ..core.job import SHORT, HeldJob
-from ..core.steps import EVENT, SLEEP, STEP, Record, Suspend, Waiting
+from ..core.steps import STEP
 from ..core.timeouts import awaited_value
-from ..engines import Engine, engine_for
-from ..exceptions import DurableMismatch, LeaseLost, StepError, StepsTooLarge
+from ..exceptions import StepError
+from .calls import TaskCall
+from .compat import TaskResult
+from .ledger import Ledger
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Model)
 
-STEP_SECONDS = 5.0  # of a transactional step: other connections cannot write meanwhile
-ASYNC = {STEP: "astep", SLEEP: "asleep", EVENT: "await_for"}
-NO_LEDGER = "This context has no job, so it has no steps."
-
-
-@dataclass(slots=True)
-class Ledger:
-    """The steps of one attempt: what is stored, and how far the task has come in it.
-
-    ``later``: the microseconds by which it is later than the clock says.
-    """
-
-    job: HeldJob | None = None
-    database: str = ""
-    limit: int = 0
-    later: int = 0
-    transactional: bool = False
-    position: int = 0  # in ``done``
-    suspended: Suspend | None = None
-    stopped: bool = False  # it is wanted to stop
-    _stored: steps.Steps | None = None  # None: not read yet
-    _busy: str = ""  # the step that is being made
-    _failed: BaseException | None = None  # what a step has raised
-    _depth: int = 0  # of the caller's atomic blocks
-
-    def __post_init__(self) -> None:
-        if self.database:
-            self._depth = self._blocks()
-
-    @property
-    def held(self) -> HeldJob:
-        if self.job is None:
-            raise StepError(NO_LEDGER)
-        return self.job
-
-    @property
-    def engine(self) -> Engine:
-        if not self.database:
-            raise StepError(NO_LEDGER)
-        return engine_for(self.database)
-
-    @property
-    def done(self) -> list[Record]:
-        return self.stored.done
-
-    @property
-    def stored(self) -> steps.Steps:
-        """What is stored, read when it is first needed; raise LeaseLost if the job is not held any more."""
-        if self._stored is None:
-            self._stored = self._read()
-        return self._stored
-
-    def _read(self) -> steps.Steps:
-        row = self.engine.steps(self.held)
-        if row is None:
-            raise self.lost()
-        try:
-            return steps.read(row[0])
-        except (ValueError, RecursionError) as error:
-            raise DurableMismatch(f"The stored steps cannot be read: {error}") from error
-
-    def lost(self) -> LeaseLost:
-        """Return the error of a job that is not held any more."""
-        held = self.held
-        return LeaseLost(f"Job {held.id} is not held under claim {held.claims} any more: its lease ended. Stop here.")
-
-    def now(self) -> int:
-        return self.engine.now() + self.later
-
-    def _blocks(self) -> int:
-        connection = connections[self.engine.alias]
-        return len(connection.savepoint_ids) + connection.in_atomic_block
-
-    # -- the next call ------------------------------------------------------------------------------------------------
-
-    def next(self, kind: str, name: str) -> Record | None:
-        """Return the record of this call, if it was made before; raise DurableMismatch if another one is stored."""
-        self.check(kind, name)
-        if self.position < len(self.done):
-            record = self.done[self.position]
-            if (record.get("kind"), record.get("name")) != (kind, name):
-                raise self.mismatch(kind, name, record.get("kind"), record.get("name"))
-            self.position += 1
-            return record
-        waiting = self.stored.waiting
-        if waiting and waiting.kind in (SLEEP, EVENT) and (waiting.kind, waiting.name) != (kind, name):
-            raise self.mismatch(kind, name, waiting.kind, waiting.name)
-        return None
-
-    def check(self, kind: str, name: str) -> None:
-        """Raise an error if no step can be made here; what was raised before is raised again, if the task went on."""
-        if in_event_loop():
-            raise SynchronousOnlyOperation(f"{kind} {name!r} in async code is: await context.{ASYNC[kind]}(…)")
-        if self.suspended:
-            raise self.suspended
-        if self._failed:
-            self._failed.add_note(f"The task caught it and went on to {kind} {name!r}: a failed step ends the attempt.")
-            raise self._failed
-        if not isinstance(name, str) or not 0 < len(name) <= SHORT or storable(name) != name:
-            raise StepError(f"The name of a step is a text of 1 to {SHORT} characters, not {name!r}.")
-        if self.transactional:
-            raise StepError(
-                f"A task with transactional=True makes no steps and does not wait ({kind} {name!r}): its writes are "
-                "one transaction. Leave the option away, and say context.step(…, transactional=True)."
-            )
-        if self.held.copies:
-            raise StepError(f"{kind} {name!r}: a job of a queue with overflow has no steps, its copies would differ.")
-        if self._busy:
-            raise StepError(
-                f"{kind} {name!r} was asked for inside step {self._busy!r}, or beside it; one follows the other. "
-                "What runs at once are children: context.gather(…)."
-            )
-        if self._blocks() > self._depth:
-            raise StepError(
-                f"{kind} {name!r} was asked for inside transaction.atomic: a rollback would take its record back. "
-                "Leave the block before, or have the block inside the step: context.step(…, transactional=True)."
-            )
-
-    def mismatch(self, kind: str, name: str, stored_kind: object, stored_name: object) -> DurableMismatch:
-        """Return the error of a call that is not the stored one."""
-        return DurableMismatch(
-            f"Step {self.position + 1} of this task is {stored_kind} {stored_name!r} as it is stored, but its code "
-            f"asks for {kind} {name!r} there. Steps that were made must be asked for again by the same kind and name, "
-            "in the same order. Run the code with which the job began, or enqueue the task anew."
-        )
-
-    # -- what is done now ---------------------------------------------------------------------------------------------
-
-    def add(self, record: Record, event: int | None = None) -> Record:
-        """Store one more record; see write."""
-        self.done.append(record)
-        self.position += 1
-        self.write(event)
-        return record
-
-    def write(self, event: int | None = None) -> None:
-        """Store what is done; raise LeaseLost if the job is not held any more, StepsTooLarge if that is too much.
-
-        ``event``: the index of the one that is taken out. What is raised here leaves the row as it was.
-        """
-        try:
-            with self.engine.atomic():
-                noted = self.engine.note_steps(self.held, dumps(self.done), self.now(), event)
-                if noted is None:
-                    raise self.lost()
-                if noted.size > self.limit:
-                    raise StepsTooLarge(
-                        f"The steps of this job have {noted.size:,} bytes; max_steps_bytes allows {self.limit:,}. "
-                        "Return less from a step (the key of a row, not the row), or raise the limit of the queue."
-                    )
-        except BaseException as error:
-            self._stored, self._failed = None, error
-            raise
-        self.stopped = noted.stopped
-        events = [each for index, each in enumerate(self.stored.events) if index != event]
-        self._stored = steps.Steps(self.done, events, None)
-
-    def suspend(self, kind: str, name: str, until: int, since: int) -> Suspend:
-        """Return what ends this attempt, for the job waits; no step is made after it."""
-        self.suspended = Suspend(Waiting(kind, name, until, since))
-        return self.suspended
-
-    @contextmanager
-    def making(self, name: str) -> Iterator[None]:
-        """Have no other step be made during the block; what it raises ends the attempt."""
-        self._busy = name
-        try:
-            yield
-        except BaseException as error:
-            self._failed, self._stored = error, None
-            raise
-        finally:
-            self._busy = ""
-
-    def finish(self, name: str, began: int, value: Any) -> Any:
-        """Store the result of a step, and return it as later attempts will see it."""
-        try:
-            text = encode(value, "result")
-        except TypeError as error:
-            raise StepError(f"Step {name!r}: {error} It has been made, so it is not tried again.") from None
-        result = decode(text)
-        self.add(Record(kind=STEP, name=name, began=began, at=self.now(), value=result))
-        return result
-
-    @contextmanager
-    def one_transaction(self) -> Iterator[None]:
-        """Commit what the block writes, the record among it, as one; the job is held all the time."""
-        with self.engine.effects(STEP_SECONDS):
-            if self.engine.renew([self.held], self.engine.now()):
-                raise self.lost()
-            yield
-
-    def sleep(self, name: str, duration: float | timedelta) -> None:
-        """See DurableContext.sleep."""
-        lasts = clock.microseconds(duration)
-        if self.next(SLEEP, name):
-            return
-        since, until = self.term(lasts)
-        if until > self.now():
-            raise self.suspend(SLEEP, name, until, since)
-        self.add(Record(kind=SLEEP, name=name, began=since, at=until))
-
-    def wait_for(self, name: str, timeout: float | timedelta | None) -> Any:
-        """See DurableContext.wait_for."""
-        lasts = None if timeout is None else clock.microseconds(timeout)
-        if record := self.next(EVENT, name):
-            return record.get("value")
-        since, until = self.term(lasts)
-        if self._event(name) is None:  # it may have come since the beginning of this attempt
-            self._stored = self._read()
-        index = self._event(name)
-        if index is None and until > self.now():
-            raise self.suspend(EVENT, name, until, since)
-        record = Record(kind=EVENT, name=name, began=since, at=self.now())
-        if index is None:
-            record["late"] = True
-        else:
-            record["value"] = self.stored.events[index].get("value")
-        return self.add(record, index).get("value")
-
-    def _event(self, name: str) -> int | None:
-        found = (index for index, event in enumerate(self.stored.events) if event.get("name") == name)
-        return next(found, None)
-
-    def term(self, lasts: int | None) -> tuple[int, int]:
-        """Return since when, and until when, the job waits: what is stored, else ``lasts`` microseconds from now."""
-        if waiting := self.stored.waiting:
-            return waiting.since, waiting.until
-        now = self.now()
-        return now, steps.NEVER if lasts is None else min(now + lasts, steps.NEVER)
+CHUNK = 500  # rows of a queryset that are read at once
 
 
 class DurableContext:
@@ -298,6 +62,23 @@ class DurableContext:
         """
         return self._ledger.wait_for(name, timeout)
 
+    def gather(self, name: str, calls: Sequence[TaskCall]) -> list[TaskResult]:
+        """Enqueue tasks as children of this job, once; return their results, in order, when all of them have ended.
+
+        ``calls``: of ``call(task, …)``. Those that failed are among them: look at ``status``. The job gives its slot
+        back meanwhile. Children are jobs of their own, with the options, queues and retries of their tasks.
+        """
+        return self._ledger.gather(name, list(calls))
+
+    def iterate(self, name: str, source: "QuerySet[M] | Sequence[T]") -> Iterator[Any]:
+        """Yield the items of a queryset (by primary key), a range or another sequence; go on behind the last done one.
+
+        An item is done when the next one is asked for; of one that was under way when the worker died, the steps that
+        were made are not made again. When its worker is asked to stop, or the queue is paused, the job gives its slot
+        back between two items.
+        """
+        return self._ledger.iterate(name, partial(items, source))
+
     async def astep(
         self, name: str, function: Callable[..., Any], /, *args: Any, transactional: bool = False, **kwargs: Any
     ) -> Any:
@@ -318,18 +99,20 @@ class DurableContext:
         """See sleep."""
         await sync_to_async(self.sleep)(name, duration)
 
+    async def agather(self, name: str, calls: Sequence[TaskCall]) -> list[TaskResult]:
+        """See gather."""
+        return await sync_to_async(self.gather)(name, calls)
+
+    async def aiterate(self, name: str, source: "QuerySet[M] | Sequence[T]") -> AsyncIterator[Any]:
+        """See iterate."""
+        walk, end = self.iterate(name, source), object()
+        following = sync_to_async(lambda: next(walk, end))
+        while (item := await following()) is not end:
+            yield item
+
     async def await_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
         """See wait_for."""
         return await sync_to_async(self.wait_for)(name, timeout)
-
-
-def in_event_loop() -> bool:
-    """Return whether an event loop runs in this thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def checked_keyword(function: Callable[..., Any], given: bool) -> None:
@@ -343,3 +126,26 @@ def checked_keyword(function: Callable[..., Any], given: bool) -> None:
             f"{function!r} has a parameter of its own that is called transactional, so it is not clear for whom the "
             "keyword is. Give the function inside functools.partial or a lambda."
         )
+
+
+def items(source: Any, behind: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the items of a queryset or a sequence, each with what comes behind it; begin with what is ``behind``."""
+    if isinstance(source, QuerySet):
+        yield from rows(source.order_by("pk"), behind)
+    elif isinstance(source, Sequence):
+        yield from ((index + 1, source[index]) for index in range(behind or 0, len(source)))
+    else:
+        raise StepError(
+            f"iterate takes a queryset, a range or another sequence, not {type(source).__name__}: it must find the "
+            "item again behind which it goes on. Give list() of it, if that is the same each time."
+        )
+
+
+def rows(source: "QuerySet[Any]", behind: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the rows of a queryset by primary key, some at a time."""
+    while some := list((source if behind is None else source.filter(pk__gt=behind))[:CHUNK]):
+        for row in some:
+            if not isinstance(row, Model):
+                raise StepError("iterate takes a queryset of rows, without values(): it goes on by their primary keys.")
+            behind = row.pk if isinstance(row.pk, int | str) else str(row.pk)
+            yield behind, row

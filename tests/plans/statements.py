@@ -93,8 +93,8 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     ),
     "requeue": (
         sql.REQUEUE,
-        {"ids": IDS, "now": at(0), "entry": "{}", "queue_name": None, "priority": None},
-        [LETTER],
+        {"ids": IDS, "now": at(0), "entry": "{}", "orphan": "", "queue_name": None, "priority": None},
+        [LETTER, KEY],
     ),
     "requeued": (sql.REQUEUED, {"ids": IDS}, [LETTER, KEY]),
     "remove requeued": (sql.REMOVE_REQUEUED, {"ids": IDS}, [LETTER, KEY]),

@@ -1,6 +1,7 @@
 """Durable tasks in real workers, which are killed."""
 
 import json
+import signal
 from pathlib import Path
 
 from django.db import connections
@@ -60,3 +61,19 @@ def test_a_lost_lease(database: Database, start_worker: Start) -> None:
     database.wait_for(job_id)
     assert worker.lines("lost")
     assert [record["value"] for record in json.loads(database.job(job_id)["steps"])["done"]] == [8]
+
+
+def test_a_loop_in_a_worker_that_stops(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """A worker that is asked to stop gets the slot of a loop back between two items; the next one goes on there."""
+    job_id = database.enqueue(durable.walks, str(tmp_path), 6)
+    worker = start_worker()
+    wait_until(lambda: (tmp_path / "items").exists() and (tmp_path / "items").read_text() == "0\n1\n2\n")
+    worker.signal(signal.SIGTERM)
+    worker.wait_for("stopping")
+    (tmp_path / "go").touch()
+    assert worker.wait() == 0
+    assert (database.job(job_id)["state"], database.job(job_id)["attempts"]) == ("READY", 0)
+    start_worker()
+    database.wait_for(job_id)
+    assert (tmp_path / "items").read_text() == "".join(f"{item}\n" for item in range(6))
+    assert database.outcomes(job_id) == []

@@ -2,13 +2,14 @@
 
 import os
 import signal
+import time
 from datetime import timedelta
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
-from django_vtqueue import JobContext, Snooze, task
+from django_vtqueue import JobContext, Snooze, call, task
 from django_vtqueue.models import Job
 
 from .models import Effect
@@ -132,3 +133,46 @@ def once(name: str) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+@task
+def child(name: str) -> str:
+    note(name)
+    return name * 2
+
+
+@task(max_attempts=1)
+def failing_child(name: str) -> None:
+    note(name)
+    raise ConnectionError("refused")
+
+
+@task(unique_key="child")
+def unique_child() -> None: ...
+
+
+@task(takes_context=True)
+async def agathers(context: JobContext, names: list[str]) -> list[Any]:
+    results = await context.agather("all", [call(child, name) for name in names])
+    return [result.return_value for result in results]
+
+
+@task(takes_context=True)
+async def awalks(context: JobContext, count: int) -> list[int]:
+    seen = []
+    async for item in context.aiterate("items", range(count)):
+        await context.astep("note", note, f"item {item}")
+        await context.asleep("nap", 60)
+        seen.append(item)
+    return seen
+
+
+@task(takes_context=True)
+def walks(context: JobContext, folder: str, count: int) -> int:
+    """Write down each item, and do nothing more until a file is there that lets it."""
+    for item in context.iterate("items", range(count)):
+        with open(f"{folder}/items", "a") as file:
+            file.write(f"{item}\n")
+        while item == 2 and not os.path.exists(f"{folder}/go"):
+            time.sleep(0.01)
+    return count

@@ -184,9 +184,9 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteSteps, Engine):
         priority: int | None = None,
     ) -> set[str]:
         ids = {"ids": json.dumps(letter_ids)}
-        entry = json.dumps(history.requeued(by, now))
+        entry = {"entry": json.dumps(history.requeued(by, now)), "orphan": history.PARENT_WENT_ON}
         with self.transaction():
-            self._run(sql.REQUEUE, {**ids, "now": now, "entry": entry, "queue_name": queue_name, "priority": priority})
+            self._run(sql.REQUEUE, {**ids, "now": now, **entry, "queue_name": queue_name, "priority": priority})
             moved = set(self._list(sql.REQUEUED, ids))
             self._run(sql.REMOVE_REQUEUED, ids)
         return moved

@@ -171,7 +171,15 @@ INSERT OR IGNORE INTO vtqueue_job (
     id, coalesce(:queue_name, queue_name), task_path, coalesce(:priority, priority), claims, 0, max_attempts, '',
     lease_us, unique_key, replace(unique_until, 'started', 'start'), concurrency_key, rate_key, parent_id, enqueued_at,
     started_at, 'READY', :now, payload,
-    CASE WHEN json_valid(history) THEN json_insert(history, '$[#]', json(:entry)) ELSE history END, steps
+    CASE WHEN json_valid(history) THEN json_insert(history, '$[#]', json(
+        CASE WHEN parent_id IS NULL OR EXISTS (
+            SELECT 1 FROM vtqueue_job AS parent
+            WHERE parent.id = vtqueue_deadletter.parent_id AND +parent.finished_at IS NULL
+              AND CASE WHEN json_valid(parent.steps) THEN instr(parent.steps, vtqueue_deadletter.id) END
+              AND json_extract(parent.steps, '$.done[#-1].children') IS NOT NULL
+              AND json_extract(parent.steps, '$.done[#-1].value') IS NULL
+        ) THEN :entry ELSE json_set(:entry, '$.message', :orphan) END
+    )) ELSE history END, steps
 FROM vtqueue_deadletter WHERE id IN (SELECT value FROM json_each(:ids))"""
 
 REQUEUED = """
