@@ -176,3 +176,29 @@ def walks(context: JobContext, folder: str, count: int) -> int:
         while item == 2 and not os.path.exists(f"{folder}/go"):
             time.sleep(0.01)
     return count
+
+
+def write(name: str, seconds: float = 0) -> None:
+    Effect.objects.create(name=name)
+    time.sleep(seconds)
+
+
+@task(transactional=True)
+def flow_child(index: int, number: int) -> int:
+    write(f"child {index} {number}")
+    return index
+
+
+@task(takes_context=True)
+def flow(context: JobContext, number: int) -> None:
+    """Five steps, two sleeps, an event and three children."""
+    context.step("first", write, f"first {number}", transactional=True)
+    context.step("second", write, f"second {number}", 0.2)
+    context.sleep("nap", 0.1)
+    context.step("third", write, f"third {number}", transactional=True)
+    assert context.wait_for("go") == 1
+    results = context.gather("children", [call(flow_child, index, number) for index in range(3)])
+    assert [result.return_value for result in results] == [0, 1, 2]
+    context.step("fourth", write, f"fourth {number}", 0.2)
+    context.sleep("another nap", 0.1)
+    context.step("fifth", write, f"fifth {number}", 0.2)
