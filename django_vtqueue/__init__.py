@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported wh
     from .tasks.compat import TaskContext, TaskResult, TaskResultStatus
     from .tasks.context import JobContext
     from .tasks.task import enqueue_many, task
+    from .tasks.waiting import await_for_result, wait_for_result
 
 __version__ = "0.1.0"
 
@@ -46,9 +47,11 @@ __all__ = [
     "TaskResultStatus",
     "UnknownTask",
     "VTQueueError",
+    "await_for_result",
     "enqueue_many",
     "requeue",
     "task",
+    "wait_for_result",
 ]
 
 _HOMES = {
@@ -72,6 +75,7 @@ _HOMES = {
     "tasks.compat": ("TaskContext", "TaskResult", "TaskResultStatus"),
     "tasks.context": ("JobContext",),
     "tasks.task": ("enqueue_many", "task"),
+    "tasks.waiting": ("await_for_result", "wait_for_result"),
 }
 if not TYPE_CHECKING:
 

@@ -16,13 +16,15 @@ from ..conf import DEFAULT_BACKOFF, Policy, microseconds_or_none
 from ..core import clock, history, states
 from ..core.backoff import backoff_delay
 from ..core.encoding import decode, encode
-from ..core.failures import describe, summary
+from ..core.failures import describe, storable, summary
 from ..core.forks import ForksEnd
 from ..core.job import HeldJob, Settlement, cancellation, exhausted, failed, succeeded
+from ..core.masks import replaced
 from ..core.timeouts import awaited, awaited_value, timekeeper
 from ..exceptions import Cancelled, DamagedPayload, GiveUp, Indescribable, Retry, TaskTimeout, UnknownTask
 from ..queue.claimed_job import ClaimedJob
 from ..queue.depth import from_a_job
+from ..queue.pauses import hold_up
 from ..tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, task_backends, task_finished, task_started
 from ..tasks.context import JobContext
 from ..tasks.results import call_of, change, running, with_changes
@@ -160,7 +162,9 @@ class Execution:
             delay = self.delay_after(error)
         except BaseException:  # the exception has a broken class, or broken notes
             delay = backoff_delay(DEFAULT_BACKOFF, self.policy.backoff_max, self.job.attempts, random.random())
-        failure = describe(error, self.secrets())  # with what delay_after has added to it
+        if isinstance(error, Retry) and error.whole_queue:
+            self.hold_up_queue(error, delay)
+        failure = describe(error, self.secrets())  # with what these two have added to it
         word = WORDS.get(type(error), history.FAILED)
         wait = None if delay is None else clock.microseconds(delay)
         settlement = failed(self.job, word, failure, clock.now(), wait)
@@ -180,6 +184,16 @@ class Execution:
             mask = mask_of(job.task_path, job.queue_name, self.backend.database) if called else None
             self._secrets = mask.texts(job.payload) if mask else []
         return self._secrets
+
+    def hold_up_queue(self, error: Retry, delay: float | None) -> None:
+        """Pause the queue for as long as the next attempt, if there is one, is put off."""
+        try:
+            given = error.delay if delay is None else delay
+            seconds = backoff_delay(DEFAULT_BACKOFF, self.policy.backoff_max, self.job.attempts, 1.0)
+            reason = storable(replaced(str(error), self.secrets()))
+            hold_up(self.job.queue_name, seconds if given is None else _seconds(given), reason, self.backend.database)
+        except Exception as fault:  # it must not cost the job
+            error.add_note(f"Its queue could not be paused: {summary(fault)}")
 
     def delay_after(self, error: BaseException) -> float | None:
         """Return the seconds until the next attempt; None if there shall be none."""

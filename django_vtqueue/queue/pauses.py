@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from django.db.models import Q
 from django.utils.translation import gettext as _
 
-from ..core.clock import from_instant
+from ..core.clock import from_instant, microseconds
 from ..core.humanize import time_of
 from ..engines import database_of, engine_for, options_for
 from .doorbell import wake_workers
@@ -52,6 +52,23 @@ def pause(
             unique_fields=["queue_name"],
             update_fields=["paused_at", "paused_until", "paused_by", "reason"],
         )
+
+
+def hold_up(queue_name: str, seconds: float, reason: str, using: str) -> None:
+    """Pause a queue for so many seconds, for a task of it has met a service that wants it; see Retry.
+
+    A pause that lasts longer stays as it is, and so does its reason.
+    """
+    from ..models import QueueState
+
+    engine = engine_for(using)
+    now = engine.now()
+    end = from_instant(now + microseconds(seconds))
+    given = {"paused_at": from_instant(now), "paused_until": end, "paused_by": "", "reason": reason[:LONGEST_REASON]}
+    with engine.atomic():  # it begins with a write; see pause
+        if not QueueState.objects.using(using).filter(pk=queue_name, paused_until__lt=end).update(**given):
+            state = QueueState(queue_name=queue_name, **given)
+            QueueState.objects.using(using).bulk_create([state], ignore_conflicts=True)
 
 
 def resume(queue_name: str, using: str | None = None) -> bool:

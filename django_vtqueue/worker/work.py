@@ -12,7 +12,7 @@ from ..engines import Engine
 from ..execution.limits import longest_runs
 from ..execution.outcomes import Outcome, not_executed
 from ..queue.claims import Taken, collect
-from ..queue.doorbell import ring
+from ..queue.doorbell import ring, ring_results
 from ..queue.overdue import bury_overdue
 from .in_flight import InFlight
 from .leases import Leases
@@ -213,6 +213,9 @@ class Work:
             elif not outcome.released:
                 ended.append(outcome)
         self.pool.announce(ended)
+        if ended:
+            done = [outcome.job.id for outcome in ended if outcome.settlement.state != states.READY]
+            ring_results(self.backend.database, self.backend.settings.doorbells, done)
 
     def bury_overdue(self, limit: int) -> int:
         """Make dead letters of some expired jobs that no claim has come across, of any queue; return how many.
