@@ -21,7 +21,7 @@ from .core.unique import DONE, KEEP, REPLACE
 from .engines import database_of, engine_for
 from .queue import workers
 from .queue.depth import waiting_aside
-from .queue.publishing import checked_moment, start_by, store, visible_from
+from .queue.publishing import checked_moment, due_from, start_by, store
 from .tasks import checks
 from .tasks.compat import (
     BaseTaskBackend,
@@ -133,7 +133,7 @@ class VTQueueBackend(BaseTaskBackend):
         jobs = list(zip(new_ids(len(payloads)), payloads, strict=True))
         database = self.database
         now = engine_for(database).now()
-        due_at, on_duplicate = visible_from(now, task.run_after), options.get("on_duplicate", KEEP)
+        due_at, on_duplicate = due_from(now, task.run_after), options.get("on_duplicate", KEEP)
         keys: list[str | None] | None = None
         if key_of := options.get("unique_key"):
             keys = [key_of(*call["args"], **call["kwargs"]) for call in given]

@@ -76,7 +76,7 @@ def _insert(engine: Engine, new: NewJobs, on_duplicate: str) -> tuple[bool, Dupl
     return engine.insert(new), {}
 
 
-def visible_from(now: int, publish_at: datetime | timedelta | None, delay: float | timedelta | None = None) -> int:
+def due_from(now: int, publish_at: datetime | timedelta | None, delay: float | timedelta | None = None) -> int:
     """Return the instant from which a job may be claimed; raise ValueError for a naive datetime where USE_TZ is on."""
     checked_moment(publish_at, "publish_at")
     if publish_at is not None and delay is not None:
