@@ -105,7 +105,8 @@ class VTQueueBackend(BaseTaskBackend):
         """Store one call of a task, in the caller's transaction if there is one.
 
         Raise InvalidTask for a task that this backend does not take, TypeError for arguments that do not fit its
-        signature or are not JSON, PayloadTooLarge, QueueFull.
+        signature or are not JSON, ValueError for a unique key or an expiry that is not allowed, DuplicateJob,
+        PayloadTooLarge, QueueFull.
         """
         return self._enqueue(task, [(None, (args, kwargs))])[0]
 

@@ -59,7 +59,7 @@ class Engine(Portable, Overflow, ABC):
         return ""
 
     def private(self) -> bool:
-        """Return whether only this thread sees the database: it is in memory, or the thread is inside a transaction."""
+        """Return whether no other thread can write meanwhile: it is in memory, or the caller is in a transaction."""
         return connections[self.alias].in_atomic_block
 
     def transaction(self) -> AbstractContextManager[object]:
@@ -133,8 +133,9 @@ class Engine(Portable, Overflow, ABC):
 
     @abstractmethod
     def queue_names(self, limit: int | None = None) -> list[str]:
-        """Return the queues that have unfinished jobs, sorted: the first ``limit``, or all, as a claim beside a pause
-        needs them.
+        """Return the queues that have unfinished jobs, sorted, without the reserved ones: the first ``limit``, or all.
+
+        A claim needs all of them while another queue is paused.
         """
 
     @abstractmethod
@@ -277,9 +278,9 @@ class Engine(Portable, Overflow, ABC):
         return [], None
 
     def set_right(self, handles: Sequence[Handle], now: int) -> int:
-        """Make those of these rows due that wait for a clock that was ahead, and end its leases one lease from now.
+        """Repair what a clock that was ahead has stamped in these rows; return how many rows were changed.
 
-        Return how many.
+        A row that waits for such a time is due now; a lease that ends at such a time ends one lease from now.
         """
         return 0
 

@@ -32,7 +32,7 @@ from ..tasks.signatures import mask_of
 from ..tasks.task import find_task, options_of
 from .connections import close_leftovers, refresh_connections
 from .outcomes import Outcome
-from .transactional import Tell, tell_none, together
+from .transactional import Tell, take_no_notice, together
 
 WORDS = {
     Retry: history.RETRY,
@@ -45,7 +45,7 @@ UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process know
 
 
 @from_a_job
-def execute(job: HeldJob, backend: VTQueueBackend, *, inline: bool = False, tell: Tell = tell_none) -> Outcome:
+def execute(job: HeldJob, backend: VTQueueBackend, *, inline: bool = False, tell: Tell = take_no_notice) -> Outcome:
     """Run one job to its end in this thread.
 
     ``tell`` is given what happens to the transaction of a transactional job, in this thread.
@@ -73,7 +73,7 @@ class Execution:
     job: HeldJob
     backend: VTQueueBackend
     inline: bool = False
-    tell: Tell = tell_none
+    tell: Tell = take_no_notice
     policy: Policy = field(init=False)
     options: Mapping[str, Any] = field(default_factory=dict)  # those of the task, once it is found
     returned: Any = None
@@ -139,7 +139,7 @@ class Execution:
             return context.run(called, function, *args, **kwargs)
 
     def settlement_of(self, value: Any) -> Settlement:
-        """Return the acknowledgement of a call that returned ``value``; raise TypeError, for good, if it is not JSON."""
+        """Return the acknowledgement of a call that returned ``value``; raise TypeError if it is not JSON."""
         try:
             text = encode(value, "result")
             self.returned = decode(text)  # what cannot be read again is no result

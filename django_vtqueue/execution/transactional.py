@@ -38,8 +38,8 @@ class TransactionBegun:
 Tell = Callable[[TransactionWaits | TransactionBegun], None]
 
 
-def tell_none(event: TransactionWaits | TransactionBegun) -> None:
-    """Tell it to none: where jobs run one by one, or without a limit."""
+def take_no_notice(event: TransactionWaits | TransactionBegun) -> None:
+    """Take no notice: for jobs that run inline, one by one."""
 
 
 def together(

@@ -17,7 +17,7 @@ from .overdue import bury_overdue
 from .pauses import paused_queues, unpaused
 
 NO_OVERFLOW: Mapping[str, tuple[int, int]] = {}
-NO_GRACE = GracePeriod()  # for a test, or where no holder can be alive
+NO_GRACE = GracePeriod()  # holders get no time: for tests, run_pending, and lists of all that is held
 ENDED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
 OVERDUE_AT_ONCE = 100  # jobs that one claim buries
 

@@ -1,4 +1,7 @@
-"""The control loop: one thread that owns every claim, every renewal and every settlement.
+"""The control loop: one thread that makes the claims, renewals and settlements of a worker.
+
+Three exceptions: a transactional task is renewed and settled in its own transaction, by its own thread; the handler of
+a raw job may settle it itself; and the supervisor renews what this process does not, and settles what it leaves.
 
 All input reaches it through one mailbox. It takes a turn whenever there is something to do, and sleeps in between.
 """
