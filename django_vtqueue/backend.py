@@ -18,7 +18,7 @@ from .core.ids import dashed, new_ids, parse_id
 from .core.job import NewJobs
 from .core.names import is_reserved, refusal
 from .core.unique import DONE, KEEP, REPLACE
-from .engines import database_of, engine_for
+from .engines import Engine, database_of, engine_for
 from .queue import workers
 from .queue.depth import waiting_aside
 from .queue.publishing import checked_moment, due_from, start_by, store
@@ -76,6 +76,14 @@ class VTQueueBackend(BaseTaskBackend):
     def database(self) -> str:
         """The alias that its workers, the admin and the commands use."""
         return database_of(self.settings)
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return engine_for(self.database)
+
+    def now(self) -> int:
+        """Return the present instant, by the clock of its database."""
+        return self._engine.now()
 
     def validate_task(self, task: Task) -> None:
         """See Django's. What inspects the function is done once for each; ``run_after`` may also be a timedelta."""

@@ -20,7 +20,6 @@ from ..core.failures import describe, summary
 from ..core.forks import ForksEnd
 from ..core.job import HeldJob, Settlement, cancellation, exhausted, failed, succeeded
 from ..core.timeouts import awaited, awaited_value, timekeeper
-from ..engines import engine_for
 from ..exceptions import Cancelled, DamagedPayload, GiveUp, Indescribable, Retry, TaskTimeout, UnknownTask
 from ..queue.claimed_job import ClaimedJob
 from ..queue.depth import from_a_job
@@ -86,10 +85,6 @@ class Execution:
     def __post_init__(self) -> None:
         self.policy = self.backend.settings.policy(self.job.queue_name)
 
-    def now(self) -> int:
-        """Return the present instant, by the clock of the database that holds the job."""
-        return engine_for(self.backend.database).now()
-
     @property
     def result(self) -> TaskResult | None:
         """What signals are sent of a task, made when it is first needed; None if none was found to call."""
@@ -146,7 +141,7 @@ class Execution:
         except (TypeError, ValueError) as error:
             self.final = True
             raise TypeError(f"{error} The call has returned, so it is not tried again.") from None
-        return succeeded(self.job, text, self.now(), microseconds_or_none(self.policy.result_ttl))
+        return succeeded(self.job, text, self.backend.now(), microseconds_or_none(self.policy.result_ttl))
 
     def outcome_of(self, error: BaseException) -> Outcome:
         """Return the outcome of a call that raised ``error``, however broken that is: another attempt, or the end."""
@@ -167,7 +162,7 @@ class Execution:
         failure = describe(error, self.secrets())  # with what delay_after has added to it
         word = WORDS.get(type(error), history.FAILED)
         wait = None if delay is None else clock.microseconds(delay)
-        settlement = failed(self.job, word, failure, self.now(), wait)
+        settlement = failed(self.job, word, failure, self.backend.now(), wait)
         if self.result:
             self.result.errors.append(
                 TaskError(exception_class_path=failure.exception_class, traceback=failure.traceback)

@@ -16,7 +16,6 @@ from ..backend import VTQueueBackend
 from ..core.forks import ForksEnd
 from ..core.job import ClaimKey, HeldJob, Settlement
 from ..core.timeouts import end_code, raise_in
-from ..engines import engine_for
 from ..exceptions import Indescribable, TaskTimeout
 from ..execution.connections import close_leftovers
 from ..execution.execute import Execution, build_backends, execute
@@ -101,7 +100,7 @@ class Pool:
 
     def _execute(self, job: HeldJob) -> None:
         if not job.begun:
-            job.attempts, job.started_at = 1, engine_for(self.backend.database).now()
+            job.attempts, job.started_at = 1, self.backend.now()
         outcome = None
         try:
             with self._lock:
