@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported wh
     from .tasks.compat import TaskContext, TaskResult, TaskResultStatus
     from .tasks.context import JobContext
     from .tasks.task import enqueue_many, task
+    from .tasks.waiting import await_for_result, wait_for_result
 
 __version__ = "0.1.0"
 
@@ -56,11 +57,13 @@ __all__ = [
     "TaskResultStatus",
     "UnknownTask",
     "VTQueueError",
+    "await_for_result",
     "call",
     "enqueue_many",
     "requeue",
     "send_event",
     "task",
+    "wait_for_result",
 ]
 
 _HOMES = {
@@ -90,6 +93,7 @@ _HOMES = {
     "tasks.compat": ("TaskContext", "TaskResult", "TaskResultStatus"),
     "tasks.context": ("JobContext",),
     "tasks.task": ("enqueue_many", "task"),
+    "tasks.waiting": ("await_for_result", "wait_for_result"),
 }
 if not TYPE_CHECKING:
 

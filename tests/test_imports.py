@@ -200,11 +200,13 @@ def test_public_names() -> None:
         "TaskResultStatus",
         "UnknownTask",
         "VTQueueError",
+        "await_for_result",
         "call",
         "enqueue_many",
         "requeue",
         "send_event",
         "task",
+        "wait_for_result",
     ]
     assert set(django_vtqueue.__all__) <= set(dir(django_vtqueue))
     for name in django_vtqueue.__all__:
