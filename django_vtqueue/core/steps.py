@@ -82,6 +82,14 @@ def _waiting(stored: Any) -> Waiting | None:
     return None
 
 
+def waits_for(stored: Any) -> Waiting | None:
+    """Return what a job that is READY waits for, given its steps; None also if they are damaged."""
+    try:
+        return read(stored).waiting if stored else None
+    except (ValueError, RecursionError):
+        return None
+
+
 def look_again_at(since: int, now: int) -> int:
     """Return when a parent looks at its children again, less and less often: the end of the last one wakes it before.
 
