@@ -27,7 +27,7 @@ from . import display
 from .base import ReadOnlyAdmin, permitted
 from .display import Entry
 from .links import link
-from .timelines import timeline
+from .timelines import made, timeline
 
 DIGITS = "[0-9a-fA-F]{8,31}"  # the end of an id
 LINES = 20  # of the admin's log, on the page of what is gone
@@ -99,6 +99,10 @@ class EntryAdmin(ReadOnlyAdmin):
     @admin.display(description=_("history"))
     def timeline(self, entry: Entry) -> SafeString | str:
         return timeline(entry, self.admin_site.name)
+
+    @admin.display(description=_("steps"))
+    def steps_made(self, entry: Entry) -> SafeString | str:
+        return made(entry)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Limit an action to the rows that were selected on the page, and answer a search for an id."""

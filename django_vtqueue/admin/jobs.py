@@ -51,13 +51,13 @@ class JobAdmin(EntryAdmin):
                 )
             },
         ),
-        (_("Attempts"), {"fields": (("used", "worker"), "timeline")}),
+        (_("Attempts"), {"fields": (("used", "worker"), "steps_made", "timeline")}),
         (_("Details"), {"fields": ("lease", ("claims", "visibility_timeout")), "classes": ("collapse",)}),
     )
 
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
         """Leave out what was never set; of a job that runs, what is said of its lease is among the details."""
-        (name, options), *others, (last, details) = super().get_fieldsets(request, obj)
+        (name, options), (attempts, told), (last, details) = super().get_fieldsets(request, obj)
         unset: dict[str, Any] = {"asked_to_stop": obj and obj.cancelled_at, "progress_bar": obj and obj.progress}
         unset["expiry"] = (obj and obj.state == states.READY and obj.start_by) or None
         unset["running_copies"] = (obj and obj.state == states.RUNNING and obj.copies) or None
@@ -65,7 +65,9 @@ class JobAdmin(EntryAdmin):
         if obj and not obj.reserved and display.word_of(obj, clock.now()) == "running":
             fields = tuple(field for field in fields if field != "situation")
             details = {**details, "fields": ("situation", *details["fields"])}
-        return [(name, {**options, "fields": fields}), *others, (last, details)]
+        if not (obj and obj.steps):
+            told = {**told, "fields": tuple(field for field in told["fields"] if field != "steps_made")}
+        return [(name, {**options, "fields": fields}), (attempts, told), (last, details)]
 
     def own_views(self) -> Views:
         return {"enqueue": (enqueue, "enqueue")}
