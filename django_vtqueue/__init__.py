@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported wh
         StepsTooLarge,
         UnknownTask,
         VTQueueError,
+        WorkflowFailed,
     )
     from .patterns.lease import Lease
     from .patterns.slot_cycle import SlotCycle
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported wh
     from .tasks.context import JobContext
     from .tasks.task import enqueue_many, task
     from .tasks.waiting import await_for_result, wait_for_result
+    from .tasks.workflows import chain, group
 
 __version__ = "0.1.0"
 
@@ -57,9 +59,12 @@ __all__ = [
     "TaskResultStatus",
     "UnknownTask",
     "VTQueueError",
+    "WorkflowFailed",
     "await_for_result",
     "call",
+    "chain",
     "enqueue_many",
+    "group",
     "requeue",
     "send_event",
     "task",
@@ -82,6 +87,7 @@ _HOMES = {
         "StepsTooLarge",
         "UnknownTask",
         "VTQueueError",
+        "WorkflowFailed",
     ),
     "patterns.lease": ("Lease",),
     "patterns.slot_cycle": ("SlotCycle",),
@@ -94,6 +100,7 @@ _HOMES = {
     "tasks.context": ("JobContext",),
     "tasks.task": ("enqueue_many", "task"),
     "tasks.waiting": ("await_for_result", "wait_for_result"),
+    "tasks.workflows": ("chain", "group"),
 }
 if not TYPE_CHECKING:
 

@@ -148,3 +148,7 @@ class GiveUp(Exception):
 
 class Cancelled(Exception):
     """Raised inside a task that stops because its job was cancelled; the job becomes a dead letter at once."""
+
+
+class WorkflowFailed(StepError):
+    """A call of a chain or a group has failed, so the whole has; requeued, it makes what has failed anew."""

@@ -37,12 +37,12 @@ class Children:
             of_task.setdefault(call.task, []).append(index)
         for task, indexes in of_task.items():
             given = [(calls[index].args, calls[index].kwargs) for index in indexes]
-            results = self._backend_of(task).enqueue_children(task, given, parent_id)
+            results = self.backend_of(task).enqueue_children(task, given, parent_id)
             for index, result in zip(indexes, results, strict=True):
                 ids[index] = UUID(result.id).hex
         return ids
 
-    def _backend_of(self, task: Task) -> VTQueueBackend:
+    def backend_of(self, task: Task) -> VTQueueBackend:
         """Return the backend of a child's task; raise StepError if it cannot be a child."""
         backend = task.get_backend()
         if not isinstance(backend, VTQueueBackend) or backend.database != self.backend.database:

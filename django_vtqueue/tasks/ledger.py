@@ -118,6 +118,11 @@ class Ledger:
             raise self.mismatch(kind, name, waiting.kind, waiting.name)
         return None
 
+    @property
+    def upcoming(self) -> str | None:
+        """The name of the record that answers the next call; None if that is new."""
+        return self.done[self.position].get("name") if self.position < len(self.done) else None
+
     def check(self, kind: str, name: str) -> None:
         """Raise an error if no step can be made here; what was raised before is raised again, if the task went on."""
         if in_event_loop():
