@@ -6,7 +6,7 @@ from functools import lru_cache
 from inspect import Signature, signature
 from re import split
 from string import Formatter
-from typing import Any, ParamSpec
+from typing import Any, Concatenate, ParamSpec, overload
 
 from ..core.unique import checked_key
 from .compat import Task
@@ -24,8 +24,14 @@ class TaskCall:
     kwargs: dict[str, Any]
 
 
-def call(task: "Task[P, Any]", /, *args: P.args, **kwargs: P.kwargs) -> TaskCall:
+@overload
+def call(task: "Task[P, Any]", /, *args: P.args, **kwargs: P.kwargs) -> TaskCall: ...
+@overload
+def call(task: "Task[Concatenate[Any, P], Any]", /, *args: P.args, **kwargs: P.kwargs) -> TaskCall: ...
+def call(task: Task, /, *args: Any, **kwargs: Any) -> TaskCall:
     """Return a call of a task as a value, to be enqueued by another task: ``context.gather("send", [call(send, 7)])``.
+
+    In a workflow the first argument may be the result of another call; see chain and group.
 
     The options of the task hold, also those of ``task.using(…)``. Raises TypeError for what is no task.
     """

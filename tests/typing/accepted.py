@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import assert_type
 from uuid import UUID
 
-from django_vtqueue import JobContext, Queue, SlotCycle, TaskContext, TaskResult, task
+from django_vtqueue import JobContext, Queue, SlotCycle, TaskContext, TaskResult, call, chain, group, task
 from django_vtqueue.slots import capacity, next_turn
 
 
@@ -107,6 +107,9 @@ backoff_lambda.enqueue(1)
 later = every_option.using(priority=-5, queue_name="reports", run_after=datetime(2030, 1, 1, tzinfo=UTC))
 assert_type(later.enqueue(7).return_value, dict[str, int])
 assert_type(every_option.get_result("").return_value, dict[str, int])
+
+chain(call(bare, 1), call(bare, b=3), call(with_context_async, b="x")).using(priority=3).enqueue()
+group([call(bare, 1), chain(call(bare, 1))], then=call(bare), on_failure=call(bare)).enqueue()
 
 
 async def from_a_view() -> None:

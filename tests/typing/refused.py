@@ -1,6 +1,6 @@
 """Calls that both type checkers refuse: the marked lines, no other; tests/test_typing.py runs them over this file."""
 
-from django_vtqueue import TaskContext, task
+from django_vtqueue import TaskContext, call, task
 
 
 @task
@@ -32,6 +32,8 @@ options_async.enqueue(1)  # refused
 options_async.enqueue(1, name=2)  # refused
 with_context.enqueue("1")  # refused
 with_context.enqueue(None, 1)  # refused
+call(bare, c=3)  # refused
+call(with_context, "1")  # refused
 
 
 async def from_a_view() -> None:
