@@ -21,6 +21,7 @@ from ..core import clock, history, states
 from ..core.humanize import duration, time_of
 from ..core.ids import parse_id
 from ..inspection.keyset import ending
+from ..inspection.trees import has_tree
 from ..models import DeadLetter, Job
 from ..queue.why import why
 from . import display
@@ -28,6 +29,7 @@ from .base import ReadOnlyAdmin, permitted
 from .display import Entry
 from .links import link
 from .timelines import made, timeline
+from .trees import family
 
 DIGITS = "[0-9a-fA-F]{8,31}"  # the end of an id
 LINES = 20  # of the admin's log, on the page of what is gone
@@ -103,6 +105,19 @@ class EntryAdmin(ReadOnlyAdmin):
     @admin.display(description=_("steps"))
     def steps_made(self, entry: Entry) -> SafeString | str:
         return made(entry)
+
+    @admin.display(description=_("tree"))
+    def tree(self, entry: Entry) -> SafeString | str:
+        return family(entry, self.admin_site.name)
+
+    def without_unset(self, sets: Any, entry: Entry | None) -> Any:
+        """Return fieldsets without the steps of a task that made none, and the tree of a job that is alone."""
+        unset = {"steps_made"} if entry and not entry.steps else set()
+        unset |= {"tree"} if entry and not has_tree(entry) else set()
+        return [
+            (name, {**options, "fields": tuple(field for field in options["fields"] if field not in unset)})
+            for name, options in sets
+        ]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Limit an action to the rows that were selected on the page, and answer a search for an id."""

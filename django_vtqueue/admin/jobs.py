@@ -51,7 +51,7 @@ class JobAdmin(EntryAdmin):
                 )
             },
         ),
-        (_("Attempts"), {"fields": (("used", "worker"), "steps_made", "timeline")}),
+        (_("Attempts"), {"fields": (("used", "worker"), "tree", "steps_made", "timeline")}),
         (_("Details"), {"fields": ("lease", ("claims", "visibility_timeout")), "classes": ("collapse",)}),
     )
 
@@ -65,9 +65,8 @@ class JobAdmin(EntryAdmin):
         if obj and not obj.reserved and display.word_of(obj, clock.now()) == "running":
             fields = tuple(field for field in fields if field != "situation")
             details = {**details, "fields": ("situation", *details["fields"])}
-        if not (obj and obj.steps):
-            told = {**told, "fields": tuple(field for field in told["fields"] if field != "steps_made")}
-        return [(name, {**options, "fields": fields}), (attempts, told), (last, details)]
+        sets = [(name, {**options, "fields": fields}), (attempts, told), (last, details)]
+        return self.without_unset(sets, obj)
 
     def own_views(self) -> Views:
         return {"enqueue": (enqueue, "enqueue")}

@@ -84,7 +84,7 @@ class DeadLetterAdmin(EntryAdmin):
     fieldsets = (
         (None, {"fields": ("failure", "traceback", "arguments")}),
         (None, {"fields": (("task_link", "died", "used", "acknowledged"), *GRID)}),
-        (_("Attempts"), {"fields": ("steps_made", "timeline")}),
+        (_("Attempts"), {"fields": ("tree", "steps_made", "timeline")}),
         (
             _("Details"),
             {"fields": ("situation", ("claims", "visibility_timeout"), "fingerprint"), "classes": ("collapse",)},
@@ -92,14 +92,8 @@ class DeadLetterAdmin(EntryAdmin):
     )
 
     def get_fieldsets(self, request: HttpRequest, obj: DeadLetter | None = None) -> Any:
-        """Leave out the steps of a task that made none."""
-        sets = super().get_fieldsets(request, obj)
-        if obj and obj.steps:
-            return sets
-        return [
-            (name, {**options, "fields": tuple(field for field in options["fields"] if field != "steps_made")})
-            for name, options in sets
-        ]
+        """Leave out what it does not have."""
+        return self.without_unset(super().get_fieldsets(request, obj), obj)
 
     died = display.moment_of("died_at", _("died"))
 

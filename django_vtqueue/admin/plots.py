@@ -10,6 +10,7 @@ HEIGHT = 32
 LINE = 1.5  # room above the highest point, so that its line is not cut; the least that is seen
 TALL = 140  # units of a large chart
 BAR, BAR_HEIGHT = 4, 24  # units of the drawing
+WIDE = 300  # units of a line of time
 
 
 def sparkline(numbers: Sequence[int], label: str, bars: Sequence[int] = ()) -> SafeString:
@@ -121,6 +122,31 @@ def drawing(width: int, paths: SafeString, titles: Sequence[str], label: str) ->
             '<rect class="vtq-under" x="{}" y="0" width="1" height="{}"><title>{}</title></rect>',
             ((place, TALL, title) for place, title in enumerate(titles)),
         ),
+    )
+
+
+def span(enqueued: int, started: int | None, ended: int, scale: tuple[int, int], word: str, label: str) -> SafeString:
+    """Return when a job waited and when it ran, as a line and a bar between two instants, the ends of the ``scale``.
+
+    ``word``: of its state; ``label``: what a screen reader says instead.
+    """
+    begin, end = scale
+    first, bar, last = (
+        WIDE * (min(max(ended if instant is None else instant, begin), end) - begin) / (end - begin)
+        for instant in (enqueued, started, ended)
+    )
+    bar = min(bar, WIDE - LINE)
+    size = max(last - bar, LINE)
+    ran = "" if started is None else f"M{bar:.1f} 2h{size:.1f}v8h-{size:.1f}z"
+    return format_html(
+        '<svg class="vtq-span" viewBox="0 0 {} 12" preserveAspectRatio="none" role="img"><title>{}</title>'
+        '<path class="vtq-waited" d="M{} 6H{}"/><path class="vtq-ran-{}" d="{}"/></svg>',
+        WIDE,
+        label,
+        f"{first:.1f}",
+        f"{max(last, first + LINE):.1f}",
+        word,
+        ran,
     )
 
 
