@@ -38,11 +38,12 @@ def row(node: Node, shown: Entry, scale: tuple[int, int], now: int, site: str) -
     entry, word = node.entry, display.word_of(node.entry, now)
     waits = node.parent and word in ("scheduled", "retrying")
     said, path, lasted = waited_and_ran(entry, now), display.cut(entry.task_path), took(node, now)
-    name: Any = display.task_name(path)
+    name: Any = path.rpartition(".")[2] or display.task_name(path)
     if entry.pk != shown.pk:
         name = link(site, f"{entry._meta.model_name}_change", name, entry.pk)
     return {
         "name": format_html("<strong>{}</strong>", name) if entry.pk == shown.pk else name,
+        "path": path,
         "indent": "\N{NO-BREAK SPACE}" * 3 * min(node.depth - 1, DEEPEST) + "└ " if node.depth else "",
         "word": display.badge(word, _("waits") if waits else LABELS[word]),
         "took": "-" if lasted is None else duration(lasted),

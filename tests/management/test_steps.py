@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from django_vtqueue import call, send_event
+from django_vtqueue import call, group, send_event
 from django_vtqueue.fields import StoredText
 from django_vtqueue.models import Job
 from tests.pending import run_pending
-from tests.project import durable
+from tests.project import durable, workflows
 from tests.project.durable import CODE, DAY
 
 from .test_looking import read, vtqueue
@@ -46,6 +46,16 @@ def test_what_was_done() -> None:
     assert re.search(r"^step 2 +event shipped at .*parcel", lines[1])
     assert "x7" not in lines[1]
     assert [step["name"] for step in read("show", result.id)["steps"]] == ["charge", "shipped"]
+
+
+def test_the_tree() -> None:
+    """A job that belongs to others shows all of them, each below its parent, with its state."""
+    result = group([call(workflows.send, 1), call(workflows.send, 2)]).enqueue()
+    run_pending()
+    lines = [line.split(maxsplit=1)[1] for line in vtqueue("show", result.id).splitlines() if line.startswith("tree ")]
+    assert lines[0] == f"django_vtqueue.tasks.workflows.run_group {result.id} done"
+    assert [re.sub(r"\S{36}", "ID", line) for line in lines[1:]] == ["tests.project.workflows.send ID done"] * 2
+    assert "\ntree" not in vtqueue("show", workflows.send.enqueue(3).id)
 
 
 def test_damaged_steps_are_not_shown() -> None:

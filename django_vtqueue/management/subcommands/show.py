@@ -14,9 +14,10 @@ from ...core.ids import shown_worker
 from ...core.masks import HIDDEN, Mask
 from ...engines import engine_for
 from ...fields import StoredText
+from ...inspection.trees import has_tree, tree
 from ...models import DeadLetter, Job
 from ...queue.lookup import SHORTEST
-from ...queue.why import why
+from ...queue.why import why, word_of
 from ...tasks.signatures import mask_of
 from ..output import add_json, as_json, in_json, iso
 from .list import described
@@ -53,6 +54,8 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
             yield f"{name.ljust(width)}  {value if isinstance(value, str) else in_json(value)}"
     for number, record in enumerate(made, 1):
         yield f"{f'step {number}'.ljust(width)}  {step_line(record)}"
+    for line in tree_of(entry, now):
+        yield f"{'tree'.ljust(width)}  {line}"
     for attempt in attempts:
         yield ""
         yield summary(attempt)
@@ -65,6 +68,17 @@ def steps_of(entry: Job | DeadLetter, mask: Mask) -> list[dict[str, Any]]:
         return [{**record, "value": mask.hide(record.get("value"))} for record in steps.read(entry.steps).done]
     except (ValueError, RecursionError):
         return []
+
+
+def tree_of(entry: Job | DeadLetter, now: int) -> Iterator[str]:
+    """Yield the jobs that belong together, each with its children below it; nothing for a job that is alone."""
+    if not has_tree(entry):
+        return
+    nodes, more = tree(entry)
+    for node in nodes:
+        yield f"{'  ' * node.depth}{node.entry.task_path} {node.entry.pk} {word_of(node.entry, now)}"
+    if more:
+        yield f"… and {more} other children"
 
 
 def step_line(record: dict[str, Any]) -> str:
