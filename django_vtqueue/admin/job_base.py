@@ -24,9 +24,10 @@ from ..inspection.keyset import ending
 from ..models import DeadLetter, Job
 from ..queue.why import why
 from . import display
-from .base import ReadOnlyAdmin, permitted
+from .base import permitted
 from .display import Entry
 from .links import link
+from .steps import StepsActions
 from .timelines import made, timeline
 
 DIGITS = "[0-9a-fA-F]{8,31}"  # the end of an id
@@ -38,7 +39,7 @@ GRID: tuple[str | tuple[str, ...], ...] = (
 )
 
 
-class EntryAdmin(ReadOnlyAdmin):
+class EntryAdmin(StepsActions):
     """What the pages of jobs and of dead letters share."""
 
     search_fields = ["id"]
@@ -204,6 +205,9 @@ class EntryAdmin(ReadOnlyAdmin):
         return response
 
     # -- permissions -----------------------------------------------------------------------------------------------
+
+    def has_steps_permission(self, request: HttpRequest) -> bool:
+        return self.has_requeue_permission(request)
 
     has_acknowledge_permission = permitted("change_deadletter")
 

@@ -32,7 +32,7 @@ class JobAdmin(EntryAdmin):
     changelist = JobList
     list_display = ("task", "word", "timing", "place", "used", "enqueued")
     list_filter = (StateFilter, QueueFilter, JobTaskFilter, PeriodFilter, WorkerFilter)
-    actions = ("run_now", "change_priority", "move", "cancel", "delete_selected")
+    actions = ("run_now", "change_priority", "move", "skip_step", "repeat_steps", "cancel", "delete_selected")
     fieldsets = (
         (
             None,
@@ -126,6 +126,9 @@ class JobAdmin(EntryAdmin):
     has_run_permission = permitted("run_job")
     has_amend_permission = permitted("change_job")
     has_cancel_permission = permitted("cancel_job")
+
+    def has_steps_permission(self, request: HttpRequest) -> bool:
+        return self.has_run_permission(request)
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         kept = isinstance(obj, Job) and (display.word_of(obj, clock.now()) == "running" or obj.reserved)

@@ -34,10 +34,13 @@ OUTCOMES = {
     "cancelled": gettext_lazy("cancelled"),
     "expired": gettext_lazy("expired"),
     "requeued": gettext_lazy("requeued"),
+    "step skipped": gettext_lazy("step skipped"),
+    "steps repeated": gettext_lazy("steps repeated"),
     "unreadable": gettext_lazy("unreadable"),
 }
 
 
+SAY_MORE = (history.REQUEUED, history.SKIPPED, history.REPEATED)
 KINDS = {
     steps.STEP: gettext_lazy("step"),
     steps.SLEEP: gettext_lazy("sleep"),
@@ -63,7 +66,7 @@ def attempts(entry: Entry, items: list[history.Entry], alive: set[str], site: st
         if history.OMITTED in item:
             yield {"omitted": history.count(item)}
         elif not item.get("number") and item.get("started") is None and ended is not None:  # what people did
-            note = display.cut(item.get("message") or "") if item.get("outcome") == history.REQUEUED else ""
+            note = display.cut(item.get("message") or "") if item.get("outcome") in SAY_MORE else ""
             yield mark(outcome(item), clock.from_instant(ended), item.get("worker")) | {"note": note}
         else:
             yield attempt(item, since, alive, site)
