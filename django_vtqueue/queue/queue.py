@@ -233,10 +233,12 @@ class Queue:
                 gaps.locked(0.0)
                 seen, due = found
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
-                grace_period = gaps.grace_period(process_worker_id())
-                expired, again = self._ended(scope, limit, now, grace_period) if seen else ([], [])
-                end_leases(engine, expired, holder, now)
+                expired: Sequence[Expired] = []
+                again: Sequence[Due] = []
+                if seen:
+                    expired, again = self._ended(scope, limit, now, gaps.grace_period(process_worker_id()))
                 if expired:
+                    end_leases(engine, expired, holder, now)
                     due = engine.due(scope, limit, now)
                 due = in_order([*due, *again])[:limit] if again else due
                 taken = take_rows(

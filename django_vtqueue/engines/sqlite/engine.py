@@ -50,8 +50,9 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, Engine):
 
     def insert(self, new: NewJobs) -> bool:
         connection, values = self._connected(), _shared(new)
-        if len(new.jobs) == 1:
-            self._write(connection, sql.INSERT, {"id": new.jobs[0][0], "payload": new.jobs[0][1], **values})
+        if len(new.jobs) == 1 and new.start_by is None:
+            [(values["id"], values["payload"])] = new.jobs
+            self._write(connection, sql.INSERT, values)
         else:
             with self._transaction(connection, always):
                 for start in range(0, len(new.jobs), SLICE):
@@ -98,7 +99,7 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, Engine):
     def expired(
         self, scope: Scope, limit: int, now: int, grace_period: GracePeriod, *, overflow: bool = False
     ) -> list[Expired]:
-        given = {**due.given(scope), **grace_period._asdict(), "overflow": overflow}
+        given = {**due.given(scope), **grace_period._asdict(), "overflow": int(overflow)}
         values = {**given, "rest": REST, "now": now, "limit": limit}
         return [Expired(*row) for row in self._list(due.EXPIRED, values)]
 

@@ -15,13 +15,15 @@ COLUMNS = """id, queue_name, task_path, priority, visible_at, claims, attempts, 
     enqueued_at, started_at, payload, history, due_at, copies"""
 COLUMNS_OF_LETTER = COLUMNS.replace("visible_at", "died_at").replace("due_at, copies", "died_at, NULL")
 
+# One job without options, as most are. It has no parameter for any option: for each None (and each bool) that the
+# driver is given it looks for an adapter, which takes a tenth of the time of this statement (measured).
 INSERT = """
 INSERT INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, enqueued_at, state,
-    start_by, due_at, payload, history
+    due_at, payload, history
 ) VALUES (
     :id, :queue_name, :task_path, :priority, 0, 0, :max_attempts, '', :lease_us, :enqueued_at, 'READY',
-    :start_by, :due_at, :payload, '[]'
+    :due_at, :payload, '[]'
 )"""
 
 INSERT_MANY = """
