@@ -177,7 +177,10 @@ class Queue:
             replace=on_duplicate == REPLACE,
         )
         duplicates = store(new, self.database, self.options, wait, on_duplicate=on_duplicate) if jobs else {}
-        return [UUID(int=int(duplicates.get(index, job_id), 16)) for index, (job_id, _) in enumerate(jobs)]
+        ids = [job_id for job_id, _ in jobs]
+        for index, known in duplicates.items():
+            ids[index] = known
+        return [UUID(int=int(job_id, 16)) for job_id in ids]
 
     async def apublish(self, payload: Any, **options: Any) -> UUID:
         """See publish."""

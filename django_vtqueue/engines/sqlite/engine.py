@@ -50,9 +50,13 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, Engine):
 
     def insert(self, new: NewJobs) -> bool:
         connection, values = self._connected(), _shared(new)
-        if len(new.jobs) == 1 and new.start_by is None:
+        if len(new.jobs) == 1:
             [(values["id"], values["payload"])] = new.jobs
-            self._write(connection, sql.INSERT, values)
+            if new.start_by is None:
+                self._write(connection, sql.INSERT, values)
+            else:
+                values |= {"unique_key": None, "unique_until": new.unique_until}
+                self._write(connection, sql.INSERT_WITH_OPTIONS, values)
         else:
             with self._transaction(connection, always):
                 for start in range(0, len(new.jobs), SLICE):
