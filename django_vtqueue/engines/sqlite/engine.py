@@ -51,7 +51,12 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, Engine):
     def insert(self, new: NewJobs) -> bool:
         connection, values = self._connected(), _shared(new)
         if len(new.jobs) == 1:
-            self._write(connection, sql.INSERT, {"id": new.jobs[0][0], "payload": new.jobs[0][1], **values})
+            [(values["id"], values["payload"])] = new.jobs
+            if new.start_by is None:
+                self._write(connection, sql.INSERT, values)
+            else:
+                values |= {"unique_key": None, "unique_until": new.unique_until}
+                self._write(connection, sql.INSERT_WITH_OPTIONS, values)
         else:
             with self._transaction(connection, always):
                 for start in range(0, len(new.jobs), SLICE):
@@ -98,7 +103,7 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, Engine):
     def ended(
         self, scope: Scope, limit: int, now: int, grace_period: GracePeriod, *, overflow: bool = False
     ) -> list[Ended]:
-        given = {**due.given(scope), **grace_period._asdict(), "overflow": overflow}
+        given = {**due.given(scope), **grace_period._asdict(), "overflow": int(overflow)}
         values = {**given, "rest": REST, "now": now, "limit": limit}
         return [Ended(*row) for row in self._list(due.ENDED_LEASES, values)]
 
