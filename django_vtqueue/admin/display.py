@@ -12,7 +12,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from ..core import clock, states, unique
+from ..core import clock, copies, states, unique
 from ..core.encoding import decode
 from ..core.failures import shorten, storable
 from ..core.humanize import duration, local, time_of, whole
@@ -87,6 +87,8 @@ def timing(job: Job, now: int) -> SafeString | str:
     if word == "done":
         ended = job.finished_at or job.visible_at
         return moment(ended, _("finished %s ago") % duration(max(now - clock.to_instant(ended), 0)))
+    if word == "expired" and copies.running(job.copies, now):
+        return under_way(job, now)
     text = {
         "due": _("due for %s"),
         "scheduled": _("due in %s"),
@@ -122,9 +124,11 @@ def under_way(job: Job, now: int) -> SafeString | str:
     worker = shown_worker(job.worker_id)
     if job.started_at is None:
         return _("waits for a slot of %(worker)s") % {"worker": worker}
-    ran = duration(max(now - clock.to_instant(job.started_at), 0))
+    started = clock.to_instant(job.started_at)
+    if len(running := copies.running(job.copies, now)) > 1:
+        started, worker = min(copy.since for copy in running), _("%(number)s copies") % {"number": len(running)}
     reached = "" if job.progress is None else f"{percent(job.progress)} %, "
-    return moment(job.started_at, f"{ran}, {reached}{worker}")
+    return moment(clock.from_instant(started), f"{duration(max(now - started, 0))}, {reached}{worker}")
 
 
 def percent(progress: float) -> int:

@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..core import clock, history, states
+from ..core import clock, copies, history, states
 from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..engines import database_for
@@ -84,7 +84,7 @@ def outcome(item: history.Entry) -> str:
 
 
 def last_attempt(entry: Entry) -> Iterator[history.Entry]:
-    """Yield the attempt that the history does not have: the one that goes on, or that succeeded."""
+    """Yield the attempt that the history does not have: the one that goes on (each copy of it), or that succeeded."""
     if not isinstance(entry, Job) or entry.state == states.READY:
         return
     succeeded = entry.state == states.SUCCESSFUL
@@ -96,7 +96,12 @@ def last_attempt(entry: Entry) -> Iterator[history.Entry]:
     )
     if entry.finished_at is not None:
         current["ended"] = clock.to_instant(entry.finished_at)
-    yield current
+    running = [] if succeeded else copies.running(entry.copies, clock.now())
+    for copy in running:
+        outcome = str(LABELS["running"])
+        yield history.Entry(**{**current, "worker": copy.worker, "started": copy.since, "outcome": outcome})
+    if not running:
+        yield current
 
 
 def what_is_next(job: Job) -> Iterator[dict[str, Any]]:

@@ -114,6 +114,10 @@ def test_copies(admin_client: Client, time: FakeClock) -> None:
     assert "Copies: web1:4711 (9 s), web1:4712 (0 ms)" in text(shown)
     assert reverse("admin:vtqueue_workerprocess_change", args=(admin_quoted(WEB1),)) in shown
     assert "<script>alert" not in shown
+    runs = {"1": [WEB1, now - 9 * SECOND, now + 1, 2], "2": ["web1:4712:x", now - SECOND, now + 1, 2]}
+    shown = text(page(admin_client, job("expired", copies=runs)))
+    assert "9 s, 2 copies" in shown  # not the last one only, which is not lost either
+    assert re.search(r"1 running web1:4711 .* 1 running web1:4712 ", shown)
     assert "Copies:" not in text(page(admin_client, job("done", copies=runs)))
     assert "Copies: -" not in text(page(admin_client, job("running", copies="damaged")))
 
