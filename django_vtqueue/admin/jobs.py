@@ -14,7 +14,10 @@ from django.utils.translation import gettext_lazy as _
 from .. import control
 from ..core import clock, copies, states
 from ..core.humanize import duration
+from ..core.ids import shown_worker
+from ..core.names import LEASE
 from ..models import Job
+from ..queue.why import wait
 from . import display
 from .actions import PriorityForm, QueueForm, bound, carry_out, confirm, confirm_discard, left_out
 from .base import Views, permitted
@@ -23,6 +26,12 @@ from .enqueueing import enqueue
 from .filters import LABELS, JobTaskFilter, PeriodFilter, QueueFilter, StateFilter, WorkerFilter
 from .job_base import GRID, EntryAdmin
 from .timelines import present, worker_link
+
+# What the page of a lease or of a time slot has.
+RESERVED_FIELDSETS = (
+    (None, {"fields": (("holder", "token", "lease", "visibility_timeout"), "situation")}),
+    (_("Terms"), {"fields": ("timeline",)}),
+)
 
 
 @admin.register(Job)
@@ -56,16 +65,26 @@ class JobAdmin(EntryAdmin):
     )
 
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
-        """Leave out what was never set; of a job that runs, what is said of its lease is among the details."""
+        """Leave out what was never set; of a job that runs, what is said of its lease is among the details.
+
+        The row of a lease or a time slot is no job to its readers.
+        """
+        if obj and obj.reserved:
+            return RESERVED_FIELDSETS
         (name, options), *others, (last, details) = super().get_fieldsets(request, obj)
         unset: dict[str, Any] = {"asked_to_stop": obj and obj.cancelled_at, "progress_bar": obj and obj.progress}
         unset["expiry"] = (obj and obj.state == states.READY and obj.start_by) or None
         unset["running_copies"] = (obj and obj.state == states.RUNNING and obj.copies) or None
         fields = tuple(field for field in options["fields"] if unset.get(str(field), 0) is not None)
-        if obj and not obj.reserved and display.word_of(obj, clock.now()) == "running":
+        if obj and display.word_of(obj, clock.now()) == "running":
             fields = tuple(field for field in fields if field != "situation")
             details = {**details, "fields": ("situation", *details["fields"])}
         return [(name, {**options, "fields": fields}), *others, (last, details)]
+
+    def own_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        if not row.reserved:
+            return {}
+        return {"title": gettext("Lease") if row.queue_name.startswith(LEASE) else gettext("Time slot")}
 
     def own_views(self) -> Views:
         return {"enqueue": (enqueue, "enqueue")}
@@ -81,6 +100,14 @@ class JobAdmin(EntryAdmin):
 
     def as_of_now(self, entry: Any) -> object:
         return self.word(entry), self.timing(entry)
+
+    @admin.display(description=_("holder"))
+    def holder(self, job: Job) -> str:
+        return gettext("free") if wait(job, clock.now()) is not None else shown_worker(job.worker_id)
+
+    @admin.display(description=_("token"))
+    def token(self, job: Job) -> str:
+        return display.number(job.claims)
 
     @admin.display(description=_("lease"))
     def lease(self, job: Job) -> SafeString | str:

@@ -92,7 +92,7 @@ def test_by_the_index(join: Join) -> None:
 
     with connection.execute_wrapper(explain):
         slots.cycles("default")
-        slots.slots("default", "x", slot._holder.rows.cycle)
+        slots.slots("default", "x", slot._holder.rows.cycle, 0)
         slot._holder.rows.stored()
     assert len(plans) == 3
     assert all("SEARCH vtqueue_job USING INDEX vtqueue_job_unique" in plan for plan in plans), plans

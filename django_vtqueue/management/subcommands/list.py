@@ -12,6 +12,7 @@ from django.utils.dateparse import parse_datetime
 from ...backend import VTQueueBackend
 from ...core.clock import microseconds, to_instant
 from ...core.ids import parse_id
+from ...core.names import is_reserved
 from ...core.states import WORDS
 from ...engines import engine_for
 from ...inspection.keyset import ListQuery, Page, list_jobs, list_letters
@@ -38,6 +39,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Show a line for each, or a JSON list."""
+    if is_reserved(options["queue"] or ""):
+        raise CommandError(f"Queue {options['queue']!r} has no jobs: see manage.py vtqueue leases, or vtqueue slots.")
     now = engine_for(backend.database).now()
     query = ListQuery(
         word="" if options["state"] in (None, "dead") else options["state"],
