@@ -17,7 +17,7 @@ from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..core.names import LEASE
 from ..models import Job
-from ..queue.why import wait
+from ..queue.why import overdue, shown_word, wait
 from . import display
 from .actions import PriorityForm, QueueForm, bound, carry_out, confirm, confirm_discard, left_out
 from .base import Views, permitted
@@ -48,9 +48,8 @@ class JobAdmin(EntryAdmin):
             {
                 "fields": (
                     "task_link",
-                    ("word", "timing"),
+                    ("word", "when"),
                     "situation",
-                    "expiry",
                     "asked_to_stop",
                     "running_copies",
                     "progress_bar",
@@ -73,7 +72,6 @@ class JobAdmin(EntryAdmin):
             return RESERVED_FIELDSETS
         (name, options), *others, (last, details) = super().get_fieldsets(request, obj)
         unset: dict[str, Any] = {"asked_to_stop": obj and obj.cancelled_at, "progress_bar": obj and obj.progress}
-        unset["expiry"] = (obj and obj.state == states.READY and obj.start_by) or None
         unset["running_copies"] = (obj and obj.state == states.RUNNING and obj.copies) or None
         fields = tuple(field for field in options["fields"] if unset.get(str(field), 0) is not None)
         if obj and display.word_of(obj, clock.now()) == "running":
@@ -91,12 +89,20 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("state"))
     def word(self, job: Job) -> SafeString:
-        word = display.word_of(job, clock.now())
+        word = shown_word(job, clock.now())
         return display.badge(word, LABELS[word])
 
     @admin.display(description=_("when"))
-    def timing(self, job: Job) -> SafeString | str:
+    def when(self, job: Job) -> SafeString | str:
         return display.timing(job, clock.now())
+
+    @admin.display(description=_("when"))
+    def timing(self, job: Job) -> SafeString | str:
+        """Return the same for a list, and how long it has left to start."""
+        now, when = clock.now(), self.when(job)
+        if job.start_by is None or job.state != states.READY or overdue(job, now):
+            return when
+        return format_html(gettext("{}; expires in {}"), when, duration(clock.to_instant(job.start_by) - now))
 
     def as_of_now(self, entry: Any) -> object:
         return self.word(entry), self.timing(entry)
@@ -117,10 +123,6 @@ class JobAdmin(EntryAdmin):
     def place(self, job: Job) -> str:
         place = f"{job.queue_name} ({job.priority:+d})" if job.priority else job.queue_name
         return f"{place} · {display.cut(job.unique_key)[: display.ARGUMENT]}" if job.unique_key else place
-
-    @admin.display(description=_("expires"))
-    def expiry(self, job: Job) -> SafeString | str:
-        return format_html("{} ({})", display.moment(job.start_by), display.expiry_of(job, clock.now()))
 
     @admin.display(description=_("worker"))
     def worker(self, job: Job) -> SafeString | str:

@@ -15,7 +15,7 @@ from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..engines import database_for
 from ..models import Job, WorkerProcess
-from ..queue.why import wait
+from ..queue.why import shown_word, wait
 from . import display
 from .display import Entry
 from .filters import LABELS
@@ -117,7 +117,7 @@ def what_is_next(job: Job) -> Iterator[dict[str, Any]]:
         yield mark(_("asked to stop"), job.cancelled_at, job.cancelled_by)
     now = clock.now()
     if job.state == states.READY:
-        yield {"mark": LABELS[display.word_of(job, now)], "by": "", "moment": display.timing(job, now)}
+        yield {"mark": LABELS[shown_word(job, now)], "by": "", "moment": display.timing(job, now)}
 
 
 def mark(word: str, moment: datetime, by: object = "") -> dict[str, Any]:

@@ -35,6 +35,9 @@ def why(entry: Job | DeadLetter, now: int) -> str:
     visible_at = to_instant(entry.visible_at)
     if entry.reserved:
         return holder(entry, now)
+    if entry.start_by and overdue(entry, now):
+        age = duration(now - to_instant(entry.start_by))
+        return _("expired %(age)s ago, so a worker will make it a dead letter") % {"age": age}
     match word_of(entry, now):
         case "done":
             ended = now - to_instant(entry.finished_at or entry.visible_at)
@@ -61,13 +64,23 @@ def why(entry: Job | DeadLetter, now: int) -> str:
 
 
 def expiry(job: Job, now: int) -> str:
-    """Return how long a job that waits has left to start, if that is limited."""
+    """Return until when a job that waits must have started, if that is limited."""
     if job.start_by is None:
         return ""
-    left = to_instant(job.start_by) - now
-    if left <= 0:
-        return "; " + _("expired %(age)s ago, so a worker will make it a dead letter") % {"age": duration(-left)}
-    return "; " + _("expires in %(left)s, if it has not started by then") % {"left": duration(left)}
+    values = {"left": duration(to_instant(job.start_by) - now), "time": time_of(job.start_by)}
+    return "; " + _("expires in %(left)s, at %(time)s, if it has not started by then") % values
+
+
+def overdue(entry: Job | DeadLetter, now: int) -> bool:
+    """Return whether a job waits, but has expired, so that it is never run."""
+    if not isinstance(entry, Job) or entry.state != states.READY or entry.start_by is None:
+        return False
+    return to_instant(entry.start_by) <= now
+
+
+def shown_word(entry: Job | DeadLetter, now: int) -> str:
+    """Return the word for an entry that people read: a job that has expired is none that is due."""
+    return "expired" if overdue(entry, now) else word_of(entry, now)
 
 
 def holder(job: Job, now: int) -> str:
