@@ -29,7 +29,7 @@ from .timelines import present, worker_link
 
 # What the page of a lease or of a time slot has.
 RESERVED_FIELDSETS = (
-    (None, {"fields": (("holder", "token", "lease", "visibility_timeout"), "situation")}),
+    (None, {"fields": (("holder", "token", "lease"), "situation")}),
     (_("Terms"), {"fields": ("timeline",)}),
 )
 
@@ -117,7 +117,8 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("lease"))
     def lease(self, job: Job) -> SafeString | str:
-        return display.lease(job, clock.now()) if job.state == states.RUNNING else "-"
+        held = wait(job, clock.now()) is None if job.reserved else job.state == states.RUNNING
+        return display.lease(job, clock.now()) if held else "-"
 
     @admin.display(description=_("queue"))
     def place(self, job: Job) -> str:

@@ -63,7 +63,7 @@ def test_a_holder_that_does_not_renew(admin_client: Client, lease: Lease) -> Non
     )
     term = shown(admin_client)
     assert re.search(rf"lease expired {host} .* 7 s", term)  # from its beginning to the end of the lease
-    assert "Holder: free Token: 2 " in term
+    assert "Holder: free Token: 2 Lease: - " in term
 
 
 def test_a_dead_holder(admin_client: Client, lease: Lease) -> None:
