@@ -115,4 +115,4 @@ class GiveUp(Exception):
 
 
 class Cancelled(Exception):
-    """Raised inside a task: it stops because it shall; the job becomes a dead letter at once."""
+    """Raised inside a task that stops because its job was cancelled; the job becomes a dead letter at once."""

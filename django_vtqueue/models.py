@@ -1,6 +1,6 @@
 """The tables. A job is a row; what is held is held by a lease that ends by itself.
 
-The queue reads and writes them by the SQL in ``engines``; these models define them, for migrations, pages and queries.
+Publishing, claims, leases and settlements are SQL in ``engines``; all else reads and writes by these models.
 """
 
 from typing import Any, TypeVar
@@ -30,7 +30,11 @@ RAW = ExpressionWrapper(Q(task_path=""), output_field=BooleanField())
 
 
 class Entry(models.Model):
-    """What a job and a dead letter have in common; all of it survives a requeue."""
+    """What a job and a dead letter have in common.
+
+    A requeue keeps it, but the attempts begin anew, the worker and ``expires_at`` go, and the queue and the priority
+    may be others.
+    """
 
     id = models.UUIDField(primary_key=True, default=new_uuid)
     queue_name = models.CharField(_("queue"), max_length=255)
@@ -263,7 +267,10 @@ class QueueState(models.Model):
 
 
 class Tallied(models.Model):
-    """What one worker did for one task of one queue in some time, as it wrote it last: a kill takes a bit along."""
+    """What one worker did for one task of one queue in a minute, or an hour, as it wrote it last.
+
+    It writes every ten seconds: if it is killed, what came since is not counted.
+    """
 
     starts_at = InstantField()  # the time begins here
     queue_name = models.CharField(max_length=255)

@@ -18,7 +18,7 @@ class Overflow(ABC):
         The last copy that may run keeps the lease up. If that ends nevertheless, another one takes its place; after as
         many of these as may run the job is no more among them: it has expired as any other.
 
-        Left out are those that were asked to stop, and those that the scope's worker runs itself. See ``expired``.
+        Left out are those that were asked to stop, and those that the scope's worker runs itself. See ``ended``.
         """
 
     @abstractmethod

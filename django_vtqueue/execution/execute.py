@@ -1,4 +1,4 @@
-"""One job to its outcome: calls the task, never raises, encodes what will be stored."""
+"""One job to its outcome: the task is called, what it raises is caught, what will be stored is encoded."""
 
 import random
 import time
@@ -31,7 +31,7 @@ from ..tasks.signatures import mask_of
 from ..tasks.task import find_task, options_of
 from .connections import close_leftovers, refresh_connections
 from .outcomes import Outcome
-from .transactional import together
+from .transactional import Tell, take_no_notice, together
 
 WORDS = {
     Retry: history.RETRY,
@@ -44,24 +44,23 @@ UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process know
 
 
 @from_a_job
-def execute(
-    job: HeldJob, backend: VTQueueBackend, *, inline: bool = False, timed: Callable[[bool], None] = lambda runs: None
-) -> Outcome:
+def execute(job: HeldJob, backend: VTQueueBackend, *, inline: bool = False, tell: Tell = take_no_notice) -> Outcome:
     """Run one job to its end in this thread.
 
-    ``timed`` is called with False where a transactional job waits for its transaction, with True when that begins.
+    ``tell`` is given what happens to the transaction of a transactional job, in this thread.
 
-    Whatever the task raises is its outcome, SystemExit and KeyboardInterrupt too; only with ``inline`` (the caller's
-    own thread and transaction, where Ctrl-C raises it) KeyboardInterrupt goes through.
+    Whatever the task raises is its outcome, SystemExit and KeyboardInterrupt too. Two exceptions go through:
+    KeyboardInterrupt with ``inline`` (the caller's own thread and transaction, where Ctrl-C raises it), and a
+    TaskTimeout that another thread raises here after the end of the task; Pool makes the outcome of that.
     """
-    execution = Execution(job, backend, inline, timed)
+    execution = Execution(job, backend, inline, tell)
     refresh_connections(inline=inline)
     try:
         return execution.run()
     except BaseException as error:
         if inline and issubclass(type(error), KeyboardInterrupt):  # its own __class__ may fail
             raise
-        return execution.failed(error)
+        return execution.outcome_of(error)
     finally:
         close_leftovers(inline=inline)
 
@@ -73,7 +72,7 @@ class Execution:
     job: HeldJob
     backend: VTQueueBackend
     inline: bool = False
-    timed: Callable[[bool], None] = lambda runs: None
+    tell: Tell = take_no_notice
     policy: Policy = field(init=False)
     options: Mapping[str, Any] = field(default_factory=dict)  # those of the task, once it is found
     returned: Any = None
@@ -101,9 +100,9 @@ class Execution:
         call = self.prepared()
         if writes_to := self.options.get("transactional"):
             return together(
-                self.job, self.backend, writes_to, lambda: self.succeeded(call()), self._outcome, timed=self.timed
+                self.job, self.backend, writes_to, lambda: self.settlement_of(call()), self._outcome, tell=self.tell
             )
-        return self._outcome(self.succeeded(call()))
+        return self._outcome(self.settlement_of(call()))
 
     def prepared(self) -> Callable[[], Any]:
         """Return what the row names, ready to be called."""
@@ -134,26 +133,26 @@ class Execution:
         with nullcontext() if seconds is None else timekeeper.limit(seconds):
             return context.run(called, function, *args, **kwargs)
 
-    def succeeded(self, value: Any) -> Settlement:
-        """Return the settlement of a call that returned ``value``; raise TypeError, once for all, if it is not JSON."""
+    def settlement_of(self, value: Any) -> Settlement:
+        """Return the acknowledgement of a call that returned ``value``; raise TypeError if it is not JSON."""
         try:
             text = encode(value, "result")
             self.returned = decode(text)  # what cannot be read again is no result
         except (TypeError, ValueError) as error:
             self.final = True
             raise TypeError(f"{error} The call has returned, so it is not tried again.") from None
-        return succeeded(self.job, text, clock.now(), microseconds_or_none(self.policy.result_ttl))
+        return succeeded(self.job, text, self.backend.now(), microseconds_or_none(self.policy.result_ttl))
 
-    def failed(self, error: BaseException) -> Outcome:
+    def outcome_of(self, error: BaseException) -> Outcome:
         """Return the outcome of a call that raised ``error``, however broken that is: another attempt, or the end."""
         try:
-            return self._failed(error)
+            return self._outcome_of(error)
         except TaskTimeout:  # raised by another thread meanwhile, and only once: Pool makes its outcome
             raise
         except BaseException:
-            return self._failed(Indescribable("The exception of this attempt could not be handled."))
+            return self._outcome_of(Indescribable("The exception of this attempt could not be handled."))
 
-    def _failed(self, error: BaseException) -> Outcome:
+    def _outcome_of(self, error: BaseException) -> Outcome:
         if type(error) is Cancelled and not error.args:
             error.args = (cancellation(self.job.cancelled_by),)
         try:
@@ -163,7 +162,7 @@ class Execution:
         failure = describe(error, self.secrets())  # with what delay_after has added to it
         word = WORDS.get(type(error), history.FAILED)
         wait = None if delay is None else clock.microseconds(delay)
-        settlement = failed(self.job, word, failure, clock.now(), wait)
+        settlement = failed(self.job, word, failure, self.backend.now(), wait)
         if self.result:
             self.result.errors.append(
                 TaskError(exception_class_path=failure.exception_class, traceback=failure.traceback)
@@ -176,8 +175,8 @@ class Execution:
         Where nothing was called (the task is gone, its payload damaged) there is nothing that could.
         """
         if self._secrets is None:
-            job, called = self.job, self._call or not self.job.task_path
-            mask = mask_of(job.task_path, job.queue_name, self.backend.database) if called else None
+            job, found = self.job, self._call or not self.job.task_path
+            mask = mask_of(job.task_path, job.queue_name, self.backend.database) if found else None
             self._secrets = mask.texts(job.payload) if mask else []
         return self._secrets
 

@@ -15,13 +15,13 @@ from django.db import connections
 from ..core import clock
 from ..core.clock import SECOND
 from ..core.ids import new_ids
-from ..core.job import Expired, Handle, HeldJob, NewJobs, Scope, broken_off
+from ..core.job import Ended, Handle, HeldJob, NewJobs, Scope, broken_off
 from ..core.names import RESERVED
 from ..engines import Engine, engine_for, options_for
 from ..engines.sqlite.file import outdated
 from ..queue.claims import NO_GRACE, take_rows
 from ..queue.doorbell import Doorbell, folder_of, is_bell, path_of, proves_death, remove, ring_after_commit
-from ..queue.expired_leases import end_leases
+from ..queue.ended_leases import end_leases
 from ..queue.settling import settle
 
 LEASE, SLOTS = RESERVED  # the prefixes of reserved queues
@@ -90,7 +90,7 @@ class ReservedRows:
         with self.transaction():
             began, now, held = clock.since_boot(), engine.now(), self._held()
             ended = self._ended(held, worker_id)
-            end_leases(engine, [Expired(handle, True) for handle in ended], worker_id, now)
+            end_leases(engine, [Ended(handle, True) for handle in ended], worker_id, now)
             due = engine.due(self.scope, 1, FOREVER) if self.open(len(held) - len(ended)) else []
             take_rows(engine, [self.scope], due, 1, worker_id, now, lease_us=clock.microseconds(ttl))
             jobs = engine.read([row.handle for row in due])
@@ -118,7 +118,7 @@ class ReservedRows:
         return str(path_of(self.database, self.bells, job.worker_id))
 
     def _held(self) -> dict[Handle, HeldJob]:
-        return self.engine.read([row.handle for row in self.engine.expired(self.scope, MOST, FOREVER, NO_GRACE)])
+        return self.engine.read([row.handle for row in self.engine.ended(self.scope, MOST, FOREVER, NO_GRACE)])
 
     def _ended(self, held: dict[Handle, HeldJob], worker_id: str) -> dict[Handle, HeldJob]:
         """Return those of the held rows whose holder is gone, or is this instance, which has let its lease end."""

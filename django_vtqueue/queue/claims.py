@@ -12,12 +12,13 @@ from ..core import states
 from ..core.expiry import GracePeriod
 from ..core.job import Due, HeldJob, Scope, Settlement
 from ..engines import Engine
-from .expired_leases import end_leases
+from .ended_leases import end_leases
 from .overdue import bury_overdue
+from .pauses import paused_queues, unpaused
 
 NO_OVERFLOW: Mapping[str, tuple[int, int]] = {}
-NO_GRACE = GracePeriod()  # for a test, or where no holder can be alive
-EXPIRED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
+NO_GRACE = GracePeriod()  # holders get no time: for tests, run_pending, and lists of all that is held
+ENDED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
 OVERDUE_AT_ONCE = 100  # jobs that one claim buries
 
 Waits = Callable[[str], bool]  # path of a task -> whether its jobs begin later than they are claimed
@@ -65,11 +66,9 @@ def take(
     ``ahead``: so many fresh rows directly behind them are leased too, at the most. Their attempts are counted later,
     and so are the attempts of tasks for which ``waits`` returns True. ``overflow``: see Options.overflowing.
     """
-    scopes, shared = engine.unpaused(scopes, now), bool(overflow)
-    expired = [
-        row for scope in scopes for row in engine.expired(scope, EXPIRED_AT_ONCE, now, grace_period, overflow=shared)
-    ]
-    endings = end_leases(engine, expired, worker_id, now)
+    scopes, shared = unpaused(engine, scopes, now), bool(overflow)
+    ended = [row for scope in scopes for row in engine.ended(scope, ENDED_AT_ONCE, now, grace_period, overflow=shared)]
+    endings = end_leases(engine, ended, worker_id, now)
     due = find_due(engine, scopes, limit + ahead, now)
     if (
         again := [row for scope in scopes for row in engine.reappeared(scope, limit, now, grace_period)]
@@ -81,7 +80,7 @@ def take(
         engine, scopes, due, limit, worker_id, now, lease_us=lease_us, ahead=ahead, waits=waits, overflow=overflow
     )
     taken.endings += endings
-    taken.everything = taken.everything and len(expired) < EXPIRED_AT_ONCE
+    taken.everything = taken.everything and len(ended) < ENDED_AT_ONCE
     return taken
 
 
@@ -148,7 +147,7 @@ def start_attempt(engine: Engine, job: HeldJob, now: int) -> bool:
     It may not if it was asked to stop or has expired, or its queue was paused. To be called inside
     ``engine.transaction()``.
     """
-    stopped = job.queue_name in engine.paused_queues(now) or engine.stop_requests([job])
+    stopped = job.queue_name in paused_queues(engine, now) or engine.stop_requests([job])
     return not stopped and engine.start_attempts([job], now) == 1
 
 

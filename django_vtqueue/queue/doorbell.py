@@ -160,7 +160,7 @@ def exists(path: str | Path) -> bool:
         return False
 
 
-def mark_overdue(path: Path) -> None:
+def mark_over_time(path: Path) -> None:
     """Note at the bell of a worker that it will be killed, because a job of it is over its time limit."""
     with suppress(OSError):
         path.chmod(stat.S_IMODE(path.stat().st_mode) | stat.S_ISVTX)
@@ -176,7 +176,7 @@ def declare_dead(path: Path) -> None:
             other.replace(path)
 
 
-def was_overdue(path: str) -> bool:
+def was_over_time(path: str) -> bool:
     """Return whether a dead worker was killed because a job of it was over its time limit."""
     return exists(path) and bool(os.lstat(path).st_mode & stat.S_ISVTX)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..core.job import Due, Settlement, expired
 from ..engines import Engine
-from .expired_leases import end_rows
+from .ended_leases import end_rows
 
 
 def bury_overdue(engine: Engine, rows: Sequence[Due], worker_id: str, now: int) -> list[Settlement]:

@@ -1,5 +1,9 @@
-"""Pauses: nothing of a queue is claimed until it is resumed, or until the pause ends by itself."""
+"""Pauses: nothing of a queue is claimed until it is resumed, or until the pause ends by itself.
 
+Above: how people pause and resume. Below: what a claim reads of it.
+"""
+
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -8,7 +12,8 @@ from django.utils.translation import gettext as _
 
 from ..core.clock import from_instant
 from ..core.humanize import time_of
-from ..engines import database_of, engine_for, options_for
+from ..core.job import Scope
+from ..engines import Engine, database_of, engine_for, options_for
 from .doorbell import wake_workers
 from .publishing import checked_queue_name, instant_of
 
@@ -103,3 +108,41 @@ def _text(value: str, longest: int, name: str) -> str:
     if len(value) > longest:
         raise ValueError(f"{name} has {len(value)} characters, but {longest} at the most are kept; shorten it.")
     return value
+
+
+# -- what a claim reads ------------------------------------------------------------------------------------------------
+
+
+def paused_queues(engine: Engine, now: int) -> set[str]:
+    """Return the queues that are paused at ``now``.
+
+    A claim reads them in its own transaction, so a pause holds from its commit on.
+    """
+    return {name for name, until in engine.pauses().items() if until is None or until > now}
+
+
+def unpaused(engine: Engine, scopes: Sequence[Scope], now: int) -> list[Scope]:
+    """Return scopes without the queues that are paused at ``now``."""
+    paused_now = paused_queues(engine, now)
+    return [_without(engine, scope, paused_now) for scope in scopes]
+
+
+def earliest(engine: Engine, scopes: Sequence[Scope]) -> int | None:
+    """Return the earliest moment, past or future, at which an unfinished job in scope may be claimed.
+
+    That is ``Engine.first_due``, or the end of the pause of its queue if that is later. None if there is no such job.
+    """
+    pauses = engine.pauses()
+    found = [engine.first_due(_without(engine, scope, pauses)) for scope in scopes]
+    for name, until in pauses.items():
+        of_name = [scope._replace(queues=(name,)) for scope in scopes if scope.queues is None or name in scope.queues]
+        if until is not None:
+            found += [max(first, until) for scope in of_name if (first := engine.first_due(scope)) is not None]
+    return min((instant for instant in found if instant is not None), default=None)
+
+
+def _without(engine: Engine, scope: Scope, names: Collection[str]) -> Scope:
+    if not names:
+        return scope
+    there = engine.queue_names() if scope.queues is None else scope.queues
+    return scope._replace(queues=tuple(name for name in there if name not in names))

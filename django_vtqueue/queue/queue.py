@@ -20,29 +20,29 @@ from uuid import UUID
 
 from asgiref.sync import sync_to_async
 
-from ..conf import POLICY, checked, duration
+from ..conf import POLICY, UNIQUE, checked, duration
 from ..core import clock, history
 from ..core.encoding import encode
 from ..core.expiry import GracePeriod
 from ..core.failures import describe
 from ..core.gaps import APART, GapWatch
 from ..core.ids import new_ids, process_worker_id
-from ..core.job import Due, Expired, HeldJob, NewJobs, Scope, failed
-from ..core.unique import CHOICES, DONE, KEEP, REPLACE, Keys, keys_of
+from ..core.job import Due, Ended, HeldJob, NewJobs, Scope, failed
+from ..core.unique import DONE, KEEP, REPLACE, Keys, keys_of
 from ..engines import Engine, database_of, engine_for, options_for
 from ..exceptions import LeaseLost
 from .claimed_job import ClaimedJob
-from .claims import EXPIRED_AT_ONCE, collect, in_order, take_rows
+from .claims import ENDED_AT_ONCE, collect, in_order, take_rows
 from .consumer import consume
 from .depth import waiting_aside
-from .expired_leases import end_leases
-from .pauses import pause, resume
-from .publishing import checked_priority, checked_queue_name, start_by, store, visible_from
+from .ended_leases import end_leases
+from .pauses import pause, paused_queues, resume
+from .publishing import checked_priority, checked_queue_name, due_from, start_by, store
 from .settling import settle
 
 Until = Literal["done", "start"]
 OnDuplicate = Literal["keep", "replace", "error"]
-PUBLISHING = {**POLICY, **CHOICES, "timeout": duration}  # what checks the arguments of a publish
+PUBLISHING = {**POLICY, **UNIQUE, "timeout": duration}  # what checks the arguments of a publish
 
 _gap_watches: dict[str, GapWatch] = {}  # by database: what all queues of this process have noticed
 
@@ -161,7 +161,7 @@ class Queue:
         encoded = [encode(payload, "payload") for payload in payloads]
         jobs = list(zip(new_ids(len(encoded)), encoded, strict=True))
         now = self._engine.now()
-        due_at = visible_from(now, publish_at, delay)
+        due_at = due_from(now, publish_at, delay)
         new = NewJobs(
             queue_name=self.name,
             task_path="",
@@ -216,29 +216,34 @@ class Queue:
     def _claim_due(self, limit: int, gaps: GapWatch, holder: str) -> list[ClaimedJob]:
         engine, scope = self._engine, Scope((self.name,), raw=True)
 
-        def look(waited: float) -> tuple[Sequence[Expired | Due], Sequence[Due]] | None:
+        def look(waited: float) -> tuple[Sequence[Ended | Due], Sequence[Due]] | None:
+            """Return the expired rows and the due ones; None if there are none, or the queue is paused."""
             now = engine.now()
             gaps.look(now)
             if waited:
                 gaps.locked(waited)
-            if self.name in engine.paused_queues(now):
+            if self.name in paused_queues(engine, now):
                 return None
             grace_period = gaps.grace_period(process_worker_id())._replace(free=0)
-            expired, again = self._ended(scope, limit, now, grace_period)
+            ended, again = self._ended(scope, limit, now, grace_period)
             due = engine.due(scope, limit, now)
-            return ([*expired, *again], due) if expired or again or due else None
+            return ([*ended, *again], due) if ended or again or due else None
 
+        # Look, lock, look again: the first look needs no lock, and is all if nothing is there. It leaves out the time
+        # for which the lock must have been free; the second one, inside the lock, does not, so it may find fewer
+        # expired rows. It is done again after a moment in which their holders may renew, or when all that was taken
+        # became dead letters.
         while True:
             with engine.transaction_if(look) as found:
                 if not found:
                     return []
                 gaps.locked(0.0)
-                seen, due = found
+                seen, due = found  # true when the lock was taken
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
                 grace_period = gaps.grace_period(process_worker_id())
-                expired, again = self._ended(scope, limit, now, grace_period) if seen else ([], [])
-                end_leases(engine, expired, holder, now)
-                if expired:
+                ended, again = self._ended(scope, limit, now, grace_period) if seen else ([], [])
+                end_leases(engine, ended, holder, now)
+                if ended:
                     due = engine.due(scope, limit, now)
                 due = in_order([*due, *again])[:limit] if again else due
                 taken = take_rows(
@@ -247,12 +252,12 @@ class Queue:
             jobs = self._readable(collect(engine, taken))
             if jobs or not (taken.rows or taken.endings or seen):
                 return jobs  # else all that was taken became dead letters: claim what is due behind them
-            if seen and not (expired or again):  # the lock is free again: their holders get the time to renew
+            if seen and not (ended or again):  # the lock is free again: their holders get the time to renew
                 clock.wait(APART)
 
     def _ended(
         self, scope: Scope, limit: int, now: int, grace_period: GracePeriod
-    ) -> tuple[Sequence[Expired], Sequence[Due]]:
+    ) -> tuple[Sequence[Ended], Sequence[Due]]:
         """Return expired rows, and those that reappear with ``overflow``.
 
         In a transaction of the caller's there is no wait for a renewal: no holder can write.
@@ -260,8 +265,8 @@ class Queue:
         engine, overflow = self._engine, bool(self._overflow)
         if engine.private():
             grace_period = grace_period._replace(free=0)
-        expired = engine.expired(scope, EXPIRED_AT_ONCE, now, grace_period, overflow=overflow)
-        return expired, engine.reappeared(scope, limit, now, grace_period) if overflow else []
+        ended = engine.ended(scope, ENDED_AT_ONCE, now, grace_period, overflow=overflow)
+        return ended, engine.reappeared(scope, limit, now, grace_period) if overflow else []
 
     def ack(self, job: ClaimedJob, result: Any = None) -> None:
         """See ClaimedJob.ack."""

@@ -14,14 +14,14 @@ from ..exceptions import TaskTimeout, WorkerDied
 from ..execution.limits import longest_runs
 
 
-def after_death(backend: VTQueueBackend, held: Sequence[HeldJob], now: int, *, overdue: bool) -> list[Settlement]:
+def after_death(backend: VTQueueBackend, held: Sequence[HeldJob], now: int, *, over_time: bool) -> list[Settlement]:
     """Return the settlements of the jobs that a worker held when it died.
 
-    ``overdue``: it was killed because one of them was over its time limit. That one has timed out, and the others are
+    ``over_time``: it was killed because one of them was over its time limit. That one has timed out, and the others are
     released, but for those that may begin only once.
     """
     begun = [job for job in held if job.begun]
-    ran = {job.key: (now - (job.started_at or now)) / SECOND for job in begun} if overdue else {}
+    ran = {job.key: (now - (job.started_at or now)) / SECOND for job in begun} if over_time else {}
     limits = longest_runs(begun, backend)
     over = {job.key for job, seconds in zip(begun, limits, strict=True) if ran.get(job.key, 0) >= seconds}
     if ran and not over:  # this process does not know the task

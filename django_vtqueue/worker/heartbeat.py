@@ -15,7 +15,7 @@ from ..core.ids import dashed, shown_worker
 from ..core.job import Settlement
 from ..engines import Engine
 from ..models import WorkerProcess
-from ..queue.doorbell import folder_of, proves_death, remove, was_overdue
+from ..queue.doorbell import folder_of, proves_death, remove, was_over_time
 from ..queue.origin import move_in
 from ..queue.settling import settle
 from ..queue.workers import HEARTBEAT, REMEMBERED, SILENCE
@@ -156,7 +156,7 @@ class Heartbeat:
         with self.engine.transaction():
             held = self.engine.held_by(dead.pk)
             ours = [job for job in held if self.backend.settings.serves(job.queue_name)]
-            endings = after_death(self.backend, ours, now, overdue=was_overdue(dead.doorbell))
+            endings = after_death(self.backend, ours, now, over_time=was_over_time(dead.doorbell))
             if endings:
                 settle(self.engine, endings)
             self._remember(dead.pk, endings, now if len(ours) == len(held) else None)

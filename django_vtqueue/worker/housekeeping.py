@@ -10,8 +10,8 @@ from ..queue.clock_steps import ClockSteps
 from ..queue.origin import foreign_origin
 from .cancellation import Cancellation
 from .heartbeat import Heartbeat
-from .maintenance import Maintenance
 from .next_due import LOOK
+from .pruning import Pruning
 from .work import Work
 
 logger = logging.getLogger("django_vtqueue")
@@ -30,14 +30,14 @@ class Housekeeping:
     def __init__(self, engine: Engine, heartbeat: Heartbeat, work: Work) -> None:
         self.engine, self.heartbeat, self.work, self.next_due = engine, heartbeat, work, work.next_due
         self.clock_steps = ClockSteps(engine)
-        self.maintenance = Maintenance(engine, work.bury_overdue)
+        self.pruning = Pruning(engine, work.bury_overdue)
         self.cancellation = Cancellation(engine, work.in_flight)
         self.foreign = False
         self.look_at = self._watchful_until = 0.0
 
     def next_at(self) -> float:
         """Return when a part is due (monotonic)."""
-        return min(self.heartbeat.next_at, self.clock_steps.next_at, self.maintenance.next_at)
+        return min(self.heartbeat.next_at, self.clock_steps.next_at, self.pruning.next_at)
 
     def do(self) -> None:
         """Do what is due, before a turn."""

@@ -14,8 +14,9 @@ HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in i
 class Flight:
     """A job in flight. ``ends_at``: when its time is up; ``told_at``: when it was told to end (both monotonic).
 
-    ``counted``: there is no attempt left to count by ``begun`` and ``count``. A job that was claimed ahead has one,
-    until a turn after it has begun; the attempt of a transactional job is counted when it gets its turn.
+    ``counted``: its attempt is in its row, or is not counted from here: that of a transactional job is counted by the
+    turn that starts it. A job that was claimed ahead is not ``counted`` at first; the turn after its code has begun
+    counts its attempt (``begun``, ``count``).
     """
 
     job: HeldJob
@@ -61,7 +62,7 @@ class InFlight:
             flight.ends_at = time.monotonic() + seconds
 
     def finish(self, key: ClaimKey) -> None:
-        """Note that the code of a job has ended: it cannot be overdue any more, however late it is settled."""
+        """Note that the code of a job has ended: it cannot be over its time any more, however late it is settled."""
         if flight := self._flights.get(key):
             flight.finished, flight.ends_at, flight.told_at = True, NEVER, NEVER
 
@@ -88,13 +89,13 @@ class InFlight:
         """Return when the next job's time is up (monotonic)."""
         return min((flight.ends_at for flight in self._flights.values()), default=NEVER)
 
-    def overdue(self) -> list[HeldJob]:
+    def over_time(self) -> list[HeldJob]:
         """Return the jobs whose time is up, each of them once."""
         now = time.monotonic()
-        overdue = [flight for flight in self._flights.values() if flight.ends_at <= now]
-        for flight in overdue:
+        over_time = [flight for flight in self._flights.values() if flight.ends_at <= now]
+        for flight in over_time:
             flight.ends_at, flight.told_at = NEVER, now
-        return [flight.job for flight in overdue]
+        return [flight.job for flight in over_time]
 
     def told(self, key: ClaimKey) -> bool:
         """Return whether a job was told to end because its time was up."""

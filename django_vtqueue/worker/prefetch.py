@@ -80,6 +80,6 @@ class Prefetch:
         """When what has not begun is to be released (monotonic)."""
         return self._release_at if self.in_flight.ahead else NEVER
 
-    def overdue(self) -> bool:
+    def stale(self) -> bool:
         """Return whether what has not begun is to be released."""
         return time.monotonic() >= self.release_at

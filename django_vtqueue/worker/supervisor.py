@@ -28,7 +28,8 @@ from ..core.ids import new_worker_id
 from ..core.job import broken_off
 from ..engines import new_engine
 from ..models import Job, WorkerProcess
-from ..queue.doorbell import declare_dead, exists, folder_of, mark_overdue, path_of, remove, ring_worker
+from ..queue.doorbell import declare_dead, exists, folder_of, mark_over_time, path_of, remove, ring_worker
+from ..queue.pauses import earliest
 from ..queue.settling import settle
 from . import systemd
 from .leases import third
@@ -65,7 +66,7 @@ class Child:
         self.share = options.max_jobs or 0
         self.began = time.monotonic()
         self.renew_at = 0.0  # monotonic: when the supervisor is to renew its leases again
-        self.overdue = False  # killed because a job of it was over its time limit
+        self.over_time = False  # killed because a job of it was over its time limit
         self.dismissed = False  # killed because it did not stop in time
         self._left_at = NEVER  # monotonic: when it was first seen to have released all that it held
         self._said_slow = False
@@ -231,8 +232,8 @@ class Supervisor:
             child.kill()
         elif now >= report.ends_at + OVERTIME:
             logger.warning("a job of process %d runs for too long; the process is killed", child.process.pid)
-            child.overdue = True
-            mark_overdue(self.bell_of(child.worker_id))  # before its death can be seen
+            child.over_time = True
+            mark_over_time(self.bell_of(child.worker_id))  # before its death can be seen
             child.kill()
         elif child.lingers():
             child.kill()
@@ -258,7 +259,7 @@ class Supervisor:
             self._unshared += child.share - report.started
         if report.departure == Departure.FOR_GOOD:
             self._wanted -= 1
-        elif child.overdue or (report.left and report.started) or time.monotonic() - child.began > LIVED:
+        elif child.over_time or (report.left and report.started) or time.monotonic() - child.began > LIVED:
             self._failures = 0
         else:
             self.put_off()
@@ -302,8 +303,8 @@ class Supervisor:
 
         def nothing_left() -> bool:
             until = self.engine.now() + microseconds(self.options.drain_retries)
-            earliest = self.engine.earliest(self.scopes)
-            return (earliest is None or earliest > until) and not jobs.exists()
+            first = earliest(self.engine, self.scopes)
+            return (first is None or first > until) and not jobs.exists()
 
         def certainly() -> bool:
             with self.engine.transaction():  # between two reads a job may end that has published another one

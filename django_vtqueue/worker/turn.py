@@ -1,6 +1,7 @@
 """A turn of the control loop: what has finished is settled and what is due is claimed, in one transaction.
 
-Renewals go before it, in a transaction of their own. After the commit jobs are started and results announced.
+It is two transactions where one would hold the lock for too long (``Pacing.apart``). Renewals go before it, in a
+transaction of their own. After the commit jobs are started and results announced.
 """
 
 import logging
@@ -57,18 +58,18 @@ class Turns:
         """Take a turn, then maintain the database; after an error the worker waits and goes on."""
         try:
             self.turn()
-            self.housekeeping.maintenance.do(contended=self.pacing.contended)
+            self.housekeeping.pruning.do(contended=self.pacing.contended)
             self.leases.gaps.waited(self.outage.lasts())  # it got the lock at last
             self.outage.over()
         except Exception as error:
             self.recover(error)
 
     def turn(self) -> None:
-        """Renew what is held; settle and claim, in one transaction; then start jobs and announce results."""
+        """Renew what is held, settle what has finished, claim what is due, start jobs and announce results."""
         self.keep_up()
         work = self.work
         work.prefetch.measure(work.pool.slots)
-        if (leaving := self.stopping or self.quiet) or work.prefetch.overdue():
+        if (leaving := self.stopping or self.quiet) or work.prefetch.stale():
             work.release_waiting(everything=leaving)
         begun, outcomes = work.in_flight.begun(), work.outcomes[:AT_ONCE]
         free, ahead = self.room()
@@ -91,7 +92,11 @@ class Turns:
         return self.next_due.worth_a_try() if outcomes else self.next_due.due()
 
     def exchange(self, outcomes: Sequence[Outcome], begun: Sequence[HeldJob], free: int, ahead: int) -> None:
-        """Settle and claim, in one transaction; then start jobs and announce results."""
+        """Settle, count what has begun, and claim into ``free`` slots and ``ahead`` of them: all in one transaction.
+
+        After its commit start jobs and announce results. Where an error leaves open whether it was committed, the next
+        turn releases what was claimed unknowingly.
+        """
         lost: set[ClaimKey] = set()
         taken: Taken | None = None
         starting = self.work.starting
@@ -119,7 +124,7 @@ class Turns:
         if self.outage.lasts():
             self.housekeeping.check_replaced()
         self.leases.look(self.engine.now())
-        hung = self.work.end_overdue()
+        hung = self.work.end_over_time()
         if hung and not self.stopping:
             logger.warning("%s does not end; this worker finishes its other jobs and leaves", name(hung))
             self.stop()

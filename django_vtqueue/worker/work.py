@@ -142,17 +142,20 @@ class Work:
         report.held, report.started, report.ended = len(self.in_flight), self.started, self.log.ended
         report.longest_hold = self.engine.longest_hold
 
-    def timed(self, key: ClaimKey, runs: bool) -> None:
-        """Note that a job waits for its transaction, or that this has begun: its time runs since then."""
+    def transaction_waits(self, key: ClaimKey) -> None:
+        """Note that a job is transactional."""
         if job := self.in_flight.get(key):
-            self.transactional.timed(job, runs)
-            if not runs:
-                self.in_flight.limit(key, NEVER)
+            self.transactional.is_transactional(job)
 
-    def limit(self, key: ClaimKey) -> None:
-        """Have the time of a job run from now on, and tell the supervisor; from any thread."""
+    def transaction_begun(self, key: ClaimKey) -> None:
+        """Note that the transaction of a job has begun."""
         if job := self.in_flight.get(key):
-            seconds = longest_runs([job], self.backend)[0]
+            self.transactional.begun(job)
+
+    def limit(self, key: ClaimKey, *, runs: bool) -> None:
+        """Have the time of a job run from now on, and tell the supervisor, or have it not run; from any thread."""
+        if job := self.in_flight.get(key):
+            seconds = longest_runs([job], self.backend)[0] if runs else NEVER
             self.in_flight.limit(key, seconds)
             self.report.ends_at = min(self.report.ends_at, time.monotonic() + seconds)
 
@@ -244,14 +247,14 @@ class Work:
         self.in_flight.remove(outcome.job.key)
         self.log.lost(outcome.job)
 
-    def end_overdue(self) -> HeldJob | None:
+    def end_over_time(self) -> HeldJob | None:
         """End what has run for too long; return a job that did not end though it was told to.
 
         A supervisor does it otherwise: it kills this process.
         """
         if self.options.supervised:
             return None
-        for job in self.in_flight.overdue():
+        for job in self.in_flight.over_time():
             logger.warning("%s runs for too long; it is told to end", name(job))
             self.pool.end(job)
         return next(iter(self.in_flight.hung()), None)

@@ -134,4 +134,5 @@ def test_each_job_runs_or_is_cancelled(database: Database, start_worker: Start, 
     assert not {row["id"] for row in rows} & dead
     assert len(told) == len(set(told))
     assert set(told) == dead | {row["id"] for row in rows if row["cancelled_at"]}
-    assert dead and rows
+    assert dead
+    assert rows

@@ -164,13 +164,13 @@ def test_the_bell_of_a_killed_worker_says_why(doorbells: str) -> None:
     path = Path(doorbells) / "bell"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
         bell.bind(str(path))
-        assert not doorbell.was_overdue(str(path))
-        doorbell.mark_overdue(path)
+        assert not doorbell.was_over_time(str(path))
+        doorbell.mark_over_time(path)
         doorbell.declare_dead(path)
-        assert doorbell.was_overdue(str(path))
+        assert doorbell.was_over_time(str(path))
         with pytest.raises(ConnectionRefusedError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ringer:
             ringer.connect(str(path))
     nowhere = Path(doorbells) / ("x" * 300)
-    doorbell.mark_overdue(nowhere)
+    doorbell.mark_over_time(nowhere)
     doorbell.declare_dead(nowhere)
-    assert not doorbell.was_overdue(str(nowhere))
+    assert not doorbell.was_over_time(str(nowhere))

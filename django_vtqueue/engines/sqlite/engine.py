@@ -1,7 +1,7 @@
 """The queue on SQLite.
 
-Rows go in as one JSON argument and come out as one JSON value: each step of a statement gives up Python's global
-lock, and beside computing threads the write lock would be held for as long as it takes to get it back.
+Rows go in as one JSON argument and come out as one JSON value, so that a statement takes one step. Each step gives up
+Python's global lock; beside threads that compute it takes long to get that back, with the write lock held meanwhile.
 """
 
 import json
@@ -15,7 +15,7 @@ from ...core import history, states
 from ...core.clock import SECOND
 from ...core.expiry import GRACE, REST, GracePeriod
 from ...core.ids import first_id
-from ...core.job import ClaimKey, Due, Expired, Handle, HeldJob, NewJobs, Progress, Scope, StoredJob
+from ...core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, StoredJob
 from ...core.names import is_reserved
 from ..base import Engine
 from ..portable import SLICE
@@ -95,12 +95,12 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, Engine):
         expiry = self._value(due.FIRST_EXPIRY, {**values, "grace": GRACE})
         return min((instant for instant in (due_at, expiry) if instant is not None), default=None)
 
-    def expired(
+    def ended(
         self, scope: Scope, limit: int, now: int, grace_period: GracePeriod, *, overflow: bool = False
-    ) -> list[Expired]:
+    ) -> list[Ended]:
         given = {**due.given(scope), **grace_period._asdict(), "overflow": overflow}
         values = {**given, "rest": REST, "now": now, "limit": limit}
-        return [Expired(*row) for row in self._list(due.EXPIRED, values)]
+        return [Ended(*row) for row in self._list(due.ENDED_LEASES, values)]
 
     def show(self, handles: Sequence[Handle]) -> None:
         self._run(sql.SHOW, {"rowids": json.dumps(handles)})

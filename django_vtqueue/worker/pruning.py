@@ -17,7 +17,7 @@ PRUNING_SHARE = 0.1  # of the time, as long as there is more to prune: in one go
 PRUNE_AGAIN = 0.1  # seconds, if there was something: what ends in a stream is outdated in a stream
 
 
-class Maintenance:
+class Pruning:
     """Keeps the log of a database short, and deletes what was kept for long enough.
 
     ``bury_overdue`` makes dead letters of up to so many jobs that have expired, and returns how many.

@@ -1,21 +1,21 @@
-"""What becomes of a job whose lease has expired: it is due again at its place in the line, or a dead letter."""
+"""What becomes of a job whose lease has ended: it is due again at its place in the line, or a dead letter."""
 
 from collections.abc import Mapping, Sequence
 
 from ..core import history
 from ..core.failures import recorded
-from ..core.job import Expired, Handle, HeldJob, Settlement, failed, interrupted, released
+from ..core.job import Ended, Handle, HeldJob, Settlement, failed, interrupted, released
 from ..core.names import is_reserved
 from ..engines import Engine
 from ..exceptions import DamagedJob, LeaseExpired, WorkerDied
 from .settling import carry_out
 
 
-def end_leases(engine: Engine, expired: Sequence[Expired], worker_id: str, now: int) -> list[Settlement]:
+def end_leases(engine: Engine, ended: Sequence[Ended], worker_id: str, now: int) -> list[Settlement]:
     """Settle expired rows in the name of their holders; return the settlements: due again, or dead letters."""
-    if hidden := [row.handle for row in expired if not row.held]:
+    if hidden := [row.handle for row in ended if not row.held]:
         engine.show(hidden)
-    held = engine.read([row.handle for row in expired if row.held])
+    held = engine.read([row.handle for row in ended if row.held])
     return end_rows(engine, {handle: end_lease(job, now, worker_id) for handle, job in held.items()}, worker_id, now)
 
 
@@ -30,7 +30,7 @@ def end_rows(engine: Engine, endings: Mapping[Handle, Settlement], worker_id: st
 
 
 def end_lease(job: HeldJob, now: int, taker: str) -> Settlement:
-    """Return the settlement of an expired job: due at its place in the line, or dead after its last attempt.
+    """Return the settlement of a job whose lease has ended: due at its place in the line, or dead after its last attempt.
 
     The row of a leader or a time slot, which may be taken long after its holder was gone, was held until its lease
     ended; another instance takes it sooner only when the holder is proven dead.

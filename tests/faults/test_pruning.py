@@ -10,7 +10,7 @@ import pytest
 
 from django_vtqueue.engines import new_engine
 from django_vtqueue.engines.sqlite.connection import SLOW_LOG
-from django_vtqueue.worker.maintenance import PERIOD, PRUNED_AT_ONCE, Maintenance
+from django_vtqueue.worker.pruning import PERIOD, PRUNED_AT_ONCE, Pruning
 from tests.project import tasks
 
 from ..conftest import ALIAS
@@ -27,16 +27,16 @@ def test_what_a_lock_prevents_is_done_in_the_next_turn(database: Database) -> No
     database.enqueue_many(tasks.add, [(1, 2)] * (PRUNED_AT_ONCE + 1))
     database.write(EXPIRED)
     engine = new_engine(ALIAS, traced=False)
-    maintenance = Maintenance(engine, lambda limit: 0)
+    pruning = Pruning(engine, lambda limit: 0)
     with engine.without_lock_waits():
-        maintenance.do(contended=False)
+        pruning.do(contended=False)
         assert len(database.rows("SELECT 1 FROM vtqueue_job")) == 1
-        wait_until(lambda: time.monotonic() >= maintenance.next_at)
+        wait_until(lambda: time.monotonic() >= pruning.next_at)
         with database.locked():
-            maintenance.do(contended=False)
-        assert maintenance.next_at < time.monotonic() + PERIOD / 2
-        wait_until(lambda: time.monotonic() >= maintenance.next_at)
-        maintenance.do(contended=False)
+            pruning.do(contended=False)
+        assert pruning.next_at < time.monotonic() + PERIOD / 2
+        wait_until(lambda: time.monotonic() >= pruning.next_at)
+        pruning.do(contended=False)
     assert not database.rows("SELECT 1 FROM vtqueue_job")
 
 
@@ -45,12 +45,12 @@ def test_what_cannot_be_pruned_is_told_once(database: Database, caplog: pytest.L
     database.enqueue(tasks.add, 1, 2)
     database.write(EXPIRED)
     database.write("CREATE TRIGGER kept BEFORE DELETE ON vtqueue_job BEGIN SELECT RAISE(ABORT, 'kept for ever'); END")
-    maintenance = Maintenance(engine := new_engine(ALIAS, traced=False), lambda limit: 0)
+    pruning = Pruning(engine := new_engine(ALIAS, traced=False), lambda limit: 0)
     with engine.without_lock_waits():
         for _ in range(2):
-            maintenance.next_at = 0.0
-            maintenance.do(contended=False)
-            assert maintenance.next_at > time.monotonic() + PERIOD / 2
+            pruning.next_at = 0.0
+            pruning.do(contended=False)
+            assert pruning.next_at > time.monotonic() + PERIOD / 2
     assert caplog.text.count("kept for ever") == 1
     assert database.rows("SELECT 1 FROM vtqueue_job")
 
@@ -58,14 +58,14 @@ def test_what_cannot_be_pruned_is_told_once(database: Database, caplog: pytest.L
 def test_the_log_is_copied_back_early_while_others_wait(database: Database) -> None:
     """Before the commit of another connection has to do it; where none waits, it is left alone for longer."""
     log = Path(f"{database.path}-wal")
-    maintenance = Maintenance(engine := new_engine(ALIAS, traced=False), lambda limit: 0)
+    pruning = Pruning(engine := new_engine(ALIAS, traced=False), lambda limit: 0)
     with engine.without_lock_waits(), closing(sqlite3.connect(database.path, isolation_level=None)) as other:
         other.execute("PRAGMA wal_autocheckpoint = 0")
         other.execute("CREATE TABLE junk AS SELECT zeroblob(3500000)")
         before = log.stat().st_size
-        maintenance.do(contended=False)
+        pruning.do(contended=False)
         assert log.stat().st_size == before
-        maintenance.do(contended=True)
+        pruning.do(contended=True)
         assert log.stat().st_size == 0
 
 
