@@ -30,7 +30,7 @@ def end_rows(engine: Engine, endings: Mapping[Handle, Settlement], worker_id: st
 
 
 def end_lease(job: HeldJob, now: int, taker: str) -> Settlement:
-    """Return the settlement of a job whose lease has ended: due at its place in the line, or dead after its last attempt.
+    """Return the settlement of a job whose lease has ended: due at its place, or dead after its last attempt.
 
     The row of a leader or a time slot, which may be taken long after its holder was gone, was held until its lease
     ended; another instance takes it sooner only when the holder is proven dead.
