@@ -382,7 +382,7 @@ def test_fewer_slots_and_more_again(join: Join) -> None:
     only = join(1)
     with pytest.raises(NoFreeSlot):
         join(1)
-    assert [each.key for each in holdings(ALIAS, "slots:")] == ["0"]  # what the admin lists
+    assert [each.key for each in holdings(ALIAS, clock.now(), "slots:")] == ["0"]  # what the admin lists
     only.leave()
     assert [(slot.number, slot.token) for slot in (join(3), join(3), join(3))] == [(0, 3), (1, 2), (2, 2)]
 
