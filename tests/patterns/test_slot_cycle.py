@@ -293,7 +293,7 @@ def test_one_at_a_time_by_whatever_clock(slots: int, period: float, steps: list[
             for number, holder in enumerate(holders):
                 begin, end = next_turn(now[0] - period, number, slots, period)
                 if not remaining(turns[number]) and begin <= now[0]:  # it waited for this one, or has just missed it
-                    turns[number] = Turn(begin, end, 0, holder)
+                    turns[number] = Turn(begin, end, holder)
             assert sum(remaining(turn) > 0 for turn in turns) <= 1
 
 

@@ -115,7 +115,7 @@ def test_bad_arguments(lead: Callable[..., Running], start: Start) -> None:
     """What is wrong is said in a sentence."""
     for arguments, said in (
         (["", "--", "true"], "The name is a text of 1 to 249 characters"),
-        (["x", "--ttl", "0", "--", "true"], "ttl is 0.0, but must be a number of seconds above 0"),
+        (["x", "--ttl", "0", "--", "true"], "ttl is 0.0, but must be 0.1 seconds or more"),
         (["x", "--using", "nowhere", "--", "true"], "There is no database 'nowhere'"),
         (["x"], "required: COMMAND"),
     ):

@@ -159,6 +159,8 @@ def as_table(rows: list[dict[str, Any]], json: bool) -> Iterator[str]:
     names = ("instances", "cycle", "turn", "items a turn", "items a cycle", "noticed after, mean", "at the latest")
     yield from table([names, *(tuple(map(figure, row.items())) for row in rows)])
     yield "Items a cycle: the cycle divided by the seconds of an item, however many instances share it."
+    if not all(row["items_a_cycle"] for row in rows):
+        yield "0 items: one takes longer than a turn lasts, so nothing is noticed. Have a longer period or fewer slots."
 
 
 def figure(item: tuple[str, Any]) -> str:
