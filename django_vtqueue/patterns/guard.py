@@ -78,6 +78,7 @@ class Guard:
         self.told: list[int] = []  # signals for the command
         self.asked_at = float("inf")
         self.alone = False  # vtleader is dead
+        self.out_of_reach = False
         self._text = b""
 
     @property
@@ -128,6 +129,9 @@ class Guard:
         elif send(pid, signal.SIGKILL):
             os.killpg(0, signal.SIGKILL)  # this process too
         else:
+            if not self.out_of_reach:
+                os.write(2, b"vtleader: the command has changed its user, and cannot be ended\n")
+            self.out_of_reach = True
             self.listen(LOOK)
 
 

@@ -37,6 +37,10 @@ class Seen(NamedTuple):
     since: float
 
 
+# By database and queue, for all instances of this process: one that is made anew for each try learns of a lease's end.
+seen: dict[tuple[str, str], dict[str, Seen]] = {}
+
+
 def existing(alias: str) -> str:
     """Return a database alias; raise ValueError if there is no such database."""
     if alias not in connections:
@@ -54,7 +58,6 @@ class ReservedRows:
     def __init__(self, queue_name: str, database: str, keys: Collection[str]) -> None:
         self.queue_name, self.database, self.keys = queue_name, existing(database), keys
         self.bells = folder_of(options_for(queue_name, database).doorbells) / "leases"
-        self._seen: dict[str, Seen] = {}
 
     @property
     def engine(self) -> Engine:
@@ -74,11 +77,11 @@ class ReservedRows:
         """Open the database anew if another one is in its place: what was seen in the old one says nothing of it."""
         if self.engine.outdated(connections[self.database]):
             self.engine.disconnect()
-            self._seen.clear()
+            seen.pop((self.database, self.queue_name), None)
 
     def free(self, worker_id: str) -> bool:
         """Return whether a row is free, or its lease has ended: a look, without the write lock."""
-        waiting, held = self._seen_now()
+        waiting, held = self._free_and_held()
         return bool(waiting or self._ended(held, worker_id))
 
     def transaction(self) -> AbstractContextManager[object]:
@@ -93,10 +96,10 @@ class ReservedRows:
         """Take a row that is free, or whose lease has ended; return it, and the moment (boot clock) of its lease."""
         engine = self.engine
         with self.transaction():
-            began, now, (_, held) = clock.since_boot(), engine.now(), self._seen_now()
+            began, now, (_, held) = clock.since_boot(), engine.now(), self._free_and_held()
             ended = self._ended(held, worker_id)
             end_leases(engine, [Expired(handle, True) for handle in ended], worker_id, now)
-            first = self._seen_now()[0][:1] if self.open(len(held) - len(ended)) else []
+            first = self._free_and_held()[0][:1] if self.open(len(held) - len(ended)) else []
             engine.lease(first, worker_id, now, clock.microseconds(ttl))
             jobs = engine.read(first)
         for job in ended.values():
@@ -138,7 +141,7 @@ class ReservedRows:
         mine = [(key, handle, until) for key, handle, until in rows if key and key in self.keys]
         return sorted(mine, key=lambda row: (len(row[0]), row[0]))
 
-    def _seen_now(self) -> tuple[list[Handle], dict[Handle, HeldJob]]:
+    def _free_and_held(self) -> tuple[list[Handle], dict[Handle, HeldJob]]:
         """Return the rows that are free, in the order of their keys, and those that are held."""
         rows = self._rows()
         held = self.engine.read([handle for _, handle, until in rows if until is not None])
@@ -146,17 +149,18 @@ class ReservedRows:
 
     def _ended(self, held: dict[Handle, HeldJob], worker_id: str) -> dict[Handle, HeldJob]:
         """Return those of the held rows whose holder is gone, or is this instance, which has let its lease end."""
-        now, before = clock.since_boot(), self._seen
-        self._seen = {
-            job.id: seen
-            if (seen := before.get(job.id)) and seen[:2] == (job.claims, job.visible_at)
+        now, before = clock.since_boot(), seen.get((self.database, self.queue_name), {})
+        unchanged = {
+            job.id: last
+            if (last := before.get(job.id)) and last[:2] == (job.claims, job.visible_at)
             else Seen(job.claims, job.visible_at, now)
             for job in held.values()
         }
+        seen[self.database, self.queue_name] = unchanged
         return {
             handle: job
             for handle, job in held.items()
             if job.worker_id == worker_id
-            or now - self._seen[job.id].since >= job.lease_us / SECOND
+            or now - unchanged[job.id].since >= job.lease_us / SECOND
             or proves_death(self._bell_of(job), self.database, self.bells)
         }
