@@ -57,6 +57,7 @@ class HoldersAgainstModel(RuleBasedStateMachine):
         self.alias, self.boot, self.wall, self.changes = alias, boot, wall, count()
         Job.objects.using(alias).all().delete()
         self.rows = {LEASE: {"leader": ModelRow(TTL)}, SLOTS: {"0": ModelRow(2 * PERIOD), "1": ModelRow(2 * PERIOD)}}
+        self.crashed: list[Holder] = []
         self.models = [ModelInstance(kind) for kind in KINDS]
         self.holders = [self.new(kind) for kind in KINDS]
 
@@ -148,6 +149,7 @@ class HoldersAgainstModel(RuleBasedStateMachine):
         if bell and proven:
             bell.let_go()
             self.models[number].dead = True
+        self.crashed.append(self.holders[number])
         self.holders[number], self.models[number] = self.new(kind), ModelInstance(kind)
 
     @rule(seconds=passes)
@@ -173,6 +175,6 @@ class HoldersAgainstModel(RuleBasedStateMachine):
         self.wall.advance(seconds)
 
     def teardown(self) -> None:
-        for holder in self.holders:
+        for holder in (*self.holders, *self.crashed):
             holder.release()
         connections[self.alias].close()
