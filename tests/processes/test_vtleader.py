@@ -325,7 +325,9 @@ def test_the_guard_of_a_command_that_changes_its_user() -> None:
         stack.callback(running.wait)
         os.close(control)
         os.close(told)
-        os.write(said, f"until {clock.since_boot() + 1.0}\n".encode())
+        os.write(said, f"until {clock.since_boot() + 60}\n".encode())
+        wait_until(lambda: any("sleep" in Path(f"/proc/{pid}/comm").read_text() for pid in children(running.pid)))
+        os.write(said, f"until {clock.since_boot() + 0.3}\n".encode())
         assert running.stderr
         assert b"has changed its user, and cannot be ended" in running.stderr.readline()
         os.close(said)
