@@ -109,7 +109,8 @@ def test_by_the_index(join: Join) -> None:
         slots.cycles("default")
         slots.slots("default", "x", slot._holder.rows.cycle, 0)
         slot._holder.rows.stored()
-    assert len(plans) == 3
+        slot._holder.rows._rows()
+    assert len(plans) == 4
     assert all("SEARCH vtqueue_job USING INDEX vtqueue_job_unique" in plan for plan in plans), plans
 
 
@@ -142,3 +143,16 @@ def test_wrong_figures(arguments: list[str], says: str) -> None:
     """The error says what was found, and what is allowed."""
     with pytest.raises(CommandError, match=says):
         vtqueue("slots", *arguments)
+
+
+def test_an_item_that_takes_longer_than_a_turn() -> None:
+    """Then no turn has time for it: it says that nothing is noticed, and what to do; else it does not."""
+    figures = ("slots", "--slots", "5", "--period", "10", "--item-seconds")
+    _, alone, shared, *_, last = vtqueue(*figures, "3").splitlines()
+    assert (alone.split()[-2:], shared.split()[-2:]) == (["20", "s"], ["never", "never"])
+    assert (
+        last
+        == "0 items: one takes longer than a turn, so nothing is ever noticed. Have a longer period, or fewer slots."
+    )
+    assert json.loads(vtqueue(*figures, "3", "--json"))[1]["noticed_after_longest"] is None
+    assert "never" not in vtqueue(*figures, "0.1")

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import uuid
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -258,3 +259,34 @@ def test_other_commands(vtqueue: Callable[..., str], alias: str) -> None:
     with pytest.raises(CommandError, match="vtqueue leases"):
         vtqueue("list", "--queue", "lease:nightly")
     assert connections[alias].cursor().execute("SELECT count(*) FROM vtqueue_job").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("key", [None, "other"])
+@pytest.mark.parametrize("held", [True, False])
+def test_rows_of_another_kind(leases: Any, alias: str, key: str | None, held: bool) -> None:
+    """Rows without the key of the lease (of a queue that had its name) are no leases, whether they wait or are held."""
+    first, second = leases(), leases()
+    first.acquire()
+    there = Job.objects.using(alias).get()
+    if not held:
+        first.release()
+        there.refresh_from_db()
+    there.pk, there.unique_key, there.claims = uuid.uuid4(), key, 77
+    there.save(force_insert=True, using=alias)
+    assert (held and first.held) or first.acquire(blocking=False)
+    assert not second.acquire(blocking=False)
+    assert first.token == 2 - held
+    first.release()
+    assert second.acquire(blocking=False)
+    assert (second.token, Job.objects.using(alias).get(pk=there.pk).claims) == (3 - held, 77)
+
+
+def test_a_key_that_is_taken_away(leases: Any, alias: str) -> None:
+    """A row that has lost its key is as one that was deleted: its holder learns it, another instance makes it anew."""
+    first, second = leases(), leases()
+    first.acquire()
+    Job.objects.using(alias).update(unique_key=None)
+    assert second.acquire(blocking=False)
+    with pytest.raises(LeaseLost):
+        first.renew()
+    assert second.held

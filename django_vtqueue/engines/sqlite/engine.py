@@ -22,6 +22,7 @@ from ..portable import SLICE
 from . import clock_steps, due
 from . import statements as sql
 from .connection import all_rows
+from .file import outdated
 from .lock import always
 from .overflow import SQLiteOverflow
 from .settling import SQLiteSettling
@@ -47,6 +48,8 @@ def _shared(new: NewJobs) -> dict[str, Any]:
 
 class SQLiteEngine(SQLiteSettling, SQLiteOverflow, Engine):
     """See Engine."""
+
+    outdated = staticmethod(outdated)
 
     def insert(self, new: NewJobs) -> bool:
         connection, values = self._connected(), _shared(new)

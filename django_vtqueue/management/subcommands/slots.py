@@ -151,8 +151,8 @@ def of_cycle(slots: int, period: float, item: float, guard: float) -> dict[str, 
         "turn": turn,
         "items_a_turn": items // slots,
         "items_a_cycle": items,
-        "noticed_after_mean": period / 2,
-        "noticed_after_longest": period + turn,
+        "noticed_after_mean": period / 2 if items else None,
+        "noticed_after_longest": period + turn if items else None,
     }
 
 
@@ -163,9 +163,13 @@ def as_table(rows: list[dict[str, Any]], json: bool) -> Iterator[str]:
     names = ("instances", "cycle", "turn", "items a turn", "items a cycle", "noticed after, mean", "at the latest")
     yield from table([names, *(tuple(map(figure, row.items())) for row in rows)])
     yield "Items a cycle: the cycle divided by the seconds of an item, however many instances share it."
+    if not all(row["items_a_cycle"] for row in rows):
+        yield "0 items: one takes longer than a turn, so nothing is ever noticed. Have a longer period, or fewer slots."
 
 
 def figure(item: tuple[str, Any]) -> str:
     """Return a value as the table has it: counts with commas, all else in seconds."""
     name, value = item
+    if value is None:
+        return "never"
     return f"{value:,}" if name == "slots" or name.startswith("items") else f"{value:g} s"
