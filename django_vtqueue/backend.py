@@ -173,15 +173,11 @@ class VTQueueBackend(BaseTaskBackend):
         if new.due_at > new.enqueued_at:
             task = with_changes(task, run_after=clock.from_instant(new.due_at))
         enqueued_at = clock.from_instant(new.enqueued_at)
-        listened = received(task_enqueued)
-        results: list[TaskResult] = []
-        there = set(duplicates.values())  # what is stored of these is not the call at hand
-        for index, ((job_id, _), call) in enumerate(zip(new.jobs, given, strict=True)):
-            known = duplicates.get(index, job_id)
-            result = (self._stored(known) if known in there else None) or unvalidated(
+        results: list[TaskResult] = [
+            unvalidated(
                 Result,
                 task=task,
-                id=dashed(known),
+                id=dashed(job_id),
                 status=TaskResultStatus.READY,
                 enqueued_at=enqueued_at,
                 args=call["args"],
@@ -190,12 +186,25 @@ class VTQueueBackend(BaseTaskBackend):
                 errors=[],
                 worker_ids=[],
             )
-            if index in duplicates:
-                change(result, duplicate=True)
-            elif listened:
-                task_enqueued.send(type(self), task_result=result)
-            results.append(result)
+            for (job_id, _), call in zip(new.jobs, given, strict=True)
+        ]
+        if duplicates:
+            self._show_stored(new, duplicates, results)
+        if received(task_enqueued):
+            for index, result in enumerate(results):
+                if index not in duplicates:
+                    task_enqueued.send(type(self), task_result=result)
         return results
+
+    def _show_stored(self, new: NewJobs, duplicates: Mapping[int, str], results: list[TaskResult]) -> None:
+        """Change the results of duplicates, and of new jobs that have duplicates, to what is stored of them."""
+        there = set(duplicates.values())
+        for index, (job_id, _) in enumerate(new.jobs):
+            known = duplicates.get(index, job_id)
+            if known in there:
+                results[index] = self._stored(known) or results[index]
+            if index in duplicates:
+                change(results[index], id=dashed(known), duplicate=True)
 
     def get_result(self, result_id: str) -> TaskResult:
         """Return the result of a task by its id; raise TaskResultDoesNotExist for one that is unknown or malformed."""

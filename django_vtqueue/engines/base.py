@@ -13,6 +13,7 @@ from enum import Enum
 from typing import TypeVar
 
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Expression
 
 from ..core.expiry import GracePeriod
@@ -102,11 +103,23 @@ class Engine(Portable, Overflow, ABC):
         """
         return nullcontext()
 
+    def lock_timeout(self, seconds: float) -> AbstractContextManager[None]:
+        """Wait for the right to write for ``seconds`` at the most in the block; for less where the settings say so."""
+        return nullcontext()
+
     def replaced(self) -> bool:
         """Return, inside ``without_lock_waits()``, whether another database is there since the last call.
 
         That is so after the file was exchanged for a backup, say. While the file is being exchanged, it raises. It is
         cheap enough for 10 calls a second.
+        """
+        return False
+
+    @staticmethod
+    def outdated(connection: BaseDatabaseWrapper) -> bool:
+        """Return whether another database is in the place of the one that an open connection has opened.
+
+        The first call for a connection only notes which one that is. It is cheap enough for 10 calls a second.
         """
         return False
 

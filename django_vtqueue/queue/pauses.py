@@ -102,7 +102,7 @@ def sentence(state: "QueueState") -> str:
     """Return a pause in words: who made it, why, and until when, as far as that is known."""
     pause = _("paused by %(by)s") % {"by": state.paused_by} if state.paused_by else _("paused")
     if state.reason:
-        pause += ": " + " ".join(state.reason.split())
+        pause += ": " + " ".join(state.reason.split()).removesuffix(".")
     if state.paused_until:
         pause += ", " + _("until %(time)s") % {"time": time_of(state.paused_until)}
     return pause

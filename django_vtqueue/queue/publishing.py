@@ -82,12 +82,12 @@ def _insert(engine: Engine, new: NewJobs, on_duplicate: str) -> tuple[bool, Dupl
 
 def due_from(now: int, publish_at: datetime | timedelta | None, delay: float | timedelta | None = None) -> int:
     """Return the instant from which a job may be claimed; raise ValueError for a naive datetime where USE_TZ is on."""
+    if publish_at is None:
+        return now if delay is None else max(now + clock.microseconds(delay), now)
     checked_moment(publish_at, "publish_at")
-    if publish_at is not None and delay is not None:
+    if delay is not None:
         raise ValueError("Give publish_at or delay, not both.")
-    if publish_at is not None:
-        return max(instant_of(publish_at, now, "publish_at"), now)
-    return now if delay is None else max(now + clock.microseconds(delay), now)
+    return max(instant_of(publish_at, now, "publish_at"), now)
 
 
 def start_by(now: int, due_at: int, expires: datetime | timedelta | float | None) -> int | None:

@@ -177,7 +177,10 @@ class Queue:
             replace=on_duplicate == REPLACE,
         )
         duplicates = store(new, self.database, self.options, wait, on_duplicate=on_duplicate) if jobs else {}
-        return [UUID(int=int(duplicates.get(index, job_id), 16)) for index, (job_id, _) in enumerate(jobs)]
+        ids = [job_id for job_id, _ in jobs]
+        for index, known in duplicates.items():
+            ids[index] = known
+        return [UUID(int=int(job_id, 16)) for job_id in ids]
 
     async def apublish(self, payload: Any, **options: Any) -> UUID:
         """See publish."""
@@ -185,7 +188,9 @@ class Queue:
 
     async def apublish_many(self, payloads: Iterable[Any], **options: Any) -> list[UUID]:
         """See publish_many; room is waited for without a thread."""
-        given = list(payloads)  # for each try
+        given, keys = list(payloads), options.get("unique_key")  # for each try
+        if keys is not None and not callable(keys) and not isinstance(keys, str):
+            options["unique_key"] = list(keys)
         return await waiting_aside(lambda: sync_to_async(self.publish_many)(given, **options))
 
     def claim(self) -> ClaimedJob | None:
@@ -238,10 +243,12 @@ class Queue:
                 gaps.locked(0.0)
                 seen, due = found  # true when the lock was taken
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
-                grace_period = gaps.grace_period(process_worker_id())
-                ended, again = self._ended(scope, limit, now, grace_period) if seen else ([], [])
-                end_leases(engine, ended, holder, now)
+                ended: Sequence[Ended] = []
+                again: Sequence[Due] = []
+                if seen:
+                    ended, again = self._ended(scope, limit, now, gaps.grace_period(process_worker_id()))
                 if ended:
+                    end_leases(engine, ended, holder, now)
                     due = engine.due(scope, limit, now)
                 due = in_order([*due, *again])[:limit] if again else due
                 taken = take_rows(

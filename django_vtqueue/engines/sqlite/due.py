@@ -7,16 +7,19 @@ would sort all due rows before the LIMIT.
 """
 
 import json
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from ...core.expiry import GAP_DIVISOR, GRACE_DIVISOR, REST_DIVISOR
 from ...core.job import Scope
 
 
-def given(scope: Scope) -> dict[str, Any]:
-    """Return what statements are given of a scope: each of its names once."""
+@lru_cache
+def given(scope: Scope) -> Mapping[str, Any]:
+    """Return what statements are given of a scope: each of its names once. Each claim asks for the same again."""
     names = None if scope.queues is None else json.dumps(sorted(set(scope.queues)))
-    return {"raw": scope.raw, "names": names, "worker": scope.worker}
+    return {"raw": int(scope.raw), "names": names, "worker": scope.worker}
 
 
 def found(index: str, rows: str) -> str:
