@@ -21,8 +21,8 @@ class NewJobs:
     """What is published together: everything but the ids, payloads and unique keys is shared.
 
     Instants in microseconds. ``start_by``: what has not started by then is never run. ``unique_keys``: one for each
-    job, or None; no other job of the queue, whatever its task, may have it until this one is "done", or has made a
-    "start".
+    job, or None; no other job of the queue, whatever its task, may have it until this one has ended ("done"), or
+    started ("start").
     ``replace``: one that waits, and has the key, takes the place, the payload and all else of the new job.
     ``concurrency_keys``, ``rate_keys``: so too; of the jobs with one of these only so many run at once, or start in a
     time. ``parent_id``: the job that waits for their end.
@@ -118,9 +118,9 @@ Handle = int  # names a row; only its engine understands it
 class Due(NamedTuple):
     """A row that a claim may take.
 
-    ``fresh``: it was never claimed, and has more than one attempt. Only such a row is claimed ahead, so that the death
-    of the worker costs no job an attempt; nor one that expires, or whose key is free from its start on. ``start_by``:
-    when it expires. ``again``: it runs already, and this is to be one more copy.
+    ``fresh``: it may be claimed ahead: never claimed, more than one attempt, no ``expires``, no unique key until its
+    start. So the death of a worker costs no job an attempt. ``start_by``: when it expires. ``again``: it runs already,
+    and this is to be one more copy.
     """
 
     handle: Handle

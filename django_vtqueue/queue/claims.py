@@ -62,7 +62,8 @@ def take(
 ) -> Taken:
     """Lease up to ``limit`` due rows to ``worker_id``; to be called inside ``engine.transaction()``.
 
-    Before that, expired jobs become due again, at their place in the line; ``grace_period``: see core/expiry.py.
+    First, jobs whose lease has ended become due at their place in the line, or dead letters, and due jobs that are
+    overdue are buried. ``grace_period``: see core/expiry.py.
     ``ahead``: so many fresh rows directly behind them are leased too, at the most. Their attempts are counted later,
     and so are the attempts of tasks for which ``waits`` returns True. ``overflow``: see Options.overflowing.
     """

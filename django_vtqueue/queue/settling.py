@@ -100,7 +100,7 @@ def still_running(engine: Engine, running: dict[int, Copy]) -> dict[int, Copy]:
 def leave(
     engine: Engine, settlement: Settlement, row: StoredJob, running: dict[int, Copy], others: dict[int, Copy]
 ) -> None:
-    """End one copy only: the row passes to the latest of the others, and one lease later to one more at the latest."""
+    """End one copy only: the latest of the others holds the row now. One lease later, at most, one more may start."""
     until = max(min(row.visible_at, engine.now() + row.lease_us), settlement.hidden_until or 0)
     engine.pass_on(row, others[max(others)], copies.written(running), settlement.history or row.history, until)
     settlement.meant = settlement.state, settlement.due_at, settlement.finished_at

@@ -11,7 +11,7 @@ from ..core.clock import SECOND, microseconds
 from ..core.failures import Failure, recorded
 from ..core.job import ClaimKey, HeldJob, Settlement, exhausted, failed, interrupted, released
 from ..exceptions import TaskTimeout, WorkerDied
-from ..execution.limits import longest_runs
+from ..execution.time_limits import longest_runs
 from ..tasks.task import loaded_task
 
 

@@ -9,8 +9,8 @@ from ..core import states
 from ..core.clock import NEVER
 from ..core.job import ClaimKey, HeldJob, Scope, Settlement
 from ..engines import Engine
-from ..execution.limits import longest_runs
 from ..execution.outcomes import Outcome, not_executed
+from ..execution.time_limits import longest_runs
 from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring, ring_results
 from ..queue.overdue import bury_overdue
