@@ -126,7 +126,13 @@ class VTQueueBackend(BaseTaskBackend):
         """Store many calls of a task, each ``(args, kwargs)``, in one transaction, all or none; see enqueue."""
         return self._enqueue(task, enumerate(checked_calls(calls)))
 
-    def _enqueue(self, task: Task, calls: Iterable[tuple[int | None, Call]]) -> list[TaskResult]:
+    def enqueue_children(self, task: Task, calls: Iterable[Call], parent_id: str) -> list[TaskResult]:
+        """Store many calls of a task, whose jobs have a parent: their end wakes it; see enqueue_many."""
+        return self._enqueue(task, enumerate(calls), parent_id)
+
+    def _enqueue(
+        self, task: Task, calls: Iterable[tuple[int | None, Call]], parent_id: str | None = None
+    ) -> list[TaskResult]:
         self.validate_task(task)
         options = options_of(task.func)
         policy = self.settings.policy(task.queue_name)
@@ -159,6 +165,7 @@ class VTQueueBackend(BaseTaskBackend):
             unique_keys=keys,
             unique_until=options.get("unique_until", DONE),
             replace=on_duplicate == REPLACE,
+            parent_id=parent_id,
         )
         duplicates = {}
         if jobs:

@@ -132,6 +132,7 @@ class Policy:
     result_ttl: float | None = option(86400, or_none(duration))
     dead_letter_ttl: float | None = option(None, or_none(duration))
     max_payload_bytes: int = option(1_000_000, count)
+    max_steps_bytes: int = option(1_000_000, count)
     max_depth: int | None = option(None, or_none(count))
     on_full: str = option(RAISE, on_full_of)
     full_timeout: float = option(5, duration)

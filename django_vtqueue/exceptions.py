@@ -1,12 +1,13 @@
 """The errors of this package, on one screen; one more is that of an engine (StaleTransaction).
 
 DamagedJob, Indescribable, JobExpired, LeaseExpired, WorkerDied and OutcomeNotStored are recorded as the end of an
-attempt or a job, never raised. TaskTimeout is raised *in* a task, when its time is up. Retry, GiveUp and Cancelled are
-raised *by* a task, to say how its attempt ended; they are not errors of the queue. Cancelled is also recorded for a job
-that was cancelled.
+attempt or a job, never raised. TaskTimeout is raised *in* a task, when its time is up. Retry, GiveUp, Snooze and
+Cancelled are raised *by* a task, to say how its attempt ended; they are not errors of the queue. Cancelled is also
+recorded for a job that was cancelled.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from math import isfinite
 from typing import Any
 from uuid import UUID
 
@@ -97,6 +98,35 @@ class TaskTimeout(TimeoutError):
 
     def __init__(self, message: str = "The time of this task is up.") -> None:
         super().__init__(message)
+
+
+class StepError(VTQueueError):
+    """A durable task does what it may not do; there is no further attempt."""
+
+
+class DurableMismatch(StepError):
+    """A durable task asks for another step than the one that is stored: its code was changed, or is not the same twice.
+
+    It became a dead letter; what is stored of it is kept.
+    """
+
+
+class StepsTooLarge(StepError):
+    """What is stored of a durable task's steps is larger than ``max_steps_bytes``; the last step was not stored."""
+
+
+class Snooze(Exception):
+    """Raised inside a task, or a handler: put the job off, as if it had not been started; no attempt is used.
+
+    ``until``: seconds, a ``timedelta``, or a moment.
+    """
+
+    def __init__(self, until: float | timedelta | datetime) -> None:
+        number = isinstance(until, int | float) and not isinstance(until, bool) and isfinite(until)
+        if not (number or isinstance(until, timedelta | datetime)):
+            raise ValueError(f"Snooze takes seconds, a timedelta or a datetime, not {until!r}.")
+        super().__init__(f"put off: {until}")
+        self.until = until
 
 
 class Retry(Exception):

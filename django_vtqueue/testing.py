@@ -10,7 +10,6 @@ For example:
             self.assertEqual(len(mail.outbox), 1)
 """
 
-import asyncio
 import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -27,6 +26,7 @@ from .exceptions import Cancelled, Retry
 from .models import DeadLetter, Job
 from .queue.publishing import due_from
 from .tasks.compat import Task, TaskResult, task_backends
+from .tasks.ledger import in_event_loop
 from .tasks.signatures import arguments_of, check_call
 from .worker.inline import run_due
 
@@ -117,15 +117,6 @@ class QueueAssertions:
     def assertEnqueued(self, task: Task, /, *args: Any, **kwargs: Any) -> TaskResult:
         __tracebackhide__ = True
         return assert_enqueued(task, *args, **kwargs)
-
-
-def in_event_loop() -> bool:
-    """Return whether an event loop runs in this thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _as_json(arguments: dict[str, Any]) -> str:

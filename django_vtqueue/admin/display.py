@@ -18,6 +18,7 @@ from ..core.failures import shorten, storable
 from ..core.humanize import duration, local, time_of, whole
 from ..core.ids import shown_worker
 from ..core.masks import HIDDEN, Mask
+from ..core.steps import NEVER
 from ..fields import text_of
 from ..models import DeadLetter, Job
 from ..queue.why import overdue
@@ -92,6 +93,8 @@ def timing(job: Job, now: int) -> SafeString | str:
         return moment(ended, _("finished %s ago") % duration(max(now - clock.to_instant(ended), 0)))
     if word == "expired" and copies.running(job.copies, now):
         return under_way(job, now)
+    if visible_at >= NEVER:
+        return _("waits")  # for an event, say; the page of the job has the whole of it
     text = {
         "due": _("due for %s"),
         "scheduled": _("due in %s"),

@@ -24,10 +24,11 @@ from ..inspection.keyset import ending
 from ..models import DeadLetter, Job
 from ..queue.why import why
 from . import display
-from .base import ReadOnlyAdmin, permitted
+from .base import permitted
 from .display import Entry
 from .links import link
-from .timelines import timeline
+from .steps import StepsActions
+from .timelines import made, timeline
 
 DIGITS = "[0-9a-fA-F]{8,31}"  # the end of an id
 LINES = 20  # of the admin's log, on the page of what is gone
@@ -38,7 +39,7 @@ GRID: tuple[str | tuple[str, ...], ...] = (
 )
 
 
-class EntryAdmin(ReadOnlyAdmin):
+class EntryAdmin(StepsActions):
     """What the pages of jobs and of dead letters share."""
 
     search_fields = ["id"]
@@ -99,6 +100,10 @@ class EntryAdmin(ReadOnlyAdmin):
     @admin.display(description=_("history"))
     def timeline(self, entry: Entry) -> SafeString | str:
         return timeline(entry, self.admin_site.name)
+
+    @admin.display(description=_("steps"))
+    def steps_made(self, entry: Entry) -> SafeString | str:
+        return made(entry)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Limit an action to the rows that were selected on the page, and answer a search for an id."""
@@ -200,6 +205,9 @@ class EntryAdmin(ReadOnlyAdmin):
         return response
 
     # -- permissions -----------------------------------------------------------------------------------------------
+
+    def has_steps_permission(self, request: HttpRequest) -> bool:
+        return self.has_requeue_permission(request)
 
     has_acknowledge_permission = permitted("change_deadletter")
 

@@ -41,7 +41,7 @@ class JobAdmin(EntryAdmin):
     changelist = JobList
     list_display = ("task", "word", "timing", "place", "used", "enqueued")
     list_filter = (StateFilter, QueueFilter, JobTaskFilter, PeriodFilter, WorkerFilter)
-    actions = ("run_now", "change_priority", "move", "cancel", "delete_selected")
+    actions = ("run_now", "change_priority", "move", "skip_step", "repeat_steps", "cancel", "delete_selected")
     fieldsets = (
         (
             None,
@@ -59,7 +59,7 @@ class JobAdmin(EntryAdmin):
                 )
             },
         ),
-        (_("Attempts"), {"fields": (("used", "worker"), "timeline")}),
+        (_("Attempts"), {"fields": (("used", "worker"), "steps_made", "timeline")}),
         (_("Details"), {"fields": ("lease", ("claims", "visibility_timeout")), "classes": ("collapse",)}),
     )
 
@@ -70,14 +70,16 @@ class JobAdmin(EntryAdmin):
         """
         if obj and obj.reserved:
             return RESERVED_FIELDSETS
-        (name, options), *others, (last, details) = super().get_fieldsets(request, obj)
+        (name, options), (attempts, told), (last, details) = super().get_fieldsets(request, obj)
         unset: dict[str, Any] = {"asked_to_stop": obj and obj.cancelled_at, "progress_bar": obj and obj.progress}
         unset["running_copies"] = (obj and obj.state == states.RUNNING and obj.copies) or None
         fields = tuple(field for field in options["fields"] if unset.get(str(field), 0) is not None)
         if obj and display.word_of(obj, clock.now()) == "running":
             fields = tuple(field for field in fields if field != "situation")
             details = {**details, "fields": ("situation", *details["fields"])}
-        return [(name, {**options, "fields": fields}), *others, (last, details)]
+        if not (obj and obj.steps):
+            told = {**told, "fields": tuple(field for field in told["fields"] if field != "steps_made")}
+        return [(name, {**options, "fields": fields}), (attempts, told), (last, details)]
 
     def own_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         if not row.reserved:
@@ -154,6 +156,9 @@ class JobAdmin(EntryAdmin):
     has_run_permission = permitted("run_job")
     has_amend_permission = permitted("change_job")
     has_cancel_permission = permitted("cancel_job")
+
+    def has_steps_permission(self, request: HttpRequest) -> bool:
+        return self.has_run_permission(request)
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         kept = isinstance(obj, Job) and (display.word_of(obj, clock.now()) == "running" or obj.reserved)

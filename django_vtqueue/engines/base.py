@@ -20,6 +20,7 @@ from ..core.expiry import GracePeriod
 from ..core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, Settlement, StoredJob
 from .overflow import Overflow
 from .portable import Portable
+from .steps import DurableSteps
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ class Trouble(Enum):
     GONE = "the database cannot be reached"
 
 
-class Engine(Portable, Overflow, ABC):
+class Engine(Portable, Overflow, DurableSteps, ABC):
     """The statements of the queue on one database alias.
 
     ``traced``: query counting, logging and tracing see the statements. For a worker's control loop it is False.

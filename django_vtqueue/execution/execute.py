@@ -18,15 +18,28 @@ from ..core.backoff import backoff_delay
 from ..core.encoding import decode, encode
 from ..core.failures import describe, storable, summary
 from ..core.forks import ForksEnd
-from ..core.job import HeldJob, Settlement, cancellation, exhausted, failed, succeeded
+from ..core.job import HeldJob, Settlement, cancellation, exhausted, failed, put_off, succeeded, waits
 from ..core.masks import replaced
+from ..core.steps import Suspend
 from ..core.timeouts import awaited, awaited_value, timekeeper
-from ..exceptions import Cancelled, DamagedPayload, GiveUp, Indescribable, Retry, TaskTimeout, UnknownTask
+from ..exceptions import (
+    Cancelled,
+    DamagedPayload,
+    GiveUp,
+    Indescribable,
+    Retry,
+    Snooze,
+    StepError,
+    TaskTimeout,
+    UnknownTask,
+)
 from ..queue.claimed_job import ClaimedJob
 from ..queue.depth import from_a_job
 from ..queue.pauses import hold_up
+from ..tasks.children import KEPT_FOR_PARENT, Children
 from ..tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, task_backends, task_finished, task_started
 from ..tasks.context import JobContext
+from ..tasks.ledger import Ledger
 from ..tasks.results import call_of, change, running, with_changes
 from ..tasks.signals import received
 from ..tasks.signatures import mask_of
@@ -42,24 +55,29 @@ WORDS = {
     TaskTimeout: history.TIMED_OUT,
     Cancelled: history.CANCELLED,
 }
-LAST_WORDS = (GiveUp, Cancelled, DamagedPayload)  # exceptions after which there is no further attempt
+LAST_WORDS = (GiveUp, Cancelled, DamagedPayload, StepError)  # exceptions after which there is no further attempt
 UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
 
 
 @from_a_job
-def execute(job: HeldJob, backend: VTQueueBackend, *, inline: bool = False, tell: Tell = take_no_notice) -> Outcome:
+def execute(
+    job: HeldJob, backend: VTQueueBackend, *, inline: bool = False, later: int = 0, tell: Tell = take_no_notice
+) -> Outcome:
     """Run one job to its end in this thread.
 
-    ``tell`` is given what happens to the transaction of a transactional job, in this thread.
+    ``later``: the microseconds by which it is later than the clock says, for a caller that lets time pass. ``tell`` is
+    given what happens to the transaction of a transactional job, in this thread.
 
     Whatever the task raises is its outcome, SystemExit and KeyboardInterrupt too. Two exceptions go through:
     KeyboardInterrupt with ``inline`` (the caller's own thread and transaction, where Ctrl-C raises it), and a
     TaskTimeout that another thread raises here after the end of the task; Pool makes the outcome of that.
     """
-    execution = Execution(job, backend, inline, tell)
+    execution = Execution(job, backend, inline, tell, later)
     refresh_connections(inline=inline)
     try:
         return execution.run()
+    except Suspend as error:
+        return execution.waits(error)
     except BaseException as error:
         if inline and issubclass(type(error), KeyboardInterrupt):  # its own __class__ may fail
             raise
@@ -76,6 +94,7 @@ class Execution:
     backend: VTQueueBackend
     inline: bool = False
     tell: Tell = take_no_notice
+    later: int = 0
     policy: Policy = field(init=False)
     options: Mapping[str, Any] = field(default_factory=dict)  # those of the task, once it is found
     returned: Any = None
@@ -83,6 +102,7 @@ class Execution:
     _call: tuple[Task, list[Any], dict[str, Any]] | None = None  # of a task that was found, as it is stored
     _result: TaskResult | None = None
     _secrets: list[str] | None = None
+    _ledger: Ledger | None = None  # of a task that takes the context
     _began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
@@ -105,7 +125,10 @@ class Execution:
             return together(
                 self.job, self.backend, writes_to, lambda: self.settlement_of(call()), self._outcome, tell=self.tell
             )
-        return self._outcome(self.settlement_of(call()))
+        value = call()
+        if self._ledger and self._ledger.suspended:  # the task has not let it pass; it waits all the same
+            raise self._ledger.suspended
+        return self._outcome(self.settlement_of(value))
 
     def prepared(self) -> Callable[[], Any]:
         """Return what the row names, ready to be called."""
@@ -124,7 +147,12 @@ class Execution:
             # A transactional task holds the write lock, so its context works on a copy of the job: no stop request can
             # be written meanwhile, and its progress cannot be.
             shared = replace(job) if self.options.get("transactional") else job
-            args = [JobContext(task_result=cast(TaskResult, self.result), _job=shared, _secrets=self.secrets), *args]
+            limit = self.policy.max_steps_bytes
+            self._ledger = Ledger(
+                job, Children(backend), backend.database, limit, self.later, bool(self.options.get("transactional"))
+            )
+            result, secrets = cast(TaskResult, self.result), self.secrets
+            args = [JobContext(task_result=result, _job=shared, _ledger=self._ledger, _secrets=secrets), *args]
         return lambda: self.within_limit(task, args, kwargs)
 
     def within_limit(self, task: Task, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -144,7 +172,18 @@ class Execution:
         except (TypeError, ValueError) as error:
             self.final = True
             raise TypeError(f"{error} The call has returned, so it is not tried again.") from None
-        return succeeded(self.job, text, self.backend.now(), microseconds_or_none(self.policy.result_ttl))
+        ttl = microseconds_or_none(self.policy.result_ttl)
+        if self.job.parent_id and ttl is not None:
+            ttl = max(ttl, KEPT_FOR_PARENT)  # until its parent has read the result
+        return succeeded(self.job, text, self.backend.now(), ttl)
+
+    def waits(self, error: Suspend) -> Outcome:
+        """Return the outcome of a call that waits."""
+        return self._outcome(waits(self.job, error.waiting))
+
+    def put_off(self, error: Snooze) -> Outcome:
+        """Return the outcome of a call that has put the job off."""
+        return self._outcome(put_off(self.job, error.until, self.backend.now() + self.later))
 
     def outcome_of(self, error: BaseException) -> Outcome:
         """Return the outcome of a call that raised ``error``, however broken that is: another attempt, or the end."""
@@ -156,6 +195,8 @@ class Execution:
             return self._outcome_of(Indescribable("The exception of this attempt could not be handled."))
 
     def _outcome_of(self, error: BaseException) -> Outcome:
+        if issubclass(type(error), Snooze):
+            return self.put_off(cast(Snooze, error))
         if type(error) is Cancelled and not error.args:
             error.args = (cancellation(self.job.cancelled_by),)
         try:

@@ -14,6 +14,7 @@ from ..backend import VTQueueBackend
 from ..core.clock import SECOND
 from ..core.job import ClaimKey, HeldJob, Settlement, released
 from ..engines import Engine, Trouble, engine_for
+from ..queue.settling import carry_out
 from ..tasks.checks import cannot_commit_as_one
 from .outcomes import Outcome, not_executed
 from .time_limits import transaction_seconds
@@ -105,7 +106,7 @@ def settle_with(
             if engine.renew([job], engine.now()):
                 raise Lost
             settlement = call()
-            if engine.settle([settlement]):
+            if carry_out(engine, [settlement]):
                 raise Lost
     except BaseException as error:
         if committed:

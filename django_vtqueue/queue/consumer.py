@@ -21,7 +21,7 @@ from ..core.ids import new_id, new_worker_id
 from ..core.job import Scope
 from ..core.timeouts import awaited_value
 from ..engines import Engine, Trouble, engine_for, new_engine
-from ..exceptions import LeaseLost
+from ..exceptions import LeaseLost, Snooze
 from .claimed_job import ClaimedJob
 from .clock_steps import ClockSteps
 from .depth import from_a_job
@@ -85,6 +85,8 @@ def handle(
         except KeyboardInterrupt:
             settle(engine, job.release, gaps)
             raise
+        except Snooze as error:
+            settle(engine, partial(job.release, error.until), gaps)
         except BaseException as error:
             backoff = DEFAULT_BACKOFF if callable(policy.backoff) else policy.backoff
             delay = backoff_delay(backoff, policy.backoff_max, job.attempt, random.random())

@@ -281,9 +281,9 @@ class Queue:
         """See ClaimedJob.nack."""
         job.nack(delay, error)
 
-    def release(self, job: ClaimedJob) -> None:
+    def release(self, job: ClaimedJob, until: float | timedelta | datetime | None = None) -> None:
         """See ClaimedJob.release."""
-        job.release()
+        job.release(until)
 
     def extend(self, job: ClaimedJob, seconds: float | timedelta | None = None) -> None:
         """See ClaimedJob.extend."""

@@ -36,7 +36,7 @@ def settle(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
 
 
 def carry_out(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
-    """Carry out settlements of jobs without other copies; see settle."""
+    """Carry out settlements of jobs without other copies; see settle. The end of the last child wakes its parent."""
     lost = _carry_out(engine, settlements)
     if refused := [s for s in settlements if s.job.key in lost and s.state == states.READY]:
         requests = engine.stop_requests([s.job for s in refused])
@@ -44,6 +44,9 @@ def carry_out(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey
             for settlement in stopped:
                 end_cancelled(settlement, requests[settlement.job.key], engine.now())
             lost = (lost - requests.keys()) | _carry_out(engine, stopped)
+    parents = {s.job.parent_id for s in settlements if s.job.parent_id and s.state != states.READY}
+    if parents:
+        engine.wake_parents(parents, engine.now())
     return lost
 
 

@@ -2,8 +2,8 @@
 
 from django.utils.translation import gettext as _
 
-from ..core import copies, history, states
-from ..core.clock import microseconds, to_instant
+from ..core import copies, history, states, steps
+from ..core.clock import from_instant, microseconds, to_instant
 from ..core.failures import shorten
 from ..core.humanize import duration, time_of
 from ..core.ids import shown_worker
@@ -35,6 +35,8 @@ def why(entry: Job | DeadLetter, now: int) -> str:
     visible_at = to_instant(entry.visible_at)
     if entry.reserved:
         return holder(entry, now)
+    if entry.state == states.READY and visible_at > now and (waiting := steps.waits_for(entry.steps)):
+        return waits(waiting)
     if entry.start_by and overdue(entry, now):
         age = duration(now - to_instant(entry.start_by))
         return _("expired %(age)s ago, so a worker will make it a dead letter") % {"age": age}
@@ -61,6 +63,18 @@ def why(entry: Job | DeadLetter, now: int) -> str:
             due = _("due for %(age)s") % {"age": duration(now - visible_at)}
             return due + expiry(entry, now) + "; " + takers(entry, now)
     return _("its row was damaged: there is no state '%(state)s'") % {"state": entry.state}
+
+
+def waits(waiting: steps.Waiting) -> str:
+    """Return what a durable task waits for, and until when."""
+    values = {"name": waiting.name, "time": time_of(from_instant(waiting.until))}
+    if waiting.kind == steps.SLEEP:
+        return _("sleeping ('%(name)s') until %(time)s") % values
+    if waiting.kind == steps.GATHER:
+        return _("waiting for its children ('%(name)s')") % values
+    if waiting.until == steps.NEVER:
+        return _("waiting for '%(name)s'; send_event wakes it") % values
+    return _("waiting for '%(name)s' until %(time)s; send_event wakes it before") % values
 
 
 def expiry(job: Job, now: int) -> str:

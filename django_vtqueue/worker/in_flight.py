@@ -84,6 +84,11 @@ class InFlight:
                 flight.counted = True
                 self.ahead -= 1
 
+    def recall(self) -> None:
+        """Tell jobs that their worker is to stop: those that can go on elsewhere give themselves back."""
+        for flight in self._flights.values():
+            flight.job.recalled = True
+
     def next_end(self) -> float:
         """Return when the next job's time is up (monotonic)."""
         return min((flight.ends_at for flight in self._flights.values()), default=NEVER)

@@ -71,6 +71,8 @@ class Turns:
         work.prefetch.measure(work.pool.slots)
         if (leaving := self.stopping or self.quiet) or work.prefetch.stale():
             work.release_waiting(everything=leaving)
+        if leaving:
+            work.in_flight.recall()
         begun, outcomes = work.in_flight.begun(), work.outcomes[:AT_ONCE]
         free, ahead = self.room()
         if work.next_writer():

@@ -213,8 +213,10 @@ class Work:
                 self.next_due.expect(settlement.due_at or 0)
             if settlement.stopped:
                 self.pool.announce_burial(settlement)
-            elif not outcome.released:
+            elif not outcome.released or settlement.waiting:
                 ended.append(outcome)
+        if any(outcome.job.parent_id for outcome in outcomes):  # which may be due now
+            ring(self.backend.database, self.backend.settings.doorbells)
         self.pool.announce(ended)
         if ended:
             done = [outcome.job.id for outcome in ended if outcome.settlement.state != states.READY]

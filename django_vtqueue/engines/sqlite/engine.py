@@ -27,6 +27,7 @@ from .lock import always
 from .overflow import SQLiteOverflow
 from .settling import SQLiteSettling
 from .statements import guard
+from .steps import SQLiteSteps
 
 NO_KEYS = dict.fromkeys(("unique_key", "concurrency_key", "rate_key"))
 FIRST = 4  # rows that are read as one value, before it is known how large they are
@@ -47,7 +48,7 @@ def _shared(new: NewJobs) -> dict[str, Any]:
     }
 
 
-class SQLiteEngine(SQLiteSettling, SQLiteOverflow, Engine):
+class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteSteps, Engine):
     """See Engine."""
 
     outdated = staticmethod(outdated)
@@ -191,9 +192,9 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, Engine):
         priority: int | None = None,
     ) -> set[str]:
         ids = {"ids": json.dumps(letter_ids)}
-        entry = json.dumps(history.requeued(by, now))
+        entry = {"entry": json.dumps(history.requeued(by, now)), "orphan": history.PARENT_WENT_ON}
         with self.transaction():
-            self._run(sql.REQUEUE, {**ids, "now": now, "entry": entry, "queue_name": queue_name, "priority": priority})
+            self._run(sql.REQUEUE, {**ids, "now": now, **entry, "queue_name": queue_name, "priority": priority})
             moved = set(self._list(sql.REQUEUED, ids))
             self._run(sql.REMOVE_REQUEUED, ids)
         return moved

@@ -47,13 +47,14 @@ FROM json_each(:jobs)"""
 
 # The index of unique keys decides, so two publishers of one key at the same instant make one job. A conflict updates
 # the job that has the key in any case, since RETURNING gives the ids of changed rows only. The values change only if
-# that job is to be replaced, and waits: then it is a fresh one with the same id.
+# that job is to be replaced, and waits (a durable task that has begun is not): then it is a fresh one with the same id.
 REPLACED = (
     *("priority", "max_attempts", "lease_us", "unique_until", "concurrency_key", "rate_key", "enqueued_at"),
     *("start_by", "due_at", "payload"),
 )
 REPLACING = (
-    "CASE WHEN :replace AND lease_until IS NULL AND task_path = excluded.task_path THEN {} ELSE vtqueue_job.{} END"
+    "CASE WHEN :replace AND lease_until IS NULL AND steps IS NULL AND task_path = excluded.task_path "
+    "THEN {} ELSE vtqueue_job.{} END"
 )
 IF_TAKEN = """
 ON CONFLICT (queue_name, unique_key)
@@ -174,7 +175,15 @@ INSERT OR IGNORE INTO vtqueue_job (
     id, coalesce(:queue_name, queue_name), task_path, coalesce(:priority, priority), claims, 0, max_attempts, '',
     lease_us, unique_key, replace(unique_until, 'started', 'start'), concurrency_key, rate_key, parent_id, enqueued_at,
     started_at, 'READY', :now, payload,
-    CASE WHEN json_valid(history) THEN json_insert(history, '$[#]', json(:entry)) ELSE history END, steps
+    CASE WHEN json_valid(history) THEN json_insert(history, '$[#]', json(
+        CASE WHEN parent_id IS NULL OR EXISTS (
+            SELECT 1 FROM vtqueue_job AS parent
+            WHERE parent.id = vtqueue_deadletter.parent_id AND +parent.finished_at IS NULL
+              AND CASE WHEN json_valid(parent.steps) THEN instr(parent.steps, vtqueue_deadletter.id) END
+              AND json_extract(parent.steps, '$.done[#-1].children') IS NOT NULL
+              AND json_extract(parent.steps, '$.done[#-1].value') IS NULL
+        ) THEN :entry ELSE json_set(:entry, '$.message', :orphan) END
+    )) ELSE history END, steps
 FROM vtqueue_deadletter WHERE id IN (SELECT value FROM json_each(:ids))"""
 
 REQUEUED = """
