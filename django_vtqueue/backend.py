@@ -21,6 +21,7 @@ from .core.unique import DONE, KEEP, REPLACE
 from .engines import database_of, engine_for
 from .queue import workers
 from .queue.depth import waiting_aside
+from .queue.limits import Limits
 from .queue.publishing import checked_moment, start_by, store, visible_from
 from .tasks import checks
 from .tasks.compat import (
@@ -35,9 +36,10 @@ from .tasks.compat import (
 from .tasks.results import Result, change, stored, unvalidated, with_changes
 from .tasks.signals import received
 from .tasks.signatures import check_call, refused_call
-from .tasks.task import Call, checked_calls, loaded_task, options_of, set_options
+from .tasks.task import Call, checked_calls, loaded_options, loaded_task, options_of, set_options
 
 FIELDS = {field.name for field in fields(Task)}
+KEYS = ("unique_key", "concurrency_key", "order_key", "rate_key")
 REMEMBERED = 1000  # validated combinations of function, queue and priority
 in_microseconds = lru_cache(clock.microseconds)  # of a setting
 
@@ -71,6 +73,11 @@ class VTQueueBackend(BaseTaskBackend):
             return parse(self._params, self.alias)
         except ValueError as error:
             raise ImproperlyConfigured(str(error)) from error
+
+    @cached_property
+    def limits(self) -> Limits:
+        """What its settings and its tasks allow to run at once."""
+        return Limits(self.settings, loaded_options)
 
     @property
     def database(self) -> str:
@@ -134,9 +141,13 @@ class VTQueueBackend(BaseTaskBackend):
         database = self.database
         now = engine_for(database).now()
         due_at, on_duplicate = visible_from(now, task.run_after), options.get("on_duplicate", KEEP)
-        keys: list[str | None] | None = None
-        if key_of := options.get("unique_key"):
-            keys = [key_of(*call["args"], **call["kwargs"]) for call in given]
+        keys = {
+            name: [key_of(*call["args"], **call["kwargs"]) for call in given]
+            if callable(key_of)
+            else [key_of] * len(given)
+            for name in KEYS
+            if (key_of := options.get(name))
+        }
         new = NewJobs(
             queue_name=task.queue_name,
             task_path=task.module_path,
@@ -147,9 +158,11 @@ class VTQueueBackend(BaseTaskBackend):
             due_at=due_at,
             jobs=jobs,
             start_by=start_by(now, due_at, options.get("expires")),
-            unique_keys=keys,
+            unique_keys=keys.get("unique_key"),
             unique_until=options.get("unique_until", DONE),
             replace=on_duplicate == REPLACE,
+            concurrency_keys=keys.get("concurrency_key") or keys.get("order_key"),
+            rate_keys=keys.get("rate_key"),
         )
         duplicates = {}
         if jobs:

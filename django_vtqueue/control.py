@@ -38,7 +38,7 @@ def run_now(job_ids: Named, using: str | None = None) -> list[UUID]:
     def make_due(ids: Sequence[UUID]) -> Iterable[UUID]:
         # The write comes first: to a transaction that has read SQLite refuses the lock instead of waiting for it.
         jobs = Job.objects.using(database).filter(~RESERVED, pk__in=ids, state=states.READY)
-        jobs.filter(due_at__gt=now).update(due_at=now)
+        jobs.filter(due_at__gt=now).update(due_at=now, moved_from=None)  # a limit judges it again
         return jobs.filter(due_at=now).values_list("pk", flat=True)
 
     return change(job_ids, Job, database, make_due)

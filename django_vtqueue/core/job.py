@@ -103,12 +103,14 @@ class StoredJob(HeldJob):
 class Scope(NamedTuple):
     """Which jobs a claim takes: those of ``queues`` (None: all), either tasks or raw payloads.
 
-    ``worker``: one that takes no second copy of a job that it runs.
+    ``worker``: one that takes no second copy of a job that it runs. ``room``: how many more of its one queue may run
+    (None: any number), without those raw jobs that have a key of their own.
     """
 
     queues: tuple[str, ...] | None
     raw: bool
     worker: str = ""
+    room: int | None = None
 
 
 Handle = int  # names a row; only its engine understands it
@@ -118,8 +120,10 @@ class Due(NamedTuple):
     """A row that a claim may take.
 
     ``fresh``: it was never claimed, and has more than one attempt. Only such a row is claimed ahead, so that the death
-    of the worker costs no job an attempt; nor one that expires, or whose key is free from its start on. ``start_by``:
-    when it expires. ``again``: it runs already, and this is to be one more copy.
+    of the worker costs no job an attempt; nor one that expires, or whose key is free from its start on, or that a limit
+    may hold up. ``start_by``:
+    when it expires. ``keys``: of a job with one: its queue, ``concurrency_key``, ``rate_key``, ``moved_from``.
+    ``again``: it runs already, and this is to be one more copy.
     """
 
     handle: Handle
@@ -129,6 +133,7 @@ class Due(NamedTuple):
     fresh: int
     task_path: str
     start_by: int | None = None
+    keys: tuple[str, str | None, str | None, int | None] | None = None
     again: int = 0
 
     def overdue(self, now: int) -> bool:

@@ -17,6 +17,7 @@ from django.db.models import Expression
 
 from ..core.expiry import GracePeriod
 from ..core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, Settlement, StoredJob
+from .limits import Limits
 from .overflow import Overflow
 from .portable import Portable
 
@@ -33,7 +34,7 @@ class Trouble(Enum):
     GONE = "the database cannot be reached"
 
 
-class Engine(Portable, Overflow, ABC):
+class Engine(Portable, Overflow, Limits, ABC):
     """The statements of the queue on one database alias.
 
     ``traced``: query counting, logging and tracing see the statements. For a worker's control loop it is False.
@@ -146,9 +147,10 @@ class Engine(Portable, Overflow, ABC):
     def unpaused(self, scopes: Sequence[Scope], now: int) -> list[Scope]:
         """Return scopes without the ``paused_queues``."""
         paused = self.paused_queues(now)
-        return [self._without(scope, paused) for scope in scopes]
+        return [self.without(scope, paused) for scope in scopes]
 
-    def _without(self, scope: Scope, names: Collection[str]) -> Scope:
+    def without(self, scope: Scope, names: Collection[str]) -> Scope:
+        """Return a scope without these queues."""
         if not names:
             return scope
         there = self.queue_names() if scope.queues is None else scope.queues
@@ -160,7 +162,7 @@ class Engine(Portable, Overflow, ABC):
         That is ``first_due``, or the end of the pause of its queue if that is later. None if there is no such job.
         """
         pauses = self.pauses()
-        found = [self.first_due(self._without(scope, pauses)) for scope in scopes]
+        found = [self.first_due(self.without(scope, pauses)) for scope in scopes]
         for name, until in pauses.items():
             of_name = [
                 scope._replace(queues=(name,)) for scope in scopes if scope.queues is None or name in scope.queues
@@ -173,8 +175,8 @@ class Engine(Portable, Overflow, ABC):
     def first_due(self, scope: Scope) -> int | None:
         """Return the earliest moment at which an unfinished job of a scope is due, without a look at the pauses.
 
-        For a job that waits that is ``due_at``; for one that is held, a moment after the end of its lease (see
-        ``ended``). None if there is no such job.
+        For a job that waits that is ``due_at``, unless the scope has no room; for one that is held, a moment after the
+        end of its lease (see ``ended``). None if there is no such job.
         """
 
     @abstractmethod

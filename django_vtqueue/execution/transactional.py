@@ -13,6 +13,7 @@ from ..backend import VTQueueBackend
 from ..core import clock
 from ..core.job import HeldJob, Settlement, released
 from ..engines import Engine, Trouble, engine_for
+from ..queue.settling import carry_out
 from ..tasks.checks import cannot_commit_as_one
 from .limits import transaction_seconds
 from .outcomes import Outcome, not_executed
@@ -83,7 +84,7 @@ def settle_with(
             if engine.renew([job], engine.now()):
                 raise Lost
             settlement = call()
-            if engine.settle([settlement]):
+            if carry_out(engine, [settlement]):
                 raise Lost
     except BaseException as error:
         if committed:

@@ -10,12 +10,14 @@ from itertools import takewhile
 
 from ..core import states
 from ..core.expiry import GracePeriod
-from ..core.job import Due, HeldJob, Scope, Settlement
+from ..core.job import Due, Handle, HeldJob, Scope, Settlement
 from ..engines import Engine
 from .ended_leases import end_leases
+from .limits import AMONG, NO_LIMITS, Limits
 from .overdue import bury_overdue
 
 NO_OVERFLOW: Mapping[str, tuple[int, int]] = {}
+SET_ASIDE_AT_ONCE = 500  # jobs that one claim parks
 NO_GRACE = GracePeriod()  # for a test, or where no holder can be alive
 ENDED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
 OVERDUE_AT_ONCE = 100  # jobs that one claim buries
@@ -58,6 +60,7 @@ def take(
     ahead: int = 0,
     waits: Waits = none_waits,
     overflow: Mapping[str, tuple[int, int]] = NO_OVERFLOW,
+    limits: Limits = NO_LIMITS,
 ) -> Taken:
     """Lease up to ``limit`` due rows to ``worker_id``; to be called inside ``engine.transaction()``.
 
@@ -68,6 +71,7 @@ def take(
     scopes, shared = engine.unpaused(scopes, now), bool(overflow)
     ended = [row for scope in scopes for row in engine.ended(scope, ENDED_AT_ONCE, now, grace_period, overflow=shared)]
     endings = end_leases(engine, ended, worker_id, now)
+    scopes = limits.scoped(engine, scopes)
     due = find_due(engine, scopes, limit + ahead, now)
     if (
         again := [row for scope in scopes for row in engine.reappeared(scope, limit, now, grace_period)]
@@ -76,7 +80,17 @@ def take(
     ):
         due = in_order([*due, *again])[: limit + ahead]
     taken = take_rows(
-        engine, scopes, due, limit, worker_id, now, lease_us=lease_us, ahead=ahead, waits=waits, overflow=overflow
+        engine,
+        scopes,
+        due,
+        limit,
+        worker_id,
+        now,
+        lease_us=lease_us,
+        ahead=ahead,
+        waits=waits,
+        overflow=overflow,
+        limits=limits,
     )
     taken.endings += endings
     taken.everything = taken.everything and len(ended) < ENDED_AT_ONCE
@@ -85,8 +99,37 @@ def take(
 
 def find_due(engine: Engine, scopes: Sequence[Scope], limit: int, now: int) -> list[Due]:
     """Return the first ``limit`` due rows of all scopes, in claim order."""
+    if any(scope.room is not None for scope in scopes):
+        return find_limited(engine, scopes, limit, now)
     due = [row for scope in scopes for row in engine.due(scope, limit, now)]
     return in_order(due)[:limit] if len(scopes) > 1 else due
+
+
+def find_limited(engine: Engine, scopes: Sequence[Scope], limit: int, now: int) -> list[Due]:
+    """Return the first due rows, of a queue no more than it has room for; none of these is claimed ahead."""
+    found: list[Due] = []
+    names: dict[Handle, str] = {}
+    room = {scope.queues[0]: scope.room for scope in scopes if scope.queues and scope.room is not None}
+    for scope in scopes:
+        if scope.room is None:
+            found += engine.due(scope, limit, now)
+        elif scope.room or scope.raw:
+            rows = engine.due(scope, max(limit, AMONG) if scope.raw else min(limit, scope.room), now)
+            found += [row._replace(fresh=0) for row in rows]
+            names |= {row.handle: (scope.queues or ("",))[0] for row in rows if not (scope.raw and has_key(row))}
+    due: list[Due] = []
+    for row in in_order(found):
+        if name := names.get(row.handle):
+            room[name] = (room[name] or 0) - 1
+            if room[name] < 0:
+                continue
+        due.append(row)
+    return due[:limit]
+
+
+def has_key(row: Due) -> bool:
+    """Return whether a row has a concurrency key."""
+    return row.keys is not None and row.keys[1] is not None
 
 
 def in_order(rows: Sequence[Due]) -> list[Due]:
@@ -106,6 +149,7 @@ def take_rows(
     ahead: int = 0,
     waits: Waits = none_waits,
     overflow: Mapping[str, tuple[int, int]] = NO_OVERFLOW,
+    limits: Limits = NO_LIMITS,
 ) -> Taken:
     """Lease due rows that were found in the same transaction; see take."""
     buried: list[Settlement] = []
@@ -114,6 +158,9 @@ def take_rows(
         again = [row for row in due if row.again]
         due, buried, more_overdue = look_behind(engine, scopes, limit + ahead, worker_id, now)
         due = in_order([*due, *again])[: limit + ahead] if again else due
+    more_aside = False
+    if any(row.keys for row in due):
+        due, more_aside = sifted(engine, limits, scopes, due, limit, ahead, now)
     rows, further = due[:limit], list(takewhile(lambda row: row.fresh, due[limit:]))
     later = [row.handle for row in rows if row.again or waits(row.task_path)]
     if at_once := [row.handle for row in rows if row.handle not in later]:
@@ -122,8 +169,32 @@ def take_rows(
         engine.lease(later, worker_id, now, lease_us, attempts=0)
     if overflow and (shared := [row.handle for row in (*rows, *further) if not waits(row.task_path)]):
         engine.share(shared, now, overflow)
-    took_all, found_all = len(rows) + len(further) == len(due), len(due) < limit + ahead and not more_overdue
+    took_all, found_all = (
+        len(rows) + len(further) == len(due),
+        len(due) < limit + ahead and not (more_overdue or more_aside),
+    )
     return Taken(worker_id, [*rows, *further], buried, took_all and found_all)
+
+
+def sifted(
+    engine: Engine, limits: Limits, scopes: Sequence[Scope], due: Sequence[Due], limit: int, ahead: int, now: int
+) -> tuple[Sequence[Due], bool]:
+    """Park what the limits do not allow of the first ``limit`` due rows, and look behind it.
+
+    Return the rows that may be leased, and whether there may be more.
+    """
+    aside, again = 0, [row for row in due if row.again]
+    while True:
+        verdict = limits.judge(engine, due, limit)
+        if not verdict.parked:
+            return due[: limit + ahead], bool(aside)
+        engine.park(verdict.parked)
+        engine.put_back(list(verdict.first))
+        aside += len(verdict.parked)
+        if aside >= SET_ASIDE_AT_ONCE:
+            return verdict.allowed[: limit + ahead], True
+        found = find_due(engine, scopes, limit + ahead + SET_ASIDE_AT_ONCE, now)
+        due = in_order([*(row for row in found if not row.overdue(now)), *again])
 
 
 def look_behind(

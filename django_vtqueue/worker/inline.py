@@ -47,13 +47,13 @@ def run_due(
     engine, worker_id = engine_for(backend.database), new_worker_id()
     done = 0
     while limit is None or done < limit:
-        earliest = engine.earliest(scopes)
+        earliest = backend.limits.earliest(engine, scopes)
         now = engine.now()
         if earliest is None or earliest > max(now, until or now):
             return
         at = max(now, earliest)  # the time that it is for this job
         with engine.transaction():
-            taken = take(engine, scopes, 1, worker_id, at)
+            taken = take(engine, scopes, 1, worker_id, at, limits=backend.limits)
         for settlement in taken.buried:
             announce(burial(settlement, backend), backend)
         for job in collect(engine, taken):

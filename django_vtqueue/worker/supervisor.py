@@ -302,7 +302,7 @@ class Supervisor:
 
         def nothing_left() -> bool:
             until = self.engine.now() + microseconds(self.options.drain_retries)
-            earliest = self.engine.earliest(self.scopes)
+            earliest = self.backend.limits.earliest(self.engine, self.scopes)
             return (earliest is None or earliest > until) and not jobs.exists()
 
         def certainly() -> bool:

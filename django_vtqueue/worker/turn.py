@@ -147,6 +147,7 @@ class Turns:
             ahead=ahead,
             waits=self.work.transactional.waits,
             overflow=self.overflow,
+            limits=self.backend.limits,
         )
 
     def recover(self, error: Exception) -> None:

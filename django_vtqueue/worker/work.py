@@ -13,6 +13,7 @@ from ..execution.limits import longest_runs
 from ..execution.outcomes import Outcome, not_executed
 from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring
+from ..queue.limits import GIVEN_BACK_AT_ONCE
 from ..queue.overdue import bury_overdue
 from .in_flight import InFlight
 from .leases import Leases
@@ -47,7 +48,7 @@ class Work:
     ) -> None:
         self.engine, self.backend, self.pool, self.options, self.log = engine, backend, pool, options, log
         self.report = report
-        self.next_due = NextDue(engine, scopes)
+        self.next_due = NextDue(engine, scopes, backend.limits)
         self.in_flight = InFlight()
         self.leases = Leases(engine, worker_id, backend, self.in_flight)
         self.prefetch = Prefetch(self.in_flight)
@@ -56,6 +57,7 @@ class Work:
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.starting: HeldJob | None = None  # a transactional job whose turn it is
         self.started = 0
+        self._parked_after = ""  # the concurrency key behind which to look for parked jobs
         self._none_ahead = False  # the last claim had no free slot, and found nothing that may be claimed ahead
 
     # Room
@@ -174,6 +176,8 @@ class Work:
     def finished(self, outcome: Outcome) -> None:
         """Note what came of a job: its settlement is made in the next turn, if it was not made with its task."""
         self.transactional.finished(outcome.job.key)
+        if outcome.job.concurrency_key or outcome.job.queue_name in self.backend.limits.queues:
+            self.next_due.expect(0)  # its end makes room
         if outcome.stored is None:
             self.in_flight.finish(outcome.job.key)
             self.outcomes.append(outcome)
@@ -231,6 +235,14 @@ class Work:
             )
         self.ended_elsewhere(endings)
         return len(endings)
+
+    def give_back(self) -> bool:
+        """Give back some of the jobs that are parked though their limit has room; return whether there may be more."""
+        back, self._parked_after = self.backend.limits.look(self.engine, self._parked_after)
+        if back:
+            self.next_due.expect(0)
+            ring(self.backend.database, self.backend.settings.doorbells)
+        return back >= GIVEN_BACK_AT_ONCE or bool(self._parked_after)
 
     def ended_elsewhere(self, endings: Sequence[Settlement]) -> None:
         """Count the ends of jobs that this worker did not run, and tell of those that became dead letters."""

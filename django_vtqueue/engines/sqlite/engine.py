@@ -22,6 +22,7 @@ from ..portable import SLICE
 from . import clock_steps, due
 from . import statements as sql
 from .connection import all_rows
+from .limits import SQLiteLimits
 from .lock import always
 from .overflow import SQLiteOverflow
 from .settling import SQLiteSettling
@@ -45,7 +46,7 @@ def _shared(new: NewJobs) -> dict[str, Any]:
     }
 
 
-class SQLiteEngine(SQLiteSettling, SQLiteOverflow, Engine):
+class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, Engine):
     """See Engine."""
 
     def insert(self, new: NewJobs) -> bool:
@@ -97,7 +98,9 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, Engine):
 
     def first_due(self, scope: Scope) -> int | None:
         values = due.given(scope)
-        due_at = self._value(due.EARLIEST_ALL if scope.queues is None else due.EARLIEST_NAMED, values)
+        due_at = None
+        if scope.room != 0:
+            due_at = self._value(due.EARLIEST_ALL if scope.queues is None else due.EARLIEST_NAMED, values)
         expiry = self._value(due.FIRST_EXPIRY, {**values, "grace": GRACE})
         return min((instant for instant in (due_at, expiry) if instant is not None), default=None)
 
