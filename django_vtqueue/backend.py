@@ -148,6 +148,8 @@ class VTQueueBackend(BaseTaskBackend):
             for name in KEYS
             if (key_of := options.get(name))
         }
+        if keys and policy.overflow and (limits := checks.limits_of(task.func)):
+            raise InvalidTask(checks.not_limited(task.module_path, limits, task.queue_name))
         new = NewJobs(
             queue_name=task.queue_name,
             task_path=task.module_path,

@@ -17,7 +17,7 @@ from django.utils.module_loading import import_string
 
 from .core import copies
 from .core.clock import LONGEST, microseconds
-from .core.rates import Rate, interval_of
+from .core.rates import Rate, interval_of, rate_for
 
 
 def microseconds_or_none(seconds: float | None) -> int | None:
@@ -73,12 +73,12 @@ def count(value: Any) -> int:
     return value
 
 
-def rate_of(value: Any) -> int:
-    """Return the microseconds between two starts."""
+def rate_of(value: Any) -> str:
     try:
-        return interval_of(value)
+        interval_of(value)
     except (TypeError, ValueError):
         raise Invalid("a number a second, minute, hour or day, such as '10/s', '100/m', '5/h', '1/d'") from None
+    return str(value)
 
 
 def on_full_of(value: Any) -> str:
@@ -148,13 +148,13 @@ class Policy:
     overflow: bool = option(False, flag)
     copies: int = option(2, count)
     concurrency: int | None = option(None, or_none(count))
-    rate: int | None = option(None, or_none(rate_of))  # microseconds between two starts
+    rate: str | None = option(None, or_none(rate_of))
     burst: int = option(1, count)
 
     @property
     def pace(self) -> Rate | None:
         """How often jobs of the queue may start; None: without a limit."""
-        return None if self.rate is None else Rate(self.rate, self.burst)
+        return rate_for(self.rate, self.burst)
 
     def renews(self, running: str | None) -> bool:
         """Return whether the lease of a job is kept up; ``running``: its copies, as its row has them.

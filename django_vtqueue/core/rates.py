@@ -6,6 +6,7 @@ any time of ``w`` there are at most ``burst + w / interval`` starts.
 """
 
 import re
+from functools import lru_cache
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ UNITS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86_400 * SECOND
 WRITTEN = re.compile(r"([0-9]{1,9})/([smhd])")
 
 
+@lru_cache(maxsize=1000)
 def interval_of(rate: Any) -> int:
     """Return the microseconds between two starts at a rate such as "100/m"; raise ValueError or TypeError for others.
 
@@ -23,12 +25,6 @@ def interval_of(rate: Any) -> int:
     if not (found := WRITTEN.fullmatch(rate)) or not (number := int(found[1])):
         raise ValueError(rate)
     return ceil(UNITS[found[2]] / number)
-
-
-def written(interval: int) -> str:
-    """Return an interval as a rate with a number of 1 or more: "100/m"."""
-    unit = next((unit for unit in UNITS if UNITS[unit] >= interval), "d")
-    return f"{max(UNITS[unit] // interval, 1)}/{unit}"
 
 
 class Rate(NamedTuple):
@@ -42,9 +38,9 @@ class Rate(NamedTuple):
         """By how many microseconds a start may be early."""
         return (self.burst - 1) * self.interval
 
-    def next_at(self, stored: int, now: int) -> int:
-        """Return the state of the rate, as it was stored, without what a clock that was ahead has made of it."""
-        return min(stored, now + self.tolerance + self.interval)
+    def latest(self, now: int) -> int:
+        """Return the latest state that starts up to now can have made; a later one is of a clock that was ahead."""
+        return now + self.tolerance + self.interval
 
     def allowed_at(self, next_at: int) -> int:
         """Return from when on a start is allowed."""
@@ -57,3 +53,8 @@ class Rate(NamedTuple):
     def room(self, next_at: int, now: int) -> int:
         """Return how many starts are allowed at once."""
         return max((now + self.tolerance - max(next_at, now)) // self.interval + 1, 0)
+
+
+def rate_for(rate: str | None, burst: int = 1) -> Rate | None:
+    """Return what settings say of a rate; None for none."""
+    return None if rate is None else Rate(interval_of(rate), burst)

@@ -17,7 +17,7 @@ from .limits import AMONG, NO_LIMITS, Limits
 from .overdue import bury_overdue
 
 NO_OVERFLOW: Mapping[str, tuple[int, int]] = {}
-SET_ASIDE_AT_ONCE = 500  # jobs that one claim parks
+SET_ASIDE_AT_ONCE = 500  # jobs that one claim parks, or moves
 NO_GRACE = GracePeriod()  # for a test, or where no holder can be alive
 ENDED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
 OVERDUE_AT_ONCE = 100  # jobs that one claim buries
@@ -71,7 +71,7 @@ def take(
     scopes, shared = engine.unpaused(scopes, now), bool(overflow)
     ended = [row for scope in scopes for row in engine.ended(scope, ENDED_AT_ONCE, now, grace_period, overflow=shared)]
     endings = end_leases(engine, ended, worker_id, now)
-    scopes = limits.scoped(engine, scopes)
+    scopes = limits.scoped(engine, scopes, now)
     due = find_due(engine, scopes, limit + ahead, now)
     if (
         again := [row for scope in scopes for row in engine.reappeared(scope, limit, now, grace_period)]
@@ -99,7 +99,7 @@ def take(
 
 def find_due(engine: Engine, scopes: Sequence[Scope], limit: int, now: int) -> list[Due]:
     """Return the first ``limit`` due rows of all scopes, in claim order."""
-    if any(scope.room is not None for scope in scopes):
+    if any(scope.limited for scope in scopes):
         return find_limited(engine, scopes, limit, now)
     due = [row for scope in scopes for row in engine.due(scope, limit, now)]
     return in_order(due)[:limit] if len(scopes) > 1 else due
@@ -108,28 +108,34 @@ def find_due(engine: Engine, scopes: Sequence[Scope], limit: int, now: int) -> l
 def find_limited(engine: Engine, scopes: Sequence[Scope], limit: int, now: int) -> list[Due]:
     """Return the first due rows, of a queue no more than it has room for; none of these is claimed ahead."""
     found: list[Due] = []
-    names: dict[Handle, str] = {}
-    room = {scope.queues[0]: scope.room for scope in scopes if scope.queues and scope.room is not None}
+    left: dict[tuple[str, str], int] = {}
     for scope in scopes:
-        if scope.room is None:
+        if not scope.limited:
             found += engine.due(scope, limit, now)
-        elif scope.room or scope.raw:
-            rows = engine.due(scope, max(limit, AMONG) if scope.raw else min(limit, scope.room), now)
-            found += [row._replace(fresh=0) for row in rows]
-            names |= {row.handle: (scope.queues or ("",))[0] for row in rows if not (scope.raw and has_key(row))}
+        elif scope.starts != 0 and (scope.room != 0 or scope.raw):
+            [name] = scope.queues or ("",)
+            left |= {(name, "room"): _any(scope.room), (name, "starts"): _any(scope.starts)}
+            rows = engine.due(scope, max(limit, AMONG) if scope.raw and scope.room is not None else limit, now)
+            found += [row._replace(fresh=0, queue_name=name) for row in rows]
     due: list[Due] = []
     for row in in_order(found):
-        if name := names.get(row.handle):
-            room[name] = (room[name] or 0) - 1
-            if room[name] < 0:
-                continue
+        name = row.queue_name
+        uses = [(name, "starts")] if has_own_key(row) else [(name, "room"), (name, "starts")]
+        if name and not all(left[use] for use in uses):
+            continue
+        left.update((use, left[use] - 1) for use in uses if name)
         due.append(row)
     return due[:limit]
 
 
-def has_key(row: Due) -> bool:
-    """Return whether a row has a concurrency key."""
-    return row.keys is not None and row.keys[1] is not None
+def _any(number: int | None) -> int:
+    """Return a number of places; None: more than there are."""
+    return -1 if number is None else number
+
+
+def has_own_key(row: Due) -> bool:
+    """Return whether a row is a raw job that counts for its own concurrency key, not for its queue."""
+    return not row.task_path and row.keys is not None and row.keys[1] is not None
 
 
 def in_order(rows: Sequence[Due]) -> list[Due]:
@@ -167,6 +173,8 @@ def take_rows(
         engine.lease(at_once, worker_id, now, lease_us)
     if later := [*later, *(row.handle for row in further)]:
         engine.lease(later, worker_id, now, lease_us, attempts=0)
+    if limits.queues:
+        limits.started(engine, rows, now)
     if overflow and (shared := [row.handle for row in (*rows, *further) if not waits(row.task_path)]):
         engine.share(shared, now, overflow)
     took_all, found_all = (
@@ -179,20 +187,21 @@ def take_rows(
 def sifted(
     engine: Engine, limits: Limits, scopes: Sequence[Scope], due: Sequence[Due], limit: int, ahead: int, now: int
 ) -> tuple[Sequence[Due], bool]:
-    """Park what the limits do not allow of the first ``limit`` due rows, and look behind it.
+    """Park or move what the limits do not allow of the first ``limit`` due rows, and look behind it.
 
     Return the rows that may be leased, and whether there may be more.
     """
     aside, again = 0, [row for row in due if row.again]
+    granted: set[Handle] = set()
     while True:
-        verdict = limits.judge(engine, due, limit)
-        if not verdict.parked:
-            return due[: limit + ahead], bool(aside)
-        engine.park(verdict.parked)
-        engine.put_back(list(verdict.first))
-        aside += len(verdict.parked)
-        if aside >= SET_ASIDE_AT_ONCE:
-            return verdict.allowed[: limit + ahead], True
+        verdict = limits.judge(engine, due, limit, now, granted)
+        put_aside = verdict.put_aside(engine)
+        aside += put_aside
+        if not put_aside or aside >= SET_ASIDE_AT_ONCE:
+            if verdict.rates:
+                engine.set_rates(verdict.rates)
+            return verdict.allowed[: limit + ahead], bool(aside)
+        granted = {row.handle for row in verdict.allowed[:limit]}
         found = find_due(engine, scopes, limit + ahead + SET_ASIDE_AT_ONCE, now)
         due = in_order([*(row for row in found if not row.overdue(now)), *again])
 

@@ -10,6 +10,7 @@ In short:
         job.ack()  # done; without it the job reappears by itself
 """
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -43,6 +44,7 @@ from .settling import settle
 
 Until = Literal["done", "start"]
 OnDuplicate = Literal["keep", "replace", "error"]
+LOOK_AT_PARKED = 1.0  # seconds between two looks at what is parked, while nothing is due
 PUBLISHING = {**POLICY, **CHOICES, "timeout": duration}  # what checks the arguments of a publish
 
 _gap_watches: dict[str, GapWatch] = {}  # by database: what all queues of this process have noticed
@@ -73,6 +75,7 @@ class Queue:
         self._lease = clock.microseconds(own.get("visibility_timeout", self._policy.visibility_timeout))
         self._overflow = self.options.overflowing if self._policy.overflow else {}
         self._limits = Limits(self.options)
+        self._look_at, self._parked_after = 0.0, ""  # monotonic; a concurrency key
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, using={self.database!r})"
@@ -231,20 +234,20 @@ class Queue:
                 return None
             grace_period = gaps.grace_period(process_worker_id())._replace(free=0)
             ended, again = self._ended(scope, limit, now, grace_period)
-            due = find_due(engine, limits.scoped(engine, [scope]), limit, now)
+            due = find_due(engine, limits.scoped(engine, [scope], now), limit, now)
             return ([*ended, *again], due) if ended or again or due else None
 
         while True:
             with engine.transaction_if(look) as found:
                 if not found:
-                    return []
+                    break
                 gaps.locked(0.0)
                 seen, due = found
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
                 grace_period = gaps.grace_period(process_worker_id())
                 ended, again = self._ended(scope, limit, now, grace_period) if seen else ([], [])
                 end_leases(engine, ended, holder, now)
-                scopes = limits.scoped(engine, [scope])
+                scopes = limits.scoped(engine, [scope], now)
                 if ended:
                     due = find_due(engine, scopes, limit, now)
                 due = in_order([*due, *again])[:limit] if again else due
@@ -264,6 +267,15 @@ class Queue:
                 return jobs  # else all that was taken became dead letters: claim what is due behind them
             if seen and not (ended or again):  # the lock is free again: their holders get the time to renew
                 clock.wait(APART)
+        return self._claim_due(limit, gaps, holder) if self._gave_back() else []
+
+    def _gave_back(self) -> bool:
+        """Look once a second at what is parked, as workers do; return whether some of it was given back."""
+        if time.monotonic() < self._look_at:
+            return False
+        self._look_at = time.monotonic() + LOOK_AT_PARKED
+        back, self._parked_after = self._limits.look(self._engine, self._parked_after)
+        return back > 0
 
     def _ended(
         self, scope: Scope, limit: int, now: int, grace_period: GracePeriod

@@ -57,7 +57,7 @@ class Work:
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.starting: HeldJob | None = None  # a transactional job whose turn it is
         self.started = 0
-        self._parked_after = ""  # the concurrency key behind which to look for parked jobs
+        self._parked_after = self._rates_after = ""  # the keys behind which to look for what limits hold up
         self._none_ahead = False  # the last claim had no free slot, and found nothing that may be claimed ahead
 
     # Room
@@ -237,12 +237,14 @@ class Work:
         return len(endings)
 
     def give_back(self) -> bool:
-        """Give back some of the jobs that are parked though their limit has room; return whether there may be more."""
-        back, self._parked_after = self.backend.limits.look(self.engine, self._parked_after)
-        if back:
+        """Give back some jobs that a limit holds up without a reason; return whether there may be more."""
+        limits, engine = self.backend.limits, self.engine
+        parked, self._parked_after = limits.look(engine, self._parked_after)
+        reserved, self._rates_after = limits.look_at_rates(engine, self._rates_after)
+        if parked or reserved:
             self.next_due.expect(0)
             ring(self.backend.database, self.backend.settings.doorbells)
-        return back >= GIVEN_BACK_AT_ONCE or bool(self._parked_after)
+        return max(parked, reserved) >= GIVEN_BACK_AT_ONCE or bool(self._parked_after or self._rates_after)
 
     def ended_elsewhere(self, endings: Sequence[Settlement]) -> None:
         """Count the ends of jobs that this worker did not run, and tell of those that became dead letters."""

@@ -72,3 +72,20 @@ def test_a_killed_holder(database: Database, start_worker: Start, journal: Journ
     wait_until(lambda: not database.unfinished())
     assert journal.order("customer:1") == [0, 0, 1]
     assert journal.most() == {"two": 2, "customer:1": 1, "-": 0}
+
+
+@pytest.mark.parametrize("of", ["task", "queue"])
+def test_rates(database: Database, start_worker: Start, journal: Journal, of: str) -> None:
+    """Four workers: the starts that the rows tell are never more than the burst and the rate allow in any time."""
+    database.options["queue_options"] = {"slow": {"rate": "20/s", "burst": 3}}
+    task = limited.at_rate if of == "task" else limited.in_queue.using(queue_name="slow")
+    calls = [(str(journal.path),) if of == "task" else (str(journal.path), 0.0)] * 60
+    for _ in range(4):
+        start_worker("--threads", "2")
+    database.enqueue_many(task, calls)
+    wait_until(lambda: not database.unfinished())
+    starts = [row["started_at"] for row in database.rows("SELECT started_at FROM vtqueue_job ORDER BY started_at")]
+    for first in range(60):
+        for last in range(first, 60):
+            assert last - first + 1 <= 3 + (starts[last] - starts[first]) / 50_000
+    assert (starts[-1] - starts[0]) / 50_000 < 60 * 2  # most of the rate is used
