@@ -20,6 +20,7 @@ from ..core.ids import shown_worker
 from ..core.masks import HIDDEN, Mask
 from ..fields import text_of
 from ..models import DeadLetter, Job
+from ..queue.why import is_parked
 from ..queue.why import word_of as word_of  # for its callers
 from ..tasks.signatures import in_names, mask_of, shown_call
 
@@ -87,6 +88,8 @@ def timing(job: Job, now: int) -> SafeString | str:
     if word == "done":
         ended = job.finished_at or job.visible_at
         return moment(ended, _("finished %s ago") % duration(max(now - clock.to_instant(ended), 0)))
+    if is_parked(job):
+        return _("parked by a limit")
     text = {
         "due": _("due for %s"),
         "scheduled": _("due in %s"),
