@@ -12,12 +12,14 @@ from ..core import states
 from ..core.expiry import GracePeriod
 from ..core.job import Due, Handle, HeldJob, Scope, Settlement
 from ..engines import Engine
+from ..engines.limits import RateState
 from .ended_leases import end_leases
 from .limits import AMONG, NO_LIMITS, Limits
 from .overdue import bury_overdue
 
 NO_OVERFLOW: Mapping[str, tuple[int, int]] = {}
 SET_ASIDE_AT_ONCE = 500  # jobs that one claim parks, or moves
+NO_RATES: Mapping[str, RateState] = {}
 NO_GRACE = GracePeriod()  # for a test, or where no holder can be alive
 ENDED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
 OVERDUE_AT_ONCE = 100  # jobs that one claim buries
@@ -110,6 +112,8 @@ def find_limited(engine: Engine, scopes: Sequence[Scope], limit: int, now: int) 
     found: list[Due] = []
     left: dict[tuple[str, str], int] = {}
     for scope in scopes:
+        if scope.queues == ():
+            continue
         if not scope.limited:
             found += engine.due(scope, limit, now)
         elif scope.starts != 0 and (scope.room != 0 or scope.raw):
@@ -164,17 +168,17 @@ def take_rows(
         again = [row for row in due if row.again]
         due, buried, more_overdue = look_behind(engine, scopes, limit + ahead, worker_id, now)
         due = in_order([*due, *again])[: limit + ahead] if again else due
-    more_aside = False
+    more_aside, rates = False, NO_RATES
     if any(row.keys for row in due):
-        due, more_aside = sifted(engine, limits, scopes, due, limit, ahead, now)
+        due, more_aside, rates = sifted(engine, limits, scopes, due, limit, ahead, now)
     rows, further = due[:limit], list(takewhile(lambda row: row.fresh, due[limit:]))
     later = [row.handle for row in rows if row.again or waits(row.task_path)]
     if at_once := [row.handle for row in rows if row.handle not in later]:
         engine.lease(at_once, worker_id, now, lease_us)
     if later := [*later, *(row.handle for row in further)]:
         engine.lease(later, worker_id, now, lease_us, attempts=0)
-    if limits.queues:
-        limits.started(engine, rows, now)
+    if rates := {**rates, **limits.started(scopes, rows, now)}:
+        engine.set_rates(rates)
     if overflow and (shared := [row.handle for row in (*rows, *further) if not waits(row.task_path)]):
         engine.share(shared, now, overflow)
     took_all, found_all = (
@@ -186,10 +190,10 @@ def take_rows(
 
 def sifted(
     engine: Engine, limits: Limits, scopes: Sequence[Scope], due: Sequence[Due], limit: int, ahead: int, now: int
-) -> tuple[Sequence[Due], bool]:
+) -> tuple[Sequence[Due], bool, Mapping[str, RateState]]:
     """Park or move what the limits do not allow of the first ``limit`` due rows, and look behind it.
 
-    Return the rows that may be leased, and whether there may be more.
+    Return the rows that may be leased, whether there may be more, and the states of their rates after that.
     """
     aside, again = 0, [row for row in due if row.again]
     granted: set[Handle] = set()
@@ -198,9 +202,7 @@ def sifted(
         put_aside = verdict.put_aside(engine)
         aside += put_aside
         if not put_aside or aside >= SET_ASIDE_AT_ONCE:
-            if verdict.rates:
-                engine.set_rates(verdict.rates)
-            return verdict.allowed[: limit + ahead], bool(aside)
+            return verdict.allowed[: limit + ahead], bool(aside), verdict.rates
         granted = {row.handle for row in verdict.allowed[:limit]}
         found = find_due(engine, scopes, limit + ahead + SET_ASIDE_AT_ONCE, now)
         due = in_order([*(row for row in found if not row.overdue(now)), *again])

@@ -36,7 +36,8 @@ class KeyLimit(NamedTuple):
     ordered: bool = False
 
 
-STRICTEST = KeyLimit(1, ordered=True)  # of a task that is not loaded: what it allows is not known until its first run
+IN_ORDER = KeyLimit(1, ordered=True)
+STRICTEST = IN_ORDER  # of a task that is not loaded: what it allows is not known until its first run
 
 
 def of_rate_key(key: str) -> str:
@@ -67,7 +68,7 @@ class Limits:
             return KeyLimit(self.options.policy(queue_name).concurrency)
         if (known := self.task_options(task_path)) is None:
             return STRICTEST
-        return KeyLimit(1, ordered=True) if "order_key" in known else KeyLimit(known.get("concurrency"))
+        return IN_ORDER if "order_key" in known else KeyLimit(known.get("concurrency"))
 
     def rate_of(self, task_path: str, state: RateState | None = None) -> Rate | None:
         """Return the rate for the rate key of a job; of a task that is not loaded what the state of the rate says."""
@@ -104,17 +105,16 @@ class Limits:
                 rooms[name] |= {"starts": pace.room(next_at, now), "not_before": pace.allowed_at(next_at)}
         return rooms
 
-    def started(self, engine: Engine, rows: Sequence[Due], now: int) -> None:
-        """Count starts of jobs in queues that have a rate."""
-        paces = {name: pace for row in rows if (name := row.queue_name) and (pace := self.queues[name].pace)}
-        if not paces:
-            return
-        states = engine.rates(map(of_queue, paces))
+    def started(self, scopes: Sequence[Scope], rows: Sequence[Due], now: int) -> dict[str, RateState]:
+        """Return the states of the rates of queues after the starts of these rows, which were found in these scopes."""
         after: dict[str, RateState] = {}
-        for name, starts in Counter(row.queue_name for row in rows if row.queue_name in paces).items():
-            pace, next_at = paces[name], _next_at(states.get(of_queue(name)), paces[name], now)
-            after[of_queue(name)] = RateState(max(next_at, now) + starts * pace.interval, pace.interval)
-        engine.set_rates(after, interval=True)
+        counts = Counter(row.queue_name for row in rows if row.queue_name)
+        for scope in scopes if counts else ():
+            [name] = scope.queues if scope.starts is not None and scope.queues else ("",)
+            if counts[name] and (pace := self.queues[name].pace):
+                next_at = max(scope.not_before + pace.tolerance, now)
+                after[of_queue(name)] = RateState(next_at + counts[name] * pace.interval, pace.interval)
+        return after
 
     def earliest(self, engine: Engine, scopes: Sequence[Scope]) -> int | None:
         """Return Engine.earliest, without what waits in queues that are full, or over their rates."""
@@ -241,7 +241,9 @@ class Places:
     def __init__(self, engine: Engine, limits: Limits, due: Sequence[Due]) -> None:
         self.waiting: set[Handle] = set()
         keyed = [(row, row.keys[0], row.keys[1]) for row in due if row.keys and row.keys[1] is not None]
-        self._limits = {row.handle: limits.of_key(queue_name, row.task_path) for row, queue_name, _ in keyed}
+        of = {(queue_name, row.task_path): None for row, queue_name, _ in keyed}
+        found = {each: limits.of_key(*each) for each in of}
+        self._limits = {row.handle: found[queue_name, row.task_path] for row, queue_name, _ in keyed}
         keys = {key or "" for _, _, key in keyed}
         ordered = {key or "" for row, _, key in keyed if self._limits[row.handle].ordered}
         self._running = Counter(engine.held_of_keys(keys)) if keys else Counter[str]()
@@ -271,15 +273,14 @@ class Paces:
         self.changed: dict[str, RateState] = {}
         self._now = now
         self._waited: set[str] = set()
-        paths = {row.keys[2]: row.task_path for row in due if row.keys and row.keys[2] is not None}
-        self._states = engine.rates(map(of_rate_key, paths)) if paths else {}
-        lines = engine.reserved(paths) if paths else {}
+        keyed = [(row.handle, row.task_path, row.keys[2]) for row in due if row.keys and row.keys[2] is not None]
+        keys = {key or "" for _, _, key in keyed}
+        self._states = engine.rates(map(of_rate_key, keys)) if keys else {}
+        lines = engine.reserved(keys) if keys else {}
         self._last = {key: moment for key, (moment, _) in lines.items()}
-        self._rates = {
-            row.handle: limits.rate_of(row.task_path, self._states.get(of_rate_key(row.keys[2])))
-            for row in due
-            if row.keys and row.keys[2] is not None
-        }
+        of = {(path, key): None for _, path, key in keyed}
+        found = {(path, key): limits.rate_of(path, self._states.get(of_rate_key(key or ""))) for path, key in of}
+        self._rates = {handle: found[path, key] for handle, path, key in keyed}
 
     def moment(self, row: Due) -> int | None:
         """Return the moment that is reserved for a row now; None if it may start.

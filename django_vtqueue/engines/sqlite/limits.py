@@ -44,6 +44,15 @@ WHERE rowid IN (
     ORDER BY job.priority DESC, job.moved_from LIMIT :limit
 )"""
 
+GIVE_ONE_BACK = f"""
+UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
+WHERE rowid IN (
+    SELECT (
+        SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
+        WHERE {IS_PARKED} AND job.concurrency_key = key.value ORDER BY job.priority DESC, job.moved_from LIMIT 1
+    ) FROM json_each(:keys) AS key
+)"""
+
 PUT_BACK = f"""
 UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
 WHERE rowid IN (SELECT value FROM json_each(:rowids))
@@ -121,7 +130,10 @@ class SQLiteLimits(SQLiteConnection):
         self._run(PARK, {"rowids": json.dumps(handles)})
 
     def give_back(self, keys: Mapping[str, int]) -> int:
-        return sum(self._run(GIVE_BACK, {"key": key, "limit": limit}) for key, limit in sorted(keys.items()))
+        ones = [key for key, limit in keys.items() if limit == 1]
+        back = self._run(GIVE_ONE_BACK, {"keys": json.dumps(ones)}) if ones else 0
+        more = {key: limit for key, limit in keys.items() if limit > 1}
+        return back + sum(self._run(GIVE_BACK, {"key": key, "limit": limit}) for key, limit in more.items())
 
     def put_back(self, handles: Sequence[Handle]) -> int:
         return self._run(PUT_BACK, {"rowids": json.dumps(handles)})
