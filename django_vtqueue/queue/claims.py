@@ -11,6 +11,7 @@ from itertools import takewhile
 from ..core import states
 from ..core.expiry import GracePeriod
 from ..core.job import Due, Handle, HeldJob, Scope, Settlement
+from ..core.shares import Shares
 from ..engines import Engine
 from ..engines.limits import RateState
 from .ended_leases import end_leases
@@ -73,8 +74,8 @@ def take(
     scopes, shared = engine.unpaused(scopes, now), bool(overflow)
     ended = [row for scope in scopes for row in engine.ended(scope, ENDED_AT_ONCE, now, grace_period, overflow=shared)]
     endings = end_leases(engine, ended, worker_id, now)
-    scopes = limits.scoped(engine, scopes, now)
-    due = find_due(engine, scopes, limit + ahead, now)
+    scopes = limits.scoped(engine, limits.apart(scopes), now)
+    due = find_due(engine, scopes, limit + ahead, now, limits.shares)
     if (
         again := [row for scope in scopes for row in engine.reappeared(scope, limit, now, grace_period)]
         if shared
@@ -99,28 +100,31 @@ def take(
     return taken
 
 
-def find_due(engine: Engine, scopes: Sequence[Scope], limit: int, now: int) -> list[Due]:
-    """Return the first ``limit`` due rows of all scopes, in claim order."""
-    if any(scope.limited for scope in scopes):
-        return find_limited(engine, scopes, limit, now)
+def find_due(engine: Engine, scopes: Sequence[Scope], limit: int, now: int, shares: Shares | None = None) -> list[Due]:
+    """Return the first ``limit`` due rows of all scopes, in claim order, or as ``shares`` has it."""
+    if shares or any(scope.limited for scope in scopes):
+        return find_apart(engine, scopes, limit, now, shares)
     due = [row for scope in scopes for row in engine.due(scope, limit, now)]
     return in_order(due)[:limit] if len(scopes) > 1 else due
 
 
-def find_limited(engine: Engine, scopes: Sequence[Scope], limit: int, now: int) -> list[Due]:
-    """Return the first due rows, of a queue no more than it has room for; none of these is claimed ahead."""
+def find_apart(engine: Engine, scopes: Sequence[Scope], limit: int, now: int, shares: Shares | None) -> list[Due]:
+    """Return the first due rows of scopes of which some have one queue: no more of it than it has room for.
+
+    With ``shares`` all have one. Of a queue with a limit no row is claimed ahead.
+    """
     found: list[Due] = []
     left: dict[tuple[str, str], int] = {}
     for scope in scopes:
-        if scope.queues == ():
+        if scope.queues == () or scope.starts == 0 or (scope.room == 0 and not scope.raw):
             continue
-        if not scope.limited:
+        if not (shares or scope.limited):
             found += engine.due(scope, limit, now)
-        elif scope.starts != 0 and (scope.room != 0 or scope.raw):
-            [name] = scope.queues or ("",)
-            left |= {(name, "room"): _any(scope.room), (name, "starts"): _any(scope.starts)}
-            rows = engine.due(scope, max(limit, AMONG) if scope.raw and scope.room is not None else limit, now)
-            found += [row._replace(fresh=0, queue_name=name) for row in rows]
+            continue
+        [name] = scope.queues or ("",)
+        left |= {(name, "room"): _any(scope.room), (name, "starts"): _any(scope.starts)}
+        rows = engine.due(scope, max(limit, AMONG) if scope.raw and scope.room is not None else limit, now)
+        found += [row._replace(fresh=row.fresh and not scope.limited, queue_name=name) for row in rows]
     due: list[Due] = []
     for row in in_order(found):
         name = row.queue_name
@@ -129,6 +133,8 @@ def find_limited(engine: Engine, scopes: Sequence[Scope], limit: int, now: int) 
             continue
         left.update((use, left[use] - 1) for use in uses if name)
         due.append(row)
+    if shares:
+        return shares.order({name: [row for row in due if row.queue_name == name] for name, _ in left}, limit)
     return due[:limit]
 
 
@@ -166,7 +172,7 @@ def take_rows(
     more_overdue = False
     if any(row.overdue(now) for row in due):
         again = [row for row in due if row.again]
-        due, buried, more_overdue = look_behind(engine, scopes, limit + ahead, worker_id, now)
+        due, buried, more_overdue = look_behind(engine, scopes, limit + ahead, worker_id, now, limits.shares)
         due = in_order([*due, *again])[: limit + ahead] if again else due
     more_aside, rates = False, NO_RATES
     if any(row.keys for row in due):
@@ -179,6 +185,8 @@ def take_rows(
         engine.lease(later, worker_id, now, lease_us, attempts=0)
     if rates := {**rates, **limits.started(scopes, rows, now)}:
         engine.set_rates(rates)
+    if limits.shares:
+        limits.shares.served([row.queue_name for row in (*rows, *further) if row.queue_name])
     if overflow and (shared := [row.handle for row in (*rows, *further) if not waits(row.task_path)]):
         engine.share(shared, now, overflow)
     took_all, found_all = (
@@ -204,18 +212,19 @@ def sifted(
         if not put_aside or aside >= SET_ASIDE_AT_ONCE:
             return verdict.allowed[: limit + ahead], bool(aside), verdict.rates
         granted = {row.handle for row in verdict.allowed[:limit]}
-        found = find_due(engine, scopes, limit + ahead + SET_ASIDE_AT_ONCE, now)
-        due = in_order([*(row for row in found if not row.overdue(now)), *again])
+        found = find_due(engine, scopes, limit + ahead + SET_ASIDE_AT_ONCE, now, limits.shares)
+        due = [row for row in found if not row.overdue(now)]
+        due = in_order([*due, *again]) if again else due
 
 
 def look_behind(
-    engine: Engine, scopes: Sequence[Scope], limit: int, worker_id: str, now: int
+    engine: Engine, scopes: Sequence[Scope], limit: int, worker_id: str, now: int, shares: Shares | None = None
 ) -> tuple[list[Due], list[Settlement], bool]:
     """Bury some of the first due rows that have expired; return up to ``limit`` others, and the burials.
 
     Also return whether more may have expired.
     """
-    found = find_due(engine, scopes, limit + OVERDUE_AT_ONCE, now)
+    found = find_due(engine, scopes, limit + OVERDUE_AT_ONCE, now, shares)
     overdue = [row for row in found if row.overdue(now)]
     buried = bury_overdue(engine, overdue[:OVERDUE_AT_ONCE], worker_id, now)
     more = len(found) == limit + OVERDUE_AT_ONCE or len(buried) < len(overdue)

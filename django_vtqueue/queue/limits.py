@@ -18,6 +18,7 @@ from ..conf import Options, Policy
 from ..core.clock import SECOND
 from ..core.job import Due, Handle, Scope, Settlement
 from ..core.rates import Rate, rate_for
+from ..core.shares import Shares
 from ..engines import Engine
 from ..engines.limits import Parked, RateState
 
@@ -52,10 +53,14 @@ def of_queue(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Limits:
-    """The limits of a backend. ``task_options``: those of a task, by its path; None for one that is not loaded."""
+    """The limits of a backend. ``task_options``: those of a task, by its path; None for one that is not loaded.
+
+    ``shares``: those of the queues of a worker that weighs them.
+    """
 
     options: Options = field(default_factory=Options)
     task_options: TaskOptions = lambda path: None
+    shares: Shares | None = None
 
     @property
     def queues(self) -> Mapping[str, Policy]:
@@ -77,6 +82,12 @@ class Limits:
         return rate_for(known.get("rate"), known.get("burst", 1))
 
     # Queues
+
+    def apart(self, scopes: Sequence[Scope]) -> Sequence[Scope]:
+        """Return scopes with one queue each, where a worker weighs its queues."""
+        if self.shares is None:
+            return scopes
+        return [scope._replace(queues=(name,)) for scope in scopes for name in scope.queues or ()]
 
     def scoped(self, engine: Engine, scopes: Sequence[Scope], now: int) -> Sequence[Scope]:
         """Return scopes in which each limited queue has one of its own, with the room that it has now."""

@@ -17,7 +17,7 @@ from ..queue.workers import QUIET, STOP
 from .heartbeat import Heartbeat
 from .housekeeping import Housekeeping
 from .log import name
-from .options import overflowing
+from .options import limits_of, overflowing
 from .outage import Outage
 from .pacing import Pacing
 from .work import AT_ONCE, Work
@@ -33,6 +33,7 @@ class Turns:
         self.engine, self.backend = work.engine, work.backend
         self.leases, self.next_due = work.leases, work.next_due
         self.overflow = overflowing(self.backend, scopes)
+        self.limits = limits_of(self.backend, work.options)
         self.pacing = Pacing()
         self.housekeeping = Housekeeping(self.engine, heartbeat, work)
         self.outage = Outage(self.engine)
@@ -147,7 +148,7 @@ class Turns:
             ahead=ahead,
             waits=self.work.transactional.waits,
             overflow=self.overflow,
-            limits=self.backend.limits,
+            limits=self.limits,
         )
 
     def recover(self, error: Exception) -> None:

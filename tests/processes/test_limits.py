@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+from django.core.management import CommandError
 
 from django_vtqueue import Queue
-from tests.project import limited
+from django_vtqueue.management.commands import vtworker
+from tests.project import limited, tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
@@ -89,3 +91,43 @@ def test_rates(database: Database, start_worker: Start, journal: Journal, of: st
         for last in range(first, 60):
             assert last - first + 1 <= 3 + (starts[last] - starts[first]) / 50_000
     assert (starts[-1] - starts[0]) / 50_000 < 60 * 2  # most of the rate is used
+
+
+@pytest.mark.parametrize(
+    "how", [["--threads", "1"], ["--processes", "2", "--threads", "1"]], ids=["threads", "processes"]
+)
+def test_weights(database: Database, start_worker: Start, how: list[str]) -> None:
+    """``--queues emails:3,default:1``: also of very short jobs, which are claimed ahead, 3 of 4 are emails."""
+    for queue, count, priority in (("default", 600, 90), ("emails", 300, 0)):
+        database.enqueue_many(tasks.add.using(queue_name=queue, priority=priority), [(1, 2)] * count)
+    worker = start_worker("--queues", "emails:3,default:1", *how)
+    assert "queues default:1,emails:3;" in worker.log
+    wait_until(lambda: not database.unfinished())
+    rows = database.rows("SELECT queue_name FROM vtqueue_job ORDER BY started_at, rowid LIMIT 240")
+    emails = sum(row["queue_name"] == "emails" for row in rows)
+    assert 160 <= emails <= 200, emails
+    workers = database.rows("SELECT queues FROM vtqueue_workerprocess")
+    assert {row["queues"] for row in workers} == {"default,emails"}
+
+
+@pytest.mark.parametrize(
+    ("queues", "expected"),
+    [
+        ("a,b", None),
+        ("a:3,b", {"a": 3, "b": 1}),
+        ("c:7,b", None),
+        ("c:7:2,b", {"c:7": 2, "b": 1}),
+        ("a:x", None),
+        ("a:0", "a weight is a whole number from 1 to 1000"),
+    ],
+)
+def test_weights_of_names(queues: str, expected: object) -> None:
+    """A name of the settings is a name, also with a number at its end; then only a further number is a weight."""
+    names = {"a", "b", "c:7"}
+    given = [*queues.split(",")]
+    if isinstance(expected, str):
+        with pytest.raises(CommandError, match=expected):
+            vtworker.weighed(given[0], names)
+        return
+    found = dict(vtworker.weighed(text, names) for text in given)
+    assert ({name: weight or 1 for name, weight in found.items()} if any(found.values()) else None) == expected
