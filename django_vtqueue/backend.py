@@ -51,6 +51,15 @@ def make_task(*, func: Callable[..., Any], **values: Any) -> Task:
     return Task(func=func, **djangos)
 
 
+def keys_of_calls(options: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> dict[str, list[str | None]]:
+    """Return the keys of calls of a task, a list for each option that it has."""
+    found = {name: key_of for name in KEYS if (key_of := options.get(name))}
+    return {
+        name: [key_of(*call["args"], **call["kwargs"]) if callable(key_of) else key_of for call in calls]
+        for name, key_of in found.items()
+    }
+
+
 class VTQueueBackend(BaseTaskBackend):
     """``TASKS = {"default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend"}}``."""
 
@@ -141,13 +150,7 @@ class VTQueueBackend(BaseTaskBackend):
         database = self.database
         now = engine_for(database).now()
         due_at, on_duplicate = visible_from(now, task.run_after), options.get("on_duplicate", KEEP)
-        keys = {
-            name: [key_of(*call["args"], **call["kwargs"]) for call in given]
-            if callable(key_of)
-            else [key_of] * len(given)
-            for name in KEYS
-            if (key_of := options.get(name))
-        }
+        keys = keys_of_calls(options, given) if options else {}
         if keys and policy.overflow and (limits := checks.limits_of(task.func)):
             raise InvalidTask(checks.not_limited(task.module_path, limits, task.queue_name))
         new = NewJobs(
