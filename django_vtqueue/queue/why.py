@@ -108,9 +108,7 @@ def full(job: Job, limits: Limits, now: int) -> str:
     engine = engine_for(str(job._state.db))
     [scope] = [each for each in limits.scoped(engine, [Scope((job.queue_name,), False)], now) if each.limited]
     if scope.room == 0:
-        return _("the queue is full: %(most)s of its jobs run, and its concurrency is that") % {
-            "most": policy.concurrency
-        }
+        return _("the queue is full: %(most)s of %(most)s jobs run") % {"most": policy.concurrency}
     if scope.starts == 0:
         values = {"rate": policy.rate, "time": time_of(from_instant(scope.not_before))}
         return _("the rate %(rate)s of the queue allows the next start at %(time)s") % values
