@@ -53,10 +53,11 @@ WHERE rowid IN (
     ) FROM json_each(:keys) AS key
 )"""
 
+# The pluses keep the planner off the indexes of what is moved, which it prefers after an ANALYZE of long ago.
 PUT_BACK = f"""
 UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
 WHERE rowid IN (SELECT value FROM json_each(:rowids))
-  AND finished_at IS NULL AND lease_until IS NULL AND moved_from IS NOT NULL AND due_at = {NEVER}"""
+  AND +finished_at IS NULL AND +lease_until IS NULL AND +moved_from IS NOT NULL AND due_at = {NEVER}"""
 
 # The distinct keys, each found by one seek.
 NEXT_KEY = f"SELECT job.concurrency_key FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked WHERE {IS_PARKED}"
