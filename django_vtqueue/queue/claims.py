@@ -15,7 +15,7 @@ from ..core.shares import Shares
 from ..engines import Engine
 from ..engines.limits import RateState
 from .ended_leases import end_leases
-from .limits import AMONG, NO_LIMITS, Limits
+from .limits import AMONG, NO_LIMITS, Limits, has_own_key
 from .overdue import bury_overdue
 
 NO_OVERFLOW: Mapping[str, tuple[int, int]] = {}
@@ -141,11 +141,6 @@ def find_apart(engine: Engine, scopes: Sequence[Scope], limit: int, now: int, sh
 def _any(number: int | None) -> int:
     """Return a number of places; None: more than there are."""
     return -1 if number is None else number
-
-
-def has_own_key(row: Due) -> bool:
-    """Return whether a row is a raw job that counts for its own concurrency key, not for its queue."""
-    return not row.task_path and row.keys is not None and row.keys[1] is not None
 
 
 def in_order(rows: Sequence[Due]) -> list[Due]:

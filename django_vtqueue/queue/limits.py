@@ -129,7 +129,14 @@ class Limits:
 
     def earliest(self, engine: Engine, scopes: Sequence[Scope]) -> int | None:
         """Return Engine.earliest, without what waits in queues that are full, or over their rates."""
-        return engine.earliest(self.scoped(engine, scopes, engine.now()) if self.queues else scopes)
+        if not self.queues:
+            return engine.earliest(scopes)
+        now = engine.now()
+        parts = self.scoped(engine, engine.unpaused(scopes, now), now)
+        full = [scope for scope in parts if scope.raw and scope.room == 0 and scope.starts != 0]
+        if any(has_own_key(row) for scope in full for row in engine.due(scope, AMONG, now)):
+            return now
+        return engine.earliest(self.scoped(engine, scopes, now))
 
     # Keys
 
@@ -219,6 +226,11 @@ class Limits:
 
 
 NO_LIMITS = Limits()
+
+
+def has_own_key(row: Due) -> bool:
+    """Return whether a row is a raw job that counts for its own concurrency key, not for its queue."""
+    return not row.task_path and row.keys is not None and row.keys[1] is not None
 
 
 @dataclass(slots=True)

@@ -426,3 +426,16 @@ def test_never_above_never_stuck(bench: Bench) -> None:
                         concurrency_key=job.concurrency_key, finished_at=None, pk__lt=job.id
                     )
                     assert not before.exists()
+
+
+def test_a_key_in_a_full_queue_is_not_slept_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that hands payloads to a handler is woken for one whose key is free, though the queue is full."""
+    limited, scopes = Limited(bench, q={"concurrency": 1}), [Scope(None, True)]
+    monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(1))
+    limited.publish("", "a", "b")
+    limited.claim(1, raw=True)
+    assert (limited.limits.earliest(limited.engine, scopes) or 0) > at(1)
+    limited.publish("", "t", key="t")
+    assert limited.limits.earliest(limited.engine, scopes) == at(1)
+    assert names(limited.claim(1, raw=True)) == "t"
+    assert (limited.limits.earliest(limited.engine, scopes) or 0) > at(1)

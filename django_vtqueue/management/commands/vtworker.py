@@ -22,7 +22,7 @@ from ...core.forks import dump_threads_at
 from ...core.ids import shown_worker
 from ...core.job import Scope
 from ...engines import Engine, engine_for
-from ...models import WAITING, Job
+from ...models import PARKED, WAITING, Job
 from ...queue.pauses import paused
 from ...queue.schema import mismatch
 from ...tasks.task import import_task_modules
@@ -156,10 +156,10 @@ def left_for_later(engine: Engine, scopes: Sequence[Scope]) -> str:
     if retries := sum(attempts > 0 for (attempts,) in found):
         number += f" ({retries} to be tried again)"
     now = engine.now()
-    claimable = waiting.exclude(queue_name__in=paused(engine.alias, now))
+    claimable = waiting.exclude(queue_name__in=paused(engine.alias, now)).exclude(PARKED)
     first = claimable.order_by("due_at").values_list("due_at", flat=True).first()  # no other column: it may be damaged
     if first is None:
-        return f"{number} in paused queues"
+        return f"{number} held up by limits" if waiting.filter(PARKED).exists() else f"{number} in paused queues"
     return f"{number}; the first is due in {duration(max(to_instant(first) - now, 0) / SECOND)}"
 
 

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from django.db.models import Count
+
 from ...backend import VTQueueBackend
 from ...core.clock import to_instant
 from ...core.humanize import duration
@@ -57,6 +59,7 @@ def queues(database: str, held: Held, now: int) -> list[dict[str, Any]]:
     letters, paused = overview.letters(database, NAMES, MOST + 1), pauses.paused(database, now)
     names = {*engine_for(database).queue_names(NAMES), *letters, *paused, *named_queues(database)}
     backlogs, fills = overview.backlogs(database, names, now, MOST + 1), overview.fills(database, names)
+    parked = dict(Job.objects.using(database).filter(PARKED).values_list("queue_name").annotate(Count("pk")))
     return [
         {
             "queue": name,
@@ -69,17 +72,16 @@ def queues(database: str, held: Held, now: int) -> list[dict[str, Any]]:
             "later": backlogs[name].later - backlogs[name].read,
             "depth": fills[name].depth if name in fills else None,
             "max_depth": fills[name].max_depth if name in fills else None,
-            **limited(database, name),
+            **limited(database, name, parked.get(name, 0)),
             "paused": pauses.sentence(paused[name]) if name in paused else None,
         }
         for name in sorted(names)
     ]
 
 
-def limited(database: str, name: str) -> dict[str, Any]:
+def limited(database: str, name: str, parked: int) -> dict[str, Any]:
     """Return the limits of a queue, and how many of its jobs are parked, as far as there are any."""
     policy = options_for(name, database).policy(name)
-    parked = Job.objects.using(database).filter(PARKED, queue_name=name)[: MOST + 1].count()
     found = {"concurrency": policy.concurrency, "rate": policy.rate, "parked": parked}
     return {key: value for key, value in found.items() if value}
 
@@ -91,7 +93,7 @@ def limits_of(queue: dict[str, Any]) -> Iterator[str]:
     if "rate" in queue:
         yield f"{queue['rate']} start"
     if "parked" in queue:
-        yield f"{'more than ' if queue['parked'] > MOST else ''}{min(queue['parked'], MOST):,} parked by a limit"
+        yield f"{queue['parked']:,} parked by a limit"
 
 
 def workers(present: Sequence[WorkerProcess], held: Held) -> list[dict[str, Any]]:
