@@ -8,7 +8,7 @@ import pytest
 
 from django_vtqueue import control
 from django_vtqueue.conf import parse
-from django_vtqueue.core.clock import LAST, to_instant
+from django_vtqueue.core.clock import LAST, from_instant, to_instant
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope, Settlement, released, succeeded
 from django_vtqueue.queue import claims
@@ -439,3 +439,26 @@ def test_a_key_in_a_full_queue_is_not_slept_over(bench: Bench, monkeypatch: pyte
     assert limited.limits.earliest(limited.engine, scopes) == at(1)
     assert names(limited.claim(1, raw=True)) == "t"
     assert (limited.limits.earliest(limited.engine, scopes) or 0) > at(1)
+
+
+def test_a_clock_that_was_ahead(limited: Limited) -> None:
+    """A parked job stays parked, at a place in the line that has come; what waits without an end is left alone.
+
+    One with a moment of a rate is due, and judged again.
+    """
+    limited.publish("app.one", "a", "b", key="k")
+    limited.publish("app.one", "never", key="other")
+    limited.publish("app.rated", "r", rate_keys=["r"])
+    limited.claim(limit=1)
+    limited.engine.park([2])
+    limited.engine.reserve({4: at(4000)})
+    ahead = from_instant(at(3600))
+    limited.bench.jobs.filter(state="READY", moved_from__isnull=False).update(enqueued_at=ahead, moved_from=ahead)
+    limited.bench.jobs.filter(concurrency_key="other").update(
+        claims=1, due_at=LAST, history=[{"ended": at(3600), "outcome": "failed"}]
+    )
+    found, _ = limited.engine.stamped_ahead(0, at(0), 10)
+    assert found == [2, 4]
+    limited.engine.set_right(found, at(0))
+    rows = [(row.due_at, row.moved_from) for row in limited.bench.jobs.order_by("pk")]
+    assert rows[1:] == [(LAST, from_instant(at(0))), (LAST, None), (from_instant(at(0)), None)]
