@@ -20,8 +20,10 @@ from .core.names import is_reserved, refusal
 from .core.unique import DONE, KEEP, REPLACE
 from .engines import Engine, database_of, engine_for
 from .queue import workers
+from .queue.arguments import checked_moment, due_from, start_by
 from .queue.depth import waiting_aside
-from .queue.publishing import checked_moment, due_from, start_by, store
+from .queue.limits import Limits
+from .queue.publishing import store
 from .tasks import checks
 from .tasks.compat import (
     BaseTaskBackend,
@@ -35,9 +37,10 @@ from .tasks.compat import (
 from .tasks.results import Result, change, stored, unvalidated, with_changes
 from .tasks.signals import received
 from .tasks.signatures import check_call, refused_call
-from .tasks.task import Call, checked_calls, loaded_task, options_of, set_options
+from .tasks.task import Call, checked_calls, loaded_options, loaded_task, options_of, set_options
 
 FIELDS = {field.name for field in fields(Task)}
+KEYS = ("unique_key", "concurrency_key", "order_key", "rate_key")
 REMEMBERED = 1000  # validated combinations of function, queue and priority
 in_microseconds = lru_cache(clock.microseconds)  # of a setting
 
@@ -47,6 +50,15 @@ def make_task(*, func: Callable[..., Any], **values: Any) -> Task:
     djangos = {key: values.pop(key) for key in list(values) if key in FIELDS}
     set_options(func, values, takes_context=bool(djangos.get("takes_context")))
     return Task(func=func, **djangos)
+
+
+def keys_of_calls(options: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> dict[str, list[str | None]]:
+    """Return the keys of calls of a task, a list for each option that it has."""
+    found = {name: key_of for name in KEYS if (key_of := options.get(name))}
+    return {
+        name: [key_of(*call["args"], **call["kwargs"]) if callable(key_of) else key_of for call in calls]
+        for name, key_of in found.items()
+    }
 
 
 class VTQueueBackend(BaseTaskBackend):
@@ -71,6 +83,11 @@ class VTQueueBackend(BaseTaskBackend):
             return parse(self._params, self.alias)
         except ValueError as error:
             raise ImproperlyConfigured(str(error)) from error
+
+    @cached_property
+    def limits(self) -> Limits:
+        """What its settings and its tasks allow to run at once."""
+        return Limits(self.settings, loaded_options)
 
     @property
     def database(self) -> str:
@@ -149,9 +166,9 @@ class VTQueueBackend(BaseTaskBackend):
         database = self.database
         now = engine_for(database).now()
         due_at, on_duplicate = due_from(now, task.run_after), options.get("on_duplicate", KEEP)
-        keys: list[str | None] | None = None
-        if key_of := options.get("unique_key"):
-            keys = [key_of(*call["args"], **call["kwargs"]) for call in given]
+        keys = keys_of_calls(options, given) if options else {}
+        if keys and policy.overflow and (limits := checks.limits_of(task.func)):
+            raise InvalidTask(checks.not_limited(task.module_path, limits, task.queue_name))
         new = NewJobs(
             queue_name=task.queue_name,
             task_path=task.module_path,
@@ -162,10 +179,12 @@ class VTQueueBackend(BaseTaskBackend):
             due_at=due_at,
             jobs=jobs,
             start_by=start_by(now, due_at, options.get("expires")),
-            unique_keys=keys,
+            unique_keys=keys.get("unique_key"),
             unique_until=options.get("unique_until", DONE),
             replace=on_duplicate == REPLACE,
             parent_id=parent_id,
+            concurrency_keys=keys.get("concurrency_key") or keys.get("order_key"),
+            rate_keys=keys.get("rate_key"),
         )
         duplicates = {}
         if jobs:

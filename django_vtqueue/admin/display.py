@@ -21,7 +21,7 @@ from ..core.masks import HIDDEN, Mask
 from ..core.steps import NEVER
 from ..fields import text_of
 from ..models import DeadLetter, Job
-from ..queue.why import overdue
+from ..queue.why import is_parked, overdue
 from ..queue.why import word_of as word_of  # for its callers
 from ..tasks.signatures import in_names, mask_of, shown_call
 
@@ -93,6 +93,8 @@ def timing(job: Job, now: int) -> SafeString | str:
         return moment(ended, _("finished %s ago") % duration(max(now - clock.to_instant(ended), 0)))
     if word == "expired" and copies.running(job.copies, now):
         return under_way(job, now)
+    if is_parked(job):
+        return _("parked by a limit")
     if visible_at >= NEVER:
         return _("waits")  # for an event, say; the page of the job has the whole of it
     text = {

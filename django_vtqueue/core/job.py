@@ -108,12 +108,22 @@ class StoredJob(HeldJob):
 class Scope(NamedTuple):
     """Which jobs a claim takes: those of ``queues`` (None: all), either tasks or raw payloads.
 
-    ``worker``: one that takes no second copy of a job that it runs.
+    ``worker``: one that takes no second copy of a job that it runs. Of a scope with one limited queue: ``room``: how
+    many more of its jobs may run (None: any number), without those raw jobs that have a key of their own; ``starts``:
+    how many may start now (None: any number); ``not_before``: the instant from which on some may.
     """
 
     queues: tuple[str, ...] | None
     raw: bool
     worker: str = ""
+    room: int | None = None
+    starts: int | None = None
+    not_before: int = 0
+
+    @property
+    def limited(self) -> bool:
+        """Whether its one queue has a limit of its own."""
+        return self.room is not None or self.starts is not None
 
 
 Handle = int  # names a row; only its engine understands it
@@ -123,8 +133,9 @@ class Due(NamedTuple):
     """A row that a claim may take.
 
     ``fresh``: it may be claimed ahead: never claimed, more than one attempt, no ``expires``, no unique key until its
-    start. So the death of a worker costs no job an attempt. ``start_by``: when it expires. ``again``: it runs already,
-    and this is to be one more copy.
+    start, no limit. So the death of a worker costs no job an attempt. ``start_by``: when it expires. ``keys``: of a job
+    with one: its queue, ``concurrency_key``, ``rate_key``, ``moved_from``. ``again``: it runs already, and this is to
+    be one more copy. ``queue_name``: if that queue has a limit of its own.
     """
 
     handle: Handle
@@ -134,7 +145,9 @@ class Due(NamedTuple):
     fresh: int
     task_path: str
     start_by: int | None = None
+    keys: tuple[str, str | None, str | None, int | None] | None = None
     again: int = 0
+    queue_name: str = ""
 
     def overdue(self, now: int) -> bool:
         """Return whether it has expired: it was to start by ``now``."""

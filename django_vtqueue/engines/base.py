@@ -18,6 +18,7 @@ from django.db.models import Expression
 
 from ..core.expiry import GracePeriod
 from ..core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, Settlement, StoredJob
+from .limits import Limits
 from .overflow import Overflow
 from .portable import Portable
 from .steps import DurableSteps
@@ -35,7 +36,7 @@ class Trouble(Enum):
     GONE = "the database cannot be reached"
 
 
-class Engine(Portable, Overflow, DurableSteps, ABC):
+class Engine(Portable, Overflow, Limits, DurableSteps, ABC):
     """The statements of the queue on one database alias.
 
     ``traced``: query counting, logging and tracing see the statements. For a worker's control loop it is False.
@@ -156,8 +157,8 @@ class Engine(Portable, Overflow, DurableSteps, ABC):
     def first_due(self, scope: Scope) -> int | None:
         """Return the earliest moment at which an unfinished job of a scope is due, without a look at the pauses.
 
-        For a job that waits that is ``due_at``; for one that is held, a moment after the end of its lease (see
-        ``ended``). None if there is no such job.
+        For a job that waits that is ``due_at``, unless the scope has no room; for one that is held, a moment after the
+        end of its lease (see ``ended``). None if there is no such job.
         """
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """System checks of the settings; they read no database."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import takewhile
 from typing import Any
 
@@ -38,6 +38,7 @@ def problems(alias: str, params: Mapping[str, Any]) -> list[CheckMessage]:
         *missing_handlers(options, alias),
         *overlaps(options, alias),
         *split_transactions(options, alias),
+        *limits_beside_copies(options, alias),
         *unenforced_limits(options, alias),
         *idle_options(options, alias),
         *idle_overflow(options, alias),
@@ -77,6 +78,26 @@ def wrong_database(options: Options, alias: str) -> CheckMessage | None:
         f"supports {', '.join(ENGINES)}.",
         hint='"OPTIONS": {"database": "jobs"}, where DATABASES["jobs"] is a SQLite database.',
         id="vtqueue.E004",
+    )
+
+
+def limits_beside_copies(options: Options, alias: str) -> Iterator[CheckMessage]:
+    """Yield an error for each loaded task with a limit whose queue has ``overflow``."""
+    for task in loaded_tasks(options.task_modules):
+        if task.backend == alias and options.policy(task.queue_name).overflow and (of := limits_of(task.func)):
+            yield Error(not_limited(task.module_path, of, task.queue_name), id="vtqueue.E011")
+
+
+def limits_of(function: Callable[..., Any]) -> list[str]:
+    """Return the options of a task that limit it."""
+    return [name for name in ("concurrency", "rate", "order_key") if name in options_of(function)]
+
+
+def not_limited(path: str, limits: list[str], queue_name: str) -> str:
+    """Return what is wrong with a task with these limits in a queue with ``overflow``."""
+    return (
+        f"{path} has {' and '.join(limits)}, but its queue {queue_name!r} has overflow, so that several workers run "
+        "one job. Give the task another queue, or remove one of them."
     )
 
 

@@ -30,7 +30,7 @@ class Housekeeping:
     def __init__(self, engine: Engine, heartbeat: Heartbeat, work: Work) -> None:
         self.engine, self.heartbeat, self.work, self.next_due = engine, heartbeat, work, work.next_due
         self.clock_steps = ClockSteps(engine)
-        self.pruning = Pruning(engine, work.bury_overdue)
+        self.pruning = Pruning(engine, work.bury_overdue, work.give_back)
         self.cancellation = Cancellation(engine, work.in_flight)
         self.foreign = False
         self.look_at = self._watchful_until = 0.0

@@ -69,9 +69,16 @@ LEVELS_OF_BEST = levels("vtqueue_job_queue", OF_BEST, first="best.priority")
 LEVEL_HINT = "likelihood(level.priority IS NOT NULL, 1e-9) AND likelihood(level.priority IS NOT NULL, 1e-9)"
 
 DUE = "job.due_at <= :now"
-FRESH = "job.claims = 0 AND job.max_attempts <> 1 AND job.start_by IS NULL AND job.unique_until <> 'start'"
-DUE_VALUES = f"job.rowid, job.priority, job.due_at, job.claims, {FRESH} AS fresh, job.task_path, job.start_by"
-DUE_ROW = "json_array(due.rowid, due.priority, due.due_at, due.claims, due.fresh, due.task_path, due.start_by)"
+KEYED = "(job.concurrency_key IS NOT NULL OR job.rate_key IS NOT NULL)"
+FRESH = f"""job.claims = 0 AND job.max_attempts <> 1 AND job.start_by IS NULL AND job.unique_until <> 'start'
+      AND NOT {KEYED}"""
+KEYS = f"""CASE WHEN {KEYED}
+    THEN json_array(job.queue_name, job.concurrency_key, job.rate_key, job.moved_from) END"""
+DUE_VALUES = f"""job.rowid, job.priority, job.due_at, job.claims, {FRESH} AS fresh, job.task_path, job.start_by,
+    {KEYS} AS keys"""
+DUE_ROW = """json_array(
+    due.rowid, due.priority, due.due_at, due.claims, due.fresh, due.task_path, due.start_by, json(due.keys)
+)"""
 
 
 def due(index: str, rows: str) -> str:

@@ -23,6 +23,7 @@ from . import clock_steps, due
 from . import statements as sql
 from .connection import all_rows
 from .file import outdated
+from .limits import SQLiteLimits
 from .lock import always
 from .overflow import SQLiteOverflow
 from .settling import SQLiteSettling
@@ -48,7 +49,7 @@ def _shared(new: NewJobs) -> dict[str, Any]:
     }
 
 
-class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteSteps, Engine):
+class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, Engine):
     """See Engine."""
 
     outdated = staticmethod(outdated)
@@ -106,7 +107,11 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteSteps, Engine):
 
     def first_due(self, scope: Scope) -> int | None:
         values = due.given(scope)
-        due_at = self._value(due.EARLIEST_ALL if scope.queues is None else due.EARLIEST_NAMED, values)
+        due_at = None
+        if scope.room != 0:
+            due_at = self._value(due.EARLIEST_ALL if scope.queues is None else due.EARLIEST_NAMED, values)
+        if due_at is not None:
+            due_at = max(due_at, scope.not_before)
         expiry = self._value(due.FIRST_EXPIRY, {**values, "grace": GRACE})
         return min((instant for instant in (due_at, expiry) if instant is not None), default=None)
 
