@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported wh
     from .queue.queue import Queue
     from .tasks.compat import TaskContext, TaskResult, TaskResultStatus
     from .tasks.context import JobContext
+    from .tasks.recurring import recurring
     from .tasks.task import enqueue_many, task
 
 __version__ = "0.1.0"
@@ -47,6 +48,7 @@ __all__ = [
     "UnknownTask",
     "VTQueueError",
     "enqueue_many",
+    "recurring",
     "requeue",
     "task",
 ]
@@ -71,6 +73,7 @@ _HOMES = {
     "queue.queue": ("Queue",),
     "tasks.compat": ("TaskContext", "TaskResult", "TaskResultStatus"),
     "tasks.context": ("JobContext",),
+    "tasks.recurring": ("recurring",),
     "tasks.task": ("enqueue_many", "task"),
 }
 if not TYPE_CHECKING:

@@ -117,7 +117,20 @@ class VTQueueBackend(BaseTaskBackend):
         """Store many calls of a task, each ``(args, kwargs)``, in one transaction, all or none; see enqueue."""
         return self._enqueue(task, enumerate(checked_calls(calls)))
 
-    def _enqueue(self, task: Task, calls: Iterable[tuple[int | None, Call]]) -> list[TaskResult]:
+    def enqueue_tick(self, task: Task, call: Call, due_at: int, unique_key: str | None) -> TaskResult:
+        """Store a call for a tick of a schedule, due at an instant that may be past; see enqueue.
+
+        ``unique_key``: of a task that forms none of its own.
+        """
+        return self._enqueue(task, [(None, call)], due_at, unique_key)[0]
+
+    def _enqueue(
+        self,
+        task: Task,
+        calls: Iterable[tuple[int | None, Call]],
+        due_at: int | None = None,
+        unique_key: str | None = None,
+    ) -> list[TaskResult]:
         self.validate_task(task)
         options = options_of(task.func)
         policy = self.settings.policy(task.queue_name)
@@ -133,8 +146,9 @@ class VTQueueBackend(BaseTaskBackend):
         jobs = list(zip(new_ids(len(payloads)), payloads, strict=True))
         database = self.database
         now = engine_for(database).now()
-        due_at, on_duplicate = visible_from(now, task.run_after), options.get("on_duplicate", KEEP)
-        keys: list[str | None] | None = None
+        due_at = visible_from(now, task.run_after) if due_at is None else due_at
+        on_duplicate = options.get("on_duplicate", KEEP)
+        keys: list[str | None] | None = [unique_key] if unique_key else None
         if key_of := options.get("unique_key"):
             keys = [key_of(*call["args"], **call["kwargs"]) for call in given]
         new = NewJobs(
