@@ -197,6 +197,7 @@ def test_public_names() -> None:
         "UnknownTask",
         "VTQueueError",
         "enqueue_many",
+        "recurring",
         "requeue",
         "task",
     ]

@@ -22,6 +22,7 @@ ONE, ALL, SKIP = "one", "all", "skip"  # what becomes of missed ticks
 MOST = 100  # missed ticks that are run one by one
 LATE = 60 * SECOND  # a tick that is fired later than this was missed
 EVERY = "every "
+MALFORMED = (CronSimError, AssertionError, ValueError, TypeError, RecursionError)  # what cronsim raises
 FIELDS = "minute, hour, day of the month, month, day of the week"
 
 
@@ -63,7 +64,7 @@ def _refusal(fields: list[str]) -> str:
     """Return what cronsim has against five fields; "" if it is only that their day is in no such month."""
     try:
         CronSim(" ".join(fields), EPOCH)
-    except (CronSimError, AssertionError, ValueError, TypeError, RecursionError) as error:
+    except MALFORMED as error:
         any_month = [*fields[:3], "*", fields[4]]
         return "" if fields != any_month and "day-of-month" in str(error) and not _refusal(any_month) else str(error)
     return ""
@@ -89,14 +90,18 @@ class Ticks:
 
     @cached_property
     def _period(self) -> int:
-        return int(self.expression.removeprefix(EVERY)) * SECOND if self.expression.startswith(EVERY) else 0
+        found = re.fullmatch(f"{EVERY}([0-9]{{1,11}})", self.expression)
+        return int(found[1]) * SECOND if found else 0
 
     @cached_property
     def _zone(self) -> ZoneInfo:
         return zone(self.time_zone or "UTC")
 
     def after(self, instant: int) -> int | None:
-        """Return the first tick later than an instant; None if there is none within 50 years."""
+        """Return the first tick later than an instant; None if there is none within 50 years, or it is no expression.
+
+        Raise ValueError if this machine does not know the time zone.
+        """
         if self._period:
             return instant - instant % self._period + self._period
         # In an hour that comes twice cronsim may return what is over: a fixed time is that of the first one.
@@ -121,15 +126,16 @@ class Ticks:
             return f"Every {duration(self._period)}"
         try:
             return CronSim(self.expression, EPOCH).explain()
-        except CronSimError:
+        except MALFORMED:
             return "Never"
 
     def _cron(self, instant: int, *, reverse: bool = False) -> Iterator[int]:
+        name = self._zone
         try:
-            start = (EPOCH + timedelta(0, 0, instant)).astimezone(self._zone)
+            start = (EPOCH + timedelta(0, 0, instant)).astimezone(name)
             for moment in CronSim(self.expression, start, reverse):
                 yield (moment - EPOCH) // MICROSECOND
-        except (CronSimError, OverflowError):  # a day that is in no such month; the end of time
+        except (*MALFORMED, OverflowError):  # a day that is in no such month, a damaged row; the end of time
             return
 
 

@@ -10,6 +10,7 @@ the code: it is never run, and it is not deleted, for with the next deploy it ma
 import json
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from hashlib import blake2b
 
 from ..core.clock import SECOND, from_instant
@@ -118,11 +119,13 @@ def _as_declared(row: Schedule, declaration: Schedule, now: int) -> Schedule:
 
 def _of_a_wrong_clock(engine: Engine, now: int) -> list[Schedule]:
     """Return the rows whose last tick was run by a clock that was far ahead: they would wait for years."""
-    rows = list(Schedule.objects.using(engine.alias).filter(last_at__gt=now + WRONG_CLOCK))
-    for row in rows:
-        row.last_at = None
-        set_next(row, now)
-    return rows
+    found = []
+    for row in Schedule.objects.using(engine.alias).filter(last_at__gt=now + WRONG_CLOCK):
+        with suppress(ValueError):  # its time zone is not known here
+            set_next(row, now)
+            row.last_at = None
+            found.append(row)
+    return found
 
 
 def set_next(row: Schedule, now: int) -> None:

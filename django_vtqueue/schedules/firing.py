@@ -17,7 +17,7 @@ from ..queue.depth import from_a_job
 from ..tasks.compat import Task, TaskResult
 from ..tasks.task import find_task, loaded_task
 from .declaring import set_next
-from .runs import noted
+from .runs import noted, read
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -48,8 +48,12 @@ def fire(engine: Engine, backend: VTQueueBackend, row: Schedule, now: int) -> bo
     ticks after it come.
     """
     next_at, ticks = to_instant(cast(Any, row.next_at)), Ticks(row.expression, row.time_zone)
-    run, more = to_run(ticks, next_at, now, row.missed)
-    following = ticks.after(now)
+    try:
+        run, more = to_run(ticks, next_at, now, row.missed)
+        following = ticks.after(now)
+    except ValueError as error:  # another worker's machine may know its time zone
+        logger.warning("schedule %r: %s", row.name, error)
+        return False
     try:
         with engine.atomic():
             if not _moved(engine, row, following):
@@ -88,7 +92,8 @@ def publish(backend: VTQueueBackend, task: Task, row: Schedule, ticks: Sequence[
         if not getattr(result, "duplicate", False) and (job_id := parse_id(result.id))
     ]
     table = Schedule.objects.using(backend.database).filter(pk=row.pk)
-    recent = noted([*reversed(new), *table.values_list("recent", flat=True)[0]], backend.database, clock.now())
+    before = read(table.values_list("recent", flat=True).first())
+    recent = noted([*reversed(new), *before], backend.database, clock.now())
     table.update(recent=recent, **({"last_at": ticks[-1]} if new else {}))
     return results
 
@@ -96,13 +101,12 @@ def publish(backend: VTQueueBackend, task: Task, row: Schedule, ticks: Sequence[
 def note_ends(engine: Engine, name: str, now: int) -> bool:
     """Note in a schedule what its last jobs have come to; return whether one of them has not ended."""
     table = Schedule.objects.using(engine.alias).filter(pk=name)
-    for recent in table.values_list("recent", flat=True):
-        if noted(recent, engine.alias, now) != recent:
-            with engine.atomic():
-                recent = noted(table.values_list("recent", flat=True)[0], engine.alias, now)
-                table.update(recent=recent)
-        return any("state" not in run for run in recent)
-    return False
+    recent = read(table.values_list("recent", flat=True).first())
+    if noted(recent, engine.alias, now) != recent:
+        with engine.atomic():
+            recent = noted(table.values_list("recent", flat=True).first(), engine.alias, now)
+            table.update(recent=recent)
+    return any("state" not in run for run in recent)
 
 
 # -- people ------------------------------------------------------------------------------------------------------------
