@@ -114,6 +114,13 @@ class Ticks:
             yield tick
             tick = self.after(tick)
 
+    def upcoming(self, instant: int, count: int) -> list[int]:
+        """Return the first ticks later than an instant."""
+        found: list[int] = []
+        while len(found) < count and (tick := self.after(found[-1] if found else instant)) is not None:
+            found.append(tick)
+        return found
+
     def back(self, instant: int, count: int) -> int:
         """Return an instant with about so many ticks between it and the later one given."""
         if self._period:
