@@ -122,11 +122,14 @@ class ScheduleForm(EnqueueForm):
 
     def seen(self) -> bool:
         """Return whether the ticks of this expression were shown before it was sent."""
-        return bool(self.cleaned_data["shown"] == " ".join(self.times()))
+        return bool(self.cleaned_data["shown"] == self.asked())
+
+    def asked(self) -> str:
+        return " ".join(filter(None, self.times()))
 
     def again(self) -> "ScheduleForm":
         """Return the form as it was sent, once its ticks are shown."""
-        form = ScheduleForm({**self.data.dict(), "shown": " ".join(self.times())}, row=self.row)  # type: ignore[attr-defined]
+        form = ScheduleForm({**self.data.dict(), "shown": self.asked()}, row=self.row)  # type: ignore[attr-defined]
         form.is_valid()
         return form
 

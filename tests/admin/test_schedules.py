@@ -166,7 +166,7 @@ def test_change_one(admin_client: Client) -> None:
     changed = Schedule.objects.get()
     assert (changed.name, changed.payload["args"]) == ("made", [3, 4])
     assert (changed.next_at, changed.recent) == (row.next_at, row.recent)
-    admin_client.post(edit, {**fields, "expression": "every 60", "shown": "every 60 "})
+    admin_client.post(edit, {**fields, "expression": "every 60", "shown": "every 60"})
     changed = Schedule.objects.get()
     assert (changed.expression, changed.time_zone) == ("every 60", "")
     assert (changed.next_at or from_instant(0)) <= from_instant(clock.now() + 60 * SECOND)
