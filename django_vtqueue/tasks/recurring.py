@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from ..conf import Invalid, duration, flag, one_of
 from ..core.clock import microseconds
-from ..core.encoding import normalize
+from ..core.encoding import encode, normalize
 from ..core.schedule import ALL, EVERY, ONE, SKIP, checked, every
 from .compat import Task
 from .task import loaded_task
@@ -86,8 +86,8 @@ def recurring(
         "missed": allowed("missed", missed, one_of(ONE, ALL, SKIP)),
         "overlap": allowed("overlap", overlap, flag),
         "jitter_us": microseconds(allowed("jitter", jitter, duration)),
-        "args": normalize(list(args)),
-        "kwargs": normalize(dict(kwargs)),
+        "args": as_json("args", list(args)),
+        "kwargs": as_json("kwargs", dict(kwargs)),
     }
 
     def declare(below: T) -> T:
@@ -130,6 +130,12 @@ def allowed(name: str, value: Any, check: Callable[[Any], Any]) -> Any:
         return check(value)
     except Invalid as what:
         raise ValueError(f"@recurring: {name} is {value!r:.100}, but must be {what}.") from None
+
+
+def as_json(name: str, value: Any) -> Any:
+    """Return arguments as they are stored; raise TypeError, with the place of it, for what is not JSON."""
+    encode(value, name)
+    return normalize(value)
 
 
 def declarations() -> Iterator[tuple[str, Declaration]]:
