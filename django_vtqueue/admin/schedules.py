@@ -24,7 +24,6 @@ from ..exceptions import UnknownTask, VTQueueError
 from ..models import Schedule
 from ..schedules import firing, listing, runs
 from ..tasks.compat import InvalidTask
-from ..tasks.task import find_task
 from . import charts, display, plots, scheduling
 from .base import LeanChangeList, ReadOnlyAdmin, Views, permitted
 from .links import link
@@ -207,9 +206,8 @@ class ScheduleAdmin(ReadOnlyAdmin):
         """Publish a job of a schedule at once."""
         row = self.named(request)
         try:
-            backend: Any = find_task(row.task_path, scheduling.task_modules()).get_backend()
             with transaction.atomic(using=row._state.db):
-                result = firing.run_now(row, backend)
+                result = firing.run_now(row, str(row._state.db), scheduling.task_modules())
                 if getattr(result, "duplicate", False):
                     text = _("No job was added: one of this schedule is not finished.")
                     return self.back(request, row, text, messages.WARNING)

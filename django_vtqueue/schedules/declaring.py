@@ -57,11 +57,12 @@ def marks(rows: Iterable[Schedule]) -> str:
     return "\n".join(map(mark, rows))
 
 
-def runnable(row: Schedule, mine: Mapping[str, Schedule]) -> bool:
-    """Return whether a process with these declarations may publish for a row."""
+def runnable(row: Schedule, mine: Mapping[str, Schedule], backend_alias: str) -> bool:
+    """Return whether a worker of a backend, with these declarations, may publish for a row."""
     if row.declared:
         return row.name in mine and mark(mine[row.name]) == mark(row)
-    return loaded_task(row.task_path) is not None
+    task = loaded_task(row.task_path)
+    return task is not None and task.backend == backend_alias
 
 
 def vanished(rows: Iterable[Schedule], workers: Iterable[WorkerProcess]) -> set[str]:

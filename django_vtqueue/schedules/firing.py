@@ -14,7 +14,7 @@ from ..engines import Engine, engine_for
 from ..exceptions import QueueFull
 from ..models import Schedule
 from ..queue.depth import from_a_job
-from ..tasks.compat import Task, TaskResult
+from ..tasks.compat import InvalidTask, Task, TaskResult
 from ..tasks.task import find_task, loaded_task
 from .declaring import set_next
 from .runs import noted, read
@@ -130,10 +130,16 @@ def resume(name: str, database: str) -> bool:
     return True
 
 
-def run_now(row: Schedule, backend: VTQueueBackend) -> TaskResult:
-    """Publish a job of a schedule at once, whatever its ticks and its pause; raise what ``enqueue`` raises."""
-    engine = engine_for(backend.database)
-    task = find_task(row.task_path, tuple(backend.settings.task_modules))
+def run_now(row: Schedule, database: str, task_modules: Sequence[str] = ()) -> TaskResult:
+    """Publish a job of a schedule at once, whatever its ticks and its pause.
+
+    ``task_modules``: see find_task. Raise UnknownTask, and what ``enqueue`` raises.
+    """
+    task = find_task(row.task_path, tuple(task_modules))
+    backend = cast(VTQueueBackend, task.get_backend())
+    if getattr(backend, "database", None) != database:
+        raise InvalidTask(f"{row.task_path} is of TASKS[{task.backend!r}], which keeps no jobs in {database!r}.")
+    engine = engine_for(database)
     with engine.atomic():
         return publish(backend, task, row, [engine.now()])[0]
 

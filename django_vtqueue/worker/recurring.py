@@ -7,7 +7,7 @@ from ..backend import VTQueueBackend
 from ..core.clock import NEVER, SECOND
 from ..engines import Engine
 from ..exceptions import QueueFull
-from ..models import WorkerProcess
+from ..models import Schedule, WorkerProcess
 from ..schedules.declaring import declared, marks, runnable, write_down
 from ..schedules.firing import due, earliest, fire, note_ends
 
@@ -68,6 +68,9 @@ class Recurring:
             self._ends_at = began + MINUTE
         return fired
 
+    def _may(self, row: Schedule) -> bool:
+        return runnable(row, self.mine, self.backend.alias)
+
     def _fire(self, began: float, now: int) -> bool:
         """Publish what is due, as far as this worker's code declares it; return whether there was something."""
         fired: set[str] = set()
@@ -75,7 +78,7 @@ class Recurring:
         if self._tick is not None and self._tick <= now:
             for row in due(self.engine.alias, now):
                 try:
-                    if runnable(row, self.mine) and fire(self.engine, self.backend, row, now):
+                    if self._may(row) and fire(self.engine, self.backend, row, now):
                         fired.add(row.name)
                 except QueueFull as error:
                     logger.debug("schedule %r: %s", row.name, error)

@@ -409,6 +409,21 @@ def test_a_schedule_of_the_admin_is_run(alias: str, worker: Worker, time: FakeCl
     assert part.next_at() > 0  # it does not look for the other one again and again
 
 
+def test_a_schedule_of_another_backend(alias: str, settings: Any, worker: Worker, time: FakeClock) -> None:
+    """A task of another entry of TASKS is left to the workers of that one, and the command says so."""
+    entry = {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "OPTIONS": {"database": alias}}
+    settings.TASKS = {"default": {**entry, "QUEUES": ["mine"]}, "other": {**entry, "QUEUES": ["default"]}}
+    there = {"expression": "every 60", "next_at": at(FIRST), "payload": {"args": [], "kwargs": {}}}
+    Schedule.objects.using(alias).create(name="theirs", task_path=report.module_path, **there)
+    look(part := worker())
+    part.backend = VTQueueBackend("other", {"QUEUES": [], "OPTIONS": {"database": alias}})
+    time.instant = at(FIRST)
+    look(part)
+    assert ticks(alias) == []
+    with pytest.raises(Exception, match="keeps no jobs in 'elsewhere'"):
+        firing.run_now(schedule(alias, "theirs"), "elsewhere")
+
+
 # -- people ------------------------------------------------------------------------------------------------------------
 
 
@@ -435,7 +450,7 @@ def test_run_now(alias: str, backend: VTQueueBackend, worker: Worker, declare: D
     declare(every=60, name="minute")
     look(worker())
     firing.pause("minute", "ann", alias)
-    result = firing.run_now(schedule(alias), backend)
+    result = firing.run_now(schedule(alias), alias)
     assert str(Job.objects.using(alias).get().pk) == result.id
     row = schedule(alias)
     assert (to_instant(row.next_at or 0), len(row.recent)) == (at(FIRST), 1)
@@ -495,7 +510,7 @@ def test_inside_a_transaction(
     declare(every=60, name="minute")
     look(worker())
     with transaction.atomic(using=alias):
-        firing.run_now(schedule(alias), backend)
+        firing.run_now(schedule(alias), alias)
         transaction.set_rollback(True, using=alias)
     assert ticks(alias) == []
     assert schedule(alias).recent == []

@@ -132,7 +132,7 @@ def resume(schedule: Schedule, backend: VTQueueBackend) -> Iterator[str]:
 def run_now(schedule: Schedule, backend: VTQueueBackend) -> Iterator[str]:
     """Publish a job of a schedule at once."""
     try:
-        result = firing.run_now(schedule, backend)
+        result = firing.run_now(schedule, backend.database, backend.settings.task_modules)
     except (UnknownTask, InvalidTask, VTQueueError, TypeError, ValueError) as error:
         raise CommandError(str(error)) from error
     if getattr(result, "duplicate", False):
