@@ -78,6 +78,14 @@ def test_when_a_fixed_time_comes_on_these_days(expression: str, name: str, day: 
     assert local(tick, name).isoformat() == expected
 
 
+def test_asked_in_the_hour_that_comes_twice() -> None:
+    """A fixed time that has come in the first of the two hours is over in the second."""
+    second = instant(datetime(2026, 10, 25, 2, 40, tzinfo=zone(PARIS), fold=1).astimezone(UTC))
+    tick = Ticks("50 2 * * *", PARIS).after(second)
+    assert tick is not None
+    assert local(tick, PARIS).isoformat() == "2026-10-26T02:50:00+01:00"
+
+
 @pytest.mark.parametrize("name", [PARIS, NEW_YORK])
 @pytest.mark.parametrize(("expression", "apart"), [("* * * * *", 1), ("*/15 * * * *", 15), ("7 * * * *", 60)])
 def test_stars_go_by_elapsed_time(expression: str, apart: int, name: str) -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -298,7 +299,7 @@ def test_a_full_queue_is_waited_for(
     time.instant = at(FIRST + 120)
     look(part)
     assert ticks(alias) == [0, 60]
-    assert part.next_at() > 0
+    assert part.next_at() > monotonic()
     Job.objects.using(alias).all().delete()
     time.instant = at(FIRST + 121)
     look(part)
@@ -406,7 +407,7 @@ def test_a_schedule_of_the_admin_is_run(alias: str, worker: Worker, time: FakeCl
     look(part)
     job = Job.objects.using(alias).get()
     assert (job.task_path, job.queue_name, job.priority) == (report.module_path, "mails", 7)
-    assert part.next_at() > 0  # it does not look for the other one again and again
+    assert part.next_at() > monotonic()  # it does not look for the other one again and again
 
 
 def test_a_schedule_of_another_backend(alias: str, settings: Any, worker: Worker, time: FakeClock) -> None:
@@ -484,6 +485,25 @@ def test_the_ends_of_jobs_are_noted(alias: str, worker: Worker, declare: Declare
         (last.hex, "done", 2_000_000)
     ]
     assert [run["state"] for run in schedule(alias).recent] == ["done", "done", "dead"]
+
+
+def test_a_worker_notes_the_end_of_what_it_has_published(
+    alias: str, worker: Worker, declare: Declare, time: FakeClock
+) -> None:
+    """It looks each minute, until it knows all ends; without it a weekly job's length would be gone a day later."""
+    declare(every=86_400, name="day")
+    look(part := worker())
+    time.instant = to_instant(schedule(alias, "day").next_at or 0)
+    look(part)
+    assert part.next_at() <= monotonic() + 60
+    part._ends_at = 0.0
+    part.keep()
+    assert part.next_at() <= monotonic() + 60
+    finish(alias)
+    part._ends_at = 0.0
+    part.keep()
+    assert [run["state"] for run in schedule(alias, "day").recent] == ["done"]
+    assert part.next_at() > monotonic() + 60
 
 
 def test_nothing_is_read_where_there_is_nothing_to_do(
