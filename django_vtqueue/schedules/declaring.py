@@ -92,7 +92,8 @@ def _to_write(engine: Engine, mine: Mapping[str, Schedule], now: int, started: b
         if row is None:
             row = Schedule(name=name)
         elif not row.declared:
-            logger.warning("the schedule %r was made in the admin, and is declared too: one is to be renamed", name)
+            if started:
+                logger.warning("schedule %r was made in the admin, and code declares it too: rename one of them", name)
             continue
         elif mark(row) == mark(declaration):
             continue

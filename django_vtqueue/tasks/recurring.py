@@ -117,10 +117,10 @@ def period_of(period: Any) -> str:
 
 def checked_name(name: Any) -> str | None:
     """Return the name of a schedule, None for the default; raise ValueError for what is none."""
-    if name is not None and (not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or "\0" in name):
-        raise ValueError(
-            f"The name of a schedule is a text of 1 to {LONGEST_NAME} characters without NUL, not {name!r:.100}."
-        )
+    if name is None:
+        return None
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+        raise ValueError(f"The name of a schedule is one line of 1 to {LONGEST_NAME} characters, not {name!r:.100}.")
     return name
 
 

@@ -7,7 +7,7 @@ from ..backend import VTQueueBackend
 from ..core.clock import NEVER, SECOND
 from ..engines import Engine
 from ..exceptions import QueueFull
-from ..models import Schedule, WorkerProcess
+from ..models import WorkerProcess
 from ..schedules.declaring import declared, marks, runnable, write_down
 from ..schedules.firing import due, earliest, fire, note_ends
 
@@ -30,7 +30,8 @@ class Recurring:
         worker.schedules = marks(self.mine.values())
         self._started = True
         self._tick: int | None = None  # the next one of all schedules, as it was read last
-        self._unended: set[str] = set()  # schedules of which this worker has published jobs
+        self._fired: set[str] = set()  # schedules of which jobs were published just now
+        self._unended: set[str] = set()  # of which this worker has published jobs
         # When to do what (monotonic); NEVER as long as nothing calls for it.
         self._read_at = self._declare_at = 0.0
         self._ends_at = self._again_at = NEVER
@@ -58,7 +59,9 @@ class Recurring:
         if began >= self._declare_at:
             write_down(self.engine, self.mine, now, started=self._started)
             self._started, self._declare_at, self._declared_last = False, NEVER, began
-        fired = self._fire(began, now)
+        self._fire(began, now)
+        fired, self._fired = self._fired, set()
+        self._unended |= fired
         self._read_at, self._read_last = NEVER, began
         if began >= self._ends_at:
             self._unended = {name for name in self._unended if note_ends(self.engine, name, now)}
@@ -66,24 +69,20 @@ class Recurring:
             self._ends_at = NEVER
         elif fired or began >= self._ends_at:
             self._ends_at = began + MINUTE
-        return fired
+        return bool(fired)
 
-    def _may(self, row: Schedule) -> bool:
-        return runnable(row, self.mine, self.backend.alias)
-
-    def _fire(self, began: float, now: int) -> bool:
-        """Publish what is due, as far as this worker's code declares it; return whether there was something."""
-        fired: set[str] = set()
+    def _fire(self, began: float, now: int) -> None:
+        """Publish what is due, as far as this worker's code declares it."""
         self._tick, again_at = earliest(self.engine.alias), NEVER
         if self._tick is not None and self._tick <= now:
             for row in due(self.engine.alias, now):
+                if not runnable(row, self.mine, self.backend.alias):
+                    continue
                 try:
-                    if self._may(row) and fire(self.engine, self.backend, row, now):
-                        fired.add(row.name)
+                    if fire(self.engine, self.backend, row, now):
+                        self._fired.add(row.name)
                 except QueueFull as error:
                     logger.debug("schedule %r: %s", row.name, error)
                     again_at = began + FULL
             self._tick = earliest(self.engine.alias, after=now)  # what is left has no code here
         self._again_at = again_at
-        self._unended |= fired
-        return bool(fired)
