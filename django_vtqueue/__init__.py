@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported wh
     from .tasks.context import JobContext
     from .tasks.recurring import recurring
     from .tasks.task import enqueue_many, task
+    from .tasks.waiting import await_for_result, wait_for_result
 
 __version__ = "0.1.0"
 
@@ -47,10 +48,12 @@ __all__ = [
     "TaskResultStatus",
     "UnknownTask",
     "VTQueueError",
+    "await_for_result",
     "enqueue_many",
     "recurring",
     "requeue",
     "task",
+    "wait_for_result",
 ]
 
 _HOMES = {
@@ -75,6 +78,7 @@ _HOMES = {
     "tasks.context": ("JobContext",),
     "tasks.recurring": ("recurring",),
     "tasks.task": ("enqueue_many", "task"),
+    "tasks.waiting": ("await_for_result", "wait_for_result"),
 }
 if not TYPE_CHECKING:
 

@@ -18,10 +18,10 @@ from .core.ids import dashed, new_ids, parse_id
 from .core.job import NewJobs
 from .core.names import is_reserved, refusal
 from .core.unique import DONE, KEEP, REPLACE
-from .engines import database_of, engine_for
+from .engines import Engine, database_of, engine_for
 from .queue import workers
 from .queue.depth import waiting_aside
-from .queue.publishing import checked_moment, start_by, store, visible_from
+from .queue.publishing import checked_moment, due_from, start_by, store
 from .tasks import checks
 from .tasks.compat import (
     BaseTaskBackend,
@@ -77,6 +77,14 @@ class VTQueueBackend(BaseTaskBackend):
         """The alias that its workers, the admin and the commands use."""
         return database_of(self.settings)
 
+    @cached_property
+    def _engine(self) -> Engine:
+        return engine_for(self.database)
+
+    def now(self) -> int:
+        """Return the present instant, by the clock of its database."""
+        return self._engine.now()
+
     def validate_task(self, task: Task) -> None:
         """See Django's. What inspects the function is done once for each; ``run_after`` may also be a timedelta."""
         moment = task.run_after
@@ -105,7 +113,8 @@ class VTQueueBackend(BaseTaskBackend):
         """Store one call of a task, in the caller's transaction if there is one.
 
         Raise InvalidTask for a task that this backend does not take, TypeError for arguments that do not fit its
-        signature or are not JSON, PayloadTooLarge, QueueFull.
+        signature or are not JSON, ValueError for a unique key or an expiry that is not allowed, DuplicateJob,
+        PayloadTooLarge, QueueFull.
         """
         return self._enqueue(task, [(None, (args, kwargs))])[0]
 
@@ -146,7 +155,7 @@ class VTQueueBackend(BaseTaskBackend):
         jobs = list(zip(new_ids(len(payloads)), payloads, strict=True))
         database = self.database
         now = engine_for(database).now()
-        due_at = visible_from(now, task.run_after) if due_at is None else due_at
+        due_at = due_from(now, task.run_after) if due_at is None else due_at
         on_duplicate = options.get("on_duplicate", KEEP)
         keys: list[str | None] | None = [unique_key] if unique_key else None
         if key_of := options.get("unique_key"):

@@ -17,6 +17,7 @@ from django.utils.module_loading import import_string
 
 from .core import copies
 from .core.clock import LONGEST, microseconds
+from .core.unique import DONE, ERROR, KEEP, REPLACE, START
 
 
 def microseconds_or_none(seconds: float | None) -> int | None:
@@ -196,6 +197,7 @@ def checks_of(kind: type[Policy]) -> dict[str, Check]:
 QUEUE = checks_of(Policy)  # in ``queue_options``
 BACKEND = {name: check for name, check in checks_of(Options).items() if name != "handler"}  # in ``OPTIONS``
 POLICY = {name: check for name, check in QUEUE.items() if name != "handler"}  # in both
+UNIQUE = {"unique_until": one_of(DONE, START), "on_duplicate": one_of(KEEP, REPLACE, ERROR)}  # of a task, or a call
 ENTRY = ("BACKEND", "QUEUES", "OPTIONS")  # of ``TASKS``
 
 

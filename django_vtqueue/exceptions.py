@@ -103,11 +103,13 @@ class Retry(Exception):
     """Raised inside a task: end this attempt and try again.
 
     ``delay`` is in seconds (or a ``timedelta``); without it the task's backoff decides. The attempt counts.
+    ``whole_queue``: no other job of the queue is claimed either until then, for a service that answers "429 Too Many
+    Requests"; the queue is paused, with the message as its reason, unless it is paused for longer.
     """
 
-    def __init__(self, message: str = "", *, delay: float | timedelta | None = None) -> None:
+    def __init__(self, message: str = "", *, delay: float | timedelta | None = None, whole_queue: bool = False) -> None:
         super().__init__(message)
-        self.delay = delay
+        self.delay, self.whole_queue = delay, whole_queue
 
 
 class GiveUp(Exception):
@@ -115,4 +117,4 @@ class GiveUp(Exception):
 
 
 class Cancelled(Exception):
-    """Raised inside a task: it stops because it shall; the job becomes a dead letter at once."""
+    """Raised inside a task that stops because its job was cancelled; the job becomes a dead letter at once."""

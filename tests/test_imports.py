@@ -196,10 +196,12 @@ def test_public_names() -> None:
         "TaskResultStatus",
         "UnknownTask",
         "VTQueueError",
+        "await_for_result",
         "enqueue_many",
         "recurring",
         "requeue",
         "task",
+        "wait_for_result",
     ]
     assert set(django_vtqueue.__all__) <= set(dir(django_vtqueue))
     for name in django_vtqueue.__all__:

@@ -11,8 +11,8 @@ claim waits depends on the length of the row's own lease:
 - After a gap of more than half of the lease a claim may take the job only when a third of the lease (5 s at the most)
   has passed since the gap. The holder uses this time to renew.
 
-A job that a process has claimed by ``Queue.claim`` is renewed by that process alone, so the process itself may claim it
-again at once.
+A job that a process has claimed by ``Queue.claim`` can be extended by that process alone, so the process itself may
+claim it again at once.
 """
 
 from typing import NamedTuple

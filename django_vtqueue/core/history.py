@@ -1,6 +1,7 @@
 """A job's history: one entry for each ended attempt that did not succeed, kept as a JSON list in its row.
 
-Between them is an entry for each requeue, with the name of the user; it does not count as an attempt.
+Further entries are no attempts: of each requeue, with the name of the user, and of the end of a job that was cancelled
+or has expired before it ran.
 
 The first and the last entries are kept, and those between are only counted, so that a job which is retried for ever
 stays small: ``[e1 … e5, {"omitted": 17}, e23 … e67]``.
@@ -28,7 +29,7 @@ CANCELLED = "cancelled"
 EXPIRED = "expired"
 REQUEUED = "requeued"
 
-NO_ATTEMPT = 0  # the number of an entry about an action of a user
+NO_ATTEMPT = 0  # the number of an entry that is no attempt: a requeue, a cancellation, an expiry
 
 
 class Entry(TypedDict, total=False):

@@ -21,7 +21,8 @@ class NewJobs:
     """What is published together: everything but the ids, payloads and unique keys is shared.
 
     Instants in microseconds. ``start_by``: what has not started by then is never run. ``unique_keys``: one for each
-    job, or None; no other job of the queue and task may have it, until that is "done", or has made a "start".
+    job, or None; no other job of the queue, whatever its task, may have it until this one is "done", or has made a
+    "start".
     ``replace``: one that waits, and has the key, takes the place, the payload and all else of the new job.
     ``concurrency_keys``, ``rate_keys``: so too; of the jobs with one of these only so many run at once, or start in a
     time. ``parent_id``: the job that waits for their end.
@@ -62,7 +63,7 @@ class HeldJob:
     queue_name: str
     task_path: str
     priority: int
-    visible_at: int  # when its lease ends
+    visible_at: int  # when the lease ends that its claim gave
     claims: int
     attempts: int
     max_attempts: int

@@ -14,9 +14,10 @@ from ..core.job import Due, HeldJob, Scope, Settlement
 from ..engines import Engine
 from .ended_leases import end_leases
 from .overdue import bury_overdue
+from .pauses import paused_queues, unpaused
 
 NO_OVERFLOW: Mapping[str, tuple[int, int]] = {}
-NO_GRACE = GracePeriod()  # for a test, or where no holder can be alive
+NO_GRACE = GracePeriod()  # holders get no time: for tests, run_pending, and lists of all that is held
 ENDED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
 OVERDUE_AT_ONCE = 100  # jobs that one claim buries
 
@@ -65,7 +66,7 @@ def take(
     ``ahead``: so many fresh rows directly behind them are leased too, at the most. Their attempts are counted later,
     and so are the attempts of tasks for which ``waits`` returns True. ``overflow``: see Options.overflowing.
     """
-    scopes, shared = engine.unpaused(scopes, now), bool(overflow)
+    scopes, shared = unpaused(engine, scopes, now), bool(overflow)
     ended = [row for scope in scopes for row in engine.ended(scope, ENDED_AT_ONCE, now, grace_period, overflow=shared)]
     endings = end_leases(engine, ended, worker_id, now)
     due = find_due(engine, scopes, limit + ahead, now)
@@ -146,7 +147,7 @@ def start_attempt(engine: Engine, job: HeldJob, now: int) -> bool:
     It may not if it was asked to stop or has expired, or its queue was paused. To be called inside
     ``engine.transaction()``.
     """
-    stopped = job.queue_name in engine.paused_queues(now) or engine.stop_requests([job])
+    stopped = job.queue_name in paused_queues(engine, now) or engine.stop_requests([job])
     return not stopped and engine.start_attempts([job], now) == 1
 
 

@@ -26,6 +26,7 @@ from .claimed_job import ClaimedJob
 from .clock_steps import ClockSteps
 from .depth import from_a_job
 from .doorbell import UNPROVEN, Doorbell, folder_of
+from .pauses import earliest
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -63,8 +64,8 @@ def wait_for_work(engine: Engine, queue_name: str, bell: Doorbell) -> float:
 
     Return the seconds of that, at most the planned ones: the rest may be a gap.
     """
-    earliest = engine.earliest([Scope((queue_name,), raw=True)])
-    due_in = LOOK if earliest is None else (earliest - engine.now()) / SECOND
+    first = earliest(engine, [Scope((queue_name,), raw=True)])
+    due_in = LOOK if first is None else (first - engine.now()) / SECOND
     seconds = min(due_in, LOOK) if due_in > 0 else LOOK  # else: an expired job that may not be taken yet
     began = time.monotonic()
     bell.wait_for(seconds)

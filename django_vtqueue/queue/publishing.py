@@ -43,6 +43,7 @@ def store(
     policy = options.policy(new.queue_name)
     limit = policy.max_payload_bytes
     for _, payload in new.jobs:
+        # A character has 4 bytes at the most, so a short text needs no count.
         if len(payload) > limit // 4 and (size := len(payload.encode())) > limit:
             raise PayloadTooLarge(
                 f"A payload for queue {new.queue_name!r} has {size:,} bytes; max_payload_bytes allows {limit:,}. "
@@ -70,13 +71,16 @@ def store(
 
 
 def _insert(engine: Engine, new: NewJobs, on_duplicate: str) -> tuple[bool, Duplicates]:
-    """Return whether the jobs were committed, not left to a transaction, and those that were not stored."""
+    """Return whether the jobs are known to be committed, and those that were not stored.
+
+    Jobs with keys are never known to be: their doorbells are left to ``on_commit``.
+    """
     if new.keyed:
         return False, insert_with_keys(engine, new, on_duplicate)
     return engine.insert(new), {}
 
 
-def visible_from(now: int, publish_at: datetime | timedelta | None, delay: float | timedelta | None = None) -> int:
+def due_from(now: int, publish_at: datetime | timedelta | None, delay: float | timedelta | None = None) -> int:
     """Return the instant from which a job may be claimed; raise ValueError for a naive datetime where USE_TZ is on."""
     checked_moment(publish_at, "publish_at")
     if publish_at is not None and delay is not None:

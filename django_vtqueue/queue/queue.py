@@ -20,7 +20,7 @@ from uuid import UUID
 
 from asgiref.sync import sync_to_async
 
-from ..conf import POLICY, checked, duration
+from ..conf import POLICY, UNIQUE, checked, duration
 from ..core import clock, history
 from ..core.encoding import encode
 from ..core.expiry import GracePeriod
@@ -28,7 +28,7 @@ from ..core.failures import describe
 from ..core.gaps import APART, GapWatch
 from ..core.ids import new_ids, process_worker_id
 from ..core.job import Due, Ended, HeldJob, NewJobs, Scope, failed
-from ..core.unique import CHOICES, DONE, KEEP, REPLACE, Keys, keys_of
+from ..core.unique import DONE, KEEP, REPLACE, Keys, keys_of
 from ..engines import Engine, database_of, engine_for, options_for
 from ..exceptions import LeaseLost
 from .claimed_job import ClaimedJob
@@ -36,13 +36,13 @@ from .claims import ENDED_AT_ONCE, collect, in_order, take_rows
 from .consumer import consume
 from .depth import waiting_aside
 from .ended_leases import end_leases
-from .pauses import pause, resume
-from .publishing import checked_priority, checked_queue_name, start_by, store, visible_from
+from .pauses import pause, paused_queues, resume
+from .publishing import checked_priority, checked_queue_name, due_from, start_by, store
 from .settling import settle
 
 Until = Literal["done", "start"]
 OnDuplicate = Literal["keep", "replace", "error"]
-PUBLISHING = {**POLICY, **CHOICES, "timeout": duration}  # what checks the arguments of a publish
+PUBLISHING = {**POLICY, **UNIQUE, "timeout": duration}  # what checks the arguments of a publish
 
 _gap_watches: dict[str, GapWatch] = {}  # by database: what all queues of this process have noticed
 
@@ -161,7 +161,7 @@ class Queue:
         encoded = [encode(payload, "payload") for payload in payloads]
         jobs = list(zip(new_ids(len(encoded)), encoded, strict=True))
         now = self._engine.now()
-        due_at = visible_from(now, publish_at, delay)
+        due_at = due_from(now, publish_at, delay)
         new = NewJobs(
             queue_name=self.name,
             task_path="",
@@ -215,23 +215,28 @@ class Queue:
         engine, scope = self._engine, Scope((self.name,), raw=True)
 
         def look(waited: float) -> tuple[Sequence[Ended | Due], Sequence[Due]] | None:
+            """Return the expired rows and the due ones; None if there are none, or the queue is paused."""
             now = engine.now()
             gaps.look(now)
             if waited:
                 gaps.locked(waited)
-            if self.name in engine.paused_queues(now):
+            if self.name in paused_queues(engine, now):
                 return None
             grace_period = gaps.grace_period(process_worker_id())._replace(free=0)
             ended, again = self._ended(scope, limit, now, grace_period)
             due = engine.due(scope, limit, now)
             return ([*ended, *again], due) if ended or again or due else None
 
+        # Look, lock, look again: the first look needs no lock, and is all if nothing is there. It leaves out the time
+        # for which the lock must have been free; the second one, inside the lock, does not, so it may find fewer
+        # expired rows. It is done again after a moment in which their holders may renew, or when all that was taken
+        # became dead letters.
         while True:
             with engine.transaction_if(look) as found:
                 if not found:
                     return []
                 gaps.locked(0.0)
-                seen, due = found
+                seen, due = found  # true when the lock was taken
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
                 grace_period = gaps.grace_period(process_worker_id())
                 ended, again = self._ended(scope, limit, now, grace_period) if seen else ([], [])

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS
 
-from ..conf import POLICY, Invalid, checked, nearest, positive_duration
-from ..core.unique import CHOICES
+from ..conf import POLICY, UNIQUE, Invalid, checked, nearest, positive_duration
 from ..exceptions import UnknownTask
 from .calls import key_of_call
 from .compat import Task, TaskResult, framework_task
@@ -80,7 +79,7 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "transactional": _database,
     "no_retry_for": _exceptions,
     "unique_key": _key,
-    **CHOICES,
+    **UNIQUE,
     "expires": positive_duration,
 }
 

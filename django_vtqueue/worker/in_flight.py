@@ -14,8 +14,9 @@ HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in i
 class Flight:
     """A job in flight. ``ends_at``: when its time is up; ``told_at``: when it was told to end (both monotonic).
 
-    ``counted``: there is no attempt left to count by ``begun`` and ``count``. A job that was claimed ahead has one,
-    until a turn after it has begun; the attempt of a transactional job is counted when it gets its turn.
+    ``counted``: its attempt is in its row, or is not counted from here: that of a transactional job is counted by the
+    turn that starts it. A job that was claimed ahead is not ``counted`` at first; the turn after its code has begun
+    counts its attempt (``begun``, ``count``).
     """
 
     job: HeldJob

@@ -12,6 +12,7 @@ from ..engines import engine_for
 from ..execution.execute import execute
 from ..execution.outcomes import Outcome, announce, burial
 from ..queue.claims import collect, take
+from ..queue.pauses import earliest
 from ..queue.settling import settle
 
 
@@ -47,11 +48,11 @@ def run_due(
     engine, worker_id = engine_for(backend.database), new_worker_id()
     done = 0
     while limit is None or done < limit:
-        earliest = engine.earliest(scopes)
+        first = earliest(engine, scopes)
         now = engine.now()
-        if earliest is None or earliest > max(now, until or now):
+        if first is None or first > max(now, until or now):
             return
-        at = max(now, earliest)  # the time that it is for this job
+        at = max(now, first)  # the time that it is for this job
         with engine.transaction():
             taken = take(engine, scopes, 1, worker_id, at)
         for settlement in taken.buried:

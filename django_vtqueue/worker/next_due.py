@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from ..core.clock import SECOND
 from ..core.job import Scope
 from ..engines import Engine
+from ..queue.pauses import earliest
 
 LOOK = 0.1  # seconds until the next look at the database: a doorbell may have been missed
 NO_INSTANT = 1 << 62  # later than any instant
@@ -43,8 +44,8 @@ class NextDue:
         """Return whether a claim may find something; reads the database only if that is not known."""
         now = self.engine.now()
         if self._next_due is None:
-            earliest = self.engine.earliest(self.scopes)
-            self._next_due = NO_INSTANT if earliest is None else earliest
+            first = earliest(self.engine, self.scopes)
+            self._next_due = NO_INSTANT if first is None else first
             if self._took_everything and self._next_due <= now:  # an ended lease, whose holder is given time
                 self._next_due = now + round(LOOK * SECOND)
         return self._next_due <= now
@@ -65,5 +66,5 @@ class NextDue:
         It always reads: what a job has just published may not be known here yet, for its outcome is faster than the
         bell.
         """
-        earliest = self.engine.earliest(self.scopes)
-        return earliest is None or earliest > instant
+        first = earliest(self.engine, self.scopes)
+        return first is None or first > instant

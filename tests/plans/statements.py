@@ -42,8 +42,8 @@ COUNTED = "sqlite_autoindex_vtqueue_throughput_1"
 LETTER, LETTER_EXPIRES = "sqlite_autoindex_vtqueue_deadletter_1", "vtqueue_letter_expires"
 
 STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
-    "expired, all queues": (due.EXPIRED, {**EXPIRED, "names": None}, [HIDDEN_ROWS]),
-    "expired, named queues": (due.EXPIRED, {**EXPIRED, "names": NAMES}, [HIDDEN_ROWS]),
+    "expired, all queues": (due.ENDED_LEASES, {**EXPIRED, "names": None}, [HIDDEN_ROWS]),
+    "expired, named queues": (due.ENDED_LEASES, {**EXPIRED, "names": NAMES}, [HIDDEN_ROWS]),
     "first expiry": (due.FIRST_EXPIRY, {"raw": True, "names": None, "grace": 500_000, "worker": ""}, [HIDDEN_ROWS]),
     "reappeared": (overflow.REAPPEARED, {**EXPIRED, "names": NAMES}, [HIDDEN_ROWS]),
     "claim, all queues": (due.DUE_ALL, CLAIM, [DUE]),

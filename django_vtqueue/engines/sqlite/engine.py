@@ -1,7 +1,7 @@
 """The queue on SQLite.
 
-Rows go in as one JSON argument and come out as one JSON value: each step of a statement gives up Python's global
-lock, and beside computing threads the write lock would be held for as long as it takes to get it back.
+Rows go in as one JSON argument and come out as one JSON value, so that a statement takes one step. Each step gives up
+Python's global lock; beside threads that compute it takes long to get that back, with the write lock held meanwhile.
 """
 
 import json

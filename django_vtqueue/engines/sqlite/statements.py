@@ -33,9 +33,9 @@ INSERT INTO vtqueue_job (
     :start_by, :due_at, value, '[]'
 FROM json_each(:jobs)"""
 
-# The index of unique keys decides, so two that publish one key at the same instant make one job. The job that has the
-# key is updated in any case, for only then RETURNING says its id; it becomes another one (a fresh one, in its place)
-# only if it is to be replaced, and waits.
+# The index of unique keys decides, so two publishers of one key at the same instant make one job. A conflict updates
+# the job that has the key in any case, since RETURNING gives the ids of changed rows only. The values change only if
+# that job is to be replaced, and waits: then it is a fresh one with the same id.
 REPLACED = (
     *("priority", "max_attempts", "lease_us", "unique_until", "concurrency_key", "rate_key", "enqueued_at"),
     *("start_by", "due_at", "payload"),
@@ -61,7 +61,7 @@ ONE_WITH_KEYS = f"""{WITH_KEYS}VALUES (
     :concurrency_key, :rate_key, :parent_id, :enqueued_at, 'READY', :start_by, :due_at, :payload, '[]'
 )"""
 INSERT_WITH_KEYS = ONE_WITH_KEYS + TO_KEY
-INSERT_IF_UNIQUE = f"{ONE_WITH_KEYS}{IF_TAKEN}NOTHING"  # most are: RETURNING costs a seventh of the statement
+INSERT_IF_UNIQUE = f"{ONE_WITH_KEYS}{IF_TAKEN}NOTHING"  # tried first: most keys are new, and RETURNING costs a seventh
 
 INSERT_MANY_WITH_KEYS = f"""{WITH_KEYS}SELECT
     json_extract(value, '$[0]'), :queue_name, :task_path, :priority, 0, 0, :max_attempts, '', :lease_us,
@@ -94,12 +94,12 @@ READ = f"""
 SELECT json_group_array(json_array(rowid, {COLUMNS})) FROM vtqueue_job
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
-# These four guard every change by a holder, or in its name: renewals, settlements, burials, progress, the start of an
-# attempt; EXTEND names them itself. Statements that change a row whoever holds it have no guard: REQUEST_STOP, and
-# SET_RIGHT in clock_steps.py. LEASE needs none: it is given rows that the same transaction has found to be free, or
-# whose lease it has found to be expired. The pluses keep the planner off vtqueue_job_worker, which it prefers to the
-# key after ANALYZE: it would read all rows of a worker for each of them, or, if hardly anything was held at the time of
-# ANALYZE, all that are held now.
+# The id, the claim number, the worker and the state guard every change by a holder, or in its name: renewals,
+# settlements, burials, progress, the start of an attempt. EXTEND, ACK and PASS_ON write the same guard out. Statements
+# that change a row whoever holds it have none: REQUEST_STOP, and SET_RIGHT in clock_steps.py. LEASE, SHOW and SHARE
+# need none: they are given rows that the same transaction has found to be free, hidden or expired, or has leased. The
+# pluses keep the planner off vtqueue_job_worker, which it prefers to the key after ANALYZE: it would read all rows of a
+# worker for each of them, or, if hardly anything was held at the time of ANALYZE, all that are held now.
 OF_HOLDER = """
     vtqueue_job.id = json_extract(mine.value, '$[0]') AND vtqueue_job.claims = json_extract(mine.value, '$[1]')
     AND +vtqueue_job.worker_id = json_extract(mine.value, '$[2]') AND +vtqueue_job.state = """
