@@ -53,23 +53,32 @@ class Recurring:
 
     def keep(self) -> bool:
         """Do what is due; return whether jobs were published. Trouble with the database is raised: it is due again."""
-        began, now = time.monotonic(), self.engine.now()
-        if began < self.next_at():
+        if time.monotonic() < self.next_at():
             return False
+        try:
+            self._keep(time.monotonic(), self.engine.now())
+        except Exception as error:
+            if self.engine.trouble(error):
+                raise
+            logger.warning("schedules: %r. They are looked at again in a minute; jobs go on", error)
+            self._tick, self._ends_at, self._again_at = None, NEVER, NEVER
+            self._read_at = self._declare_at = time.monotonic() + MINUTE
+        fired, self._fired = bool(self._fired), set()
+        return fired
+
+    def _keep(self, began: float, now: int) -> None:
         if began >= self._declare_at:
             write_down(self.engine, self.mine, now, started=self._started)
             self._started, self._declare_at, self._declared_last = False, NEVER, began
         self._fire(began, now)
-        fired, self._fired = self._fired, set()
-        self._unended |= fired
+        self._unended |= self._fired
         self._read_at, self._read_last = NEVER, began
         if began >= self._ends_at:
             self._unended = {name for name in self._unended if note_ends(self.engine, name, now)}
         if not self._unended:
             self._ends_at = NEVER
-        elif fired or began >= self._ends_at:
+        elif self._fired or began >= self._ends_at:
             self._ends_at = began + MINUTE
-        return bool(fired)
 
     def _fire(self, began: float, now: int) -> None:
         """Publish what is due, as far as this worker's code declares it."""

@@ -6,13 +6,15 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import connections, transaction
 
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.core.clock import SECOND, to_instant
 from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job, Schedule, WorkerProcess
+from django_vtqueue.queue.workers import live_workers
 from django_vtqueue.schedules import firing
+from django_vtqueue.schedules.declaring import vanished
 from django_vtqueue.worker.recurring import Recurring
 
 from ..fake_clock import START, FakeClock, at
@@ -358,8 +360,6 @@ def test_what_no_running_code_declares(
     alias: str, worker: Worker, declare: Declare, redeclare: Declare, time: FakeClock
 ) -> None:
     """It is not run, and it is not deleted; as long as an old worker runs it goes on; when it is back it goes on."""
-    from django_vtqueue.queue.workers import live_workers
-    from django_vtqueue.schedules.declaring import vanished
 
     def shown() -> set[str]:
         return vanished(Schedule.objects.using(alias), live_workers(alias, time()))
@@ -506,12 +506,44 @@ def test_a_worker_notes_the_end_of_what_it_has_published(
     assert part.next_at() > monotonic() + 60
 
 
+def test_a_damaged_row(
+    alias: str, worker: Worker, declare: Declare, time: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever was edited by hand, the others are run, and the worker goes on."""
+    declare(every=60, name="minute")
+    look(part := worker())
+    right = {"payload": '{"args": [], "kwargs": {}}', "recent": "[]", "expression": "* * * * *", "time_zone": "UTC"}
+    for column in (*right, "missed"):
+        values = {**right, "missed": "one", column: "}{"}
+        row = {"task_path": report.module_path, "expression": "every 60", "next_at": at(FIRST)}
+        Schedule.objects.using(alias).create(name=column, **row)
+        with connections[alias].cursor() as cursor:
+            columns = ", ".join(f"{name} = %s" for name in values)
+            cursor.execute(f"UPDATE vtqueue_schedule SET {columns} WHERE name = %s", [*values.values(), column])
+    for number in range(2):
+        time.instant = at(FIRST + 60 * number)
+        look(part)
+    assert {0, 60} <= {*ticks(alias)}
+    assert schedule(alias).recent[0]["at"] == at(FIRST + 60)
+    assert "schedule 'payload': its job cannot be published" in caplog.text
+    assert "schedule 'time_zone': There is no time zone" in caplog.text
+
+
+def test_a_fault_of_ours_stops_no_jobs(
+    alias: str, worker: Worker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said, and schedules are looked at again a minute later."""
+    part = worker()
+    monkeypatch.setattr("django_vtqueue.worker.recurring.write_down", None)
+    look(part)
+    assert "schedules: TypeError" in caplog.text
+    assert monotonic() + 50 < part.next_at() < monotonic() + 70
+
+
 def test_nothing_is_read_where_there_is_nothing_to_do(
     alias: str, worker: Worker, django_assert_num_queries: Any
 ) -> None:
     """Without schedules the table is read once after a change, and not again until there was another one."""
-    from django.db import connections
-
     part = worker()
     look(part)
     with django_assert_num_queries(0, connection=connections[alias]):
