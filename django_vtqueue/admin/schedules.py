@@ -216,6 +216,22 @@ class ScheduleAdmin(ReadOnlyAdmin):
             return self.back(request, row, str(error), messages.ERROR)
         return self.back(request, row, _("The job was enqueued."))
 
+    def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        """Ask, then delete a schedule; its jobs stay."""
+        row = get_object_or_404(self.get_queryset(request), pk=admin.utils.unquote(object_id))
+        if not self.has_delete_permission(request, row):
+            raise PermissionDenied
+        if request.method != "POST":
+            text = _("Delete the schedule “%s”? Its jobs stay.") % row.name
+            return self.form_page(
+                request, None, title=_("Delete a schedule"), text=text, button=_("Delete"), danger=True
+            )
+        with transaction.atomic(using=row._state.db):
+            self.log_deletions(request, self.get_queryset(request).filter(pk=row.pk))
+            row.delete()
+        self.message_user(request, _("The schedule “%s” was deleted.") % row.name)
+        return self.go_to("schedule_changelist")
+
     def back(self, request: HttpRequest, row: Schedule, text: str, level: int = messages.SUCCESS) -> HttpResponse:
         self.message_user(request, text, level)
         return self.go_to("schedule_change", admin.utils.quote(row.pk))

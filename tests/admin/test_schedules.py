@@ -182,5 +182,6 @@ def test_what_code_declares_is_not_changed_here(admin_client: Client) -> None:
     delete = reverse("admin:vtqueue_schedule_delete", args=["nightly"])
     assert admin_client.post(delete, {"post": "yes"}).status_code == 403
     Schedule.objects.update(declared=False)
-    assert admin_client.post(delete, {"post": "yes"}).status_code == 302
+    assert "Delete the schedule “nightly”?" in page_of(admin_client, delete)
+    assert admin_client.post(delete).status_code == 302
     assert not Schedule.objects.exists()
