@@ -145,10 +145,23 @@ class VTQueueBackend(BaseTaskBackend):
 
     def enqueue_children(self, task: Task, calls: Iterable[Call], parent_id: str) -> list[TaskResult]:
         """Store many calls of a task, whose jobs have a parent: their end wakes it; see enqueue_many."""
-        return self._enqueue(task, enumerate(calls), parent_id)
+        return self._enqueue(task, enumerate(calls), parent_id=parent_id)
+
+    def enqueue_tick(self, task: Task, call: Call, due_at: int, unique_key: str | None) -> TaskResult:
+        """Store a call for a tick of a schedule, due at an instant that may be past; see enqueue.
+
+        ``unique_key``: of a task that forms none of its own.
+        """
+        return self._enqueue(task, [(None, call)], due_at=due_at, unique_key=unique_key)[0]
 
     def _enqueue(
-        self, task: Task, calls: Iterable[tuple[int | None, Call]], parent_id: str | None = None
+        self,
+        task: Task,
+        calls: Iterable[tuple[int | None, Call]],
+        *,
+        due_at: int | None = None,
+        unique_key: str | None = None,
+        parent_id: str | None = None,
     ) -> list[TaskResult]:
         self.validate_task(task)
         options = options_of(task.func)
@@ -165,10 +178,13 @@ class VTQueueBackend(BaseTaskBackend):
         jobs = list(zip(new_ids(len(payloads)), payloads, strict=True))
         database = self.database
         now = engine_for(database).now()
-        due_at, on_duplicate = due_from(now, task.run_after), options.get("on_duplicate", KEEP)
+        due_at = due_from(now, task.run_after) if due_at is None else due_at
+        on_duplicate = options.get("on_duplicate", KEEP)
         keys = keys_of_calls(options, given) if options else {}
         if keys and policy.overflow and (limits := checks.limits_of(task.func)):
             raise InvalidTask(checks.not_limited(task.module_path, limits, task.queue_name))
+        if unique_key:
+            keys.setdefault("unique_key", [unique_key])
         new = NewJobs(
             queue_name=task.queue_name,
             task_path=task.module_path,

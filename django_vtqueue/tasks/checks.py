@@ -12,9 +12,13 @@ from django.db import connections
 from django.utils.module_loading import import_string
 
 from ..conf import Options, configured, parse
+from ..core import clock
 from ..core.names import is_reserved, refusal
+from ..core.schedule import Ticks
 from ..engines import ENGINES, database_of
-from .compat import FRAMEWORK_APP
+from .compat import FRAMEWORK_APP, Task
+from .recurring import LONGEST_NAME, Declaration, declarations
+from .signatures import check_call
 from .task import loaded_tasks, options_of
 
 WHEN_FULL = ("on_full", "full_timeout", "exempt_workers")
@@ -39,6 +43,7 @@ def problems(alias: str, params: Mapping[str, Any]) -> list[CheckMessage]:
         *overlaps(options, alias),
         *split_transactions(options, alias),
         *limits_beside_copies(options, alias),
+        *wrong_schedules(alias),
         *unenforced_limits(options, alias),
         *idle_options(options, alias),
         *idle_overflow(options, alias),
@@ -144,6 +149,36 @@ def split_transactions(options: Options, alias: str) -> Iterator[CheckMessage]:
         writes_to = options_of(task.func).get("transactional")
         if task.backend == alias and writes_to not in (None, database):
             yield Error(cannot_commit_as_one(task.module_path, writes_to, database), id="vtqueue.E008")
+
+
+def wrong_schedules(alias: str) -> Iterator[CheckMessage]:
+    """Yield an error for each declaration of loaded code, for the tasks of a backend, that can never be run."""
+    seen: dict[str, Declaration] = {}
+    for name, declaration in declarations():
+        task = declaration.task
+        if alias != (task.backend if task else next(iter(configured()), alias)):
+            continue
+        wrong = wrong_schedule(name, declaration, task)
+        if not wrong and (other := seen.setdefault(name, declaration)) is not declaration:
+            wrong = f"{other.path} has a schedule of that name, too. Give each its own: name=..."
+        if wrong:
+            yield Error(f"The schedule {name!r} (@recurring on {declaration.path}): {wrong}", id="vtqueue.E020")
+
+
+def wrong_schedule(name: str, declaration: Declaration, task: Task | None) -> str:
+    """Return what is wrong with a declaration; "" if nothing is."""
+    if task is None:
+        return "it is not above a task. Write @task below it, and keep the function at the top of its module."
+    if len(name) > LONGEST_NAME:
+        return f"its name has more than {LONGEST_NAME} characters. Give it a shorter one: name=..."
+    try:
+        ticks = Ticks(declaration.expression, declaration.zone_name)
+        check_call(task, declaration.args, declaration.kwargs)
+        if ticks.after(clock.now()) is None:
+            return f"{declaration.expression!r} never comes: there is no such day in the next 50 years."
+    except (ValueError, TypeError) as error:
+        return str(error)
+    return ""
 
 
 def cannot_commit_as_one(path: str, writes_to: str, database: str) -> str:
