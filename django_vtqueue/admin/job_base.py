@@ -24,10 +24,12 @@ from ..inspection.keyset import ending
 from ..inspection.trees import has_tree
 from ..models import DeadLetter, Job
 from ..queue.why import why
+from ..tasks.limits import limits_for
 from . import display
-from .base import ReadOnlyAdmin, permitted
+from .base import permitted
 from .display import Entry
 from .links import link
+from .steps import StepsActions
 from .timelines import made, timeline
 from .trees import family
 
@@ -40,7 +42,7 @@ GRID: tuple[str | tuple[str, ...], ...] = (
 )
 
 
-class EntryAdmin(ReadOnlyAdmin):
+class EntryAdmin(StepsActions):
     """What the pages of jobs and of dead letters share."""
 
     search_fields = ["id"]
@@ -74,7 +76,7 @@ class EntryAdmin(ReadOnlyAdmin):
     @admin.display(description=_("situation"))
     def situation(self, entry: Entry) -> str:
         try:
-            return why(entry, clock.now())
+            return why(entry, clock.now(), limits_for(entry.queue_name, entry._state.db))
         except (TypeError, ValueError):  # a damaged row of the job, or of a worker
             return "-"
 
@@ -219,6 +221,9 @@ class EntryAdmin(ReadOnlyAdmin):
         return response
 
     # -- permissions -----------------------------------------------------------------------------------------------
+
+    def has_steps_permission(self, request: HttpRequest) -> bool:
+        return self.has_requeue_permission(request)
 
     has_acknowledge_permission = permitted("change_deadletter")
 

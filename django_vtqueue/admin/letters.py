@@ -80,7 +80,7 @@ class DeadLetterAdmin(EntryAdmin):
         "Part of a task's name, of the arguments or of the error, or an id; its last digits, as the log shows them, "
         "will do."
     )
-    actions = ("requeue", "acknowledge_selected", "export_selected", "delete_selected")
+    actions = ("requeue", "skip_step", "repeat_steps", "acknowledge_selected", "export_selected", "delete_selected")
     fieldsets = (
         (None, {"fields": ("failure", "traceback", "arguments")}),
         (None, {"fields": (("task_link", "died", "used", "acknowledged"), *GRID)}),

@@ -28,6 +28,8 @@ TIMED_OUT = "timed out"
 CANCELLED = "cancelled"
 EXPIRED = "expired"
 REQUEUED = "requeued"
+SKIPPED = "step skipped"
+REPEATED = "steps repeated"
 
 PARENT_WENT_ON = "Its parent has gone on without it: what it does now is not seen there."
 
@@ -61,6 +63,11 @@ def entry(number: int, worker: str, started: int | None, ended: int, outcome: st
 def requeued(by: str, now: int) -> Entry:
     """Return the entry of a requeue by a user."""
     return Entry(number=NO_ATTEMPT, worker=by, ended=now, outcome=REQUEUED)
+
+
+def changed(outcome: str, message: str, by: str, now: int) -> Entry:
+    """Return the entry of a change that a user has made to the steps of a durable task."""
+    return Entry(number=NO_ATTEMPT, worker=by, ended=now, outcome=outcome, message=message)
 
 
 def rebased(text: str, onto: str) -> str:

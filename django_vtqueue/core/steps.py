@@ -75,6 +75,33 @@ def read(stored: Any) -> Steps:
     return Steps(done, events, _waiting(parts.get("waiting")))
 
 
+def skipped(found: Steps, name: str, value: Any, now: int) -> Steps:
+    """Return steps with one more, which was not made: what the job waits for, else a step of this name.
+
+    Raise ValueError if the job waits for something else, or for children.
+    """
+    waiting = found.waiting
+    if waiting and (waiting.name != name or waiting.kind not in (SLEEP, EVENT)):
+        raise ValueError(f"The job waits for {waiting.kind} {waiting.name!r}, so {name!r} cannot be skipped.")
+    record = Record(kind=waiting.kind if waiting else STEP, name=name, at=now, value=value)
+    return Steps([*found.done, record], found.events, None)
+
+
+def without_last(found: Steps, first: int) -> Steps:
+    """Return steps without the ``first`` one, counted from 1, and those behind it; raise ValueError if it is none."""
+    if not 1 <= first <= len(found.done):
+        raise ValueError(f"There is no step {first}: {len(found.done)} are done.")
+    return Steps(found.done[: first - 1], found.events, None)
+
+
+def written(found: Steps) -> dict[str, Any]:
+    """Return steps as they are stored."""
+    parts: dict[str, Any] = {"done": found.done, "events": found.events}
+    if found.waiting:
+        parts["waiting"] = found.waiting._asdict()
+    return parts
+
+
 def _waiting(stored: Any) -> Waiting | None:
     match stored:
         case {"kind": str(kind), "name": str(name), "until": int() | None as until, "since": int(since)}:

@@ -178,13 +178,19 @@ def results(
     while failed := [index for index, result in enumerate(found) if result.status != TaskResultStatus.SUCCESSFUL]:
         again = all(requeued_since(context, found[index]) for index in failed)
         failures = [failure(index, found[index]) for index in failed]
-        if on_failure and (not again or context._ledger.upcoming == ON_FAILURE):
+        if on_failure and (not again or was_told(context)):
             context.gather(ON_FAILURE, [on_failure(failures)])
         if not again:
             raise WorkflowFailed(message(name, failures, len(calls)))
         for index, result in zip(failed, context.gather(name, [calls[index] for index in failed]), strict=True):
             found[index] = result
     return [result.return_value for result in found]
+
+
+def was_told(context: JobContext) -> bool:
+    """Return whether what comes next in the stored steps is the call of ``on_failure``."""
+    ledger = context._ledger
+    return any(record.get("name") == ON_FAILURE for record in ledger.done[ledger.position :][:1])
 
 
 def requeued_since(context: JobContext, result: TaskResult) -> bool:

@@ -28,6 +28,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django_vtqueue",
     "library",
+    "orders",
     "sleepers",
 ]
 if django.VERSION < (6, 0):
