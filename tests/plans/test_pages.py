@@ -14,7 +14,8 @@ from pytest_django import DjangoDbBlocker
 from django_vtqueue import throughput
 from django_vtqueue.admin import groups
 from django_vtqueue.core.counts import MINUTE
-from django_vtqueue.inspection import overview
+from django_vtqueue.core.ids import new_uuid
+from django_vtqueue.inspection import overview, trees
 from django_vtqueue.inspection.keyset import ListQuery, count_jobs, ending, list_jobs, list_letters
 from django_vtqueue.models import DeadLetter, Job, Throughput
 
@@ -71,6 +72,8 @@ READERS: dict[str, tuple[Callable[[], object], int]] = {
     "dead letters of a queue and a task": (letters(queue_name="q1", task_path="app.tasks.t1", since=NOW - 9000), 500),
     "dead letters of an exception": (letters(exception_class="app.E1", acknowledged=True), 500),
     "dead letters of a group": (letters(fingerprint="f1", task_path="app.tasks.t1", queue_name="q1"), 500),
+    "tree": (lambda: trees.tree(next(iter(Job.objects.using(ALIAS)[:1]))), 100),
+    "children": (lambda: trees.children([new_uuid() for _ in range(200)], ALIAS, 50), 300),
     "dead letters with a text": (letters(text="none", until=NOW - 1000), 500),
 }
 
