@@ -6,6 +6,7 @@ from datetime import timedelta
 from django.test import Client, TestCase
 from django.urls import reverse
 
+from django_vtqueue.control import cancel
 from django_vtqueue.models import Job
 from django_vtqueue.testing import run_pending
 
@@ -88,6 +89,17 @@ class PageTest(Shop):
         self.place()
         run_pending(until=31 * DAY)
         self.assertIn("it was not shipped in time.", self.text())
+
+    def test_order_whose_job_is_dead(self):
+        """It is not shipped: no job would know of it. The page leads to the dead letter."""
+        order = self.place()
+        run_pending()
+        cancel([order.job_id])
+        self.ship(order)
+        self.assertIsNone(Order.objects.get().shipped_at)
+        self.assertIn("Stopped: Cancelled.", self.text())
+        self.assertIn(reverse("admin:vtqueue_deadletter_change", args=[order.job_id]), self.text())
+        self.assertNotIn("Ship it", self.text())
 
     def test_link_to_the_job(self):
         order = self.place()

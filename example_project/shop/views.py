@@ -32,7 +32,7 @@ def place(request: HttpRequest) -> HttpResponse:
         order = form.save()
         order.job_id = fulfil.enqueue(order.pk).id
         order.save(update_fields=["job_id"])
-    messages.success(request, f"{order} is placed.")
+    messages.success(request, f"Order {order.pk} is placed.")
     return redirect("orders")
 
 
@@ -41,17 +41,15 @@ def ship(request: HttpRequest, pk: int) -> HttpResponse:
     """Write down that an order was shipped, and tell its job: both, or neither."""
     order = get_object_or_404(Order, pk=pk)
     with transaction.atomic():
-        if shipped := can_ship().filter(pk=pk).update(shipped_at=timezone.now()):
-            send_event(order.job_id, "shipped", True)
+        waiting = Order.objects.filter(pk=pk, shipped_at=None, refunded_at=None).exclude(charged_at=None)
+        shipped = waiting.update(shipped_at=timezone.now()) and send_event(order.job_id, "shipped", True)
+        if not shipped:
+            transaction.set_rollback(True)
     if shipped:
-        messages.success(request, f"{order} is shipped.")
+        messages.success(request, f"Order {pk} is shipped.")
     else:
-        messages.error(request, f"{order} cannot be shipped: it is not charged, was shipped before, or is refunded.")
+        messages.error(request, f"Order {pk} cannot be shipped now.")
     return redirect("orders")
-
-
-def can_ship():
-    return Order.objects.filter(shipped_at=None, refunded_at=None).exclude(charged_at=None)
 
 
 def page(request: HttpRequest, form: OrderForm, status: int = 200) -> HttpResponse:
