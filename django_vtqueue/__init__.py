@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported wh
     from .tasks.calls import call
     from .tasks.compat import TaskContext, TaskResult, TaskResultStatus
     from .tasks.context import JobContext
+    from .tasks.recurring import recurring
     from .tasks.task import enqueue_many, task
     from .tasks.waiting import await_for_result, wait_for_result
 
@@ -60,6 +61,7 @@ __all__ = [
     "await_for_result",
     "call",
     "enqueue_many",
+    "recurring",
     "requeue",
     "send_event",
     "task",
@@ -92,6 +94,7 @@ _HOMES = {
     "tasks.calls": ("call",),
     "tasks.compat": ("TaskContext", "TaskResult", "TaskResultStatus"),
     "tasks.context": ("JobContext",),
+    "tasks.recurring": ("recurring",),
     "tasks.task": ("enqueue_many", "task"),
     "tasks.waiting": ("await_for_result", "wait_for_result"),
 }

@@ -20,8 +20,10 @@ from .core.names import is_reserved, refusal
 from .core.unique import DONE, KEEP, REPLACE
 from .engines import Engine, database_of, engine_for
 from .queue import workers
+from .queue.arguments import checked_moment, due_from, start_by
 from .queue.depth import waiting_aside
-from .queue.publishing import checked_moment, due_from, start_by, store
+from .queue.limits import Limits
+from .queue.publishing import store
 from .tasks import checks
 from .tasks.compat import (
     BaseTaskBackend,
@@ -35,9 +37,10 @@ from .tasks.compat import (
 from .tasks.results import Result, change, stored, unvalidated, with_changes
 from .tasks.signals import received
 from .tasks.signatures import check_call, refused_call
-from .tasks.task import Call, checked_calls, loaded_task, options_of, set_options
+from .tasks.task import Call, checked_calls, loaded_options, loaded_task, options_of, set_options
 
 FIELDS = {field.name for field in fields(Task)}
+KEYS = ("unique_key", "concurrency_key", "order_key", "rate_key")
 REMEMBERED = 1000  # validated combinations of function, queue and priority
 in_microseconds = lru_cache(clock.microseconds)  # of a setting
 
@@ -47,6 +50,15 @@ def make_task(*, func: Callable[..., Any], **values: Any) -> Task:
     djangos = {key: values.pop(key) for key in list(values) if key in FIELDS}
     set_options(func, values, takes_context=bool(djangos.get("takes_context")))
     return Task(func=func, **djangos)
+
+
+def keys_of_calls(options: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> dict[str, list[str | None]]:
+    """Return the keys of calls of a task, a list for each option that it has."""
+    found = {name: key_of for name in KEYS if (key_of := options.get(name))}
+    return {
+        name: [key_of(*call["args"], **call["kwargs"]) if callable(key_of) else key_of for call in calls]
+        for name, key_of in found.items()
+    }
 
 
 class VTQueueBackend(BaseTaskBackend):
@@ -71,6 +83,11 @@ class VTQueueBackend(BaseTaskBackend):
             return parse(self._params, self.alias)
         except ValueError as error:
             raise ImproperlyConfigured(str(error)) from error
+
+    @cached_property
+    def limits(self) -> Limits:
+        """What its settings and its tasks allow to run at once."""
+        return Limits(self.settings, loaded_options)
 
     @property
     def database(self) -> str:
@@ -128,10 +145,23 @@ class VTQueueBackend(BaseTaskBackend):
 
     def enqueue_children(self, task: Task, calls: Iterable[Call], parent_id: str) -> list[TaskResult]:
         """Store many calls of a task, whose jobs have a parent: their end wakes it; see enqueue_many."""
-        return self._enqueue(task, enumerate(calls), parent_id)
+        return self._enqueue(task, enumerate(calls), parent_id=parent_id)
+
+    def enqueue_tick(self, task: Task, call: Call, due_at: int, unique_key: str | None) -> TaskResult:
+        """Store a call for a tick of a schedule, due at an instant that may be past; see enqueue.
+
+        ``unique_key``: of a task that forms none of its own.
+        """
+        return self._enqueue(task, [(None, call)], due_at=due_at, unique_key=unique_key)[0]
 
     def _enqueue(
-        self, task: Task, calls: Iterable[tuple[int | None, Call]], parent_id: str | None = None
+        self,
+        task: Task,
+        calls: Iterable[tuple[int | None, Call]],
+        *,
+        due_at: int | None = None,
+        unique_key: str | None = None,
+        parent_id: str | None = None,
     ) -> list[TaskResult]:
         self.validate_task(task)
         options = options_of(task.func)
@@ -148,10 +178,13 @@ class VTQueueBackend(BaseTaskBackend):
         jobs = list(zip(new_ids(len(payloads)), payloads, strict=True))
         database = self.database
         now = engine_for(database).now()
-        due_at, on_duplicate = due_from(now, task.run_after), options.get("on_duplicate", KEEP)
-        keys: list[str | None] | None = None
-        if key_of := options.get("unique_key"):
-            keys = [key_of(*call["args"], **call["kwargs"]) for call in given]
+        due_at = due_from(now, task.run_after) if due_at is None else due_at
+        on_duplicate = options.get("on_duplicate", KEEP)
+        keys = keys_of_calls(options, given) if options else {}
+        if keys and policy.overflow and (limits := checks.limits_of(task.func)):
+            raise InvalidTask(checks.not_limited(task.module_path, limits, task.queue_name))
+        if unique_key:
+            keys.setdefault("unique_key", [unique_key])
         new = NewJobs(
             queue_name=task.queue_name,
             task_path=task.module_path,
@@ -162,10 +195,12 @@ class VTQueueBackend(BaseTaskBackend):
             due_at=due_at,
             jobs=jobs,
             start_by=start_by(now, due_at, options.get("expires")),
-            unique_keys=keys,
+            unique_keys=keys.get("unique_key"),
             unique_until=options.get("unique_until", DONE),
             replace=on_duplicate == REPLACE,
             parent_id=parent_id,
+            concurrency_keys=keys.get("concurrency_key") or keys.get("order_key"),
+            rate_keys=keys.get("rate_key"),
         )
         duplicates = {}
         if jobs:
@@ -180,15 +215,11 @@ class VTQueueBackend(BaseTaskBackend):
         if new.due_at > new.enqueued_at:
             task = with_changes(task, run_after=clock.from_instant(new.due_at))
         enqueued_at = clock.from_instant(new.enqueued_at)
-        listened = received(task_enqueued)
-        results: list[TaskResult] = []
-        there = set(duplicates.values())  # what is stored of these is not the call at hand
-        for index, ((job_id, _), call) in enumerate(zip(new.jobs, given, strict=True)):
-            known = duplicates.get(index, job_id)
-            result = (self._stored(known) if known in there else None) or unvalidated(
+        results: list[TaskResult] = [
+            unvalidated(
                 Result,
                 task=task,
-                id=dashed(known),
+                id=dashed(job_id),
                 status=TaskResultStatus.READY,
                 enqueued_at=enqueued_at,
                 args=call["args"],
@@ -197,12 +228,25 @@ class VTQueueBackend(BaseTaskBackend):
                 errors=[],
                 worker_ids=[],
             )
-            if index in duplicates:
-                change(result, duplicate=True)
-            elif listened:
-                task_enqueued.send(type(self), task_result=result)
-            results.append(result)
+            for (job_id, _), call in zip(new.jobs, given, strict=True)
+        ]
+        if duplicates:
+            self._show_stored(new, duplicates, results)
+        if received(task_enqueued):
+            for index, result in enumerate(results):
+                if index not in duplicates:
+                    task_enqueued.send(type(self), task_result=result)
         return results
+
+    def _show_stored(self, new: NewJobs, duplicates: Mapping[int, str], results: list[TaskResult]) -> None:
+        """Change the results of duplicates, and of new jobs that have duplicates, to what is stored of them."""
+        there = set(duplicates.values())
+        for index, (job_id, _) in enumerate(new.jobs):
+            known = duplicates.get(index, job_id)
+            if known in there:
+                results[index] = self._stored(known) or results[index]
+            if index in duplicates:
+                change(results[index], id=dashed(known), duplicate=True)
 
     def get_result(self, result_id: str) -> TaskResult:
         """Return the result of a task by its id; raise TaskResultDoesNotExist for one that is unknown or malformed."""

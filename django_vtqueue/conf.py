@@ -3,7 +3,7 @@
 A setting is looked up in this order: the call, ``@task``, ``queue_options``, ``OPTIONS``, the default below.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from difflib import get_close_matches
@@ -17,6 +17,7 @@ from django.utils.module_loading import import_string
 
 from .core import copies
 from .core.clock import LONGEST, microseconds
+from .core.rates import Rate, interval_of, rate_for
 from .core.unique import DONE, ERROR, KEEP, REPLACE, START
 
 
@@ -71,6 +72,14 @@ def count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise Invalid("a whole number, 1 or more")
     return value
+
+
+def rate_of(value: Any) -> str:
+    try:
+        interval_of(value)
+    except (TypeError, ValueError):
+        raise Invalid("a number a second, minute, hour or day, such as '10/s', '100/m', '5/h', '1/d'") from None
+    return str(value)
 
 
 def on_full_of(value: Any) -> str:
@@ -140,6 +149,14 @@ class Policy:
     handler: str | None = option(None, text_or_none)
     overflow: bool = option(False, flag)
     copies: int = option(2, count)
+    concurrency: int | None = option(None, or_none(count))
+    rate: str | None = option(None, or_none(rate_of))
+    burst: int = option(1, count)
+
+    @property
+    def pace(self) -> Rate | None:
+        """How often jobs of the queue may start; None: without a limit."""
+        return rate_for(self.rate, self.burst)
 
     def renews(self, running: str | None) -> bool:
         """Return whether the lease of a job is kept up; ``running``: its copies, as its row has them.
@@ -178,6 +195,11 @@ class Options(Policy):
         """
         return _overflowing(self)
 
+    @property
+    def limited(self) -> Mapping[str, Policy]:
+        """The queues with a ``concurrency`` or a ``rate``."""
+        return _limited(self)
+
     def serves(self, queue_name: str) -> bool:
         """Return whether jobs of a queue are this backend's."""
         return not self.queues or queue_name in self.queues or queue_name in self.queue_options
@@ -195,9 +217,10 @@ def checks_of(kind: type[Policy]) -> dict[str, Check]:
     return {item.name: item.metadata["check"] for item in fields(kind) if item.metadata}
 
 
+OF_QUEUE = ("handler", "concurrency", "rate", "burst")  # in ``queue_options`` only
 QUEUE = checks_of(Policy)  # in ``queue_options``
-BACKEND = {name: check for name, check in checks_of(Options).items() if name != "handler"}  # in ``OPTIONS``
-POLICY = {name: check for name, check in QUEUE.items() if name != "handler"}  # in both
+BACKEND = {name: check for name, check in checks_of(Options).items() if name not in OF_QUEUE}  # in ``OPTIONS``
+POLICY = {name: check for name, check in QUEUE.items() if name not in OF_QUEUE}  # in both
 UNIQUE = {"unique_until": one_of(DONE, START), "on_duplicate": one_of(KEEP, REPLACE, ERROR)}  # of a task, or a call
 ENTRY = ("BACKEND", "QUEUES", "OPTIONS")  # of ``TASKS``
 
@@ -250,9 +273,24 @@ def parse(params: Mapping[str, Any], alias: str = "default") -> Options:
         name: _checked(options, QUEUE, f"{where}['queue_options'][{name!r}]", wrong)
         for name, options in per_queue.items()
     }
-    if wrong:
+    options = Options(**values, queue_options=queue_options, queues=frozenset(queues))
+    if wrong := wrong or [*contradictions(options, where)]:
         raise ValueError("\n".join(wrong))
-    return Options(**values, queue_options=queue_options, queues=frozenset(queues))
+    return options
+
+
+def contradictions(options: Options, where: str) -> Iterator[str]:
+    """Yield an error for each queue whose limits do not go together with the rest."""
+    for name, given in options.queue_options.items():
+        policy = options.policy(name)
+        of_queue = f"{where}['queue_options'][{name!r}]"
+        if policy.overflow and name in options.limited:
+            yield (
+                f"{of_queue}: overflow has several workers run one job, so it does not go together with concurrency "
+                "or rate. Remove one of them."
+            )
+        if "burst" in given and policy.rate is None:
+            yield f"{of_queue} has burst without rate: give that too, or neither."
 
 
 def misplaced(params: Mapping[str, Any], alias: str) -> list[str]:
@@ -282,6 +320,12 @@ def _overflowing(options: Options) -> Mapping[str, tuple[int, int]]:
     }
 
 
+@lru_cache(maxsize=100)
+def _limited(options: Options) -> Mapping[str, Policy]:
+    policies = {name: options.policy(name) for name in options.queue_options}
+    return {name: policy for name, policy in policies.items() if policy.concurrency or policy.rate}
+
+
 @lru_cache(maxsize=1)
 def configured() -> dict[str, Options]:
     """Return the options of each entry of ``TASKS`` that is one of our backends; raise ValueError for a wrong one."""
@@ -299,3 +343,4 @@ def forget(*, setting: str, **kwargs: Any) -> None:
         configured.cache_clear()
         _policy.cache_clear()
         _overflowing.cache_clear()
+        _limited.cache_clear()

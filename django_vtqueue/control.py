@@ -21,9 +21,9 @@ from .engines import database_for, engine_for
 from .fields import StoredText, text_of
 from .models import HAS_KEY, RESERVED, UNFINISHED, DeadLetter, Job
 from .queue import doorbell
+from .queue.arguments import checked_priority, checked_queue_name
 from .queue.doorbell import wake_workers
 from .queue.lookup import Named, change
-from .queue.publishing import checked_priority, checked_queue_name
 from .queue.settling import settle
 from .queue.workers import QUIET, STOP, WORK, undead
 
@@ -44,7 +44,7 @@ def run_now(job_ids: Named, using: str | None = None) -> list[UUID]:
     def make_due(ids: Sequence[UUID]) -> Iterable[UUID]:
         # The write comes first: to a transaction that has read SQLite refuses the lock instead of waiting for it.
         jobs = Job.objects.using(database).filter(~RESERVED, pk__in=ids, state=states.READY)
-        jobs.filter(due_at__gt=now).update(due_at=now)
+        jobs.filter(due_at__gt=now).update(due_at=now, moved_from=None)  # a limit judges it again
         return jobs.filter(due_at=now).values_list("pk", flat=True)
 
     return change(job_ids, Job, database, make_due)

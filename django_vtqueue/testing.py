@@ -24,7 +24,7 @@ from .core.job import Scope
 from .engines import engine_for, options_for
 from .exceptions import Cancelled, Retry
 from .models import DeadLetter, Job
-from .queue.publishing import due_from
+from .queue.arguments import due_from
 from .tasks.compat import Task, TaskResult, task_backends
 from .tasks.ledger import in_event_loop
 from .tasks.signatures import arguments_of, check_call

@@ -33,7 +33,7 @@ LAYERS = {
     # what is done with jobs from outside
     "operations": "control",
     # Django's Tasks on top of the primitive, and what pages and commands read
-    "tasks": "backend inspection requeueing tasks throughput",
+    "tasks": "backend inspection requeueing schedules tasks throughput",
     # what runs
     "execution": "execution",
     "worker": "worker",
@@ -203,6 +203,7 @@ def test_public_names() -> None:
         "await_for_result",
         "call",
         "enqueue_many",
+        "recurring",
         "requeue",
         "send_event",
         "task",

@@ -42,3 +42,13 @@ def compute(rounds):
 def echo(text):
     """Return the argument."""
     return text
+
+
+@task(concurrency=1, concurrency_key="tenant:{tenant}")
+def of_tenant(tenant: int) -> None:
+    pass
+
+
+@task(concurrency=100, concurrency_key="tenant:{tenant}", rate="1000000/s", burst=1000, rate_key="host:{tenant}")
+def limited(tenant: int) -> None:
+    pass

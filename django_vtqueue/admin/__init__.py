@@ -2,12 +2,14 @@
 
 Rows are shown, never edited: a change to one is an action, by POST, with a permission of its own.
 
-A table each     jobs, letters, queues, workers, requeues; base: what all share; job_base: what jobs and letters share
+A table each     jobs, letters, queues, schedules, workers, requeues, leases
+                  base: what all share; job_base: what jobs and letters share
 The overview     overview, made of banners, queue_rows and the rows of workers; charts
-Lists            lists, filters
+Lists            changelists, filters
 Rows             display (escaped and masked), timelines, tracebacks, plots
 Actions          actions: the question, the change, its lines in the log, and why a row was left as it is
 Jobs             enqueueing
+Schedules        schedules, scheduling (the form for one)
 Dead letters     selection (which ones), groups, bulk (many of them, and their export), edits (one)
 Forms and links  fields, links
 """
@@ -17,6 +19,15 @@ from .jobs import JobAdmin
 from .letters import DeadLetterAdmin
 from .queues import QueueStateAdmin
 from .requeues import RequeueAdmin
+from .schedules import ScheduleAdmin
 from .workers import WorkerProcessAdmin
 
-__all__ = ["DeadLetterAdmin", "JobAdmin", "QueueStateAdmin", "ReadOnlyAdmin", "RequeueAdmin", "WorkerProcessAdmin"]
+__all__ = [
+    "DeadLetterAdmin",
+    "JobAdmin",
+    "QueueStateAdmin",
+    "ReadOnlyAdmin",
+    "RequeueAdmin",
+    "ScheduleAdmin",
+    "WorkerProcessAdmin",
+]

@@ -23,6 +23,7 @@ from ..core.ids import parse_id
 from ..inspection.keyset import ending
 from ..models import DeadLetter, Job
 from ..queue.why import why
+from ..tasks.limits import limits_for
 from . import display
 from .base import permitted
 from .display import Entry
@@ -73,7 +74,7 @@ class EntryAdmin(StepsActions):
     @admin.display(description=_("situation"))
     def situation(self, entry: Entry) -> str:
         try:
-            return why(entry, clock.now())
+            return why(entry, clock.now(), limits_for(entry.queue_name, entry._state.db))
         except (TypeError, ValueError):  # a damaged row of the job, or of a worker
             return "-"
 

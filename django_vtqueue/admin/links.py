@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from ..core import clock
 from ..core.humanize import local
-from ..models import DeadLetter, Job, Requeue, WorkerProcess
+from ..models import DeadLetter, Job, Requeue, Schedule, WorkerProcess
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Pages:
     letters: str | None
     groups: str | None
     requeues: str | None
+    schedules: str | None
     workers: str | None
     charts: str | None
     pause: str | None
@@ -51,6 +52,7 @@ def pages_for(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> Pa
         letters=lists.get("DeadLetter"),
         groups=address(site, "deadletter_groups") if "DeadLetter" in lists else None,
         requeues=lists.get("Requeue"),
+        schedules=lists.get("Schedule"),
         workers=lists.get("WorkerProcess"),
         charts=action("view_job", "queuestate_charts"),
         pause=action("pause_queue", "queuestate_pause"),
@@ -71,6 +73,7 @@ def tabs(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> list[di
         (capfirst(DeadLetter._meta.verbose_name_plural), pages.letters),
         (_("Failures"), pages.groups),
         (capfirst(Requeue._meta.verbose_name_plural), pages.requeues),
+        (capfirst(Schedule._meta.verbose_name_plural), pages.schedules),
         (capfirst(WorkerProcess._meta.verbose_name_plural), pages.workers),
         (_("Charts"), pages.jobs and pages.charts),
     )

@@ -10,13 +10,14 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..core import clock, history, states, steps
+from ..core import clock, copies, history, states, steps
 from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..core.masks import Mask
 from ..engines import database_for
 from ..fields import text_of
 from ..models import Job, WorkerProcess
+from ..queue.why import shown_word, wait
 from . import display
 from .display import Entry
 from .filters import LABELS
@@ -59,7 +60,9 @@ def timeline(entry: Entry, site: str) -> SafeString:
 
 def attempts(entry: Entry, items: list[history.Entry], alive: set[str], site: str) -> Iterator[dict[str, Any]]:
     """Yield the steps for the template; nothing in an item is sure to have the right type."""
-    yield mark(_("enqueued"), entry.enqueued_at)
+    reserved = isinstance(entry, Job) and entry.reserved  # a lease or a time slot: its attempts are terms
+    if not reserved:
+        yield mark(_("enqueued"), entry.enqueued_at)
     since: int | None = clock.to_instant(entry.enqueued_at)
     for item in items:
         ended = instant(item.get("ended"))
@@ -71,7 +74,7 @@ def attempts(entry: Entry, items: list[history.Entry], alive: set[str], site: st
         else:
             yield attempt(item, since, alive, site)
         since = ended
-    if isinstance(entry, Job):
+    if isinstance(entry, Job) and not reserved:
         yield from what_is_next(entry)
 
 
@@ -99,19 +102,28 @@ def outcome(item: history.Entry) -> str:
 
 
 def last_attempt(entry: Entry) -> Iterator[history.Entry]:
-    """Yield the attempt that the history does not have: the one that goes on, or that succeeded."""
+    """Yield the attempt that the history does not have: the one that goes on (each copy of it), or that succeeded."""
     if not isinstance(entry, Job) or entry.state == states.READY:
         return
-    succeeded = entry.state == states.SUCCESSFUL
+    succeeded, now = entry.state == states.SUCCESSFUL, clock.now()
     current = history.Entry(
         number=history.number(entry.history),
         worker=entry.worker_id,
         started=None if entry.started_at is None else clock.to_instant(entry.started_at),
-        outcome=_("succeeded") if succeeded else str(LABELS[display.word_of(entry, clock.now())]),
+        outcome=_("succeeded") if succeeded else str(LABELS[display.word_of(entry, now)]),
     )
     if entry.finished_at is not None:
         current["ended"] = clock.to_instant(entry.finished_at)
-    yield current
+    running = [] if succeeded else copies.running(entry.copies, now)
+    if entry.reserved and (left := wait(entry, now)) is not None:  # its term has ended, and no other has begun
+        current["outcome"] = history.LEASE_EXPIRED if left else history.WORKER_DIED
+        if (until := clock.to_instant(entry.visible_at)) <= now:
+            current["ended"] = until
+    for copy in running:
+        outcome = str(LABELS["running"])
+        yield history.Entry(**{**current, "worker": copy.worker, "started": copy.since, "outcome": outcome})
+    if not running:
+        yield current
 
 
 def what_is_next(job: Job) -> Iterator[dict[str, Any]]:
@@ -120,7 +132,7 @@ def what_is_next(job: Job) -> Iterator[dict[str, Any]]:
         yield mark(_("asked to stop"), job.cancelled_at, job.cancelled_by)
     now = clock.now()
     if job.state == states.READY:
-        yield {"mark": LABELS[display.word_of(job, now)], "by": "", "moment": display.timing(job, now)}
+        yield {"mark": LABELS[shown_word(job, now)], "by": "", "moment": display.timing(job, now)}
 
 
 def made(entry: Entry) -> SafeString | str:

@@ -1,4 +1,6 @@
-"""The rule by which an expired job is taken from a holder that is not proven dead, for workers and queues alike.
+"""When a claim may take a job whose lease has ended from a holder that is not proven dead.
+
+The condition itself is SQL: ``ENDED`` in engines/sqlite/due.py; ``core/gaps.py`` measures what it is given.
 
 A holder renews its lease each third of its time, and tries again every few milliseconds if something prevents it. So an
 ended lease means that its holder is gone, unless something has stopped all holders alike: a lock of the database, a

@@ -23,8 +23,8 @@ class NewJobs:
     """What is published together: everything but the ids, payloads and unique keys is shared.
 
     Instants in microseconds. ``start_by``: what has not started by then is never run. ``unique_keys``: one for each
-    job, or None; no other job of the queue, whatever its task, may have it until this one is "done", or has made a
-    "start".
+    job, or None; no other job of the queue, whatever its task, may have it until this one has ended ("done"), or
+    started ("start").
     ``replace``: one that waits, and has the key, takes the place, the payload and all else of the new job.
     ``concurrency_keys``, ``rate_keys``: so too; of the jobs with one of these only so many run at once, or start in a
     time. ``parent_id``: the job that waits for their end.
@@ -108,12 +108,22 @@ class StoredJob(HeldJob):
 class Scope(NamedTuple):
     """Which jobs a claim takes: those of ``queues`` (None: all), either tasks or raw payloads.
 
-    ``worker``: one that takes no second copy of a job that it runs.
+    ``worker``: one that takes no second copy of a job that it runs. Of a scope with one limited queue: ``room``: how
+    many more of its jobs may run (None: any number), without those raw jobs that have a key of their own; ``starts``:
+    how many may start now (None: any number); ``not_before``: the instant from which on some may.
     """
 
     queues: tuple[str, ...] | None
     raw: bool
     worker: str = ""
+    room: int | None = None
+    starts: int | None = None
+    not_before: int = 0
+
+    @property
+    def limited(self) -> bool:
+        """Whether its one queue has a limit of its own."""
+        return self.room is not None or self.starts is not None
 
 
 Handle = int  # names a row; only its engine understands it
@@ -122,9 +132,10 @@ Handle = int  # names a row; only its engine understands it
 class Due(NamedTuple):
     """A row that a claim may take.
 
-    ``fresh``: it was never claimed, and has more than one attempt. Only such a row is claimed ahead, so that the death
-    of the worker costs no job an attempt; nor one that expires, or whose key is free from its start on. ``start_by``:
-    when it expires. ``again``: it runs already, and this is to be one more copy.
+    ``fresh``: it may be claimed ahead: never claimed, more than one attempt, no ``expires``, no unique key until its
+    start, no limit. So the death of a worker costs no job an attempt. ``start_by``: when it expires. ``keys``: of a job
+    with one: its queue, ``concurrency_key``, ``rate_key``, ``moved_from``. ``again``: it runs already, and this is to
+    be one more copy. ``queue_name``: if that queue has a limit of its own.
     """
 
     handle: Handle
@@ -134,7 +145,9 @@ class Due(NamedTuple):
     fresh: int
     task_path: str
     start_by: int | None = None
+    keys: tuple[str, str | None, str | None, int | None] | None = None
     again: int = 0
+    queue_name: str = ""
 
     def overdue(self, now: int) -> bool:
         """Return whether it has expired: it was to start by ``now``."""

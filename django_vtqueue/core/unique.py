@@ -15,15 +15,15 @@ LONGEST = 255  # characters of a key
 Keys = Callable[[Any], str | None] | Sequence[str | None]  # of payloads
 
 
-def checked_key(key: Any) -> str | None:
-    """Return a unique key, None for none; raise TypeError or ValueError for what no job can have."""
+def checked_key(key: Any, what: str = "unique key") -> str | None:
+    """Return a key, None for none; raise TypeError or ValueError, which say ``what``, for one that no job can have."""
     if key is None:
         return None
     if not isinstance(key, str):
-        raise TypeError(f"A unique key is a text, or None for none, not {key!r:.100}.")
+        raise TypeError(f"A {what} is a text, or None for none, not {key!r:.100}.")
     if not 0 < len(key) <= LONGEST or "\0" in key or not storable(key):
         raise ValueError(
-            f"A unique key has 1 to {LONGEST} characters, no NUL among them, not {len(key)}: {key!r:.100}. "
+            f"A {what} has 1 to {LONGEST} characters, no NUL among them, not {len(key)}: {key!r:.100}. "
             "Make a longer one shorter with a hash."
         )
     return str(key)
@@ -38,13 +38,14 @@ def storable(text: str) -> bool:
     return True
 
 
-def keys_of(payloads: Sequence[Any], given: Keys | None) -> list[str | None] | None:
-    """Return the keys of payloads, as a callable or a list gives them; None without any."""
+def keys_of(payloads: Sequence[Any], given: Keys | None, option: str = "unique_key") -> list[str | None] | None:
+    """Return the keys of payloads, as a callable or a list gives them; None without any; ``option``: for errors."""
     if given is None:
         return None
     if isinstance(given, str):
-        raise TypeError(f"unique_key is {given!r}, but must be a callable, or a list with a key for each payload.")
-    keys = [checked_key(key) for key in (map(given, payloads) if callable(given) else given)]
+        raise TypeError(f"{option} is {given!r}, but must be a callable, or a list with a key for each payload.")
+    what = option.replace("_", " ")
+    keys = [checked_key(key, what) for key in (map(given, payloads) if callable(given) else given)]
     if len(keys) != len(payloads):
-        raise ValueError(f"unique_key has {len(keys)} keys for {len(payloads)} payloads; give one for each, or None.")
+        raise ValueError(f"{option} has {len(keys)} keys for {len(payloads)} payloads; give one for each, or None.")
     return keys

@@ -13,10 +13,12 @@ from enum import Enum
 from typing import TypeVar
 
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Expression
 
 from ..core.expiry import GracePeriod
 from ..core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, Settlement, StoredJob
+from .limits import Limits
 from .overflow import Overflow
 from .portable import Portable
 from .steps import DurableSteps
@@ -34,7 +36,7 @@ class Trouble(Enum):
     GONE = "the database cannot be reached"
 
 
-class Engine(Portable, Overflow, DurableSteps, ABC):
+class Engine(Portable, Overflow, Limits, DurableSteps, ABC):
     """The statements of the queue on one database alias.
 
     ``traced``: query counting, logging and tracing see the statements. For a worker's control loop it is False.
@@ -103,11 +105,23 @@ class Engine(Portable, Overflow, DurableSteps, ABC):
         """
         return nullcontext()
 
+    def lock_timeout(self, seconds: float) -> AbstractContextManager[None]:
+        """Wait for the right to write for ``seconds`` at the most in the block; for less where the settings say so."""
+        return nullcontext()
+
     def replaced(self) -> bool:
         """Return, inside ``without_lock_waits()``, whether another database is there since the last call.
 
         That is so after the file was exchanged for a backup, say. While the file is being exchanged, it raises. It is
         cheap enough for 10 calls a second.
+        """
+        return False
+
+    @staticmethod
+    def outdated(connection: BaseDatabaseWrapper) -> bool:
+        """Return whether another database is in the place of the one that an open connection has opened.
+
+        The first call for a connection only notes which one that is. It is cheap enough for 10 calls a second.
         """
         return False
 
@@ -143,8 +157,8 @@ class Engine(Portable, Overflow, DurableSteps, ABC):
     def first_due(self, scope: Scope) -> int | None:
         """Return the earliest moment at which an unfinished job of a scope is due, without a look at the pauses.
 
-        For a job that waits that is ``due_at``; for one that is held, a moment after the end of its lease (see
-        ``ended``). None if there is no such job.
+        For a job that waits that is ``due_at``, unless the scope has no room; for one that is held, a moment after the
+        end of its lease (see ``ended``). None if there is no such job.
         """
 
     @abstractmethod

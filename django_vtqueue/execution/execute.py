@@ -46,6 +46,7 @@ from ..tasks.signatures import mask_of
 from ..tasks.task import find_task, options_of
 from .connections import close_leftovers, refresh_connections
 from .outcomes import Outcome
+from .time_limits import timeout_of
 from .transactional import Tell, take_no_notice, together
 
 WORDS = {
@@ -156,7 +157,7 @@ class Execution:
 
     def within_limit(self, task: Task, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a task; what it activates (a language …) ends with it, and so does its time."""
-        seconds = self.options.get("timeout", self.policy.timeout)
+        seconds = timeout_of(self.options, self.policy)
         context, function = copy_context(), task.func
         if iscoroutinefunction(function):
             return context.run(called, awaited(function, seconds), *args, **kwargs)

@@ -16,8 +16,8 @@ from ..core.job import ClaimKey, HeldJob, Settlement, released
 from ..engines import Engine, Trouble, engine_for
 from ..queue.settling import carry_out
 from ..tasks.checks import cannot_commit_as_one
-from .limits import transaction_seconds
 from .outcomes import Outcome, not_executed
+from .time_limits import transaction_seconds
 
 logger = logging.getLogger("django_vtqueue")
 

@@ -100,7 +100,7 @@ OF_RATES: list[BaseConstraint] = [
 ]
 OF_SCHEDULES: list[BaseConstraint] = [
     CheckConstraint(
-        name="vtqueue_schedule_moments", condition=OfKind("integer", "jitter_us vanished_at next_at last_at paused_at")
+        name="vtqueue_schedule_moments", condition=OfKind("integer", "jitter_us next_at last_at paused_at")
     ),
 ]
 OF_WORKERS: list[BaseConstraint] = [

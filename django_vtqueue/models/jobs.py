@@ -22,6 +22,7 @@ HAS_KEY = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STAR
 HIDDEN = Q(lease_until__isnull=False)
 KEYED = Q(concurrency_key__isnull=False)
 PARKED = WAITING & KEYED & Q(moved_from__isnull=False, due_at=clock.LAST)
+RESERVING = WAITING & Q(rate_key__isnull=False, moved_from__isnull=False)
 # Rows of reserved queues: they are in no list or number of jobs, and no user changes them. Not by ``startswith``, which
 # SQLite answers without regard to case, nor by a range, which another database answers by its own order of letters.
 RESERVED = Q(*(Exact(Left("queue_name", len(name)), name) for name in names.RESERVED), _connector=Q.OR)
@@ -138,6 +139,8 @@ class Job(Entry):
             models.Index(
                 F("concurrency_key"), F("priority").desc(), F("moved_from"), name="vtqueue_job_parked", condition=PARKED
             ),
+            # Of a rate key: what waits for the moment that is reserved for it.
+            models.Index(fields=["rate_key", "due_at"], name="vtqueue_job_reserved", condition=RESERVING),
             models.Index(
                 fields=["parent_id", "finished_at"], name="vtqueue_job_parent", condition=Q(parent_id__isnull=False)
             ),

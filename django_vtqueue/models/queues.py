@@ -46,7 +46,10 @@ class Rate(models.Model):
 
 
 class Schedule(models.Model):
-    """When a recurring job is published: declared in code and written down by a worker, or made in the admin."""
+    """When a recurring job is published: declared in code and written down by a worker, or made in the admin.
+
+    A worker publishes for a declared one only if its own code declares the same; see schedules/declaring.py.
+    """
 
     name = models.CharField(_("name"), max_length=255, primary_key=True)
     task_path = models.TextField(_("task"))
@@ -59,12 +62,11 @@ class Schedule(models.Model):
     queue_name = models.CharField(_("queue"), max_length=255, blank=True, default="")  # empty: that of its task
     priority = models.SmallIntegerField(_("priority"), null=True, blank=True)
     declared = models.BooleanField(_("declared in code"), default=False)
-    vanished_at = InstantField(_("vanished"), null=True, blank=True)  # no code that runs declares it any more
     next_at = InstantField(_("next"), null=True, blank=True)
-    last_at = InstantField(_("last"), null=True, blank=True)
+    last_at = InstantField(_("last"), null=True, blank=True)  # the last tick that was run
     paused_at = InstantField(_("paused"), null=True, blank=True)
     paused_by = models.CharField(_("paused by"), max_length=150, blank=True, default="")
-    recent = JSONTextField(_("last jobs"), default=list)  # ids, the latest first
+    recent = JSONTextField(_("last jobs"), default=list)  # the latest first; see schedules/runs.py
 
     objects = MomentManager()
 

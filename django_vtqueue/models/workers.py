@@ -27,6 +27,7 @@ class WorkerProcess(models.Model):
     went_on = models.PositiveIntegerField(_("jobs that went on"), db_default=0)
     buried = models.PositiveIntegerField(_("jobs that died with it"), db_default=0)
     left = models.TextField(_("jobs that it left"), blank=True, db_default="")  # some ids, by spaces
+    schedules = models.TextField(_("schedules"), blank=True, db_default="")  # that its code declares, one in a line
 
     objects = MomentManager()
 

@@ -26,7 +26,7 @@ from .claimed_job import ClaimedJob
 from .clock_steps import ClockSteps
 from .depth import from_a_job
 from .doorbell import UNPROVEN, Doorbell, folder_of
-from .pauses import earliest
+from .limits import Limits
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -46,25 +46,26 @@ def consume(
     """See Queue.run. ``claim`` takes the next job of the queue, or none, for a holder."""
     bell = Doorbell(database, folder_of(options.doorbells), f"{UNPROVEN}{new_id()[-8:]}")
     engine, gaps, policy = engine_for(database), GapWatch(), options.policy(queue_name)
+    limits = Limits(options)
     clock_steps, holder = ClockSteps(engine), new_worker_id()  # not that of Queue.claim: these leases are renewed
     try:
         while not stop.is_set():
             until_done(engine, clock_steps.go_on)
             jobs = until_done(engine, partial(claim, gaps, holder))
             if not jobs:
-                gaps.worked(until_done(engine, partial(wait_for_work, engine, queue_name, bell)))
+                gaps.worked(until_done(engine, partial(wait_for_work, engine, queue_name, bell, limits)))
             for job in jobs:
                 handle(engine, job, handler, policy, gaps)
     finally:
         bell.close()
 
 
-def wait_for_work(engine: Engine, queue_name: str, bell: Doorbell) -> float:
+def wait_for_work(engine: Engine, queue_name: str, bell: Doorbell, limits: Limits) -> float:
     """Block until a doorbell rings, the next scheduled job is due, or it is time to look again.
 
     Return the seconds of that, at most the planned ones: the rest may be a gap.
     """
-    first = earliest(engine, [Scope((queue_name,), raw=True)])
+    first = limits.earliest(engine, [Scope((queue_name,), raw=True)])
     due_in = LOOK if first is None else (first - engine.now()) / SECOND
     seconds = min(due_in, LOOK) if due_in > 0 else LOOK  # else: an expired job that may not be taken yet
     began = time.monotonic()

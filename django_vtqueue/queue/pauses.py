@@ -14,8 +14,8 @@ from ..core.clock import from_instant, microseconds
 from ..core.humanize import time_of
 from ..core.job import Scope
 from ..engines import Engine, database_of, engine_for, options_for
+from .arguments import checked_queue_name, instant_of
 from .doorbell import wake_workers
-from .publishing import checked_queue_name, instant_of
 
 if TYPE_CHECKING:
     from ..models import QueueState
@@ -102,7 +102,7 @@ def sentence(state: "QueueState") -> str:
     """Return a pause in words: who made it, why, and until when, as far as that is known."""
     pause = _("paused by %(by)s") % {"by": state.paused_by} if state.paused_by else _("paused")
     if state.reason:
-        pause += ": " + " ".join(state.reason.split())
+        pause += ": " + " ".join(state.reason.split()).removesuffix(".")
     if state.paused_until:
         pause += ", " + _("until %(time)s") % {"time": time_of(state.paused_until)}
     return pause
@@ -141,7 +141,7 @@ def paused_queues(engine: Engine, now: int) -> set[str]:
 def unpaused(engine: Engine, scopes: Sequence[Scope], now: int) -> list[Scope]:
     """Return scopes without the queues that are paused at ``now``."""
     paused_now = paused_queues(engine, now)
-    return [_without(engine, scope, paused_now) for scope in scopes]
+    return [without(engine, scope, paused_now) for scope in scopes]
 
 
 def earliest(engine: Engine, scopes: Sequence[Scope]) -> int | None:
@@ -150,7 +150,7 @@ def earliest(engine: Engine, scopes: Sequence[Scope]) -> int | None:
     That is ``Engine.first_due``, or the end of the pause of its queue if that is later. None if there is no such job.
     """
     pauses = engine.pauses()
-    found = [engine.first_due(_without(engine, scope, pauses)) for scope in scopes]
+    found = [engine.first_due(without(engine, scope, pauses)) for scope in scopes]
     for name, until in pauses.items():
         of_name = [scope._replace(queues=(name,)) for scope in scopes if scope.queues is None or name in scope.queues]
         if until is not None:
@@ -158,7 +158,8 @@ def earliest(engine: Engine, scopes: Sequence[Scope]) -> int | None:
     return min((instant for instant in found if instant is not None), default=None)
 
 
-def _without(engine: Engine, scope: Scope, names: Collection[str]) -> Scope:
+def without(engine: Engine, scope: Scope, names: Collection[str]) -> Scope:
+    """Return a scope without these queues."""
     if not names:
         return scope
     there = engine.queue_names() if scope.queues is None else scope.queues

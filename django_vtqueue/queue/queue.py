@@ -10,6 +10,7 @@ In short:
         job.ack()  # done; without it the job reappears by itself
 """
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -31,17 +32,20 @@ from ..core.job import Due, Ended, HeldJob, NewJobs, Scope, failed
 from ..core.unique import DONE, KEEP, REPLACE, Keys, keys_of
 from ..engines import Engine, database_of, engine_for, options_for
 from ..exceptions import LeaseLost
+from .arguments import checked_priority, checked_queue_name, due_from, start_by
 from .claimed_job import ClaimedJob
-from .claims import ENDED_AT_ONCE, collect, in_order, take_rows
+from .claims import ENDED_AT_ONCE, collect, find_due, in_order, take_rows
 from .consumer import consume
 from .depth import waiting_aside
 from .ended_leases import end_leases
+from .limits import Limits
 from .pauses import pause, paused_queues, resume
-from .publishing import checked_priority, checked_queue_name, due_from, start_by, store
+from .publishing import store
 from .settling import settle
 
 Until = Literal["done", "start"]
 OnDuplicate = Literal["keep", "replace", "error"]
+LOOK_AT_PARKED = 1.0  # seconds between two looks at what is parked, while nothing is due
 PUBLISHING = {**POLICY, **UNIQUE, "timeout": duration}  # what checks the arguments of a publish
 
 _gap_watches: dict[str, GapWatch] = {}  # by database: what all queues of this process have noticed
@@ -71,6 +75,8 @@ class Queue:
         self._max_attempts = own.get("max_attempts", self._policy.max_attempts)
         self._lease = clock.microseconds(own.get("visibility_timeout", self._policy.visibility_timeout))
         self._overflow = self.options.overflowing if self._policy.overflow else {}
+        self._limits = Limits(self.options)
+        self._look_at, self._parked_after = 0.0, ""  # monotonic; a concurrency key
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, using={self.database!r})"
@@ -99,6 +105,7 @@ class Queue:
         unique_until: Until = DONE,
         on_duplicate: OnDuplicate = KEEP,
         expires: datetime | timedelta | float | None = None,
+        concurrency_key: str | None = None,
     ) -> UUID:
         """Put a job into the queue; inside ``transaction.atomic`` it appears when that commits.
 
@@ -110,7 +117,8 @@ class Queue:
         ``unique_until="start"``, claimed. ``on_duplicate``: what happens if a job has it: ``"keep"`` returns the id of
         that one; ``"replace"`` gives it, if it waits, the new payload and all else; ``"error"`` raises DuplicateJob.
         ``expires`` (a datetime, or seconds or a timedelta from now): what was not claimed by then is never handed out;
-        it becomes a dead letter.
+        it becomes a dead letter. ``concurrency_key``: of the jobs with this text no more than the queue's
+        ``concurrency`` are held at once, however many others are.
 
         Returns the job's id. Raises TypeError if the payload is not JSON, ValueError for an argument that is not
         allowed, PayloadTooLarge, QueueFull, DuplicateJob.
@@ -126,6 +134,7 @@ class Queue:
             unique_until=unique_until,
             on_duplicate=on_duplicate,
             expires=expires,
+            concurrency_key=None if concurrency_key is None else [concurrency_key],
         )[0]
 
     def publish_many(
@@ -141,11 +150,13 @@ class Queue:
         unique_until: Until = DONE,
         on_duplicate: OnDuplicate = KEEP,
         expires: datetime | timedelta | float | None = None,
+        concurrency_key: Keys | None = None,
     ) -> list[UUID]:
         """Put many jobs into the queue in one transaction, all or none; see publish.
 
-        ``unique_key``: a callable that is given each payload, or a list with a key for each; None stands for no key. Of
-        two payloads with one key the first is stored; with ``on_duplicate="replace"`` the last is.
+        ``unique_key``, ``concurrency_key``: a callable that is given each payload, or a list with a key for each; None
+        stands for no key. Of two payloads with one unique key the first is stored; with ``on_duplicate="replace"`` the
+        last is.
         """
         attempts, wait, payloads = self._max_attempts, None, list(payloads)
         if (max_attempts, timeout, unique_until, on_duplicate) != (None, None, DONE, KEEP):
@@ -175,9 +186,13 @@ class Queue:
             unique_keys=keys_of(payloads, unique_key),
             unique_until=unique_until,
             replace=on_duplicate == REPLACE,
+            concurrency_keys=keys_of(payloads, concurrency_key, "concurrency_key"),
         )
         duplicates = store(new, self.database, self.options, wait, on_duplicate=on_duplicate) if jobs else {}
-        return [UUID(int=int(duplicates.get(index, job_id), 16)) for index, (job_id, _) in enumerate(jobs)]
+        ids = [job_id for job_id, _ in jobs]
+        for index, known in duplicates.items():
+            ids[index] = known
+        return [UUID(int=int(job_id, 16)) for job_id in ids]
 
     async def apublish(self, payload: Any, **options: Any) -> UUID:
         """See publish."""
@@ -185,7 +200,9 @@ class Queue:
 
     async def apublish_many(self, payloads: Iterable[Any], **options: Any) -> list[UUID]:
         """See publish_many; room is waited for without a thread."""
-        given = list(payloads)  # for each try
+        given, keys = list(payloads), options.get("unique_key")  # for each try
+        if keys is not None and not callable(keys) and not isinstance(keys, str):
+            options["unique_key"] = list(keys)
         return await waiting_aside(lambda: sync_to_async(self.publish_many)(given, **options))
 
     def claim(self) -> ClaimedJob | None:
@@ -212,7 +229,7 @@ class Queue:
         return self._engine.beside_cursors(lambda: self._claim_due(limit, gaps, holder))
 
     def _claim_due(self, limit: int, gaps: GapWatch, holder: str) -> list[ClaimedJob]:
-        engine, scope = self._engine, Scope((self.name,), raw=True)
+        engine, scope, limits = self._engine, Scope((self.name,), raw=True), self._limits
 
         def look(waited: float) -> tuple[Sequence[Ended | Due], Sequence[Due]] | None:
             """Return the expired rows and the due ones; None if there are none, or the queue is paused."""
@@ -224,7 +241,7 @@ class Queue:
                 return None
             grace_period = gaps.grace_period(process_worker_id())._replace(free=0)
             ended, again = self._ended(scope, limit, now, grace_period)
-            due = engine.due(scope, limit, now)
+            due = find_due(engine, limits.scoped(engine, [scope], now), limit, now)
             return ([*ended, *again], due) if ended or again or due else None
 
         # Look, lock, look again: the first look needs no lock, and is all if nothing is there. It leaves out the time
@@ -234,24 +251,44 @@ class Queue:
         while True:
             with engine.transaction_if(look) as found:
                 if not found:
-                    return []
+                    break
                 gaps.locked(0.0)
                 seen, due = found  # true when the lock was taken
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
-                grace_period = gaps.grace_period(process_worker_id())
-                ended, again = self._ended(scope, limit, now, grace_period) if seen else ([], [])
-                end_leases(engine, ended, holder, now)
+                ended: Sequence[Ended] = []
+                again: Sequence[Due] = []
+                if seen:
+                    ended, again = self._ended(scope, limit, now, gaps.grace_period(process_worker_id()))
+                scopes = limits.scoped(engine, [scope], now)
                 if ended:
-                    due = engine.due(scope, limit, now)
+                    end_leases(engine, ended, holder, now)
+                    due = find_due(engine, scopes, limit, now)
                 due = in_order([*due, *again])[:limit] if again else due
                 taken = take_rows(
-                    engine, [scope], due, limit, holder, now, lease_us=self._lease, overflow=self._overflow
+                    engine,
+                    scopes,
+                    due,
+                    limit,
+                    holder,
+                    now,
+                    lease_us=self._lease,
+                    overflow=self._overflow,
+                    limits=limits,
                 )
             jobs = self._readable(collect(engine, taken))
-            if jobs or not (taken.rows or taken.endings or seen):
+            if jobs or not (taken.rows or taken.endings or seen or not taken.everything):
                 return jobs  # else all that was taken became dead letters: claim what is due behind them
             if seen and not (ended or again):  # the lock is free again: their holders get the time to renew
                 clock.wait(APART)
+        return self._claim_due(limit, gaps, holder) if self._gave_back() else []
+
+    def _gave_back(self) -> bool:
+        """Look once a second at what is parked, as workers do; return whether some of it was given back."""
+        if time.monotonic() < self._look_at:
+            return False
+        self._look_at = time.monotonic() + LOOK_AT_PARKED
+        back, self._parked_after = self._limits.look(self._engine, self._parked_after)
+        return back > 0
 
     def _ended(
         self, scope: Scope, limit: int, now: int, grace_period: GracePeriod

@@ -3,17 +3,21 @@
 from django.utils.translation import gettext as _
 
 from ..core import copies, history, states, steps
-from ..core.clock import from_instant, microseconds, to_instant
+from ..core.clock import LAST, from_instant, microseconds, to_instant
 from ..core.failures import shorten
 from ..core.humanize import duration, time_of
 from ..core.ids import shown_worker
-from ..engines import options_for
+from ..core.job import Scope
+from ..engines import engine_for, options_for
 from ..models import DeadLetter, Job, WorkerProcess
+from .doorbell import folder_of, path_of, proves_death
+from .limits import NO_LIMITS, Limits
 from .pauses import paused, sentence
 from .workers import QUIET, SILENCE, STOP, live_workers, serves
 
 LONGEST = 200  # characters of an error's message
 NAMED = 5  # workers in a sentence
+HOLDERS = "leases"  # in the folder of the doorbells, that of the holders of reserved rows
 
 
 def word_of(entry: Job | DeadLetter, now: int) -> str:
@@ -23,8 +27,8 @@ def word_of(entry: Job | DeadLetter, now: int) -> str:
     return states.word(entry.state, to_instant(entry.visible_at), entry.attempts, now)
 
 
-def why(entry: Job | DeadLetter, now: int) -> str:
-    """Return the sentence for a job or dead letter as it was read; ``now``: an instant."""
+def why(entry: Job | DeadLetter, now: int, limits: Limits = NO_LIMITS) -> str:
+    """Return the sentence for a job or dead letter as it was read; ``now``: an instant; ``limits``: of its queue."""
     if isinstance(entry, DeadLetter):
         return _("dead for %(age)s: %(failure)s; requeue it to have it run again") % {
             "age": duration(max(now - to_instant(entry.died_at), 0)),
@@ -32,9 +36,14 @@ def why(entry: Job | DeadLetter, now: int) -> str:
         }
     visible_at = to_instant(entry.visible_at)
     if entry.reserved:
-        return holder(entry, visible_at, now)
+        return holder(entry, now)
+    if moved := moved_by(entry, limits, now):
+        return moved + expiry(entry, now)
     if entry.state == states.READY and visible_at > now and (waiting := steps.waits_for(entry.steps)):
         return waits(waiting)
+    if entry.start_by and overdue(entry, now):
+        age = duration(now - to_instant(entry.start_by))
+        return _("expired %(age)s ago, so a worker will make it a dead letter") % {"age": age}
     match word_of(entry, now):
         case "done":
             ended = now - to_instant(entry.finished_at or entry.visible_at)
@@ -56,7 +65,7 @@ def why(entry: Job | DeadLetter, now: int) -> str:
             return stop_request(entry, now) + expired + "; " + takers(entry, now)
         case "due":
             due = _("due for %(age)s") % {"age": duration(now - visible_at)}
-            return due + expiry(entry, now) + "; " + takers(entry, now)
+            return due + expiry(entry, now) + "; " + (full(entry, limits, now) or takers(entry, now))
     return _("its row was damaged: there is no state '%(state)s'") % {"state": entry.state}
 
 
@@ -73,25 +82,104 @@ def waits(waiting: steps.Waiting) -> str:
 
 
 def expiry(job: Job, now: int) -> str:
-    """Return how long a job that waits has left to start, if that is limited."""
+    """Return until when a job that waits must have started, if that is limited."""
     if job.start_by is None:
         return ""
-    left = to_instant(job.start_by) - now
-    if left <= 0:
-        return "; " + _("expired %(age)s ago, so a worker will make it a dead letter") % {"age": duration(-left)}
-    return "; " + _("expires in %(left)s, if it has not started by then") % {"left": duration(left)}
+    values = {"left": duration(to_instant(job.start_by) - now), "time": time_of(job.start_by)}
+    return "; " + _("expires in %(left)s, at %(time)s, if it has not started by then") % values
 
 
-def holder(job: Job, visible_at: int, now: int) -> str:
-    """Return who holds the row of a lease or a time slot."""
-    values = {"token": job.claims, "worker": shown_worker(job.worker_id)}
+def overdue(entry: Job | DeadLetter, now: int) -> bool:
+    """Return whether a job waits, but has expired, so that it is never run."""
+    if not isinstance(entry, Job) or entry.state != states.READY or entry.start_by is None:
+        return False
+    return to_instant(entry.start_by) <= now
+
+
+def shown_word(entry: Job | DeadLetter, now: int) -> str:
+    """Return the word for an entry that people read: a job that has expired is none that is due."""
+    return "expired" if overdue(entry, now) else word_of(entry, now)
+
+
+def is_parked(job: Job) -> bool:
+    """Return whether a limit holds a job up until another one of its key ends."""
+    return job.state == states.READY and job.moved_from is not None and to_instant(job.due_at) == to_instant(LAST)
+
+
+def moved_by(job: Job, limits: Limits, now: int) -> str:
+    """Return by which limit a job is held up, and until when; "" for one that is not."""
+    if is_parked(job):
+        return parked_by(job, limits)
+    if job.moved_from is None or job.state != states.READY or to_instant(job.due_at) <= now:
+        return ""
+    rate = (limits.task_options(job.task_path) or {}).get("rate", job.rate_key)
+    return _("moved to %(time)s by the rate %(rate)s") % {"time": time_of(job.due_at), "rate": rate}
+
+
+def parked_by(job: Job, limits: Limits) -> str:
+    """Return what a parked job waits for."""
+    of_key = Job.objects.using(job._state.db).filter(concurrency_key=job.concurrency_key, finished_at=None)
+    limit, key = limits.of_key(job.queue_name, job.task_path), {"key": job.concurrency_key}
+    if limit.ordered:
+        first = of_key.order_by(engine_for(str(job._state.db)).handle()).values_list("pk", flat=True).first()
+        if first not in (None, job.pk):
+            return _("parked: waits behind job …%(id)s, which comes first of %(key)s") % {"id": str(first)[-8:], **key}
+    held = of_key.filter(lease_until__isnull=False).count()
+    if limit.most is not None and held >= limit.most:
+        return _("parked: %(held)s of %(most)s jobs with %(key)s run") % {"held": held, "most": limit.most, **key}
+    return _("parked, but %(key)s has room now: a worker gives it back within a second or so") % key
+
+
+def full(job: Job, limits: Limits, now: int) -> str:
+    """Return which limit of its queue a job that is due waits for; "" for none."""
+    if not (policy := limits.queues.get(job.queue_name)):
+        return ""
+    engine = engine_for(str(job._state.db))
+    [scope] = [each for each in limits.scoped(engine, [Scope((job.queue_name,), False)], now) if each.limited]
+    if scope.room == 0:
+        return _("the queue is full: %(most)s of %(most)s jobs run") % {"most": policy.concurrency}
+    if scope.starts == 0:
+        values = {"rate": policy.rate, "time": time_of(from_instant(scope.not_before))}
+        return _("the rate %(rate)s of the queue allows the next start at %(time)s") % values
+    return ""
+
+
+def holder(job: Job, now: int) -> str:
+    """Return who holds the row of a lease or a time slot; of one that is free, since when, and who may have it."""
+    token = _("the last token was %(token)s") % {"token": job.claims}
     if job.state != states.RUNNING:
-        return _("free: the next instance that asks has it; the last token was %(token)s") % values
+        return _("free: the next instance that asks has it") + "; " + token
+    if (left := wait(job, now)) is not None:
+        return _("free") + ": " + loss(job, now, left) + "; " + token
+    values = {"token": job.claims, "worker": shown_worker(job.worker_id)}
     values["age"] = duration(max(now - to_instant(job.started_at or job.visible_at), 0))
-    if visible_at <= now:
-        return _("was held by %(worker)s, which does not renew it: an instance that waits has it soon") % values
-    values["left"] = duration(visible_at - now)
+    values["left"] = duration(max(to_instant(job.visible_at) - now, 0))
     return _("held by %(worker)s for %(age)s with the token %(token)s; renewed, or else free in %(left)s") % values
+
+
+def loss(job: Job, now: int, left: int) -> str:
+    """Return how a reserved row was lost by its holder; ``left``: see wait."""
+    values = {"worker": shown_worker(job.worker_id), "left": duration(left)}
+    if not left:
+        return _("the process of %(worker)s is dead") % values
+    values["age"] = duration(max(now - to_instant(job.visible_at), 0))
+    ended = _("the lease of %(worker)s ended %(age)s ago") % values
+    return ended + "; " + _("an instance that asks now waits %(left)s") % values
+
+
+def wait(job: Job, now: int) -> int | None:
+    """Return the microseconds for which an instance that asks now has to wait for a reserved row; None if it is held.
+
+    It is 0 if the row is free, or the death of its holder is proven, and a whole lease if the holder has not renewed
+    it in time: for so long an instance must see it unchanged.
+    """
+    if job.state != states.RUNNING:
+        return 0
+    database = str(job._state.db)
+    bells = folder_of(options_for(job.queue_name, database).doorbells) / HOLDERS
+    if proves_death(str(path_of(database, bells, job.worker_id)), database, bells):
+        return 0
+    return None if to_instant(job.visible_at) > now else job.lease_us
 
 
 def retrying(job: Job) -> str:

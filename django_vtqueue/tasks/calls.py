@@ -1,4 +1,4 @@
-"""The call of a task: the signature of its function, and the unique key that is formed of its arguments."""
+"""The call of a task: the signature of its function, and the keys that are formed of its arguments."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -41,29 +41,33 @@ def call_signature(function: Callable[..., Any], takes_context: bool) -> Signatu
     return whole.replace(parameters=[*whole.parameters.values()][takes_context:])
 
 
-def key_of_call(given: str | KeyOf, function: Callable[..., Any], takes_context: bool, where: str) -> KeyOf:
-    """Return what forms the unique key of a task's call: a format over its arguments, or a callable that is given them.
+def key_of_call(
+    given: str | KeyOf, function: Callable[..., Any], takes_context: bool, where: str, option: str = "unique_key"
+) -> KeyOf:
+    """Return what forms a key of a task's call: a format over its arguments, or a callable that is given them.
 
-    Raise ValueError, which begins with ``where``, for a format with a name that is no parameter.
+    Raise ValueError, which begins with ``where`` and names the ``option``, for a format with a name that is no
+    parameter.
     """
+    what = option.replace("_", " ")
     if not isinstance(given, str):
-        return lambda *args, **kwargs: checked_key(given(*args, **kwargs))
+        return lambda *args, **kwargs: checked_key(given(*args, **kwargs), what)
     text, known = given, call_signature(function, takes_context)
     try:
         wrong = [name for name in names_in(text) if name not in known.parameters]
     except ValueError as error:
-        raise ValueError(f"{where}: unique_key is {text!r}, which is no format: {error}.") from error
+        raise ValueError(f"{where}: {option} is {text!r}, which is no format: {error}.") from error
     if wrong:
         names = ", ".join(f"{{{name}}}" for name in known.parameters) or "none, for the function has no parameter"
-        raise ValueError(f"{where}: unique_key is {text!r}, which has {{{wrong[0]}}}; allowed are {names}.")
+        raise ValueError(f"{where}: {option} is {text!r}, which has {{{wrong[0]}}}; allowed are {names}.")
 
     def key(*args: Any, **kwargs: Any) -> str | None:
         bound = known.bind(*args, **kwargs)
         bound.apply_defaults()
         try:
-            return checked_key(text.format_map(bound.arguments))
+            return checked_key(text.format_map(bound.arguments), what)
         except (LookupError, AttributeError, TypeError, ValueError) as error:
-            raise ValueError(f"{where}: the unique key {text!r} cannot be formed of this call: {error}") from error
+            raise ValueError(f"{where}: the {what} {text!r} cannot be formed of this call: {error}") from error
 
     return key
 

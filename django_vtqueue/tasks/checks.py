@@ -1,7 +1,7 @@
 """System checks of the settings; they read no database."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import takewhile
 from typing import Any
 
@@ -12,9 +12,13 @@ from django.db import connections
 from django.utils.module_loading import import_string
 
 from ..conf import Options, configured, parse
+from ..core import clock
 from ..core.names import is_reserved, refusal
+from ..core.schedule import Ticks
 from ..engines import ENGINES, database_of
-from .compat import FRAMEWORK_APP
+from .compat import FRAMEWORK_APP, Task
+from .recurring import LONGEST_NAME, Declaration, declarations
+from .signatures import check_call
 from .task import loaded_tasks, options_of
 
 WHEN_FULL = ("on_full", "full_timeout", "exempt_workers")
@@ -38,8 +42,11 @@ def problems(alias: str, params: Mapping[str, Any]) -> list[CheckMessage]:
         *missing_handlers(options, alias),
         *overlaps(options, alias),
         *split_transactions(options, alias),
+        *limits_beside_copies(options, alias),
+        *wrong_schedules(alias),
         *unenforced_limits(options, alias),
         *idle_options(options, alias),
+        *idle_overflow(options, alias),
     ]
 
 
@@ -79,6 +86,26 @@ def wrong_database(options: Options, alias: str) -> CheckMessage | None:
     )
 
 
+def limits_beside_copies(options: Options, alias: str) -> Iterator[CheckMessage]:
+    """Yield an error for each loaded task with a limit whose queue has ``overflow``."""
+    for task in loaded_tasks(options.task_modules):
+        if task.backend == alias and options.policy(task.queue_name).overflow and (of := limits_of(task.func)):
+            yield Error(not_limited(task.module_path, of, task.queue_name), id="vtqueue.E011")
+
+
+def limits_of(function: Callable[..., Any]) -> list[str]:
+    """Return the options of a task that limit it."""
+    return [name for name in ("concurrency", "rate", "order_key") if name in options_of(function)]
+
+
+def not_limited(path: str, limits: list[str], queue_name: str) -> str:
+    """Return what is wrong with a task with these limits in a queue with ``overflow``."""
+    return (
+        f"{path} has {' and '.join(limits)}, but its queue {queue_name!r} has overflow, so that several workers run "
+        "one job. Give the task another queue, or remove one of them."
+    )
+
+
 def unenforced_limits(options: Options, alias: str) -> Iterator[CheckMessage]:
     """Yield a warning if a hard time limit is set that threads cannot keep."""
     if options.processes == 1 and any(options.policy(name).hard_timeout for name in ["", *options.queue_options]):
@@ -101,6 +128,20 @@ def idle_options(options: Options, alias: str) -> Iterator[CheckMessage]:
             )
 
 
+def idle_overflow(options: Options, alias: str) -> Iterator[CheckMessage]:
+    """Yield a warning for each queue with ``copies`` and without ``overflow``, or with a single copy."""
+    for name, given in {"": {}, **options.queue_options}.items():
+        policy, where = options.policy(name), f"TASKS[{alias!r}]: queue {name!r}" if name else f"TASKS[{alias!r}]"
+        if policy.overflow and policy.copies == 1:
+            what = "overflow, but copies is 1, so no job is taken by a second worker while it runs"
+        elif "copies" in given and not policy.overflow:
+            what = "copies, but no overflow, so it has no effect"
+        else:
+            continue
+        hint = "Set overflow to True and copies to 2 or more, or remove both."
+        yield Warning(f"{where} has {what}.", hint=hint, id="vtqueue.W010")
+
+
 def split_transactions(options: Options, alias: str) -> Iterator[CheckMessage]:
     """Yield an error for each loaded transactional task that writes to another database than its queue's."""
     database = database_of(options)
@@ -108,6 +149,36 @@ def split_transactions(options: Options, alias: str) -> Iterator[CheckMessage]:
         writes_to = options_of(task.func).get("transactional")
         if task.backend == alias and writes_to not in (None, database):
             yield Error(cannot_commit_as_one(task.module_path, writes_to, database), id="vtqueue.E008")
+
+
+def wrong_schedules(alias: str) -> Iterator[CheckMessage]:
+    """Yield an error for each declaration of loaded code, for the tasks of a backend, that can never be run."""
+    seen: dict[str, Declaration] = {}
+    for name, declaration in declarations():
+        task = declaration.task
+        if alias != (task.backend if task else next(iter(configured()), alias)):
+            continue
+        wrong = wrong_schedule(name, declaration, task)
+        if not wrong and (other := seen.setdefault(name, declaration)) is not declaration:
+            wrong = f"{other.path} has a schedule of that name, too. Give each its own: name=..."
+        if wrong:
+            yield Error(f"The schedule {name!r} (@recurring on {declaration.path}): {wrong}", id="vtqueue.E020")
+
+
+def wrong_schedule(name: str, declaration: Declaration, task: Task | None) -> str:
+    """Return what is wrong with a declaration; "" if nothing is."""
+    if task is None:
+        return "it is not above a task. Write @task below it, and keep the function at the top of its module."
+    if len(name) > LONGEST_NAME:
+        return f"its name has more than {LONGEST_NAME} characters. Give it a shorter one: name=..."
+    try:
+        ticks = Ticks(declaration.expression, declaration.zone_name)
+        check_call(task, declaration.args, declaration.kwargs)
+        if ticks.after(clock.now()) is None:
+            return f"{declaration.expression!r} never comes: there is no such day in the next 50 years."
+    except (ValueError, TypeError) as error:
+        return str(error)
+    return ""
 
 
 def cannot_commit_as_one(path: str, writes_to: str, database: str) -> str:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS
 
-from ..conf import POLICY, UNIQUE, Invalid, checked, nearest, positive_duration
+from ..conf import POLICY, UNIQUE, Invalid, checked, count, nearest, positive_duration, rate_of
+from ..core.unique import LONGEST
 from ..exceptions import UnknownTask
 from .calls import key_of_call
 from .compat import Task, TaskResult, framework_task
@@ -81,6 +82,20 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "unique_key": _key,
     **UNIQUE,
     "expires": positive_duration,
+    "concurrency": count,
+    "concurrency_key": _key,
+    "rate": rate_of,
+    "burst": count,
+    "rate_key": _key,
+    "order_key": _key,
+}
+KEYS = ("unique_key", "concurrency_key", "rate_key", "order_key")
+NEEDS = {  # an option that says nothing without another one
+    "unique_until": "unique_key",
+    "on_duplicate": "unique_key",
+    "concurrency_key": "concurrency",
+    "rate_key": "rate",
+    "burst": "rate",
 }
 
 
@@ -116,6 +131,12 @@ class TaskOptions(TypedDict, total=False):
     unique_until: Literal["done", "start"]
     on_duplicate: Literal["keep", "replace", "error"]
     expires: Seconds
+    concurrency: int
+    concurrency_key: str | Callable[..., str | None]
+    rate: str
+    burst: int
+    rate_key: str | Callable[..., str | None]
+    order_key: str | Callable[..., str | None]
     priority: int
     queue_name: str
     backend: str
@@ -165,6 +186,11 @@ def task(function: Callable[..., Any] | None = None, /, *, takes_context: bool =
     new one), ``"error"`` (DuplicateJob). ``expires``: seconds after which it becomes a dead letter instead of being
     started.
 
+    ``concurrency``: how many of its jobs run at once, of all workers; with ``concurrency_key``, a format or a callable
+    as ``unique_key``, how many of each key. ``order_key``: those of a key run one at a time, in the order in which they
+    were enqueued, retries included. ``rate``: how many start, such as ``"100/m"``, of all or, with ``rate_key``, of
+    each key; ``burst``: how many of these at once after a pause.
+
     The rest is Django's. Raise TypeError for an unknown option, ValueError for a value that is not allowed.
     """
     djangos = {key: options.pop(key) for key in DJANGOS if key in options}
@@ -184,16 +210,30 @@ def set_options(func: Callable[..., Any], options: Mapping[str, Any], *, takes_c
             raise TypeError(f"{name} got an unknown option {key!r}: {ELSEWHERE.get(key) or nearest(key, KNOWN)}")
     if options:
         known = checked(options, OPTIONS, name)
-        if "unique_key" not in known and (lone := {"unique_until", "on_duplicate"}.intersection(known)):
-            raise ValueError(f"{name} has {' and '.join(sorted(lone))} without unique_key: give that too, or neither.")
-        if given := known.get("unique_key"):
-            known["unique_key"] = key_of_call(given, func, takes_context, name)
+        for needed in NEEDS.values():
+            if needed not in known and (lone := [key for key in known if NEEDS.get(key) == needed]):
+                raise ValueError(
+                    f"{name} has {' and '.join(sorted(lone))} without {needed}: give that too, or neither."
+                )
+        if "order_key" in known and (both := [key for key in ("concurrency", "concurrency_key") if key in known]):
+            raise ValueError(
+                f"{name} has order_key and {' and '.join(both)}: jobs in order run one at a time. Give one of them."
+            )
+        known |= {key: key_of_call(known[key], func, takes_context, name, key) for key in KEYS if key in known}
+        for limit in ("concurrency", "rate"):
+            if limit in known:  # of all jobs of the task, if it names no key
+                known.setdefault(f"{limit}_key", f"{func.__module__}.{func.__qualname__}"[-LONGEST:])
         setattr(func, ATTRIBUTE, known)
 
 
 def options_of(func: Callable[..., Any]) -> Mapping[str, Any]:
     """Return the options attached to a task function, each in its final form."""
     return getattr(func, ATTRIBUTE, {})
+
+
+def loaded_options(path: str) -> Mapping[str, Any] | None:
+    """Return the options of the task that a stored path names; None if its module is not loaded."""
+    return options_of(found.func) if (found := loaded_task(path)) else None
 
 
 def enqueue_many(task: "Task[P, R]", calls: Iterable[Call]) -> "list[TaskResult[P, R]]":

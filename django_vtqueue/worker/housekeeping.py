@@ -12,6 +12,7 @@ from .cancellation import Cancellation
 from .heartbeat import Heartbeat
 from .next_due import LOOK
 from .pruning import Pruning
+from .recurring import Recurring
 from .work import Work
 
 logger = logging.getLogger("django_vtqueue")
@@ -30,24 +31,29 @@ class Housekeeping:
     def __init__(self, engine: Engine, heartbeat: Heartbeat, work: Work) -> None:
         self.engine, self.heartbeat, self.work, self.next_due = engine, heartbeat, work, work.next_due
         self.clock_steps = ClockSteps(engine)
-        self.pruning = Pruning(engine, work.bury_overdue)
+        self.pruning = Pruning(engine, work.bury_overdue, work.give_back)
         self.cancellation = Cancellation(engine, work.in_flight)
+        self.recurring = Recurring(engine, work.backend, heartbeat.worker)
         self.foreign = False
         self.look_at = self._watchful_until = 0.0
 
     def next_at(self) -> float:
         """Return when a part is due (monotonic)."""
-        return min(self.heartbeat.next_at, self.clock_steps.next_at, self.pruning.next_at)
+        parts = (self.heartbeat.next_at, self.clock_steps.next_at, self.pruning.next_at)
+        return min(*parts, self.recurring.next_at())
 
     def do(self) -> None:
         """Do what is due, before a turn."""
         if self.clock_steps.go_on():  # before the heartbeat, which sets right what says that a clock was ahead
             self.next_due.forget()
+            self.recurring.forget()
         if endings := self.heartbeat.keep():
             self.next_due.forget()
             self.work.ended_elsewhere(endings)
         self.work.recorder.write()
         self.cancellation.keep()
+        if not self.foreign and self.recurring.keep():
+            self.next_due.forget()
 
     def rung(self, workers: bool) -> None:
         """Look for jobs, for the doorbell was rung; ``workers``: read the rows of the workers, too."""
@@ -65,6 +71,7 @@ class Housekeeping:
             self.next_due.forget()
             self.heartbeat.look_again()
             self.cancellation.look_again()
+            self.recurring.look_again()
             self._watchful_until = 0.0 if first else now + WATCHFUL
         return replaced or changed
 
@@ -84,4 +91,5 @@ class Housekeeping:
         self.work.leases.renew_at = 0.0
         self.next_due.forget()
         self.heartbeat.forget()
+        self.recurring.forget()
         return True

@@ -14,9 +14,8 @@ HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in i
 class Flight:
     """A job in flight. ``ends_at``: when its time is up; ``told_at``: when it was told to end (both monotonic).
 
-    ``counted``: its attempt is in its row, or is not counted from here: that of a transactional job is counted by the
-    turn that starts it. A job that was claimed ahead is not ``counted`` at first; the turn after its code has begun
-    counts its attempt (``begun``, ``count``).
+    ``counted``: False as long as a job that was claimed ahead has no attempt in its row; the turn after its code has
+    begun counts it (``begun``, ``count``). The attempt of a transactional job is counted by the turn that starts it.
     """
 
     job: HeldJob

@@ -12,7 +12,7 @@ from ..engines import engine_for
 from ..execution.execute import execute
 from ..execution.outcomes import Outcome, announce, burial
 from ..queue.claims import collect, take
-from ..queue.pauses import earliest
+from ..queue.limits import Limits
 from ..queue.settling import settle
 
 
@@ -38,23 +38,28 @@ def contained() -> Iterator[None]:
 
 
 def run_due(
-    backend: VTQueueBackend, scopes: Sequence[Scope], until: int | None = None, limit: int | None = None
+    backend: VTQueueBackend,
+    scopes: Sequence[Scope],
+    until: int | None = None,
+    limit: int | None = None,
+    limits: Limits | None = None,
 ) -> Iterator[Outcome]:
     """Run what is due, one job after the other, and what that publishes; yield each outcome once it is stored.
 
     ``until``: an instant in the future up to which scheduled jobs and retries run as well, each as if its time had
-    come. ``limit``: the most jobs to run. KeyboardInterrupt gives the job back and goes through.
+    come. ``limit``: the most jobs to run; ``limits``: those of a worker (None: of the backend). KeyboardInterrupt gives
+    the job back and goes through.
     """
-    engine, worker_id = engine_for(backend.database), new_worker_id()
+    engine, worker_id, limits = engine_for(backend.database), new_worker_id(), limits or backend.limits
     done = 0
     while limit is None or done < limit:
-        first = earliest(engine, scopes)
+        first = limits.earliest(engine, scopes)
         now = engine.now()
         if first is None or first > max(now, until or now):
             return
         at = max(now, first)  # the time that it is for this job
         with engine.transaction():
-            taken = take(engine, scopes, 1, worker_id, at)
+            taken = take(engine, scopes, 1, worker_id, at, limits=limits)
         for settlement in taken.buried:
             announce(burial(settlement, backend), backend)
         for job in collect(engine, taken):

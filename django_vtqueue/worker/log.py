@@ -164,7 +164,7 @@ def words(settlement: Settlement) -> str:
     failure = settlement.failure
     if failure is None:
         return ""
-    first = next((line for line in failure.message.splitlines() if line.strip()), "")[:200]
+    first = next((line for line in failure.message.splitlines() if line.strip()), "")[:200].removesuffix(".")
     first = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in first)
     return f"{failure.exception_class.rpartition('.')[2]}: {first}" if first else failure.exception_class
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ..core.clock import SECOND
 from ..core.job import Scope
 from ..engines import Engine
-from ..queue.pauses import earliest
+from ..queue.limits import NO_LIMITS, Limits
 
 LOOK = 0.1  # seconds until the next look at the database: a doorbell may have been missed
 NO_INSTANT = 1 << 62  # later than any instant
@@ -18,8 +18,8 @@ class NextDue:
     due.
     """
 
-    def __init__(self, engine: Engine, scopes: Sequence[Scope]) -> None:
-        self.engine, self.scopes = engine, scopes
+    def __init__(self, engine: Engine, scopes: Sequence[Scope], limits: Limits = NO_LIMITS) -> None:
+        self.engine, self.scopes, self.limits = engine, scopes, limits
         self._next_due: int | None = None  # None: not known
         self._took_everything = False  # the last claim took all that could be taken
 
@@ -44,7 +44,7 @@ class NextDue:
         """Return whether a claim may find something; reads the database only if that is not known."""
         now = self.engine.now()
         if self._next_due is None:
-            first = earliest(self.engine, self.scopes)
+            first = self.limits.earliest(self.engine, self.scopes)
             self._next_due = NO_INSTANT if first is None else first
             if self._took_everything and self._next_due <= now:  # an ended lease, whose holder is given time
                 self._next_due = now + round(LOOK * SECOND)
@@ -66,5 +66,5 @@ class NextDue:
         It always reads: what a job has just published may not be known here yet, for its outcome is faster than the
         bell.
         """
-        first = earliest(self.engine, self.scopes)
+        first = self.limits.earliest(self.engine, self.scopes)
         return first is None or first > instant

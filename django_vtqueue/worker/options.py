@@ -1,16 +1,19 @@
 """The options of a worker, as it was started."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..backend import VTQueueBackend
 from ..core.job import Scope
+from ..core.shares import Shares
+from ..queue.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
     """What the command line says. ``queues``: None for all of the backend; durations in seconds.
 
+    ``weights``: of these queues, by which they are served in proportion; None: by priority and time only.
     ``max_jobs_per_process`` and ``max_memory`` (MiB): a child process that has reached one of them is replaced.
 
     ``processes``: 1 for this process itself, more for child processes, each a worker with ``threads``. ``supervised``:
@@ -19,6 +22,7 @@ class WorkerOptions:
     """
 
     queues: tuple[str, ...] | None = None
+    weights: Mapping[str, int] | None = None
     processes: int = 1
     threads: int = 4
     drain: bool = False
@@ -40,6 +44,11 @@ def scopes_of(backend: VTQueueBackend, queues: tuple[str, ...] | None, worker_id
     served = queues or tuple(sorted(backend.settings.queues)) or None
     handled = tuple(name for name in backend.settings.handler_queues() if queues is None or name in queues)
     return [Scope(served, False, worker_id), *([Scope(handled, True, worker_id)] if handled else [])]
+
+
+def limits_of(backend: VTQueueBackend, options: WorkerOptions) -> Limits:
+    """Return the limits for a worker, with the shares of its queues."""
+    return replace(backend.limits, shares=Shares(options.weights)) if options.weights else backend.limits
 
 
 def overflowing(backend: VTQueueBackend, scopes: Sequence[Scope]) -> Mapping[str, tuple[int, int]]:

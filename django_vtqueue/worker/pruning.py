@@ -20,11 +20,14 @@ PRUNE_AGAIN = 0.1  # seconds, if there was something: what ends in a stream is o
 class Pruning:
     """Keeps the log of a database short, and deletes what was kept for long enough.
 
-    ``bury_overdue`` makes dead letters of up to so many jobs that have expired, and returns how many.
+    ``bury_overdue`` makes dead letters of up to so many jobs that have expired, and returns how many; ``give_back``
+    gives back jobs that are parked without a reason, and returns whether there may be more.
     """
 
-    def __init__(self, engine: Engine, bury_overdue: Callable[[int], int]) -> None:
-        self.engine, self.bury_overdue = engine, bury_overdue
+    def __init__(
+        self, engine: Engine, bury_overdue: Callable[[int], int], give_back: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.engine, self.bury_overdue, self.give_back = engine, bury_overdue, give_back
         self.next_at = 0.0  # monotonic
         self._tidy_at = 0.0  # monotonic
         self._told_of_log = self._told_of_failure = False
@@ -65,7 +68,7 @@ class Pruning:
         self.next_at = now + PERIOD  # also if it fails
         instant = self.engine.now()
         pruned = max(self.engine.prune(instant, PRUNED_AT_ONCE), self.bury_overdue(PRUNED_AT_ONCE))
-        if pruned >= PRUNED_AT_ONCE:
+        if self.give_back() or pruned >= PRUNED_AT_ONCE:
             self.next_at = now + (time.monotonic() - now) / PRUNING_SHARE
         elif pruned:
             self.next_at = now + PRUNE_AGAIN

@@ -29,7 +29,6 @@ from ..core.job import broken_off
 from ..engines import new_engine
 from ..models import Job, WorkerProcess
 from ..queue.doorbell import declare_dead, exists, folder_of, mark_over_time, path_of, remove, ring_worker
-from ..queue.pauses import earliest
 from ..queue.settling import settle
 from . import systemd
 from .leases import third
@@ -303,7 +302,7 @@ class Supervisor:
 
         def nothing_left() -> bool:
             until = self.engine.now() + microseconds(self.options.drain_retries)
-            first = earliest(self.engine, self.scopes)
+            first = self.backend.limits.earliest(self.engine, self.scopes)
             return (first is None or first > until) and not jobs.exists()
 
         def certainly() -> bool:

@@ -18,7 +18,7 @@ from ..queue.workers import QUIET, STOP
 from .heartbeat import Heartbeat
 from .housekeeping import Housekeeping
 from .log import name
-from .options import overflowing
+from .options import limits_of, overflowing
 from .outage import Outage
 from .pacing import Pacing
 from .work import AT_ONCE, Work
@@ -34,6 +34,7 @@ class Turns:
         self.engine, self.backend = work.engine, work.backend
         self.leases, self.next_due = work.leases, work.next_due
         self.overflow = overflowing(self.backend, scopes)
+        self.limits = limits_of(self.backend, work.options)
         self.pacing = Pacing()
         self.housekeeping = Housekeeping(self.engine, heartbeat, work)
         self.outage = Outage(self.engine)
@@ -154,6 +155,7 @@ class Turns:
             ahead=ahead,
             waits=self.work.transactional.waits,
             overflow=self.overflow,
+            limits=self.limits,
         )
 
     def recover(self, error: Exception) -> None:

@@ -9,10 +9,11 @@ from ..core import states
 from ..core.clock import NEVER
 from ..core.job import ClaimKey, HeldJob, Scope, Settlement
 from ..engines import Engine
-from ..execution.limits import longest_runs
 from ..execution.outcomes import Outcome, not_executed
+from ..execution.time_limits import longest_runs
 from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring, ring_results
+from ..queue.limits import GIVEN_BACK_AT_ONCE
 from ..queue.overdue import bury_overdue
 from .in_flight import InFlight
 from .leases import Leases
@@ -47,7 +48,7 @@ class Work:
     ) -> None:
         self.engine, self.backend, self.pool, self.options, self.log = engine, backend, pool, options, log
         self.report = report
-        self.next_due = NextDue(engine, scopes)
+        self.next_due = NextDue(engine, scopes, backend.limits)
         self.in_flight = InFlight()
         self.leases = Leases(engine, worker_id, backend, self.in_flight)
         self.prefetch = Prefetch(self.in_flight)
@@ -56,6 +57,7 @@ class Work:
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.starting: HeldJob | None = None  # a transactional job whose turn it is
         self.started = 0
+        self._parked_after = self._rates_after = ""  # the keys behind which to look for what limits hold up
         self._none_ahead = False  # the last claim had no free slot, and found nothing that may be claimed ahead
 
     # Room
@@ -177,6 +179,8 @@ class Work:
     def finished(self, outcome: Outcome) -> None:
         """Note what came of a job: its settlement is made in the next turn, if it was not made with its task."""
         self.transactional.finished(outcome.job.key)
+        if outcome.job.concurrency_key or outcome.job.queue_name in self.backend.limits.queues:
+            self.next_due.expect(0)  # its end makes room
         if outcome.stored is None:
             self.in_flight.finish(outcome.job.key)
             self.outcomes.append(outcome)
@@ -239,6 +243,18 @@ class Work:
             )
         self.ended_elsewhere(endings)
         return len(endings)
+
+    def give_back(self) -> bool:
+        """Give back some jobs that a limit holds up without a reason; return whether there may be more."""
+        limits, engine = self.backend.limits, self.engine
+        parked, self._parked_after = limits.look(engine, self._parked_after)
+        reserved, self._rates_after = limits.look_at_rates(engine, self._rates_after)
+        if limits.queues:
+            self.next_due.forget()  # what is due in a queue that is full has become more, or may be claimed now
+        if parked or reserved:
+            self.next_due.expect(0)
+            ring(self.backend.database, self.backend.settings.doorbells)
+        return max(parked, reserved) >= GIVEN_BACK_AT_ONCE or bool(self._parked_after or self._rates_after)
 
     def ended_elsewhere(self, endings: Sequence[Settlement]) -> None:
         """Count the ends of jobs that this worker did not run, and tell of those that became dead letters."""

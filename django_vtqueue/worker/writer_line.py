@@ -11,7 +11,7 @@ from itertools import count
 from ..backend import VTQueueBackend
 from ..core.clock import NEVER
 from ..core.job import ClaimKey, HeldJob
-from ..execution.limits import transaction_seconds
+from ..execution.time_limits import transaction_seconds
 
 MOST = 400  # jobs that wait here; the rest is left for other workers
 MARGIN = 0.5  # seconds for the rollback of a transaction whose time is up

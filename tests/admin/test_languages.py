@@ -19,6 +19,7 @@ from django_vtqueue.queue.dead_letters import Criteria
 from ..projects import ROOT
 from .rows import WORKER, worker
 from .test_admin import HOUR, SECOND, job, letter
+from .test_schedules import schedule
 
 pytestmark = pytest.mark.django_db
 
@@ -97,6 +98,12 @@ def busy_worker() -> str:
     return its(worker())
 
 
+def schedules() -> str:
+    schedule()
+    schedule("weekly", paused_at=clock.now())
+    return the("schedule", "changelist")
+
+
 # Pages, and some of what people read there.
 PAGES: dict[str, tuple[Callable[[], str], set[str]]] = {
     "nothing": (lambda: reverse("admin:app_list", args=["vtqueue"]), {"Nothing here yet", "Background jobs"}),
@@ -123,6 +130,12 @@ PAGES: dict[str, tuple[Callable[[], str], set[str]]] = {
     "its run": (run, {"one first", "Stop", "Next step", "Went first"}),
     "workers": (workers, {"gone", "stopping", "Last heartbeat", "(all)"}),
     "a worker": (busy_worker, {"alive", "Quiet", "Stop it", "Runs", "Memory"}),
+    "schedules": (schedules, {"When", "Next", "Last run", "active", "paused", "Schedules"}),
+    "a schedule": (
+        lambda: its(schedule()),
+        {"Run now", "Pause", "Last runs", "Missed ticks", "one run for all of them"},
+    ),
+    "the form for one": (lambda: the("schedule", "add"), {"Add a schedule", "Expression", "Time zone", "Overlap"}),
     "the form for a pause": (lambda: the("queuestate", "pause"), {"Pause a queue", "Reason", "Until"}),
 }
 

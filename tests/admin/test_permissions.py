@@ -15,8 +15,9 @@ from django.urls import reverse
 
 from django_vtqueue import requeueing
 from django_vtqueue.admin import ReadOnlyAdmin
-from django_vtqueue.models import DeadLetter, Job, QueueState, Requeue, WorkerProcess
+from django_vtqueue.models import DeadLetter, Job, QueueState, Requeue, Schedule, WorkerProcess
 
+from ..project.tasks import add
 from .rows import WORKER, worker
 from .test_admin import act, job, letter, page
 from .test_admin import client_with as client_with
@@ -38,9 +39,15 @@ VIEWS = {
     "queuestate_pause": ("pause_queue",),
     "queuestate_resume": ("pause_queue",),
     "queuestate_charts": ("view_job",),
+    "schedule_pause": ("run_schedule",),
+    "schedule_resume": ("run_schedule",),
+    "schedule_run": ("run_schedule",),
+    "schedule_edit": ("change_schedule",),
 }
 READING = {"deadletter_groups", "deadletter_export", "queuestate_charts"}
-BUTTONS = {"requeue_stop", "requeue_resume", "workerprocess_ask", "queuestate_resume"}  # without a page of their own
+# Without a page of their own.
+BUTTONS = {"requeue_stop", "requeue_resume", "workerprocess_ask", "queuestate_resume"}
+BUTTONS |= {"schedule_pause", "schedule_resume", "schedule_run"}
 ACTIONS = {
     ("job", "run_now"): "run_job",
     ("job", "change_priority"): "change_job",
@@ -52,6 +59,8 @@ ACTIONS = {
     ("deadletter", "delete_selected"): "discard_deadletter",
 }
 FILLED_IN = {"criteria": "{}", "note": "x", "worker_id": WORKER, "to": "stop", "queue_name": "mail", "priority": "9"}
+NO_ARGUMENTS: dict[str, Any] = {"args": [], "kwargs": {}}
+FILLED_IN |= {"name": "nightly"}
 
 
 @pytest.fixture
@@ -59,16 +68,20 @@ def addresses() -> dict[str, str]:
     """Return where the views are, with rows for each to be about."""
     row, _worker = letter(), worker()
     run = requeueing.start(requeueing.Criteria(), rate=1)
+    Schedule.objects.create(name="nightly", task_path=add.module_path, expression="every 60", payload=NO_ARGUMENTS)
     about = {"deadletter_edit": row, "deadletter_acknowledge": row, "requeue_stop": run, "requeue_resume": run}
     return {
         view: reverse(f"admin:vtqueue_{view}", args=[about[view].pk] if view in about else [])  # type: ignore[attr-defined]
         for view in VIEWS
-    }
+    } | {"schedule_edit": f"{reverse('admin:vtqueue_schedule_edit')}?name=nightly"}
 
 
 def stored() -> list[Any]:
     """Return all rows, to see that nothing has changed."""
-    return [list(model.objects.order_by("pk").values()) for model in (Job, DeadLetter, Requeue, QueueState, LogEntry)]
+    return [
+        list(model.objects.order_by("pk").values())
+        for model in (Job, DeadLetter, Requeue, QueueState, Schedule, LogEntry)
+    ]
 
 
 def test_each_view_has_its_permissions_here() -> None:

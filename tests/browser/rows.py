@@ -6,7 +6,7 @@ from uuid import UUID
 from django_vtqueue.core import clock, states
 from django_vtqueue.core.history import Entry
 from django_vtqueue.core.ids import new_id
-from django_vtqueue.models import DeadLetter, Job, QueueState, Throughput, WorkerProcess
+from django_vtqueue.models import DeadLetter, Job, QueueState, Schedule, Throughput, WorkerProcess
 
 from ..columns import in_columns
 
@@ -27,6 +27,7 @@ def fill(alias: str, words: str) -> None:
     for silent in (0, HOUR):
         worker(silent, words).save(using=alias)
     QueueState(queue_name=f"mail {words}", paused_at=clock.now(), paused_by=words, reason=words).save(using=alias)
+    schedule(words).save(using=alias)
     for minute in range(60):
         throughput(minute, words).save(using=alias)
 
@@ -101,4 +102,21 @@ def throughput(minute: int, words: str) -> Throughput:
         succeeded=60 - minute,
         failed=minute % 7,
         dead=minute % 3,
+    )
+
+
+def schedule(words: str) -> Schedule:
+    """Return a schedule of the admin that is paused, with a run that succeeded and one that died."""
+    now = clock.now()
+    runs = [{"id": new_id(), "at": now - HOUR, "state": state, "ran": SECOND} for state in ("done", "dead")]
+    return Schedule(
+        name=words,
+        task_path=f"shop.tasks.{words}",
+        expression="*/5 9-17 * * MON-FRI",
+        time_zone="Europe/Paris",
+        payload={"args": [words], "kwargs": {words: words}},
+        next_at=now + HOUR,
+        paused_at=now,
+        paused_by=words,
+        recent=runs,
     )

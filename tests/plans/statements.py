@@ -6,6 +6,7 @@ from typing import Any
 from django_vtqueue.core.expiry import GracePeriod
 from django_vtqueue.engines.sqlite import clock_steps as clock_steps
 from django_vtqueue.engines.sqlite import due as due
+from django_vtqueue.engines.sqlite import limits as limits
 from django_vtqueue.engines.sqlite import overflow as overflow
 from django_vtqueue.engines.sqlite import settling as settling
 from django_vtqueue.engines.sqlite import statements as sql
@@ -34,8 +35,10 @@ EXPIRED = {
 }
 HIDDEN_ROWS = "vtqueue_job_hidden"
 DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_expires"
-TABLES = {"vtqueue_job", "vtqueue_deadletter", "vtqueue_throughput"}
 PARENT, UNIQUE = "vtqueue_job_parent", "vtqueue_job_unique"
+PARKED, KEY_ORDER, RESERVED = "vtqueue_job_parked", "vtqueue_job_key_order", "vtqueue_job_reserved"
+RATE = "sqlite_autoindex_vtqueue_rate_1"
+TABLES = {"vtqueue_job", "vtqueue_deadletter", "vtqueue_throughput", "vtqueue_rate"}
 KEY, ROWID = "sqlite_autoindex_vtqueue_job_1", "INTEGER PRIMARY KEY"
 FEW = {  # rows: any way to them will do
     "vtqueue_queuestate",
@@ -113,6 +116,22 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "prunable": (sql.PRUNABLE, {"now": at(0)}, [EXPIRES, LETTER_EXPIRES]),
     "prune jobs": (sql.PRUNE_JOBS, {"now": at(0), "limit": 100}, [EXPIRES, ROWID]),
     "prune letters": (sql.PRUNE_LETTERS, {"now": at(0), "limit": 100}, [LETTER_EXPIRES, ROWID]),
+    "held of queues": (limits.HELD_OF_QUEUES, {"names": NAMES}, [HIDDEN_ROWS]),
+    "held of keys": (limits.HELD_OF_KEYS, {"keys": NAMES}, ["vtqueue_job_key_held"]),
+    "first of keys": (limits.FIRST_OF_KEYS, {"keys": NAMES}, [KEY_ORDER]),
+    "park": (limits.PARK, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
+    "give one back": (limits.GIVE_ONE_BACK, {"keys": NAMES}, [PARKED, ROWID]),
+    "give back": (limits.GIVE_BACK, {"key": "q0", "limit": 10}, [PARKED, ROWID]),
+    "put back": (limits.PUT_BACK, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
+    "parked": (limits.PARKED, {"after": "", "limit": 10}, [PARKED, ROWID]),
+    "due of a key": (limits.DUE_OF_KEY, {"key": "q0", "now": at(0), "limit": 10}, [KEY_ORDER]),
+    "rates": (limits.RATES, {"keys": NAMES}, [RATE]),
+    "all rates": (limits.ALL_RATES, {"after": "", "limit": 10}, [RATE]),
+    "set rates": (limits.SET_RATES, {"rates": '[["a", 1, 1]]', "interval": True}, []),
+    "forget rates": (limits.FORGET_RATES, {"keys": NAMES}, [RATE]),
+    "reserved": (limits.RESERVED, {"keys": NAMES}, [RESERVED, ROWID]),
+    "reserve": (limits.RESERVE, {"moments": f"[[{MANY + 1}, 1]]"}, [ROWID]),
+    "free reserved": (limits.FREE_RESERVED, {"key": "q0", "after": 0, "limit": 10}, [RESERVED, ROWID]),
     "clock was ahead": (clock_steps.CLOCK_WAS_AHEAD, {"now": at(0), "first_id": "f" * 32}, [KEY, COUNTED]),
     "stamped ahead": (clock_steps.STAMPED_AHEAD, {"after": MANY, "now": at(0), "limit": 10}, [ROWID]),
     "set right": (clock_steps.SET_RIGHT, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),

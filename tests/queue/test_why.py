@@ -1,6 +1,7 @@
 """One sentence on each job: why it is not running, or what became of it."""
 
 import io
+import re
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -10,14 +11,20 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 from django.urls import reverse
+from pytest_django import Settings
 
 from django_vtqueue import Queue
 from django_vtqueue.core.clock import from_instant
+from django_vtqueue.core.humanize import time_of
+from django_vtqueue.core.job import Scope
+from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
+from django_vtqueue.queue.claims import take
 from django_vtqueue.queue.pauses import pause
 from django_vtqueue.queue.workers import serves
+from django_vtqueue.tasks.compat import task_backends
 from tests.fake_clock import FakeClock
-from tests.project import tasks
+from tests.project import limited, tasks
 
 pytestmark = pytest.mark.django_db
 
@@ -201,11 +208,76 @@ def test_expiry(time: FakeClock) -> None:
     """How long a job that waits has left to start; that it will never run when that is over."""
     late = Queue("raw").publish(1, expires=120)
     later = Queue("raw").publish(1, delay=60, expires=120)
-    assert said(late).startswith("due for 0 ms; expires in 2 min, if it has not started by then; ")
-    assert said(later).endswith("; expires in 2 min, if it has not started by then")
+    expires = f"expires in 2 min, at {time_of(from_instant(time() + 120_000_000))}, if it has not started by then"
+    assert said(late).startswith(f"due for 0 ms; {expires}; ")
+    assert said(later).endswith(f"; {expires}")
     time.advance(180)
-    assert "; expired 1 min ago, so a worker will make it a dead letter; " in said(late)
+    assert said(late) == "expired 1 min ago, so a worker will make it a dead letter"
     assert Queue("raw").claim() is None
     assert said(late).startswith(
         "dead for 0 ms: JobExpired: It had not started by 2027-01-15 08:02:00+00:00; requeue it"
     )
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def narrow(settings: Settings) -> Queue:
+    options = {"queue_options": {"narrow": {"concurrency": 2}, "slow": {"rate": "1/m"}}}
+    settings.TASKS = {"default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": [], "OPTIONS": options}}
+    return Queue("narrow")
+
+
+def test_parked(time: FakeClock, narrow: Queue) -> None:
+    """How many jobs of its key run, of how many that may; and that the key has room, where nothing gave it back."""
+    ids = narrow.publish_many([1, 2, 3], concurrency_key=lambda payload: "tenant:9")
+    assert len(narrow.claim_many(5)) == 2
+    assert said(ids[2]) == "parked: 2 of 2 jobs with tenant:9 run"
+    Job.objects.filter(pk=ids[0]).delete()
+    assert said(ids[2]) == "parked, but tenant:9 has room now: a worker gives it back within a second or so"
+
+
+def test_parked_behind_another_job(time: FakeClock) -> None:
+    """Which job comes first of an order."""
+    first, second = (limited.in_order.enqueue("", 0, 7, number) for number in (1, 2))
+    with engine_for("default").transaction():
+        take(engine_for("default"), [Scope(None, False)], 5, "w", time.instant, limits=task_backends["default"].limits)
+    assert said(second.id) == f"parked: waits behind job …{first.id[-8:]}, which comes first of customer:7"
+
+
+def test_moved_by_a_rate(time: FakeClock) -> None:
+    """Until when, and by which rate."""
+    results = [limited.at_rate.enqueue("") for _ in range(4)]
+    with engine_for("default").transaction():
+        take(engine_for("default"), [Scope(None, False)], 5, "w", time.instant, limits=task_backends["default"].limits)
+    assert re.fullmatch(r"moved to [\d: -]+ by the rate 20/s", said(results[3].id))
+
+
+def test_due_in_a_queue_without_room(time: FakeClock, narrow: Queue) -> None:
+    """Its queue is full, or over its rate."""
+    worker(time)
+    ids = narrow.publish_many([1, 2, 3])
+    narrow.claim_many(5)
+    assert said(ids[2]).endswith("; the queue is full: 2 of 2 jobs run")
+    slow = Queue("slow")
+    ids = slow.publish_many([1, 2])
+    slow.claim_many(5)
+    assert re.search(r"; the rate 1/m of the queue allows the next start at [\d: -]+$", said(ids[1]))
+
+
+def test_limits_in_lists(time: FakeClock, narrow: Queue) -> None:
+    """``list`` and ``status`` say what is parked, and which limits a queue has."""
+    ids = narrow.publish_many([1, 2, 3], concurrency_key=lambda payload: "tenant:9")
+    narrow.claim_many(5)
+    assert any(line.startswith("parked") and str(ids[2]) in line for line in lines("list"))
+    assert any(
+        line.startswith("narrow") and line.endswith("2 at once; 1 parked by a limit") for line in lines("status")
+    )
+    assert any(line.startswith("concurrency_key") and line.endswith("tenant:9") for line in lines("show", str(ids[2])))
+
+
+def lines(*command: str) -> list[str]:
+    out = io.StringIO()
+    call_command("vtqueue", *command, stdout=out)
+    return out.getvalue().splitlines()

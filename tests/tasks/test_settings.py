@@ -14,7 +14,7 @@ from pytest_django import Settings
 import django_vtqueue
 from django_vtqueue import ClaimedJob, Queue, task
 from django_vtqueue.backend import VTQueueBackend, make_task
-from django_vtqueue.conf import BACKEND, POLICY, Options, configured, parse
+from django_vtqueue.conf import BACKEND, OF_QUEUE, POLICY, Options, configured, parse
 from django_vtqueue.core.clock import to_instant
 from django_vtqueue.execution.outcomes import Outcome
 from django_vtqueue.models import DeadLetter, Job
@@ -447,7 +447,7 @@ def test_result_ttl(settings: Settings, ttl: float | None, kept: bool) -> None:
 def test_every_option_is_known() -> None:
     """Each option that has a default can be set, and the other way round."""
     assert POLICY.keys() <= BACKEND.keys()
-    assert {*BACKEND, "queue_options", "queues", "handler"} == set(parse({}).__dataclass_fields__)
+    assert {*BACKEND, *OF_QUEUE, "queue_options", "queues"} == set(parse({}).__dataclass_fields__)
 
 
 @pytest.mark.django_db

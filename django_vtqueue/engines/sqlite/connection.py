@@ -134,6 +134,17 @@ class SQLiteConnection:
                 mine.close()
             self._file = None
 
+    @contextmanager
+    def lock_timeout(self, seconds: float) -> Iterator[None]:
+        raw = self._connected().connection
+        usual = raw.execute("PRAGMA busy_timeout").fetchone()[0]
+        raw.execute(f"PRAGMA busy_timeout = {int(min(usual, max(seconds * 1000, 0)))}")
+        try:
+            yield
+        finally:
+            with suppress(sqlite3.ProgrammingError):  # it was closed
+                raw.execute(f"PRAGMA busy_timeout = {usual}")
+
     def replaced(self) -> bool:
         self._connected()
         if self._file is None:

@@ -7,16 +7,19 @@ would sort all due rows before the LIMIT.
 """
 
 import json
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from ...core.expiry import GAP_DIVISOR, GRACE_DIVISOR, REST_DIVISOR
 from ...core.job import Scope
 
 
-def given(scope: Scope) -> dict[str, Any]:
-    """Return what statements are given of a scope: each of its names once."""
+@lru_cache
+def given(scope: Scope) -> Mapping[str, Any]:
+    """Return what statements are given of a scope: each of its names once. Each claim asks for the same again."""
     names = None if scope.queues is None else json.dumps(sorted(set(scope.queues)))
-    return {"raw": scope.raw, "names": names, "worker": scope.worker}
+    return {"raw": int(scope.raw), "names": names, "worker": scope.worker}
 
 
 def found(index: str, rows: str) -> str:
@@ -66,9 +69,16 @@ LEVELS_OF_BEST = levels("vtqueue_job_queue", OF_BEST, first="best.priority")
 LEVEL_HINT = "likelihood(level.priority IS NOT NULL, 1e-9) AND likelihood(level.priority IS NOT NULL, 1e-9)"
 
 DUE = "job.due_at <= :now"
-FRESH = "job.claims = 0 AND job.max_attempts <> 1 AND job.start_by IS NULL AND job.unique_until <> 'start'"
-DUE_VALUES = f"job.rowid, job.priority, job.due_at, job.claims, {FRESH} AS fresh, job.task_path, job.start_by"
-DUE_ROW = "json_array(due.rowid, due.priority, due.due_at, due.claims, due.fresh, due.task_path, due.start_by)"
+KEYED = "(job.concurrency_key IS NOT NULL OR job.rate_key IS NOT NULL)"
+FRESH = f"""job.claims = 0 AND job.max_attempts <> 1 AND job.start_by IS NULL AND job.unique_until <> 'start'
+      AND NOT {KEYED}"""
+KEYS = f"""CASE WHEN {KEYED}
+    THEN json_array(job.queue_name, job.concurrency_key, job.rate_key, job.moved_from) END"""
+DUE_VALUES = f"""job.rowid, job.priority, job.due_at, job.claims, {FRESH} AS fresh, job.task_path, job.start_by,
+    {KEYS} AS keys"""
+DUE_ROW = """json_array(
+    due.rowid, due.priority, due.due_at, due.claims, due.fresh, due.task_path, due.start_by, json(due.keys)
+)"""
 
 
 def due(index: str, rows: str) -> str:

@@ -14,7 +14,7 @@ from .statements import COLUMNS, guard
 # Only what runs has an ended lease here, so hardly more rows than there are slots: they may be sorted.
 REAPPEARED = f"""
 SELECT json_group_array(
-    json_array(found.rowid, found.priority, found.due_at, found.claims, 0, found.task_path, NULL, 1)
+    json_array(found.rowid, found.priority, found.due_at, found.claims, 0, found.task_path, NULL, NULL, 1)
 ) FROM (
     SELECT job.rowid, job.priority, job.due_at, job.claims, job.task_path
     FROM {due.HIDING} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden

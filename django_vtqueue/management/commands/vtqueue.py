@@ -10,7 +10,7 @@ from ...backend import VTQueueBackend
 from ...queue.lookup import UnclearId
 from ...queue.schema import mismatch
 from ..arguments import add_backend, add_ids, backend_of
-from ..subcommands import jobs, leases, queues, show, slots, status, why, workers
+from ..subcommands import jobs, leases, queues, schedules, show, slots, status, why, workers
 from ..subcommands import list as list_
 
 
@@ -51,6 +51,7 @@ SUBCOMMANDS = {
         jobs.requeue,
     ),
     "resume": Subcommand("Ends the pause of a queue, and wakes the workers.", queues.resume_arguments, queues.resume),
+    "schedules": Subcommand(schedules.HELP, schedules.add_arguments, schedules.run),
     "show": Subcommand(show.HELP, show.add_arguments, show.run),
     "slots": Subcommand(slots.HELP, slots.add_arguments, slots.run),
     "status": Subcommand(status.HELP, status.add_arguments, status.run),

@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from django.conf import settings
@@ -22,7 +22,7 @@ from ...core.forks import dump_threads_at
 from ...core.ids import shown_worker
 from ...core.job import Scope
 from ...engines import Engine, engine_for
-from ...models import WAITING, Job
+from ...models import PARKED, WAITING, Job
 from ...queue.pauses import paused
 from ...queue.schema import mismatch
 from ...tasks.task import import_task_modules
@@ -30,7 +30,7 @@ from ...worker import systemd
 from ...worker.inline import run_due
 from ...worker.log import WorkerLog, duration, leave_running, log_lines, without_unread_records
 from ...worker.loop import Worker
-from ...worker.options import WorkerOptions, scopes_of, served
+from ...worker.options import WorkerOptions, limits_of, scopes_of, served
 from ...worker.outage import Outage
 from ...worker.progress import progress
 from ...worker.reload import run_with_reload, stop_with_parent
@@ -41,6 +41,7 @@ from ..arguments import add_backend, backend_of, option_of, refuse_copy, refuse_
 logger = logging.getLogger("django_vtqueue")
 
 LOOK_FOR_TABLES = 1.0  # seconds
+HEAVIEST = 1000
 COUNTED = 10_000  # jobs that a drain leaves
 
 
@@ -51,7 +52,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add_backend(parser)
-        add("--queues", metavar="A,B", help="only these queues (default: all of the backend)")
+        add("--queues", metavar="A,B", help="only these queues, also with weights: emails:3,default:1")
         add("--threads", type=positive, metavar="N", help="jobs at a time (default: OPTIONS['threads'], or 4)")
         add(
             "--processes",
@@ -134,7 +135,8 @@ class Command(BaseCommand):
         until = None
         if plan.drain_retries:
             until = engine_for(backend.database).now() + microseconds(plan.drain_retries)
-        for outcome in run_due(backend, scopes_of(backend, plan.queues), until=until, limit=plan.max_jobs):
+        scopes, limits = scopes_of(backend, plan.queues), limits_of(backend, plan)
+        for outcome in run_due(backend, scopes, until=until, limit=plan.max_jobs, limits=limits):
             log.outcome(outcome)
 
 
@@ -154,16 +156,19 @@ def left_for_later(engine: Engine, scopes: Sequence[Scope]) -> str:
     if retries := sum(attempts > 0 for (attempts,) in found):
         number += f" ({retries} to be tried again)"
     now = engine.now()
-    claimable = waiting.exclude(queue_name__in=paused(engine.alias, now))
+    claimable = waiting.exclude(queue_name__in=paused(engine.alias, now)).exclude(PARKED)
     first = claimable.order_by("due_at").values_list("due_at", flat=True).first()  # no other column: it may be damaged
     if first is None:
-        return f"{number} in paused queues"
+        return f"{number} held up by limits" if waiting.filter(PARKED).exists() else f"{number} in paused queues"
     return f"{number}; the first is due in {duration(max(to_instant(first) - now, 0) / SECOND)}"
 
 
 def plan_of(options: dict[str, Any], backend: VTQueueBackend, owns_process: bool) -> WorkerOptions:
     """Return what the command line says; raise CommandError for queues that the backend does not have."""
-    queues = tuple(name.strip() for name in (options["queues"] or "").split(",") if name.strip()) or None
+    names = backend.settings.queues | set(backend.settings.queue_options)
+    given = [weighed(text.strip(), names) for text in (options["queues"] or "").split(",") if text.strip()]
+    queues = tuple(name for name, _ in given) or None
+    weights = {name: weight or 1 for name, weight in given} if any(weight for _, weight in given) else None
     allowed = backend.settings.queues | set(backend.settings.handler_queues())
     if queues and backend.settings.queues and (unknown := sorted(set(queues) - allowed)):
         raise CommandError(
@@ -171,6 +176,7 @@ def plan_of(options: dict[str, Any], backend: VTQueueBackend, owns_process: bool
         )
     return WorkerOptions(
         queues=queues,
+        weights=weights,
         processes=(options["processes"] or backend.settings.processes) if owns_process else 1,
         threads=options["threads"] or backend.settings.threads,
         drain=options["drain"],
@@ -184,9 +190,21 @@ def plan_of(options: dict[str, Any], backend: VTQueueBackend, owns_process: bool
     )
 
 
+def weighed(text: str, names: Collection[str]) -> tuple[str, int | None]:
+    """Return a queue of ``--queues`` and its weight; a name of the settings is one, also with a colon and a number."""
+    name, colon, weight = text.rpartition(":")
+    if text in names or not (name and colon and weight.isdecimal()):
+        return text, None
+    if not 1 <= int(weight) <= HEAVIEST:
+        raise CommandError(f"--queues has {text}: a weight is a whole number from 1 to {HEAVIEST}, as in emails:3.")
+    return name, int(weight)
+
+
 def description(backend: VTQueueBackend, plan: WorkerOptions) -> str:
     """Return the end of the ready line: queues, threads, database."""
-    queues = ",".join(served(scopes_of(backend, plan.queues))) or "all"
+    weights = plan.weights or {}
+    names = [f"{name}:{weights[name]}" if weights else name for name in served(scopes_of(backend, plan.queues))]
+    queues = ",".join(names) or "all"
     threads = f"{plan.threads} thread{'' if plan.threads == 1 else 's'}"
     if plan.processes > 1:
         threads = f"{plan.processes} processes of {threads}"

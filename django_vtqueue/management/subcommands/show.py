@@ -17,6 +17,7 @@ from ...fields import StoredText
 from ...models import DeadLetter, Job
 from ...queue.lookup import SHORTEST
 from ...queue.why import why
+from ...tasks.limits import limits_for
 from ...tasks.signatures import mask_of
 from ..output import add_json, as_json, in_json, iso
 from .list import described
@@ -39,7 +40,7 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     now = engine_for(backend.database).now()
     mask = mask_of(entry.task_path, entry.queue_name, backend.database)
     attempts = history.read(entry.history)
-    known = described(entry, now) | {"why": why(entry, now)}
+    known = described(entry, now) | {"why": why(entry, now, limits_for(entry.queue_name, backend.database))}
     if isinstance(entry, Job) and entry.state == "SUCCESSFUL":
         damaged = isinstance(entry.result, StoredText) and mask.conceals(entry.result)
         known["result"] = HIDDEN if damaged else Mask(mask.words).hide(entry.result)

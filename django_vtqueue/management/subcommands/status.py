@@ -5,14 +5,16 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from django.db.models import Count
+
 from ...backend import VTQueueBackend
 from ...core.clock import to_instant
 from ...core.humanize import duration
 from ...core.ids import shown_worker
-from ...engines import engine_for, named_queues
+from ...engines import engine_for, named_queues, options_for
 from ...inspection import overview
 from ...inspection.overview import Held
-from ...models import WorkerProcess
+from ...models import PARKED, Job, WorkerProcess
 from ...queue import pauses
 from ...queue.workers import live_workers
 from ..output import add_json, ago, as_json, iso, table
@@ -57,6 +59,7 @@ def queues(database: str, held: Held, now: int) -> list[dict[str, Any]]:
     letters, paused = overview.letters(database, NAMES, MOST + 1), pauses.paused(database, now)
     names = {*engine_for(database).queue_names(NAMES), *letters, *paused, *named_queues(database)}
     backlogs, fills = overview.backlogs(database, names, now, MOST + 1), overview.fills(database, names)
+    parked = dict(Job.objects.using(database).filter(PARKED).values_list("queue_name").annotate(Count("pk")))
     return [
         {
             "queue": name,
@@ -69,10 +72,28 @@ def queues(database: str, held: Held, now: int) -> list[dict[str, Any]]:
             "later": backlogs[name].later - backlogs[name].read,
             "depth": fills[name].depth if name in fills else None,
             "max_depth": fills[name].max_depth if name in fills else None,
+            **limited(database, name, parked.get(name, 0)),
             "paused": pauses.sentence(paused[name]) if name in paused else None,
         }
         for name in sorted(names)
     ]
+
+
+def limited(database: str, name: str, parked: int) -> dict[str, Any]:
+    """Return the limits of a queue, and how many of its jobs are parked, as far as there are any."""
+    policy = options_for(name, database).policy(name)
+    found = {"concurrency": policy.concurrency, "rate": policy.rate, "parked": parked}
+    return {key: value for key, value in found.items() if value}
+
+
+def limits_of(queue: dict[str, Any]) -> Iterator[str]:
+    """Yield the limits of a queue for people."""
+    if "concurrency" in queue:
+        yield f"{queue['concurrency']} at once"
+    if "rate" in queue:
+        yield f"{queue['rate']} start"
+    if "parked" in queue:
+        yield f"{queue['parked']:,} parked by a limit"
 
 
 def workers(present: Sequence[WorkerProcess], held: Held) -> list[dict[str, Any]]:
@@ -91,7 +112,7 @@ def workers(present: Sequence[WorkerProcess], held: Held) -> list[dict[str, Any]
 
 
 def running(database: str, present: Sequence[WorkerProcess], now: int) -> list[dict[str, Any]]:
-    """Return the jobs that workers have begun, up to 100 of each."""
+    """Return the jobs that workers have begun, up to 100 of each; each copy of a job that several run."""
     return [
         {
             "id": str(job.pk),
@@ -102,7 +123,7 @@ def running(database: str, present: Sequence[WorkerProcess], now: int) -> list[d
             "progress": job.progress,
             "progress_text": job.progress_text,
         }
-        for job in overview.begun(database, [worker.pk for worker in present], EACH)
+        for job in overview.begun(database, [worker.pk for worker in present], EACH, MOST, now)
     ]
 
 
@@ -110,7 +131,7 @@ def queue_row(queue: dict[str, Any]) -> list[str]:
     """Return the columns of a queue; a plus says that not all jobs that wait for a later time were looked at."""
     more = {name: "+" for name in ("scheduled", "retrying") if queue["later"]}
     numbers = ["10,000+" if queue[name] > MOST else f"{queue[name]:,}{more.get(name, '')}" for name in NUMBERS]
-    return [queue["queue"], *numbers, "; ".join(filter(None, [filled(queue), queue["paused"]]))]
+    return [queue["queue"], *numbers, "; ".join(filter(None, [filled(queue), *limits_of(queue), queue["paused"]]))]
 
 
 def filled(queue: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from ...engines import engine_for
 from ...models import DeadLetter, Job
 from ...queue.lookup import digits_of, only, some
 from ...queue.why import why
+from ...tasks.limits import limits_for
 from ..arguments import add_ids
 
 HELP = "Says in one sentence why a job is not running, or what became of it."
@@ -26,7 +27,8 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     for given in options["ids"]:
         if entry := entry_of(given, backend.database):
             name = f"{entry.task_path or entry.queue_name} {entry.pk}"
-            yield f"{name}: {why(entry, engine_for(backend.database).now())}"
+            limits = limits_for(entry.queue_name, backend.database)
+            yield f"{name}: {why(entry, engine_for(backend.database).now(), limits)}"
         else:
             missing.append(given)
     if missing:

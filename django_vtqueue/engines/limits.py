@@ -1,0 +1,93 @@
+"""The part of the contract of a database that is for limits: how many jobs run, in which order, and how often.
+
+All of it is called in the transaction of a claim or a settlement. What a key has is counted from the rows themselves.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ..core.job import Handle
+
+
+class Parked(NamedTuple):
+    """A concurrency key with parked jobs, and the first of these."""
+
+    key: str
+    handle: Handle
+    queue_name: str
+    task_path: str
+
+
+class RateState(NamedTuple):
+    """A rate in use: when the next start is due under it, and the microseconds between two starts."""
+
+    next_at: int
+    interval: int
+
+
+class Limits(ABC):
+    """See Engine. A parked job waits without an end, and knows its place in the line (``moved_from``)."""
+
+    @abstractmethod
+    def held_of_queues(self, names: Iterable[str]) -> dict[str, int]:
+        """Return how many jobs of each queue are held or hidden, without raw jobs that have a concurrency key."""
+
+    @abstractmethod
+    def held_of_keys(self, keys: Iterable[str]) -> dict[str, int]:
+        """Return how many jobs of each concurrency key are held or hidden."""
+
+    @abstractmethod
+    def first_of_keys(self, keys: Iterable[str]) -> dict[str, Handle]:
+        """Return the unfinished job of each concurrency key that was stored first."""
+
+    @abstractmethod
+    def park(self, handles: Sequence[Handle]) -> None:
+        """Have jobs that wait, and have a concurrency key, be due no more until they are given back."""
+
+    @abstractmethod
+    def give_back(self, keys: Mapping[str, int]) -> int:
+        """Put up to so many parked jobs of each concurrency key back to their places in the line; return how many.
+
+        The first are those of the highest priority, and of these the ones that were due first.
+        """
+
+    @abstractmethod
+    def put_back(self, handles: Sequence[Handle]) -> int:
+        """Put those of these jobs that are parked back to their places in the line; return how many."""
+
+    @abstractmethod
+    def parked(self, after: str, limit: int) -> list[Parked]:
+        """Return the first ``limit`` concurrency keys behind ``after`` that have parked jobs, in their order."""
+
+    @abstractmethod
+    def rates(self, keys: Iterable[str]) -> dict[str, RateState]:
+        """Return the states of those of these rates that have one."""
+
+    @abstractmethod
+    def all_rates(self, after: str, limit: int) -> list[tuple[str, RateState]]:
+        """Return the first ``limit`` rates behind the key ``after``, in the order of their keys."""
+
+    @abstractmethod
+    def set_rates(self, states: Mapping[str, RateState], *, interval: bool = False) -> None:
+        """Store the states of rates; of one that is there the interval is kept, unless ``interval`` says otherwise."""
+
+    @abstractmethod
+    def forget_rates(self, keys: Iterable[str]) -> None:
+        """Remove the states of rates."""
+
+    @abstractmethod
+    def reserved(self, keys: Iterable[str]) -> dict[str, tuple[int, str]]:
+        """Return of each rate key the last moment that is reserved for a job of it, and that job's task."""
+
+    @abstractmethod
+    def reserve(self, moments: Mapping[Handle, int]) -> None:
+        """Have jobs that wait be due at the moments that are reserved for them."""
+
+    @abstractmethod
+    def free_reserved(self, key: str, after: int, limit: int) -> int:
+        """Put the last ``limit`` jobs of a rate key with a moment reserved behind ``after`` back to their places."""
+
+    @abstractmethod
+    def due_of_key(self, key: str, now: int, limit: int) -> int:
+        """Return how many of the first ``limit`` unfinished jobs of a concurrency key are due."""

@@ -1,0 +1,173 @@
+"""Limits on SQLite. Each lookup of a key is a seek in an index of the rows that have one; the hints keep it there."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from ...core.clock import LAST, to_instant
+from ...core.job import Handle
+from ..limits import Parked, RateState
+from .connection import SQLiteConnection
+
+NEVER = to_instant(LAST)
+
+HELD_OF_QUEUES = """
+SELECT json_group_object(name.value, (
+    SELECT count(*) FROM vtqueue_job AS job INDEXED BY vtqueue_job_hidden
+    WHERE job.queue_name = name.value AND job.lease_until IS NOT NULL
+      AND NOT (job.task_path = '' AND job.concurrency_key IS NOT NULL)
+)) FROM json_each(:names) AS name"""
+
+HELD_OF_KEYS = """
+SELECT json_group_object(key.value, (
+    SELECT count(*) FROM vtqueue_job AS job INDEXED BY vtqueue_job_key_held
+    WHERE job.concurrency_key = key.value AND job.lease_until IS NOT NULL
+)) FROM json_each(:keys) AS key"""
+
+FIRST_OF_KEYS = """
+SELECT json_group_object(key.value, (
+    SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_key_order
+    WHERE job.concurrency_key = key.value AND job.finished_at IS NULL ORDER BY job.rowid LIMIT 1
+)) FROM json_each(:keys) AS key"""
+
+PARK = f"""
+UPDATE vtqueue_job SET moved_from = coalesce(moved_from, due_at), due_at = {NEVER}
+WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
+
+IS_PARKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
+      AND job.concurrency_key IS NOT NULL AND job.due_at = {NEVER}"""
+
+GIVE_BACK = f"""
+UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
+WHERE rowid IN (
+    SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
+    WHERE {IS_PARKED} AND job.concurrency_key = :key
+    ORDER BY job.priority DESC, job.moved_from LIMIT :limit
+)"""
+
+GIVE_ONE_BACK = f"""
+UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
+WHERE rowid IN (
+    SELECT (
+        SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
+        WHERE {IS_PARKED} AND job.concurrency_key = key.value ORDER BY job.priority DESC, job.moved_from LIMIT 1
+    ) FROM json_each(:keys) AS key
+)"""
+
+# The pluses keep the planner off the indexes of what is moved, which it prefers after an ANALYZE of long ago.
+PUT_BACK = f"""
+UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
+WHERE rowid IN (SELECT value FROM json_each(:rowids))
+  AND +finished_at IS NULL AND +lease_until IS NULL AND +moved_from IS NOT NULL AND due_at = {NEVER}"""
+
+# The distinct keys, each found by one seek.
+NEXT_KEY = f"SELECT job.concurrency_key FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked WHERE {IS_PARKED}"
+PARKED = f"""
+WITH RECURSIVE found(key) AS (
+    SELECT ({NEXT_KEY} AND job.concurrency_key > :after ORDER BY job.concurrency_key LIMIT 1)
+    UNION ALL
+    SELECT ({NEXT_KEY} AND job.concurrency_key > found.key ORDER BY job.concurrency_key LIMIT 1)
+    FROM found WHERE found.key IS NOT NULL LIMIT :limit
+)
+SELECT json_group_array(json_array(found.key, first.rowid, first.queue_name, first.task_path))
+FROM found CROSS JOIN vtqueue_job AS first WHERE found.key IS NOT NULL AND first.rowid = (
+    SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
+    WHERE {IS_PARKED} AND job.concurrency_key = found.key ORDER BY job.priority DESC, job.moved_from LIMIT 1
+)"""
+
+DUE_OF_KEY = """
+SELECT count(*) FROM (
+    SELECT job.due_at, job.lease_until FROM vtqueue_job AS job INDEXED BY vtqueue_job_key_order
+    WHERE job.concurrency_key = :key AND job.finished_at IS NULL LIMIT :limit
+) AS some WHERE some.lease_until IS NULL AND some.due_at <= :now"""
+
+
+RATES = """
+SELECT json_group_array(json_array(rate.key, rate.next_at, rate.interval_us))
+FROM json_each(:keys) AS mine CROSS JOIN vtqueue_rate AS rate WHERE rate.key = mine.value"""
+ALL_RATES = """
+SELECT json_group_array(json_array(some.key, some.next_at, some.interval_us)) FROM (
+    SELECT * FROM vtqueue_rate WHERE key > :after ORDER BY key LIMIT :limit
+) AS some"""
+SET_RATES = """
+INSERT INTO vtqueue_rate (key, next_at, interval_us)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]')
+FROM json_each(:rates) WHERE true
+ON CONFLICT (key) DO UPDATE SET next_at = excluded.next_at,
+    interval_us = CASE WHEN :interval THEN excluded.interval_us ELSE interval_us END"""
+FORGET_RATES = "DELETE FROM vtqueue_rate WHERE key IN (SELECT value FROM json_each(:keys))"
+
+IS_RESERVED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
+      AND job.rate_key IS NOT NULL AND job.due_at < {NEVER}"""
+RESERVED = f"""
+SELECT json_group_array(json_array(last.rate_key, last.due_at, last.task_path))
+FROM json_each(:keys) AS key CROSS JOIN vtqueue_job AS last WHERE last.rowid = (
+    SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_reserved
+    WHERE {IS_RESERVED} AND job.rate_key = key.value ORDER BY job.due_at DESC LIMIT 1
+)"""
+RESERVE = """
+UPDATE vtqueue_job SET moved_from = coalesce(moved_from, due_at), due_at = json_extract(mine.value, '$[1]')
+FROM json_each(:moments) AS mine WHERE vtqueue_job.rowid = json_extract(mine.value, '$[0]')"""
+FREE_RESERVED = f"""
+UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
+WHERE rowid IN (
+    SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_reserved
+    WHERE {IS_RESERVED} AND job.rate_key = :key AND job.due_at > :after ORDER BY job.due_at DESC LIMIT :limit
+)"""
+
+
+class SQLiteLimits(SQLiteConnection):
+    """The part of an Engine that is for limits."""
+
+    def held_of_queues(self, names: Iterable[str]) -> dict[str, int]:
+        return self._object(HELD_OF_QUEUES, {"names": json.dumps(sorted(names))})
+
+    def held_of_keys(self, keys: Iterable[str]) -> dict[str, int]:
+        return self._object(HELD_OF_KEYS, {"keys": json.dumps(sorted(keys))})
+
+    def first_of_keys(self, keys: Iterable[str]) -> dict[str, Handle]:
+        return self._object(FIRST_OF_KEYS, {"keys": json.dumps(sorted(keys))})
+
+    def park(self, handles: Sequence[Handle]) -> None:
+        self._run(PARK, {"rowids": json.dumps(handles)})
+
+    def give_back(self, keys: Mapping[str, int]) -> int:
+        ones = [key for key, limit in keys.items() if limit == 1]
+        back = self._run(GIVE_ONE_BACK, {"keys": json.dumps(ones)}) if ones else 0
+        more = {key: limit for key, limit in keys.items() if limit > 1}
+        return back + sum(self._run(GIVE_BACK, {"key": key, "limit": limit}) for key, limit in more.items())
+
+    def put_back(self, handles: Sequence[Handle]) -> int:
+        return self._run(PUT_BACK, {"rowids": json.dumps(handles)})
+
+    def parked(self, after: str, limit: int) -> list[Parked]:
+        return [Parked(*row) for row in self._list(PARKED, {"after": after, "limit": limit})]
+
+    def due_of_key(self, key: str, now: int, limit: int) -> int:
+        return int(self._value(DUE_OF_KEY, {"key": key, "now": now, "limit": limit}))
+
+    def rates(self, keys: Iterable[str]) -> dict[str, RateState]:
+        return {key: RateState(*state) for key, *state in self._list(RATES, {"keys": json.dumps(sorted(keys))})}
+
+    def all_rates(self, after: str, limit: int) -> list[tuple[str, RateState]]:
+        return [(key, RateState(*state)) for key, *state in self._list(ALL_RATES, {"after": after, "limit": limit})]
+
+    def set_rates(self, states: Mapping[str, RateState], *, interval: bool = False) -> None:
+        rows = [(key, *state) for key, state in sorted(states.items())]
+        self._run(SET_RATES, {"rates": json.dumps(rows), "interval": interval})
+
+    def forget_rates(self, keys: Iterable[str]) -> None:
+        self._run(FORGET_RATES, {"keys": json.dumps(sorted(keys))})
+
+    def reserved(self, keys: Iterable[str]) -> dict[str, tuple[int, str]]:
+        rows = self._list(RESERVED, {"keys": json.dumps(sorted(keys))})
+        return {key: (due_at, task_path) for key, due_at, task_path in rows}
+
+    def reserve(self, moments: Mapping[Handle, int]) -> None:
+        self._run(RESERVE, {"moments": json.dumps(list(moments.items()))})
+
+    def free_reserved(self, key: str, after: int, limit: int) -> int:
+        return self._run(FREE_RESERVED, {"key": key, "after": after, "limit": limit})
+
+    def _object(self, sql: str, values: dict[str, str]) -> dict[str, int]:
+        found: dict[str, int] = json.loads(self._value(sql, values))
+        return found

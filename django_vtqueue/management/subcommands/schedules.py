@@ -1,0 +1,141 @@
+"""What ``vtqueue`` does with schedules: lists them, pauses and resumes one, runs one now."""
+
+from argparse import ArgumentParser
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from ...backend import VTQueueBackend
+from ...core.clock import to_instant
+from ...core.humanize import duration
+from ...engines import engine_for
+from ...exceptions import UnknownTask, VTQueueError
+from ...models import Schedule
+from ...schedules import firing
+from ...schedules.listing import Listed, listed
+from ...tasks.compat import InvalidTask
+from ..arguments import login
+from ..output import add_json, ago, as_json, iso, table
+
+HELP = "Lists schedules: when each runs next, what became of its last job. Or pauses, resumes or runs one."
+TITLES = ("schedule", "when", "state", "next", "last", "ended", "ran")
+ACTIONS = ("list", "pause", "resume", "run")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("action", nargs="?", choices=ACTIONS, default="list", help="default: list")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="of the schedule, to pause, resume or run it")
+    add_json(parser)
+
+
+def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
+    """Do what the command line says."""
+    action, name, database = options["action"], options["name"], backend.database
+    if action == "list":
+        if name:
+            raise CommandError(f"schedules list takes no name; to run it now: manage.py vtqueue schedules run {name}")
+        return show(database, as_values=options["json"])
+    found = Schedule.objects.using(database).filter(pk=name).first()
+    if found is None:
+        names = Schedule.objects.using(database).order_by("name").values_list("name", flat=True)
+        what = f"There is no schedule {name!r}." if name else f"Name the schedule: schedules {action} NAME."
+        raise CommandError(f"{what} There are: {', '.join(names) or 'none; a worker writes down what code declares'}.")
+    return {"pause": pause, "resume": resume, "run": run_now}[action](found, backend)
+
+
+def show(database: str, *, as_values: bool) -> Iterator[str]:
+    """Show a line for each schedule, or a JSON list."""
+    now, rows = engine_for(database).now(), listed(database)
+    if as_values:
+        yield as_json([described(each) for each in rows])
+    elif rows:
+        yield from table(
+            [("schedule", "when", "state", "next", "last", "ended", "ran"), *(row(each, now) for each in rows)]
+        )
+    else:
+        yield "There are no schedules: a worker writes down what @recurring declares, when it starts."
+
+
+def row(each: Listed, now: int) -> Sequence[Any]:
+    """Return the columns of a schedule."""
+    last = each.runs[0] if each.runs else {}
+    upcoming = each.state not in ("paused", "vanished") and each.row.next_at
+    return [
+        each.row.name,
+        f"{each.row.expression} {each.row.time_zone}".strip(),
+        each.state,
+        coming(to_instant(upcoming), now) if upcoming else "",
+        ago(last["at"], now) if last else "",
+        last.get("state", ""),
+        duration(last["ran"]) if "ran" in last else "",
+    ]
+
+
+def coming(instant: int, now: int) -> str:
+    return f"in {duration(instant - now)}" if instant > now else f"due since {duration(now - instant)}"
+
+
+def described(each: Listed) -> dict[str, Any]:
+    """Return what a program reads of a schedule."""
+    schedule = each.row
+    return {
+        "name": schedule.name,
+        "task": schedule.task_path,
+        "expression": schedule.expression,
+        "time_zone": schedule.time_zone,
+        "words": each.words,
+        "missed": schedule.missed,
+        "overlap": schedule.overlap,
+        "jitter": schedule.jitter_us / 1_000_000,
+        "declared": schedule.declared,
+        "state": each.state,
+        "paused_by": schedule.paused_by or None,
+        "next": iso_of(schedule.next_at),
+        "last": iso_of(schedule.last_at),
+        "runs": [
+            {
+                "id": run["id"],
+                "at": iso(run["at"]),
+                "state": run["state"],
+                "seconds": run["ran"] / 1_000_000 if "ran" in run else None,
+            }
+            for run in each.runs
+        ],
+    }
+
+
+def iso_of(moment: datetime | None) -> str | None:
+    return iso(to_instant(moment)) if moment else None
+
+
+def pause(schedule: Schedule, backend: VTQueueBackend) -> Iterator[str]:
+    """Pause a schedule in the name of who has logged in."""
+    if not firing.pause(schedule.name, login(), backend.database):
+        yield f"Schedule {schedule.name!r} is paused already."
+        return
+    yield f"Schedule {schedule.name!r} is paused. To go on: manage.py vtqueue schedules resume {schedule.name}"
+
+
+def resume(schedule: Schedule, backend: VTQueueBackend) -> Iterator[str]:
+    """Resume a schedule; one that is not paused is as it should be."""
+    if not firing.resume(schedule.name, backend.database):
+        yield f"Schedule {schedule.name!r} was not paused."
+        return
+    schedule.refresh_from_db(using=backend.database)
+    now = engine_for(backend.database).now()
+    following = coming(to_instant(schedule.next_at), now) if schedule.next_at else "never: it has no tick to come"
+    yield f"Schedule {schedule.name!r} goes on; next: {following}."
+
+
+def run_now(schedule: Schedule, backend: VTQueueBackend) -> Iterator[str]:
+    """Publish a job of a schedule at once."""
+    try:
+        result = firing.run_now(schedule, backend.database, backend.settings.task_modules)
+    except (UnknownTask, InvalidTask, VTQueueError, TypeError, ValueError) as error:
+        raise CommandError(str(error)) from error
+    if getattr(result, "duplicate", False):
+        yield f"Nothing was enqueued: job {result.id} of it is not finished."
+        return
+    yield f"Job {result.id} was enqueued; the ticks of {schedule.name!r} stay as they are."

@@ -1,0 +1,360 @@
+"""Limits: how many jobs of a queue or of a key run at once, in which order, and how often they start.
+
+They are judged by the claim, in its transaction, and counted from the rows that are held: no counter can be wrong. What
+a limit is says the code that claims, so a changed one holds at once.
+
+A queue that is full, or over its rate, is left out, as a paused one is. A job whose key is full is parked: it is due no
+more, so it costs other claims nothing. It is given back when a job of its key ends, in the transaction of that
+settlement, and judged again by the next claim. A job that is over the rate of its key is moved to a moment that is
+reserved for it. A look once a second gives back what was moved without a reason that still holds.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ..conf import Options, Policy
+from ..core.clock import SECOND
+from ..core.job import Due, Handle, Scope, Settlement
+from ..core.rates import Rate, rate_for
+from ..core.shares import Shares
+from ..engines import Engine
+from ..engines.limits import Parked, RateState
+from .pauses import earliest, unpaused, without
+
+GIVEN_BACK_AT_ONCE = 500  # jobs of a key
+KEYS_AT_ONCE = 200  # that one look goes through
+AMONG = 100  # jobs of a key, of which those that are due are counted
+SOON = SECOND  # microseconds by which a job is put off while the moments of its rate are given back
+
+TaskOptions = Callable[[str], Mapping[str, Any] | None]
+
+
+class KeyLimit(NamedTuple):
+    """How many jobs of a key run at once (None: any number), and whether in the order in which they were stored."""
+
+    most: int | None = None
+    ordered: bool = False
+
+
+IN_ORDER = KeyLimit(1, ordered=True)
+STRICTEST = IN_ORDER  # of a task that is not loaded: what it allows is not known until its first run
+
+
+def of_rate_key(key: str) -> str:
+    """Return the key of the state of a rate key's rate."""
+    return f"key:{key}"
+
+
+def of_queue(name: str) -> str:
+    """Return the key of the state of a queue's rate."""
+    return f"queue:{name}"
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """The limits of a backend. ``task_options``: those of a task, by its path; None for one that is not loaded.
+
+    ``shares``: those of the queues of a worker that weighs them.
+    """
+
+    options: Options = field(default_factory=Options)
+    task_options: TaskOptions = lambda path: None
+    shares: Shares | None = None
+
+    @property
+    def queues(self) -> Mapping[str, Policy]:
+        """The queues that have a limit of their own."""
+        return self.options.limited
+
+    def of_key(self, queue_name: str, task_path: str) -> KeyLimit:
+        """Return the limit for the concurrency key of a job."""
+        if not task_path:
+            return KeyLimit(self.options.policy(queue_name).concurrency)
+        if (known := self.task_options(task_path)) is None:
+            return STRICTEST
+        return IN_ORDER if "order_key" in known else KeyLimit(known.get("concurrency"))
+
+    def rate_of(self, task_path: str, state: RateState | None = None) -> Rate | None:
+        """Return the rate for the rate key of a job; of a task that is not loaded what the state of the rate says."""
+        if (known := self.task_options(task_path)) is None:
+            return Rate(state.interval if state else SECOND)
+        return rate_for(known.get("rate"), known.get("burst", 1))
+
+    # Queues
+
+    def apart(self, scopes: Sequence[Scope]) -> Sequence[Scope]:
+        """Return scopes with one queue each, where a worker weighs its queues."""
+        if self.shares is None:
+            return scopes
+        return [scope._replace(queues=(name,)) for scope in scopes for name in scope.queues or ()]
+
+    def scoped(self, engine: Engine, scopes: Sequence[Scope], now: int) -> Sequence[Scope]:
+        """Return scopes in which each limited queue has one of its own, with the room that it has now."""
+        names = [name for name in self.queues if any(scope.queues is None or name in scope.queues for scope in scopes)]
+        if not names:
+            return scopes
+        rooms = self._rooms(engine, names, now)
+        parts: list[Scope] = []
+        for scope in scopes:
+            own = [name for name in names if scope.queues is None or name in scope.queues]
+            parts.append(without(engine, scope, own))
+            parts += [scope._replace(queues=(name,), **rooms[name]) for name in own]
+        return parts
+
+    def _rooms(self, engine: Engine, names: Sequence[str], now: int) -> dict[str, dict[str, Any]]:
+        """Return what the scopes of limited queues say of their room."""
+        rooms: dict[str, dict[str, Any]] = {}
+        held = engine.held_of_queues([name for name in names if self.queues[name].concurrency is not None])
+        paces = {name: pace for name in names if (pace := self.queues[name].pace)}
+        states = engine.rates(map(of_queue, paces)) if paces else {}
+        for name in names:
+            most = self.queues[name].concurrency
+            rooms[name] = {"room": None if most is None else max(most - held[name], 0)}
+            if pace := paces.get(name):
+                next_at = _next_at(states.get(of_queue(name)), pace, now)
+                rooms[name] |= {"starts": pace.room(next_at, now), "not_before": pace.allowed_at(next_at)}
+        return rooms
+
+    def started(self, scopes: Sequence[Scope], rows: Sequence[Due], now: int) -> dict[str, RateState]:
+        """Return the states of the rates of queues after the starts of these rows, which were found in these scopes."""
+        after: dict[str, RateState] = {}
+        counts = Counter(row.queue_name for row in rows if row.queue_name)
+        for scope in scopes if counts else ():
+            [name] = scope.queues if scope.starts is not None and scope.queues else ("",)
+            if counts[name] and (pace := self.queues[name].pace):
+                next_at = max(scope.not_before + pace.tolerance, now)
+                after[of_queue(name)] = RateState(next_at + counts[name] * pace.interval, pace.interval)
+        return after
+
+    def earliest(self, engine: Engine, scopes: Sequence[Scope]) -> int | None:
+        """Return pauses.earliest, without what waits in queues that are full, or over their rates."""
+        if not self.queues:
+            return earliest(engine, scopes)
+        now = engine.now()
+        parts = self.scoped(engine, unpaused(engine, scopes, now), now)
+        full = [scope for scope in parts if scope.raw and scope.room == 0 and scope.starts != 0]
+        if any(has_own_key(row) for scope in full for row in engine.due(scope, AMONG, now)):
+            return now
+        return earliest(engine, self.scoped(engine, scopes, now))
+
+    # Keys
+
+    def judge(
+        self, engine: Engine, due: Sequence[Due], limit: int, now: int, granted: Collection[Handle] = ()
+    ) -> "Verdict":
+        """Return which of these rows the first ``limit`` places of a claim may be given to; it writes nothing.
+
+        Rows behind these places are not judged: they are claimed ahead, or left alone. ``granted``: rows that were
+        allowed before others of their rate were moved.
+        """
+        places, paces, verdict = Places(engine, self, due), Paces(engine, self, due, now), Verdict()
+        for row in due:
+            if not row.keys or len(verdict.allowed) >= limit:
+                verdict.allowed.append(row)
+            elif not places.free(row):
+                verdict.parked.append(row.handle)
+            elif row.handle not in granted and (moment := paces.moment(row)):
+                verdict.reserved[row.handle] = moment
+            else:
+                places.take(row)
+                paces.take(row)
+                verdict.allowed.append(row)
+        verdict.first, verdict.rates = places.waiting, paces.changed
+        return verdict
+
+    # The look once a second; it writes nothing where nothing is to be done
+
+    def look(self, engine: Engine, after: str) -> tuple[int, str]:
+        """Give back parked jobs of concurrency keys behind ``after`` that have room.
+
+        Return how many, and the key behind which to go on ("": it begins anew).
+        """
+        found, back = engine.parked(after, KEYS_AT_ONCE), 0
+        if any(self._room(engine, parked) for parked in found):
+            with engine.transaction():
+                for parked in found:
+                    room = self._room(engine, parked)
+                    if room and self.of_key(parked.queue_name, parked.task_path).ordered:
+                        back += engine.put_back(list(engine.first_of_keys([parked.key]).values()))
+                    elif room:
+                        back += engine.give_back({parked.key: room})
+        return back, found[-1].key if len(found) == KEYS_AT_ONCE else ""
+
+    def _room(self, engine: Engine, parked: Parked) -> int:
+        """Return how many parked jobs of a key are to be given back; what is due already is expected to run."""
+        most = self.of_key(parked.queue_name, parked.task_path).most
+        if most is None:
+            return GIVEN_BACK_AT_ONCE
+        room = min(most - engine.held_of_keys([parked.key])[parked.key], GIVEN_BACK_AT_ONCE)
+        return max(room - engine.due_of_key(parked.key, engine.now(), AMONG), 1) if room > 0 else 0
+
+    def look_at_rates(self, engine: Engine, after: str) -> tuple[int, str]:
+        """Give back jobs whose rate has changed, or was used by a clock that was ahead; forget rates that are unused.
+
+        Return how many jobs, and the key of the rate behind which to go on ("": it begins anew).
+        """
+        found, now, back = engine.all_rates(after, KEYS_AT_ONCE), engine.now(), 0
+        reserved = engine.reserved([key.removeprefix("key:") for key, _ in found if key.startswith("key:")])
+        unused: list[str] = []
+        for key, state in found:
+            name = key.removeprefix("key:")
+            if key.startswith("key:") and name in reserved:
+                back += self._free_reserved(engine, name, state, reserved[name][1], now)
+            elif state.next_at <= now:
+                unused.append(key)
+        if unused:
+            with engine.transaction():
+                states, lines = engine.rates(unused), engine.reserved([key.removeprefix("key:") for key in unused])
+                engine.forget_rates(
+                    [key for key in states if states[key].next_at <= now and key.removeprefix("key:") not in lines]
+                )
+        return back, found[-1][0] if len(found) == KEYS_AT_ONCE else ""
+
+    def _free_reserved(self, engine: Engine, key: str, state: RateState, task_path: str, now: int) -> int:
+        """Give back the jobs of a rate key, if the moments reserved for them are not those of the rate now."""
+        rate = self.rate_of(task_path, state)
+        latest = rate.latest(now) if rate else now
+        if rate and rate.interval == state.interval and state.next_at <= latest:
+            return 0
+        with engine.transaction():
+            back = engine.free_reserved(key, now + 2 * SOON if rate else now, GIVEN_BACK_AT_ONCE)
+            if rate and back < GIVEN_BACK_AT_ONCE:
+                state = RateState(min(state.next_at, latest), rate.interval)
+                engine.set_rates({of_rate_key(key): state}, interval=True)
+        return back
+
+
+NO_LIMITS = Limits()
+
+
+def has_own_key(row: Due) -> bool:
+    """Return whether a row is a raw job that counts for its own concurrency key, not for its queue."""
+    return not row.task_path and row.keys is not None and row.keys[1] is not None
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Which due rows a claim may lease, and which it may not: those are to be parked, or have a moment ``reserved``.
+
+    ``first``: jobs that are the first of their key: one that is parked is to be put back. ``rates``: their states after
+    the claim.
+    """
+
+    allowed: list[Due] = field(default_factory=list)
+    parked: list[Handle] = field(default_factory=list)
+    reserved: dict[Handle, int] = field(default_factory=dict)
+    first: set[Handle] = field(default_factory=set)
+    rates: dict[str, RateState] = field(default_factory=dict)
+
+    def put_aside(self, engine: Engine) -> int:
+        """Park and move what is not allowed; return how many jobs."""
+        if self.parked:
+            engine.park(self.parked)
+        if self.first:
+            engine.put_back(sorted(self.first))
+        if self.reserved:
+            engine.reserve(self.reserved)
+        return len(self.parked) + len(self.reserved)
+
+
+class Places:
+    """The places that are free of the concurrency keys of due rows. ``waiting``: those whose turn it is instead."""
+
+    def __init__(self, engine: Engine, limits: Limits, due: Sequence[Due]) -> None:
+        self.waiting: set[Handle] = set()
+        keyed = [(row, row.keys[0], row.keys[1]) for row in due if row.keys and row.keys[1] is not None]
+        of = {(queue_name, row.task_path): None for row, queue_name, _ in keyed}
+        found = {each: limits.of_key(*each) for each in of}
+        self._limits = {row.handle: found[queue_name, row.task_path] for row, queue_name, _ in keyed}
+        keys = {key or "" for _, _, key in keyed}
+        ordered = {key or "" for row, _, key in keyed if self._limits[row.handle].ordered}
+        self._running = Counter(engine.held_of_keys(keys)) if keys else Counter[str]()
+        self._first = engine.first_of_keys(ordered) if ordered else {}
+
+    def free(self, row: Due) -> bool:
+        """Return whether a row may start, as far as its concurrency key says it."""
+        key = row.keys[1] if row.keys else None
+        if key is None:
+            return True
+        limit = self._limits[row.handle]
+        if limit.ordered and self._first[key] != row.handle:
+            self.waiting.add(self._first[key])
+            return False
+        return limit.most is None or self._running[key] < limit.most
+
+    def take(self, row: Due) -> None:
+        """Note that a row starts."""
+        if row.keys and row.keys[1] is not None:
+            self._running[row.keys[1]] += 1
+
+
+class Paces:
+    """When jobs of the rate keys of due rows may start. ``changed``: the states of the rates after those that do."""
+
+    def __init__(self, engine: Engine, limits: Limits, due: Sequence[Due], now: int) -> None:
+        self.changed: dict[str, RateState] = {}
+        self._now = now
+        self._waited: set[str] = set()
+        keyed = [(row.handle, row.task_path, row.keys[2]) for row in due if row.keys and row.keys[2] is not None]
+        keys = {key or "" for _, _, key in keyed}
+        self._states = engine.rates(map(of_rate_key, keys)) if keys else {}
+        lines = engine.reserved(keys) if keys else {}
+        self._last = {key: moment for key, (moment, _) in lines.items()}
+        of = {(path, key): None for _, path, key in keyed}
+        found = {(path, key): limits.rate_of(path, self._states.get(of_rate_key(key or ""))) for path, key in of}
+        self._rates = {handle: found[path, key] for handle, path, key in keyed}
+
+    def moment(self, row: Due) -> int | None:
+        """Return the moment that is reserved for a row now; None if it may start.
+
+        A new job goes to the end of the line. One that was moved before starts when its moment has come. If the one
+        before it was a bit late it waits for as long; if it is late itself, for nothing was claimed, it goes to the
+        end.
+        """
+        rate, key = self._rates.get(row.handle), row.keys[2] if row.keys else None
+        if rate is None or key is None:
+            return None
+        state, last = self._states.get(of_rate_key(key)), self._last.get(key)
+        stale = state is not None and state.interval != rate.interval
+        earliest = rate.allowed_at(self._next_at(key, rate))
+        moved = row.keys is not None and row.keys[3] is not None
+        if earliest <= self._now and (moved or stale or last is None or last <= self._now):
+            return None
+        if stale and last is not None:  # the line of the old rate is being given back
+            return self._now + SOON
+        if moved and earliest - self._now < rate.interval and key not in self._waited:
+            self._waited.add(key)
+            return earliest
+        self._last[key] = max(earliest, self._now + 1, 0 if last is None else last + rate.interval)
+        return self._last[key]
+
+    def take(self, row: Due) -> None:
+        """Note that a row starts."""
+        rate, key = self._rates.get(row.handle), row.keys[2] if row.keys else None
+        if rate is not None and key is not None:
+            after = RateState(rate.started(self._next_at(key, rate), self._now), rate.interval)
+            self._states[of_rate_key(key)] = self.changed[of_rate_key(key)] = after
+
+    def _next_at(self, key: str, rate: Rate) -> int:
+        state = self._states.get(of_rate_key(key))
+        if state and key in self._last:  # what a clock that was ahead has made of it is set right by the look
+            return state.next_at
+        return _next_at(state, rate, self._now)
+
+
+def _next_at(state: RateState | None, rate: Rate, now: int) -> int:
+    """Return when the next start is due, without what a clock that was ahead has made of it."""
+    return min(state.next_at, rate.latest(now)) if state else now
+
+
+def give_back(engine: Engine, settlements: Sequence[Settlement]) -> None:
+    """Give back as many parked jobs of each key as jobs of it have ended, or are held no more.
+
+    One at least: the end of a job that only waited may be what the next one of an ordered key has waited for.
+    """
+    keyed = [s.job for s in settlements if s.job.concurrency_key is not None]
+    if keyed:
+        ended = Counter(job.concurrency_key or "" for job in keyed if job.worker_id)
+        engine.give_back({key: max(ended[key], 1) for job in keyed if (key := job.concurrency_key)})

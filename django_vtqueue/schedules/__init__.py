@@ -1,0 +1,1 @@
+"""Recurring jobs: what code declares becomes rows, and what is due of these becomes jobs; any worker does both."""

@@ -1,0 +1,136 @@
+"""Declarations become rows. In a deploy workers of old and of new code run side by side, and all of it must hold.
+
+A worker publishes only for rows that are as its own code declares them (``runnable``). So at any time a row should be
+as the code of some live worker has it: each says in its row of WorkerProcess what it declares. At its start a worker
+writes down its own declarations, since what is started last is most probably new. Later it does so only where the row
+is as no live worker declares it: those that did have left. A row that no live worker declares at all has vanished from
+the code: it is never run, and it is not deleted, for with the next deploy it may be back.
+"""
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from hashlib import blake2b
+
+from ..core.clock import SECOND, from_instant
+from ..core.schedule import Ticks
+from ..engines import Engine
+from ..models import Schedule, WorkerProcess
+from ..queue.workers import live_workers
+from ..tasks.recurring import declarations
+from ..tasks.task import loaded_task
+
+logger = logging.getLogger("django_vtqueue")
+
+DEFINITION = ("task_path", "expression", "time_zone", "payload", "missed", "overlap", "jitter_us")
+WRONG_CLOCK = 7 * 24 * 3600 * SECOND  # a tick was run so long from now: the clock was wrong then
+
+
+def declared(backend_alias: str) -> dict[str, Schedule]:
+    """Return what loaded code declares for the tasks of a backend, as rows that are not stored, by name."""
+    found = {}
+    for name, each in declarations():
+        if (task := each.task) and task.backend == backend_alias:
+            found[name] = Schedule(
+                name=name,
+                task_path=each.path,
+                expression=each.expression,
+                time_zone=each.zone_name,
+                payload={"args": each.args, "kwargs": each.kwargs},
+                missed=each.missed,
+                overlap=each.overlap,
+                jitter_us=each.jitter_us,
+                declared=True,
+            )
+    return found
+
+
+def mark(row: Schedule) -> str:
+    """Return the name of a schedule with a hash of its definition, as a worker says that it declares it."""
+    definition = json.dumps([getattr(row, name) for name in DEFINITION], sort_keys=True)
+    return f"{blake2b(definition.encode(), digest_size=6).hexdigest()} {row.name}"
+
+
+def marks(rows: Iterable[Schedule]) -> str:
+    """Return the text that a worker has in its row."""
+    return "\n".join(map(mark, rows))
+
+
+def runnable(row: Schedule, mine: Mapping[str, Schedule], backend_alias: str) -> bool:
+    """Return whether a worker of a backend, with these declarations, may publish for a row."""
+    if row.declared:
+        return row.name in mine and mark(mine[row.name]) == mark(row)
+    task = loaded_task(row.task_path)
+    return task is not None and task.backend == backend_alias
+
+
+def vanished(rows: Iterable[Schedule], workers: Iterable[WorkerProcess]) -> set[str]:
+    """Return the names of those rows that none of these live workers declares; none, if there is no worker."""
+    known = [{line.partition(" ")[2] for line in worker.schedules.splitlines()} for worker in workers]
+    return {row.name for row in rows if row.declared and known and not any(row.name in names for names in known)}
+
+
+def write_down(engine: Engine, mine: Mapping[str, Schedule], now: int, *, started: bool) -> None:
+    """Write declarations into the table: new ones, and changed ones if that is this worker's part (see above).
+
+    ``started``: this worker has just been started.
+    """
+    if _to_write(engine, mine, now, started):
+        with engine.atomic():
+            for row in _to_write(engine, mine, now, started):
+                row.save(using=engine.alias)
+
+
+def _to_write(engine: Engine, mine: Mapping[str, Schedule], now: int, started: bool) -> list[Schedule]:
+    """Return new rows, and changed ones as they are to be."""
+    table = Schedule.objects.using(engine.alias)
+    there = {row.name: row for row in table.filter(name__in=list(mine))}
+    found, alive = [], None
+    for name, declaration in mine.items():
+        row = there.get(name)
+        if row is None:
+            row = Schedule(name=name)
+        elif not row.declared:
+            if started:
+                logger.warning("schedule %r was made in the admin, and code declares it too: rename one of them", name)
+            continue
+        elif mark(row) == mark(declaration):
+            continue
+        elif not started:
+            alive = _alive(engine, now) if alive is None else alive
+            if mark(row) in alive:
+                continue
+        found.append(_as_declared(row, declaration, now))
+    return [*found, *_of_a_wrong_clock(engine, now)]
+
+
+def _alive(engine: Engine, now: int) -> set[str]:
+    return {line for worker in live_workers(engine.alias, now) for line in worker.schedules.splitlines()}
+
+
+def _as_declared(row: Schedule, declaration: Schedule, now: int) -> Schedule:
+    """Return a row with a definition; its next tick stays, unless its ticks are others."""
+    ticks = (row.expression, row.time_zone)
+    for name in (*DEFINITION, "declared"):
+        setattr(row, name, getattr(declaration, name))
+    if (row.expression, row.time_zone) != ticks:
+        set_next(row, now)
+    return row
+
+
+def _of_a_wrong_clock(engine: Engine, now: int) -> list[Schedule]:
+    """Return the rows whose last tick was run by a clock that was far ahead: they would wait for years."""
+    found = []
+    for row in Schedule.objects.using(engine.alias).filter(last_at__gt=now + WRONG_CLOCK):
+        with suppress(ValueError):  # its time zone is not known here
+            set_next(row, now)
+            row.last_at = None
+            found.append(row)
+    return found
+
+
+def set_next(row: Schedule, now: int) -> None:
+    """Have a schedule run at the first of its ticks that is to come."""
+    following = Ticks(row.expression, row.time_zone).after(now)
+    row.next_at = None if following is None else from_instant(following)

@@ -1,0 +1,148 @@
+"""What is due becomes jobs, and what people do with schedules: pause, resume, run now."""
+
+import logging
+import random
+from collections.abc import Sequence
+from typing import Any, cast
+
+from ..backend import VTQueueBackend
+from ..core import clock
+from ..core.clock import from_instant, to_instant
+from ..core.ids import parse_id
+from ..core.schedule import MOST, Ticks, to_run
+from ..engines import Engine, engine_for
+from ..exceptions import QueueFull
+from ..models import Schedule
+from ..queue.depth import from_a_job
+from ..tasks.compat import InvalidTask, Task, TaskResult
+from ..tasks.task import find_task, loaded_task
+from .declaring import set_next
+from .runs import noted, read
+
+logger = logging.getLogger("django_vtqueue")
+
+KEY = "schedule:"  # before its name: the unique key of the jobs of a schedule without overlap
+
+
+def due(database: str, now: int) -> list[Schedule]:
+    """Return the schedules whose next tick has come, the earliest first."""
+    return list(_waiting(database).filter(next_at__lte=now).order_by("next_at"))
+
+
+def earliest(database: str, after: int | None = None) -> int | None:
+    """Return the earliest next tick, of those later than an instant; None if there is none."""
+    rows = _waiting(database) if after is None else _waiting(database).filter(next_at__gt=after)
+    found = rows.order_by("next_at").values_list("next_at", flat=True).first()
+    return None if found is None else to_instant(found)
+
+
+def _waiting(database: str):  # type: ignore[no-untyped-def]
+    return Schedule.objects.using(database).filter(next_at__isnull=False, paused_at=None)
+
+
+def fire(engine: Engine, backend: VTQueueBackend, row: Schedule, now: int) -> bool:
+    """Publish what is due of a schedule and move it on to its next tick, in one transaction.
+
+    Return whether it was published; not if another worker has done it, or nothing that was missed is run. Raise
+    QueueFull, and leave the tick as it is, if the queue has no room. What else prevents a job is logged; then only the
+    ticks after it come.
+    """
+    next_at, ticks = to_instant(cast(Any, row.next_at)), Ticks(row.expression, row.time_zone)
+    try:
+        run, more = to_run(ticks, next_at, now, row.missed)
+        following = ticks.after(now)
+    except ValueError as error:  # another worker's machine may know its time zone
+        logger.warning("schedule %r: %s", row.name, error)
+        return False
+    try:
+        with engine.atomic():
+            if not _moved(engine, row, following):
+                return False
+            if run:
+                publish(backend, cast(Task, loaded_task(row.task_path)), row, run)
+    except Exception as error:
+        if isinstance(error, QueueFull) or engine.trouble(error):
+            raise
+        logger.warning("schedule %r: its job cannot be published, so this tick is left out: %r", row.name, error)
+        _moved(engine, row, following)
+        return False
+    if more:
+        missed = f"{from_instant(next_at):%Y-%m-%d %H:%M:%S %Z}".strip()
+        logger.warning("schedule %r: of the ticks missed since %s only the last %d are run", row.name, missed, MOST)
+    return bool(run)
+
+
+def _moved(engine: Engine, row: Schedule, following: int | None) -> bool:
+    """Move a schedule on, unless another process has done it, or has paused it."""
+    return bool(_waiting(engine.alias).filter(pk=row.pk, next_at=row.next_at).update(next_at=following))
+
+
+def publish(backend: VTQueueBackend, task: Task, row: Schedule, ticks: Sequence[int]) -> list[TaskResult]:
+    """Publish a job for each of these ticks, inside a transaction, and note them in the row of the schedule."""
+    task = task.using(
+        **{name: value for name in ("queue_name", "priority") if (value := getattr(row, name)) not in ("", None)}
+    )
+    call = (row.payload["args"], row.payload["kwargs"])
+    key = None if row.overlap else KEY + row.name
+    enqueue = from_a_job(backend.enqueue_tick)  # it has no user who could be told that the queue is full
+    results = [enqueue(task, call, tick + random.randrange(row.jitter_us + 1), key) for tick in ticks]
+    new = [
+        {"id": job_id.hex, "at": tick}
+        for tick, result in zip(ticks, results, strict=True)
+        if not getattr(result, "duplicate", False) and (job_id := parse_id(result.id))
+    ]
+    table = Schedule.objects.using(backend.database).filter(pk=row.pk)
+    before = read(table.values_list("recent", flat=True).first())
+    recent = noted([*reversed(new), *before], backend.database, clock.now())
+    table.update(recent=recent, **({"last_at": ticks[-1]} if new else {}))
+    return results
+
+
+def note_ends(engine: Engine, name: str, now: int) -> bool:
+    """Note in a schedule what its last jobs have come to; return whether one of them has not ended."""
+    table = Schedule.objects.using(engine.alias).filter(pk=name)
+    recent = read(table.values_list("recent", flat=True).first())
+    if noted(recent, engine.alias, now) != recent:
+        with engine.atomic():
+            recent = noted(table.values_list("recent", flat=True).first(), engine.alias, now)
+            table.update(recent=recent)
+    return any("state" not in run for run in recent)
+
+
+# -- people ------------------------------------------------------------------------------------------------------------
+
+
+def pause(name: str, by: str, database: str) -> bool:
+    """Have a schedule publish nothing until it is resumed; return False if it is paused already, or not there."""
+    return bool(_of(name, database, paused_at=None).update(paused_at=engine_for(database).now(), paused_by=by[:150]))
+
+
+def resume(name: str, database: str) -> bool:
+    """Have a schedule go on with its next tick to come: of a pause nothing is missed. Return False as ``pause``."""
+    engine = engine_for(database)
+    with engine.atomic():
+        row = _of(name, database, paused_at__isnull=False).first()
+        if row is None:
+            return False
+        row.paused_at, row.paused_by = None, ""
+        set_next(row, engine.now())
+        row.save(using=database, update_fields=["paused_at", "paused_by", "next_at"])
+    return True
+
+
+def run_now(row: Schedule, database: str, task_modules: Sequence[str] = ()) -> TaskResult:
+    """Publish a job of a schedule at once, whatever its ticks and its pause.
+
+    ``task_modules``: see find_task. Raise UnknownTask, and what ``enqueue`` raises.
+    """
+    task = find_task(row.task_path, tuple(task_modules))
+    backend = cast(VTQueueBackend, task.get_backend())
+    if getattr(backend, "database", None) != database:
+        raise InvalidTask(f"{row.task_path} is of TASKS[{task.backend!r}], which keeps no jobs in {database!r}.")
+    engine = engine_for(database)
+    with engine.atomic():
+        return publish(backend, task, row, [engine.now()])[0]
+
+
+def _of(name: str, database: str, **conditions: Any):  # type: ignore[no-untyped-def]
+    return Schedule.objects.using(database).filter(pk=name, **conditions)

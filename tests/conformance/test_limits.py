@@ -1,0 +1,464 @@
+"""Limits: how many jobs of a queue or a key are held at once, and in which order; what is over them is parked."""
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from django_vtqueue import control
+from django_vtqueue.conf import parse
+from django_vtqueue.core.clock import LAST, from_instant, to_instant
+from django_vtqueue.core.ids import new_id
+from django_vtqueue.core.job import HeldJob, NewJobs, Scope, Settlement, released, succeeded
+from django_vtqueue.queue import claims
+from django_vtqueue.queue.claims import NO_GRACE, Taken, collect, take
+from django_vtqueue.queue.limits import Limits
+from django_vtqueue.queue.settling import settle
+from tests.fake_clock import at
+
+from .bench import Bench, failure
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "app.two": {"concurrency": 2},
+    "app.one": {"concurrency": 1},
+    "app.ordered": {"order_key": str},
+    "app.plain": {},
+}
+
+
+class Limited:
+    """Claims and settles as workers do, with limits that a test may change."""
+
+    def __init__(self, bench: Bench, **queues: dict[str, Any]) -> None:
+        self.bench, self.engine = bench, bench.engine
+        self.tasks = dict(OPTIONS)
+        self.queues(**queues)
+
+    def queues(self, **queues: dict[str, Any]) -> None:
+        self.limits = Limits(parse({"OPTIONS": {"queue_options": queues}}), self.tasks.get)
+
+    def publish(
+        self,
+        task: str,
+        *texts: str,
+        key: str | None = None,
+        queue: str = "q",
+        due: float = 0,
+        priority: int = 0,
+        **new: Any,
+    ) -> None:
+        keys = None if key is None else [key] * len(texts)
+        jobs = [(new_id(), f'"{text}"') for text in texts]
+        given = NewJobs(queue, task, priority, 3, 60_000_000, at(0), at(due), jobs, concurrency_keys=keys, **new)
+        (self.engine.insert_with_keys if given.keyed else self.engine.insert)(given)
+
+    def take(self, now: float = 0, limit: int = 100, *, raw: bool = False, ahead: int = 0, **options: Any) -> Taken:
+        scopes = options.pop("scopes", [Scope(None, raw)])
+        with self.engine.transaction():
+            return take(
+                self.engine,
+                scopes,
+                limit,
+                "w1",
+                at(now),
+                grace_period=NO_GRACE,
+                ahead=ahead,
+                limits=self.limits,
+                **options,
+            )
+
+    def claim(self, now: float = 0, limit: int = 100, **options: Any) -> dict[str, HeldJob]:
+        """Claim; return the jobs by their payloads, in claim order."""
+        taken = self.take(now, limit, **options)
+        return {job.payload.strip('"'): job for job in collect(self.engine, taken)}
+
+    def end(self, *settlements: Settlement) -> None:
+        with self.engine.transaction():
+            assert settle(self.engine, settlements) == set()
+
+    def done(self, *jobs: HeldJob) -> None:
+        self.end(*(succeeded(job, "null", at(1), None) for job in jobs))
+
+    def look(self) -> int:
+        return self.limits.look(self.engine, "")[0]
+
+    @property
+    def parked(self) -> set[str]:
+        rows = self.bench.jobs.filter(due_at=LAST, moved_from__isnull=False)
+        return set(rows.values_list("payload", flat=True))
+
+
+@pytest.fixture
+def limited(bench: Bench) -> Limited:
+    return Limited(bench)
+
+
+def names(jobs: Iterable[str]) -> str:
+    return " ".join(jobs)
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_never_held_more_often(limited: Limited) -> None:
+    """Not by one claim, nor by a later one; what is over the limit is parked, and other work goes on."""
+    limited.publish("app.two", "a", "b", "c", "d", key="k")
+    limited.publish("app.plain", "x")
+    limited.publish("app.two", "e", key="other")
+    assert names(limited.claim()) == "a b x e"
+    assert limited.parked == {"c", "d"}
+    assert limited.claim() == {}
+
+
+def test_what_is_parked_is_written_once(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later claims do not look at it again."""
+    limited.publish("app.one", "a", "b", "c", key="k")
+    limited.claim()
+    monkeypatch.setattr(type(limited.engine), "park", lambda *args: pytest.fail("parked again"))
+    limited.publish("app.plain", "x")
+    assert names(limited.claim()) == "x"
+
+
+@pytest.mark.parametrize("end", ["done", "retry", "dead", "released", "cancelled"])
+def test_a_place_is_given_back(limited: Limited, end: str) -> None:
+    """However a holder ends; its place in the line is the one that it had, whatever waits beside it."""
+    limited.publish("app.one", "a", "b", "c", key="k")
+    [job] = limited.claim(limit=1).values()
+    limited.publish("app.plain", "x", due=5)
+    assert names(limited.claim(6)) == "x"
+    settlements = {
+        "done": succeeded(job, "null", at(1), None),
+        "retry": failure(job, 1, 100),
+        "dead": failure(job, 1, None),
+        "released": released(job),
+    }
+    if end == "cancelled":
+        control.cancel(job.id, using=limited.engine.alias)
+        limited.end(failure(job, 1, 0))
+    else:
+        limited.end(settlements[end])
+    limited.publish("app.plain", "y")
+    expected = "a" if end == "released" else "b"
+    assert set(limited.claim(6)) == {expected, "y"}
+    assert limited.claim(6) == {}
+
+
+def test_as_many_are_given_back_as_have_ended(limited: Limited) -> None:
+    """In the order of the line: by priority, then by time."""
+    limited.publish("app.two", "a", "b", key="k")
+    jobs = limited.claim()
+    limited.publish("app.two", "c", key="k", due=2)
+    limited.publish("app.two", "d", key="k", due=1)
+    limited.publish("app.two", "e", key="k", due=3, priority=1)
+    assert limited.claim(4) == {}
+    limited.done(*jobs.values())
+    assert names(limited.claim(4)) == "e d"
+    assert limited.parked == {"c"}
+
+
+def test_an_ended_lease_gives_the_place_back(limited: Limited) -> None:
+    """The claim that ends it also takes the next one, or the same one again."""
+    limited.publish("app.one", "a", key="k")
+    limited.publish("app.one", "b", key="k", priority=1, due=1)
+    assert names(limited.claim()) == "a"
+    assert limited.claim(30) == {}
+    assert names(limited.claim(100)) == "b"
+    assert limited.parked == {"a"}
+
+
+def test_a_holder_that_vanished(limited: Limited) -> None:
+    """What was parked for one whose row is deleted comes back by the look once a second."""
+    limited.publish("app.one", "a", "b", "c", key="k")
+    limited.claim()
+    limited.bench.jobs.filter(state="RUNNING").delete()
+    assert limited.claim() == {}
+    assert limited.look() == 1
+    assert names(limited.claim()) == "b"
+    assert limited.look() == 0
+
+
+def test_the_look_writes_only_where_there_is_room(limited: Limited) -> None:
+    """A key that is full costs no write."""
+    limited.publish("app.one", "a", "b", key="k")
+    limited.claim()
+    before = limited.bench.everything()
+    assert limited.look() == 0
+    assert limited.bench.everything() == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"), [({"concurrency": 3}, "b c"), ({}, "b c d e f"), ({"concurrency": 1}, "")]
+)
+def test_a_changed_limit_holds_at_once(limited: Limited, changed: dict[str, Any], expected: str) -> None:
+    """Raised, removed or lowered: the next look judges what is parked anew; nothing stays parked for ever."""
+    limited.publish("app.one", "a", "b", "c", "d", "e", "f", key="k")
+    limited.tasks["app.one"] = {"concurrency": 1}
+    assert names(limited.claim()) == "a"
+    limited.tasks["app.one"] = changed
+    limited.look()
+    assert names(limited.claim()) == expected
+
+
+def test_a_task_that_is_not_loaded(limited: Limited) -> None:
+    """What it allows is not known here before its first run, so one runs at a time."""
+    limited.publish("app.unknown", "a", "b", key="k")
+    assert names(limited.claim()) == "a"
+    limited.tasks["app.unknown"] = {"concurrency": 2}
+    limited.look()
+    assert names(limited.claim()) == "b"
+
+
+def test_many_blocked_jobs_are_parked_in_parts(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim parks so many at the most, and says that there may be more; then what is behind them is found."""
+    monkeypatch.setattr(claims, "SET_ASIDE_AT_ONCE", 10)
+    limited.publish("app.one", *(str(n) for n in range(40)), key="k")
+    limited.publish("app.plain", "x", due=1)
+    found: list[str] = []
+    for _ in range(5):
+        taken = limited.take(2, 1)
+        found += [job.payload for job in collect(limited.engine, taken)]
+        if taken.everything:
+            break
+    assert found == ['"0"', '"x"']
+    assert len(limited.parked) == 39
+
+
+def test_nothing_with_a_key_is_claimed_ahead(limited: Limited) -> None:
+    """What is claimed ahead does not run yet: it would take a place without using it."""
+    limited.publish("app.plain", "w", "x")
+    limited.publish("app.two", "a", key="k")
+    assert names(limited.claim(limit=1, ahead=5)) == "w x"
+
+
+def test_an_overdue_job_is_buried_not_parked(limited: Limited) -> None:
+    """A job that expires keeps nothing up, and one that is parked expires as any other."""
+    limited.publish("app.one", "a", "b", key="k")
+    limited.publish("app.one", "late", key="k", start_by=at(5))
+    assert names(limited.claim()) == "a"
+    assert "late" in limited.parked
+    limited.publish("app.one", "later", key="k", start_by=at(5))
+    taken = limited.take(6)
+    assert [ending.job.payload for ending in taken.buried] == ['"later"']
+    assert [row.handle for row in limited.engine.overdue(10, at(6))]
+
+
+def test_a_hidden_job_counts(limited: Limited) -> None:
+    """A worker that stops gives its job back hidden for a moment, for its code may still run: its place is taken."""
+    limited.publish("app.one", "a", "b", key="k")
+    [job] = limited.claim().values()
+    back = released(job)
+    back.hidden_until = at(3)
+    limited.end(back)
+    assert limited.claim(2) == {}
+    assert names(limited.claim(4)) == "a"
+
+
+def test_run_now_does_not_break_the_limit(limited: Limited) -> None:
+    """A parked job that is to run now is judged by the claim, and parked again."""
+    limited.publish("app.one", "a", "b", key="k")
+    limited.claim()
+    [parked] = limited.bench.jobs.filter(due_at=LAST)
+    assert control.run_now(parked.pk, using=limited.engine.alias) == [parked.pk]
+    [row] = limited.bench.jobs.filter(pk=parked.pk)
+    assert limited.claim((to_instant(row.due_at) - at(0)) / 1e6) == {}
+    assert limited.parked == {"b"}
+
+
+# -- queues -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_is_never_fuller(bench: Bench) -> None:
+    """Tasks and payloads count together; nothing is parked for it, and other queues go on."""
+    limited = Limited(bench, q={"concurrency": 3})
+    limited.publish("app.plain", "a", "b")
+    limited.publish("", "r", "s")
+    limited.publish("app.plain", "x", "y", "z", queue="other")
+    assert names(limited.claim(scopes=[Scope(None, False), Scope(("q",), True)])) == "a b r x y z"
+    assert limited.claim(scopes=[Scope(None, False), Scope(("q",), True)]) == {}
+    assert limited.parked == set()
+
+
+@pytest.mark.parametrize("queues", [None, ("q", "other")])
+def test_room_in_a_queue(bench: Bench, queues: tuple[str, ...] | None) -> None:
+    """Each end makes room for one, in the usual order; a limit that was changed holds at once."""
+    limited, scopes = Limited(bench, q={"concurrency": 2}), [Scope(queues, False)]
+    limited.publish("app.plain", "a", "b", "c", "d", "e")
+    limited.publish("app.plain", "x", queue="other", due=1)
+    limited.publish("app.plain", "u", priority=5)
+    first = limited.claim(scopes=scopes)
+    assert names(first) == "u a"
+    limited.done(first["u"])
+    assert names(limited.claim(2, scopes=scopes)) == "b x"
+    limited.queues(q={"concurrency": 3})
+    assert names(limited.claim(2, scopes=scopes)) == "c"
+    limited.queues()
+    assert names(limited.claim(2, scopes=scopes)) == "d e"
+
+
+def test_earliest_of_a_full_queue(bench: Bench) -> None:
+    """A worker sleeps while a queue is full, until a lease in it ends: what waits in it cannot be claimed."""
+    limited = Limited(bench, q={"concurrency": 1})
+    scopes = [Scope(None, False)]
+    limited.publish("app.plain", "a", "b")
+    assert limited.limits.earliest(limited.engine, scopes) == at(0)
+    [job] = limited.claim().values()
+    earliest = limited.limits.earliest(limited.engine, scopes)
+    assert at(60) <= (earliest or 0) < at(70)
+    limited.publish("app.plain", "x", queue="other", due=7)
+    assert limited.limits.earliest(limited.engine, scopes) == at(7)
+    limited.done(job)
+    assert limited.limits.earliest(limited.engine, scopes) == at(0)
+
+
+def test_a_limited_queue_is_not_claimed_ahead(bench: Bench) -> None:
+    """RUNNING means running there."""
+    limited = Limited(bench, q={"concurrency": 5})
+    limited.publish("app.plain", "a", "b", "c")
+    assert names(limited.claim(limit=1, ahead=5)) == "a"
+
+
+def test_raw_keys_have_the_queues_limit_each(bench: Bench) -> None:
+    """Payloads with a key count for their key, all other jobs of the queue for the queue."""
+    limited = Limited(bench, q={"concurrency": 1})
+    limited.publish("", "a", "b")
+    limited.publish("", "t1", "t2", key="t")
+    limited.publish("", "u1", key="u")
+    jobs = limited.claim(raw=True)
+    assert names(jobs) == "a t1 u1"
+    assert limited.claim(raw=True) == {}
+    limited.done(jobs["t1"])
+    assert names(limited.claim(raw=True)) == "t2"
+    limited.done(jobs["a"])
+    assert names(limited.claim(raw=True)) == "b"
+
+
+# -- order ------------------------------------------------------------------------------------------------------------
+
+
+def test_ordered_jobs_run_in_order(limited: Limited) -> None:
+    """As they were stored, whatever their priorities and times are; each when the one before it has ended."""
+    limited.publish("app.ordered", "a", key="k", due=5)
+    limited.publish("app.ordered", "b", key="k", priority=3)
+    limited.publish("app.ordered", "c", key="k", priority=9)
+    limited.publish("app.ordered", "x", key="other")
+    assert names(limited.claim()) == "x"
+    order = []
+    for now in range(6, 9):
+        [(name, job)] = limited.claim(now).items()
+        assert limited.claim(now) == {}
+        order.append(name)
+        limited.done(job)
+    assert order == ["a", "b", "c"]
+
+
+def test_a_retry_blocks_those_behind_it(limited: Limited) -> None:
+    """A job that waits for its retry is the first of its key; a dead letter is not, and goes last when requeued."""
+    limited.publish("app.ordered", "a", "b", "c", key="k")
+    [job] = limited.claim().values()
+    limited.end(failure(job, 1, 30))
+    assert limited.claim(2) == {}
+    [job] = limited.claim(40).values()
+    assert job.payload == '"a"'
+    limited.end(failure(job, 41, None))
+    [(name, second)] = limited.claim(42).items()
+    assert name == "b"
+    limited.engine.requeue([job.id], at(43))
+    limited.done(second)
+    [(name, third)] = limited.claim(44).items()
+    assert name == "c"
+    limited.done(third)
+    assert names(limited.claim(45)) == "a"
+
+
+@pytest.mark.parametrize("how", ["cancel", "delete", "purge"])
+def test_the_first_of_a_key_is_taken_away(limited: Limited, how: str) -> None:
+    """While it waits: the next one runs, at once or after the next look."""
+    limited.publish("app.ordered", "a", key="k", due=1000, queue="a")
+    limited.publish("app.ordered", "b", "c", key="k")
+    assert limited.claim() == {}
+    [job] = limited.bench.jobs.filter(queue_name="a")
+    if how == "cancel":
+        control.cancel(job.pk, using=limited.engine.alias)
+    elif how == "delete":
+        control.delete(job.pk, using=limited.engine.alias)
+    else:
+        limited.engine.purge("a", at(1))
+    limited.look()
+    assert names(limited.claim(1)) == "b"
+
+
+# -- all of it --------------------------------------------------------------------------------------------------------
+
+
+def test_never_above_never_stuck(bench: Bench) -> None:
+    """Whatever happens in whatever order: no limit is exceeded at any time, and in the end every job has run."""
+    chance = random.Random(21)
+    limited = Limited(bench, q={"concurrency": 4})
+    most = {"one": 1, "two": 2, "ordered": 1}
+    for number in range(120):
+        task = chance.choice([*most, "plain"])
+        key = None if task == "plain" else f"{task}{chance.randrange(3)}"
+        queue = chance.choice(["q", "other"])
+        limited.publish(f"app.{task}", f"{number}", key=key, queue=queue, priority=chance.randrange(3))
+    held: list[HeldJob] = []
+    finished: list[int] = []
+    now = 0.0
+    while len(finished) < 120:
+        now += 1
+        assert now < 2000, f"stuck: {limited.bench.jobs.filter(state='READY').values('payload', 'due_at')[:5]}"
+        held += limited.claim(now, chance.randrange(1, 6)).values()
+        for key in {job.concurrency_key for job in held} - {None}:
+            same = [job for job in held if job.concurrency_key == key]
+            assert len(same) <= most[str(key)[:-1]]
+        assert sum(job.queue_name == "q" for job in held) <= 4
+        chance.shuffle(held)
+        for job in [held.pop() for _ in range(min(len(held), chance.randrange(4)))]:
+            if chance.random() < 0.2 and job.attempts < 2:
+                limited.end(failure(job, now, chance.randrange(3)))
+            elif chance.random() < 0.2:
+                limited.end(released(job))
+            else:
+                limited.done(job)
+                finished.append(int(job.payload.strip('"')))
+                if job.task_path == "app.ordered":
+                    before = limited.bench.jobs.filter(
+                        concurrency_key=job.concurrency_key, finished_at=None, pk__lt=job.id
+                    )
+                    assert not before.exists()
+
+
+def test_a_key_in_a_full_queue_is_not_slept_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that hands payloads to a handler is woken for one whose key is free, though the queue is full."""
+    limited, scopes = Limited(bench, q={"concurrency": 1}), [Scope(None, True)]
+    monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(1))
+    limited.publish("", "a", "b")
+    limited.claim(1, raw=True)
+    assert (limited.limits.earliest(limited.engine, scopes) or 0) > at(1)
+    limited.publish("", "t", key="t")
+    assert limited.limits.earliest(limited.engine, scopes) == at(1)
+    assert names(limited.claim(1, raw=True)) == "t"
+    assert (limited.limits.earliest(limited.engine, scopes) or 0) > at(1)
+
+
+def test_a_clock_that_was_ahead(limited: Limited) -> None:
+    """A parked job stays parked, at a place in the line that has come; what waits without an end is left alone.
+
+    One with a moment of a rate is due, and judged again.
+    """
+    limited.publish("app.one", "a", "b", key="k")
+    limited.publish("app.one", "never", key="other")
+    limited.publish("app.rated", "r", rate_keys=["r"])
+    limited.claim(limit=1)
+    limited.engine.park([2])
+    limited.engine.reserve({4: at(4000)})
+    ahead = from_instant(at(3600))
+    limited.bench.jobs.filter(state="READY", moved_from__isnull=False).update(enqueued_at=ahead, moved_from=ahead)
+    limited.bench.jobs.filter(concurrency_key="other").update(
+        claims=1, due_at=LAST, history=[{"ended": at(3600), "outcome": "failed"}]
+    )
+    found, _ = limited.engine.stamped_ahead(0, at(0), 10)
+    assert found == [2, 4]
+    limited.engine.set_right(found, at(0))
+    rows = [(row.due_at, row.moved_from) for row in limited.bench.jobs.order_by("pk")]
+    assert rows[1:] == [(LAST, from_instant(at(0))), (LAST, None), (from_instant(at(0)), None)]

@@ -1,0 +1,191 @@
+"""Rates: a job that comes too early is moved once, to the moment reserved for it; a queue over its rate is left out."""
+
+from typing import Any
+
+import pytest
+
+from django_vtqueue import control
+from django_vtqueue.core.clock import to_instant
+from django_vtqueue.core.job import Scope, released
+from django_vtqueue.engines.limits import RateState
+from django_vtqueue.models import Rate
+from tests.fake_clock import at
+
+from .bench import Bench, failure
+from .test_limits import Limited, names
+
+TASKS: dict[str, dict[str, Any]] = {
+    "app.second": {"rate": "1/s"},
+    "app.burst": {"rate": "1/s", "burst": 3},
+    "app.both": {"rate": "1/s", "concurrency": 1},
+    "app.plain": {},
+}
+
+
+@pytest.fixture
+def limited(bench: Bench) -> Limited:
+    found = Limited(bench)
+    found.tasks.update(TASKS)
+    return found
+
+
+def publish(limited: Limited, task: str, *texts: str, rate: str = "r", **options: Any) -> None:
+    limited.publish(task, *texts, rate_keys=[rate] * len(texts), **options)
+
+
+def moments(limited: Limited) -> list[float]:
+    rows = limited.bench.jobs.filter(state="READY", moved_from__isnull=False).order_by("due_at", "pk")
+    return [(to_instant(row.due_at) - at(0)) / 1e6 for row in rows]
+
+
+def test_too_early_is_moved_once(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each to its own moment, one interval apart; nothing else waits, and none of them is looked at before its time."""
+    publish(limited, "app.second", "a", "b", "c", "d")
+    limited.publish("app.plain", "x")
+    assert names(limited.claim()) == "a x"
+    assert moments(limited) == [1, 2, 3]
+    monkeypatch.setattr(type(limited.engine), "reserve", lambda *args: pytest.fail("moved again"))
+    for now, expected in [(0.5, ""), (1, "b"), (1.5, ""), (2, "c"), (3, "d")]:
+        assert names(limited.claim(now)) == expected
+    assert limited.limits.earliest(limited.engine, [Scope(None, False)]) is not None
+
+
+def test_burst(limited: Limited) -> None:
+    """So many at once after a pause, then one for each interval; what comes later queues behind what waits."""
+    publish(limited, "app.burst", *"abcde")
+    assert names(limited.claim()) == "a b c"
+    assert moments(limited) == [1, 2]
+    publish(limited, "app.burst", "f", priority=5)
+    assert limited.claim(0.5) == {}
+    assert moments(limited) == [1, 2, 3]
+    assert names(limited.claim(2)) == "d e"
+    assert names(limited.claim(3)) == "f"
+    publish(limited, "app.burst", *"ghij", due=10)
+    assert names(limited.claim(10)) == "g h i"
+
+
+def test_late_jobs_do_not_start_together(limited: Limited) -> None:
+    """Nothing ran for a while: of the jobs whose moments have passed one starts, the others get new ones, once each."""
+    publish(limited, "app.second", *"abcdef")
+    limited.done(*limited.claim().values())
+    assert names(limited.claim(100)) == "b"
+    assert moments(limited) == [101, 102, 103, 104]
+    for now, expected in [(101, "c"), (102, "d"), (103.5, "e"), (104, ""), (104.5, "f")]:
+        assert names(limited.claim(now)) == expected
+
+
+def test_keys_have_their_own_rates(limited: Limited) -> None:
+    """Another key is not held up."""
+    publish(limited, "app.second", "a", "b", rate="r")
+    publish(limited, "app.second", "c", "d", rate="s")
+    assert names(limited.claim()) == "a c"
+
+
+def test_with_concurrency(limited: Limited) -> None:
+    """A job that waits for a place reserves no moment; one that comes to its moment waits for a place."""
+    publish(limited, "app.both", "a", "b", "c", key="k")
+    [job] = limited.claim().values()
+    assert limited.claim(10) == {}
+    limited.done(job)
+    assert names(limited.claim(10)) == "b"
+
+
+def test_a_retry_counts_as_a_start(limited: Limited) -> None:
+    """So does a job that was released: it started."""
+    publish(limited, "app.second", "a")
+    [job] = limited.claim().values()
+    limited.end(failure(job, 0, 0))
+    assert limited.claim(0.5) == {}
+    [job] = limited.claim(1).values()
+    limited.end(released(job))
+    assert limited.claim(1.5) == {}
+    assert names(limited.claim(2)) == "a"
+
+
+def test_run_now_does_not_break_the_rate(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A moved job that is to run now is judged again, and waits for the moment that is free then."""
+    publish(limited, "app.second", "a", "b", "c")
+    limited.claim()
+    monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(0.5))
+    row = limited.bench.jobs.filter(state="READY").latest("due_at")
+    assert control.run_now(row.pk, using=limited.engine.alias) == [row.pk]
+    assert limited.claim(0.5) == {}
+    assert moments(limited) == [1, 2]
+
+
+@pytest.mark.parametrize(("rate", "expected"), [("100/s", "b c d"), (None, "b c d"), ("1/h", "")])
+def test_a_changed_rate(limited: Limited, rate: str | None, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raised or removed: what waits for moments of the old rate is given back. Lowered: it is not exceeded."""
+    limited.tasks["app.second"] = {"rate": "1/h", "burst": 1}
+    publish(limited, "app.second", *"abcd")
+    assert names(limited.claim()) == "a"
+    assert moments(limited) == [3600, 7200, 10800]
+    monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
+    limited.tasks["app.second"] = {} if rate is None else {"rate": rate}
+    limited.limits.look_at_rates(limited.engine, "")
+    found = [name for now in (5, 5.01, 5.02, 5.03, 5.05) for name in limited.claim(now)]
+    assert names(found) == expected
+    limited.limits.look_at_rates(limited.engine, "")
+    if expected:
+        assert moments(limited) == []
+
+
+def test_a_clock_that_was_ahead(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has reserved, and the state of the rate, are set right by the look."""
+    publish(limited, "app.second", "a", "b", "c", due=-10)
+    assert names(limited.claim(3600)) == "a"
+    assert moments(limited) == [3601, 3602]
+    monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
+    assert limited.claim(5) == {}
+    assert limited.limits.look_at_rates(limited.engine, "")[0] == 2
+    assert [name for now in (5, 6, 6.5, 7, 8) for name in limited.claim(now)] == ["b", "c"]
+
+
+def test_unused_rates_are_forgotten(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state that is over says nothing any more; one with a line is kept."""
+    publish(limited, "app.second", "a", "b", rate="r")
+    publish(limited, "app.second", "c", rate="s")
+    limited.claim()
+    monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(50))
+    limited.limits.look_at_rates(limited.engine, "")
+    assert set(Rate.objects.using(limited.engine.alias).values_list("key", flat=True)) == {"key:r"}
+
+
+def test_a_task_that_is_not_loaded(limited: Limited) -> None:
+    """As the state of its rate says, else one a second."""
+    publish(limited, "app.unknown", "a", "b")
+    assert names(limited.claim()) == "a"
+    assert moments(limited) == [1]
+    limited.engine.set_rates({"key:t": RateState(at(0), 60_000_000)})
+    publish(limited, "app.unknown", "c", "d", rate="t")
+    assert names(limited.claim()) == "c"
+    assert moments(limited) == [1, 60]
+
+
+# -- queues -----------------------------------------------------------------------------------------------------------
+
+
+def test_rate_of_a_queue(bench: Bench) -> None:
+    """Nothing is moved: the queue is left out until the next start, and then its best job starts."""
+    limited = Limited(bench, q={"rate": "1/s", "burst": 2})
+    limited.publish("app.plain", *"abcd")
+    limited.publish("app.plain", "x", "y", queue="other", due=0.1)
+    both = [Scope(None, False), Scope(("q",), True)]
+    assert names(limited.claim(0.2, scopes=both)) == "a b x y"
+    limited.publish("app.plain", "u", priority=1)
+    limited.publish("", "r", key="k", priority=2)
+    found = [names(limited.claim(now, scopes=both)) for now in (0.5, 1.2, 1.3, 2.2, 2.3, 4.2)]
+    assert found == ["", "r", "", "u", "", "c d"]
+    assert moments(limited) == []
+
+
+def test_earliest_of_a_queue_with_a_rate(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker sleeps until the next start is allowed."""
+    limited = Limited(bench, q={"rate": "1/m"})
+    monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
+    limited.publish("app.plain", "a", "b")
+    [job] = limited.claim(5).values()
+    limited.done(job)
+    assert limited.limits.earliest(limited.engine, [Scope(None, False)]) == at(65)
+    assert limited.claim(64) == {}
+    assert names(limited.claim(65)) == "b"

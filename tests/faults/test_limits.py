@@ -1,0 +1,108 @@
+"""Limits in a storm of kills: never above, hardly ever below while work waits, and nothing parked for ever."""
+
+import os
+import random
+import time
+from pathlib import Path
+
+from django_vtqueue import Queue
+from tests.project import limited
+
+from ..conftest import ALIAS
+from ..processes.conftest import Start
+from ..processes.database import Database
+from ..processes.limits import Journal
+from ..processes.running import Running
+from ..waiting import wait_until
+from .scale import MINUTES, scaled
+
+SECONDS = scaled(12.0, 60 * MINUTES)
+LIMITS = {"tenant:1": 3, "tenant:2": 3, "two": 2, "queue": 3, "raw:9": 2}
+ORDERS = {f"customer:{number}": 1 for number in range(3)}
+QUEUES = {"narrow": {"concurrency": 3}, "raw": {"concurrency": 2, "handler": "tests.project.limited.handle"}}
+HELD = """
+SELECT
+    (SELECT count(*) FROM vtqueue_job WHERE state = 'RUNNING' AND (concurrency_key = :key OR queue_name = :queue)),
+    (SELECT count(*) FROM vtqueue_job WHERE state = 'READY' AND (concurrency_key = :key OR queue_name = :queue))"""
+ASK = {
+    "tenant:1": ("tenant:1", "-"),
+    "tenant:2": ("tenant:2", "-"),
+    "two": ("tests.project.limited.two", "-"),
+    "queue": ("-", "narrow"),
+    "raw:9": ("raw:9", "-"),
+}
+SEED = int(os.environ.get("VTQUEUE_SEED") or time.time())
+
+
+class Feeder:
+    """Keeps some jobs of each kind waiting."""
+
+    def __init__(self, database: Database, journal: Journal) -> None:
+        self.database, self.path = database, str(journal.path)
+        self.chance = random.Random(SEED)
+        self.number = 0
+        self.raw = Queue("raw", using=ALIAS)
+        self.raw.options = database.backend.settings
+
+    def feed(self) -> None:
+        each = self.chance.choice([0.05, 0.2, 0.4])
+        for tenant in (1, 2):
+            self.more("tenant:" + str(tenant), limited.of_tenant, [(self.path, each, tenant)] * 10)
+        self.more("two", limited.two, [(self.path, each)] * 10)
+        self.more("queue", limited.in_queue.using(queue_name="narrow"), [(self.path, each)] * 10)
+        if self.waiting("raw:9")[1] < 10:
+            self.raw.publish_many([[self.path, "raw:9", each]] * 10, concurrency_key=lambda payload: payload[1])
+        if self.database.unfinished() < 150:
+            calls = [(self.path, 0.01, customer, self.number, True) for customer in range(3)]
+            self.database.enqueue_many(limited.in_order, calls)
+            self.number += 1
+
+    def more(self, key: str, task: object, calls: list[tuple[object, ...]]) -> None:
+        if self.waiting(key)[1] < 10:
+            self.database.enqueue_many(task, calls)  # type: ignore[arg-type]
+
+    def waiting(self, key: str) -> tuple[int, int]:
+        """Return how many jobs of a limit are held, and how many wait."""
+        sql = HELD.replace(":key", "?1").replace(":queue", "?2")
+        [row] = self.database.rows(sql, *ASK[key])
+        return row[0], row[1]
+
+
+def test_a_storm_of_kills(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """Four workers, of which one is killed or stopped every second or so; each count is that of the tasks themselves.
+
+    What is sampled of the rows says how much of each limit is used while work waits: 95 % at least.
+    """
+    print(f"VTQUEUE_SEED={SEED}")
+    database.options |= {"queue_options": QUEUES, "max_attempts": 0}
+    journal, chance = Journal(tmp_path / "journal"), random.Random(SEED)
+    feeder = Feeder(database, journal)
+    feeder.feed()
+    workers: list[Running] = [start_worker("--threads", "8") for _ in range(4)]
+    samples: dict[str, list[int]] = {key: [] for key in LIMITS}
+    ends, next_kill = time.monotonic() + SECONDS, time.monotonic() + 2
+    while time.monotonic() < ends:
+        feeder.feed()
+        for key, seen in samples.items():
+            held, waits = feeder.waiting(key)
+            if waits:
+                seen.append(held)
+        if time.monotonic() >= next_kill:
+            next_kill = time.monotonic() + chance.uniform(0.5, 2)
+            victim = workers.pop(chance.randrange(len(workers)))
+            if chance.random() < 0.7:
+                victim.process.kill()
+                journal.killed(victim.pid)
+            else:
+                victim.process.terminate()
+            workers.append(start_worker("--threads", "8", ready=False))
+        time.sleep(0.03)
+    wait_until(lambda: not database.unfinished(), 90)
+    most = journal.most()
+    assert {key: number for key, number in most.items() if number > (LIMITS | ORDERS | {"-": 0})[key]} == {}
+    used = {key: round(sum(seen) / len(seen) / LIMITS[key], 3) for key, seen in samples.items() if seen}
+    print(used, {key: len(journal.starts(key)) for key in most})
+    assert min(used.values()) >= 0.95, used
+    for key in ORDERS:
+        order = journal.order(key)
+        assert order == sorted(order), f"{key}: {order}"

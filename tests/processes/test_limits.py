@@ -1,0 +1,133 @@
+"""Limits under real workers: never more at once, hardly ever less, and strictly in order."""
+
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError
+
+from django_vtqueue import Queue
+from django_vtqueue.management.commands import vtworker
+from tests.project import limited, tasks
+
+from ..conftest import ALIAS
+from ..waiting import wait_until
+from .conftest import Start
+from .database import Database
+from .limits import Journal
+from .running import PATIENCE
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal")
+
+
+def test_never_above_and_hardly_below(database: Database, start_worker: Start, journal: Journal) -> None:
+    """Four workers with four threads: a queue, a task, keys of a task, keys of payloads and an order.
+
+    While work waits, at least 95 % of each limit is used.
+    """
+    raw = {"concurrency": 2, "handler": "tests.project.limited.handle"}
+    database.options["queue_options"] = {"narrow": {"concurrency": 3}, "raw": raw}
+    path, each = str(journal.path), 0.4
+    database.enqueue_many(limited.of_tenant, [(path, each, 1)] * 30)
+    database.enqueue_many(limited.of_tenant, [(path, each, 2)] * 30)
+    database.enqueue_many(limited.two, [(path, each)] * 20)
+    database.enqueue_many(limited.in_queue.using(queue_name="narrow"), [(path, each)] * 30)
+    database.enqueue_many(limited.in_order, [(path, each, 1, number) for number in range(10)])
+    queue = Queue("raw", using=ALIAS)
+    queue.options = database.backend.settings
+    queue.publish_many([[path, "raw", each]] * 20)
+    queue.publish_many([[path, "raw:9", each]] * 20, concurrency_key=lambda payload: payload[1])
+    for _ in range(4):
+        start_worker("--threads", "8", ready=False)
+    wait_until(lambda: not database.unfinished(), 2 * PATIENCE)
+    limits = {"tenant:1": 3, "tenant:2": 3, "two": 2, "queue": 3, "customer:1": 1, "raw": 2, "raw:9": 2}
+    assert journal.most() == limits
+    assert journal.order("customer:1") == list(range(10))
+    used = {key: round(journal.utilisation(key, limit), 3) for key, limit in limits.items()}
+    assert min(used.values()) >= 0.95, used
+
+
+def test_order_with_retries(database: Database, start_worker: Start, journal: Journal) -> None:
+    """A job that waits for its retry keeps those behind it waiting, and is the next one of its key."""
+    database.enqueue_many(limited.in_order, [(str(journal.path), 0.01, n % 2, n, True) for n in range(20)])
+    for _ in range(2):
+        start_worker("--threads", "4", ready=False)
+    wait_until(lambda: not database.unfinished())
+    for customer in (0, 1):
+        expected = [n for n in range(20) if n % 2 == customer for _ in range(2 if n % 3 == 0 else 1)]
+        assert journal.order(f"customer:{customer}") == expected
+    assert max(journal.most().values()) == 1
+
+
+def test_a_killed_holder(database: Database, start_worker: Start, journal: Journal) -> None:
+    """What was parked for it goes on when its death is noticed; of an order it is the same job again."""
+    path = str(journal.path)
+    first = start_worker("--threads", "4")
+    database.enqueue_many(limited.two, [(path, 2.0), (path, 0.0), (path, 2.0)])
+    database.enqueue_many(limited.in_order, [(path, 2.0, 1, 0), (path, 0.0, 1, 1)])
+    wait_until(lambda: len(journal.starts("two")) == 3 and journal.starts("customer:1"))
+    first.process.kill()
+    journal.killed(first.pid)
+    start_worker("--threads", "4")
+    wait_until(lambda: not database.unfinished())
+    assert journal.order("customer:1") == [0, 0, 1]
+    assert journal.most() == {"two": 2, "customer:1": 1, "-": 0}
+
+
+@pytest.mark.parametrize("of", ["task", "queue"])
+def test_rates(database: Database, start_worker: Start, journal: Journal, of: str) -> None:
+    """Four workers: the starts that the rows tell are never more than the burst and the rate allow in any time."""
+    database.options["queue_options"] = {"slow": {"rate": "20/s", "burst": 3}}
+    task = limited.at_rate if of == "task" else limited.in_queue.using(queue_name="slow")
+    calls = [(str(journal.path),) if of == "task" else (str(journal.path), 0.0)] * 60
+    for _ in range(4):
+        start_worker("--threads", "2")
+    database.enqueue_many(task, calls)
+    wait_until(lambda: not database.unfinished())
+    starts = [row["started_at"] for row in database.rows("SELECT started_at FROM vtqueue_job ORDER BY started_at")]
+    for first in range(60):
+        for last in range(first, 60):
+            assert last - first + 1 <= 3 + (starts[last] - starts[first]) / 50_000
+    assert (starts[-1] - starts[0]) / 50_000 < 60 * 2  # most of the rate is used
+
+
+@pytest.mark.parametrize(
+    "how", [["--threads", "1"], ["--processes", "2", "--threads", "1"]], ids=["threads", "processes"]
+)
+def test_weights(database: Database, start_worker: Start, how: list[str]) -> None:
+    """``--queues emails:3,default:1``: also of very short jobs, which are claimed ahead, 3 of 4 are emails."""
+    for queue, count, priority in (("default", 600, 90), ("emails", 300, 0)):
+        database.enqueue_many(tasks.add.using(queue_name=queue, priority=priority), [(1, 2)] * count)
+    worker = start_worker("--queues", "emails:3,default:1", *how)
+    assert "queues default:1,emails:3;" in worker.log
+    wait_until(lambda: not database.unfinished())
+    rows = database.rows("SELECT queue_name FROM vtqueue_job ORDER BY started_at, rowid LIMIT 240")
+    emails = sum(row["queue_name"] == "emails" for row in rows)
+    assert 160 <= emails <= 200, emails
+    workers = database.rows("SELECT queues FROM vtqueue_workerprocess")
+    assert {row["queues"] for row in workers} == {"default,emails"}
+
+
+@pytest.mark.parametrize(
+    ("queues", "expected"),
+    [
+        ("a,b", None),
+        ("a:3,b", {"a": 3, "b": 1}),
+        ("c:7,b", None),
+        ("c:7:2,b", {"c:7": 2, "b": 1}),
+        ("a:x", None),
+        ("a:0", "a weight is a whole number from 1 to 1000"),
+    ],
+)
+def test_weights_of_names(queues: str, expected: object) -> None:
+    """A name of the settings is a name, also with a number at its end; then only a further number is a weight."""
+    names = {"a", "b", "c:7"}
+    given = [*queues.split(",")]
+    if isinstance(expected, str):
+        with pytest.raises(CommandError, match=expected):
+            vtworker.weighed(given[0], names)
+        return
+    found = dict(vtworker.weighed(text, names) for text in given)
+    assert ({name: weight or 1 for name, weight in found.items()} if any(found.values()) else None) == expected

@@ -1,0 +1,568 @@
+"""Schedules and workers inside one process, on a clock that the test moves."""
+
+import random
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+
+from django_vtqueue.backend import VTQueueBackend
+from django_vtqueue.core.clock import SECOND, to_instant
+from django_vtqueue.engines import engine_for
+from django_vtqueue.models import DeadLetter, Job, Schedule, WorkerProcess
+from django_vtqueue.queue.workers import live_workers
+from django_vtqueue.schedules import firing
+from django_vtqueue.schedules.declaring import vanished
+from django_vtqueue.worker.recurring import Recurring
+
+from ..fake_clock import START, FakeClock, at
+from .conftest import Declare, report, two, unique
+
+FIRST = (at(60) - at(60) % (60 * SECOND) - START) / SECOND  # seconds to the first whole minute
+
+Worker = Callable[[], Recurring]
+
+
+@pytest.fixture
+def backend(alias: str, settings: Any) -> VTQueueBackend:
+    options = {"database": alias}
+    settings.TASKS = {"default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": [], "OPTIONS": options}}
+    backend = report.get_backend()
+    assert isinstance(backend, VTQueueBackend)
+    return backend
+
+
+@pytest.fixture
+def worker(backend: VTQueueBackend, time: FakeClock) -> Worker:
+    """Return a function that makes the part of a worker that publishes what is due; it looks whenever it is called."""
+
+    def start() -> Recurring:
+        number = WorkerProcess.objects.using(backend.database).count()
+        row = WorkerProcess(
+            worker_id=f"web:{number}", host="web", pid=number, slots=1, started_at=START, heartbeat_at=START
+        )
+        part = Recurring(engine_for(backend.database), backend, row)
+        row.save(using=backend.database)
+        return part
+
+    return start
+
+
+def ticks(alias: str) -> list[float]:
+    """Return the ticks of all jobs, in seconds since the first whole minute."""
+    found = Job.objects.using(alias).order_by("due_at", "id").values_list("due_at", flat=True)
+    return [(to_instant(due_at) - at(FIRST)) / SECOND for due_at in found]
+
+
+def look(*workers: Recurring) -> None:
+    for worker in workers:
+        alias, now = worker.engine.alias, worker.engine.now()
+        WorkerProcess.objects.using(alias).update(heartbeat_at=now)  # those that are there are alive
+        worker.forget()
+        worker.keep()
+
+
+def schedule(alias: str, name: str = "minute") -> Schedule:
+    return Schedule.objects.using(alias).get(pk=name)
+
+
+def finish(alias: str) -> None:
+    """Have all jobs be done, two seconds after they were begun."""
+    Job.objects.using(alias).filter(finished_at=None).update(
+        state="SUCCESSFUL",
+        worker_id="web:0",
+        started_at=START,
+        finished_at=START + 2 * SECOND,
+        expires_at=START + 9 * SECOND,
+    )
+
+
+# -- ticks -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_tick_is_published_once_by_any_number_of_workers(
+    alias: str, worker: Worker, declare: Declare, time: FakeClock
+) -> None:
+    """Each with all that its task and its declaration say; before the first tick there is none."""
+    declare("* * * * *", name="minute", tz="UTC", args=[7], kwargs={"b": [1]})
+    workers = [worker() for _ in range(3)]
+    look(*workers)
+    assert ticks(alias) == []
+    for number in range(3):
+        time.instant = at(FIRST + 60 * number)
+        look(*workers, *workers)
+    assert ticks(alias) == [0, 60, 120]
+    job = Job.objects.using(alias).first()
+    assert job is not None
+    assert (job.task_path, job.args, job.kwargs) == (report.module_path, [7], {"b": [1]})
+    assert to_instant(schedule(alias).last_at or 0) == at(FIRST + 120)
+
+
+def test_a_worker_that_saw_the_old_tick_publishes_nothing(
+    alias: str, backend: VTQueueBackend, worker: Worker, declare: Declare, time: FakeClock
+) -> None:
+    """The row is moved on only from the tick that the worker has read."""
+    declare(every=60, name="minute")
+    look(worker())
+    time.instant = at(FIRST)
+    [row] = firing.due(alias, time())
+    engine = engine_for(alias)
+    assert firing.fire(engine, backend, row, time())
+    assert not firing.fire(engine, backend, row, time())
+    assert ticks(alias) == [0]
+
+
+def test_job_and_tick_commit_together(
+    alias: str,
+    backend: VTQueueBackend,
+    worker: Worker,
+    declare: Declare,
+    time: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the job cannot be stored the tick is still to come."""
+    declare(every=60, name="minute")
+    part = worker()
+    look(part)
+    time.instant = at(FIRST)
+
+    class Gone(BaseException): ...
+
+    def fail(*ignored: Any) -> None:
+        raise Gone
+
+    with monkeypatch.context() as patched:
+        patched.setattr(VTQueueBackend, "_announce", fail)
+        with pytest.raises(Gone):
+            look(part)
+    assert ticks(alias) == []
+    look(part)
+    assert ticks(alias) == [0]
+
+
+@pytest.mark.parametrize(
+    ("missed", "after", "expected"),
+    [
+        ("one", 0, [0]),
+        ("one", 200, [0]),
+        ("all", 200, [0, 60, 120, 180]),
+        ("skip", 200, [180]),  # 20 s late: it was not missed
+        ("skip", 299.9, [240]),
+    ],
+)
+def test_missed_ticks(
+    alias: str, worker: Worker, declare: Declare, time: FakeClock, missed: str, after: float, expected: list[int]
+) -> None:
+    """``missed`` says what becomes of them; the next tick is where it always was."""
+    declare("* * * * *", name="minute", missed=missed)
+    look(worker())
+    time.instant = at(FIRST + after)
+    look(worker())
+    assert ticks(alias) == expected
+    following = at(FIRST + after - after % 60 + 60)
+    assert to_instant(schedule(alias).next_at or 0) == following
+    time.instant = following
+    look(worker())
+    assert ticks(alias) == [*expected, (following - at(FIRST)) / SECOND]
+
+
+def test_a_daily_job_that_was_missed_is_skipped(alias: str, worker: Worker, declare: Declare, time: FakeClock) -> None:
+    """A minute late is late; more is missed."""
+    declare(every=86_400, name="day", missed="skip")
+    look(worker())
+    row = schedule(alias, "day")
+    time.instant = to_instant(row.next_at or 0) + 61 * SECOND
+    look(worker())
+    assert ticks(alias) == []
+    assert to_instant(schedule(alias, "day").next_at or 0) == to_instant(row.next_at or 0) + 86_400 * SECOND
+
+
+def test_all_missed_ticks_are_capped(
+    alias: str, worker: Worker, declare: Declare, time: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last hundred are run, and the log says it."""
+    declare(every=1, name="second", missed="all")
+    look(worker())
+    time.instant += 3600 * SECOND
+    look(worker())
+    assert len(ticks(alias)) == 100
+    assert "schedule 'second': of the ticks missed since" in caplog.text
+    assert "only the last 100 are run" in caplog.text
+
+
+def test_a_clock_that_steps_back_repeats_nothing(alias: str, worker: Worker, declare: Declare, time: FakeClock) -> None:
+    """What was run is not run again when its time comes again."""
+    declare(every=60, name="minute")
+    part = worker()
+    look(part)
+    time.instant = at(FIRST)
+    look(part)
+    for seconds in (-3600, -60, 0, 59.9):
+        time.instant = at(FIRST + seconds)
+        look(part, worker())
+    assert ticks(alias) == [0]
+    time.instant = at(FIRST + 60)
+    look(part)
+    assert ticks(alias) == [0, 60]
+
+
+def test_a_clock_that_was_years_ahead(alias: str, worker: Worker, declare: Declare, time: FakeClock) -> None:
+    """When it is set right the schedules do not wait for years."""
+    declare(every=60, name="minute")
+    part = worker()
+    time.advance(10 * 365 * 86_400)
+    look(part)
+    time.advance(60)
+    look(part)
+    assert len(ticks(alias)) == 1
+    time.instant = at(FIRST)
+    look(part)
+    time.instant = at(FIRST + 60)
+    look(part)
+    assert ticks(alias)[0] == 60
+
+
+def test_jitter_delays_the_job_and_not_the_tick(alias: str, worker: Worker, declare: Declare, time: FakeClock) -> None:
+    """A job is due up to so many seconds later; the next tick is exact."""
+    declare(every=60, name="minute", jitter=30)
+    random.seed(7)
+    part = worker()
+    for number in range(20):
+        time.instant = at(FIRST + 60 * number)
+        look(part)
+    late = [due_at % 60 for due_at in ticks(alias)]
+    assert len(late) == 19
+    assert all(0 <= each <= 30 for each in late)
+    assert len(set(late)) > 10
+
+
+def test_without_overlap(alias: str, worker: Worker, declare: Declare, time: FakeClock) -> None:
+    """As long as a job of the schedule is unfinished there is no other; then there is one with the next tick."""
+    declare(every=60, name="minute", overlap=False)
+    part = worker()
+    look(part)
+    for number in range(3):
+        time.instant = at(FIRST + 60 * number)
+        look(part)
+    assert ticks(alias) == [0]
+    finish(alias)
+    time.instant = at(FIRST + 180)
+    look(part)
+    assert ticks(alias) == [0, 180]
+    assert [len(run) for run in schedule(alias).recent] == [2, 4]  # the first one's end was noted
+
+
+def test_a_task_with_a_unique_key_keeps_it(alias: str, worker: Worker, declare: Declare, time: FakeClock) -> None:
+    """It may be enqueued elsewhere, too: one key holds for all."""
+    declare(every=60, name="minute", overlap=False, on=unique)
+    look(part := worker())
+    time.instant = at(FIRST)
+    look(part)
+    assert Job.objects.using(alias).get().unique_key == "own"
+
+
+def test_a_job_that_cannot_be_published(
+    alias: str,
+    backend: VTQueueBackend,
+    worker: Worker,
+    declare: Declare,
+    time: FakeClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is logged, the others go on, and the schedule goes on with its next tick."""
+    declare(every=60, name="wrong", on=two, args=[1, 2, 3])
+    declare(every=60, name="minute")
+    look(part := worker())
+    time.instant = at(FIRST)
+    look(part)
+    assert ticks(alias) == [0]
+    assert "schedule 'wrong': its job cannot be published, so this tick is left out: TypeError" in caplog.text
+    assert to_instant(schedule(alias, "wrong").next_at or 0) == at(FIRST + 60)
+
+
+def test_a_full_queue_is_waited_for(
+    alias: str, settings: Any, worker: Worker, declare: Declare, time: FakeClock
+) -> None:
+    """By default a schedule is exempt, as what jobs publish; else its tick waits until there is room."""
+    declare(every=60, name="minute")
+    settings.TASKS["default"]["OPTIONS"] |= {"max_depth": 1}
+    settings.TASKS = {**settings.TASKS}
+    look(part := worker())
+    for number in range(2):
+        time.instant = at(FIRST + 60 * number)
+        look(part)
+    assert ticks(alias) == [0, 60]
+    settings.TASKS["default"]["OPTIONS"] |= {"exempt_workers": False}
+    settings.TASKS = {**settings.TASKS}
+    part = worker()
+    part.backend = report.get_backend()
+    time.instant = at(FIRST + 120)
+    look(part)
+    assert ticks(alias) == [0, 60]
+    assert part.next_at() > monotonic()
+    Job.objects.using(alias).all().delete()
+    time.instant = at(FIRST + 121)
+    look(part)
+    assert ticks(alias) == [120]
+
+
+# -- declarations ------------------------------------------------------------------------------------------------------
+
+
+def test_a_changed_declaration(
+    alias: str, worker: Worker, declare: Declare, time: FakeClock, redeclare: Declare
+) -> None:
+    """Its next tick stays if only the call has changed, and is a new one if its expression has; a pause stays."""
+    declare("0 3 * * *", tz="UTC", name="minute")
+    look(worker())
+    firing.pause("minute", "ann", alias)
+    before = schedule(alias)
+    redeclare("0 3 * * *", tz="UTC", name="minute", args=[1])
+    time.advance(30 * 86_400)
+    look(worker())
+    row = schedule(alias)
+    assert (row.next_at, row.paused_at, row.paused_by) == (before.next_at, before.paused_at, "ann")
+    assert row.payload == {"args": [1], "kwargs": {}}
+    redeclare("0 4 * * *", tz="UTC", name="minute", args=[1])
+    look(worker())
+    row = schedule(alias)
+    assert row.expression == "0 4 * * *"
+    assert to_instant(row.next_at or 0) > time()
+    assert row.paused_by == "ann"
+
+
+def test_old_and_new_workers_side_by_side(
+    alias: str, backend: VTQueueBackend, worker: Worker, declare: Declare, redeclare: Declare, time: FakeClock
+) -> None:
+    """In a deploy what holds is what was started last, as long as one of these workers lives; then what is left."""
+    declare(every=60, name="minute", args=["old"])
+    old = worker()
+    look(old)
+    redeclare(every=60, name="minute", args=["new"])
+    new = worker()
+    look(new, old)
+    time.instant = at(FIRST)
+    look(old)
+    assert ticks(alias) == []  # not with the old arguments, nor the new ones by the old code
+    look(new)
+    assert Job.objects.using(alias).get().args == ["new"]
+    WorkerProcess.objects.using(alias).filter(pk="web:1").delete()  # it was rolled back
+    look(old)
+    assert schedule(alias).payload["args"] == ["old"]
+    time.instant = at(FIRST + 60)
+    look(old)
+    assert ticks(alias) == [0, 60]
+
+
+def test_what_no_running_code_declares(
+    alias: str, worker: Worker, declare: Declare, redeclare: Declare, time: FakeClock
+) -> None:
+    """It is not run, and it is not deleted; as long as an old worker runs it goes on; when it is back it goes on."""
+
+    def shown() -> set[str]:
+        return vanished(Schedule.objects.using(alias), live_workers(alias, time()))
+
+    declare(every=60, name="minute")
+    old = worker()
+    look(old)
+    redeclare(every=3600, name="hour")
+    new = worker()
+    look(new, old)
+    assert shown() == set()
+    time.instant = at(FIRST)
+    look(new, old)
+    assert ticks(alias) == [0]
+    WorkerProcess.objects.using(alias).filter(pk="web:0").delete()
+    assert shown() == {"minute"}
+    time.instant = at(FIRST + 120)
+    look(new)
+    assert ticks(alias) == [0]
+    look(old)
+    assert ticks(alias) == [0, 60]
+    WorkerProcess.objects.using(alias).all().delete()
+    assert shown() == set()  # no worker runs: nothing has vanished
+
+
+def test_a_name_that_was_given_in_the_admin(
+    alias: str, worker: Worker, declare: Declare, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Code does not take its row over."""
+    Schedule.objects.using(alias).create(name="minute", task_path=report.module_path, expression="every 9")
+    declare(every=60, name="minute")
+    look(worker())
+    assert schedule(alias).expression == "every 9"
+    assert "was made in the admin" in caplog.text
+
+
+def test_a_schedule_of_the_admin_is_run(alias: str, worker: Worker, time: FakeClock) -> None:
+    """By each worker that has its task; by none if it is no task that a worker has loaded."""
+    common = {"expression": "every 60", "next_at": at(FIRST), "payload": {"args": [], "kwargs": {}}}
+    table = Schedule.objects.using(alias)
+    table.create(name="known", task_path=report.module_path, queue_name="mails", priority=7, **common)
+    table.create(name="unknown", task_path="os.system", **common)
+    look(part := worker())
+    time.instant = at(FIRST)
+    look(part)
+    job = Job.objects.using(alias).get()
+    assert (job.task_path, job.queue_name, job.priority) == (report.module_path, "mails", 7)
+    assert part.next_at() > monotonic()  # it does not look for the other one again and again
+
+
+def test_a_schedule_of_another_backend(alias: str, settings: Any, worker: Worker, time: FakeClock) -> None:
+    """A task of another entry of TASKS is left to the workers of that one, and the command says so."""
+    entry = {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "OPTIONS": {"database": alias}}
+    settings.TASKS = {"default": {**entry, "QUEUES": ["mine"]}, "other": {**entry, "QUEUES": ["default"]}}
+    there = {"expression": "every 60", "next_at": at(FIRST), "payload": {"args": [], "kwargs": {}}}
+    Schedule.objects.using(alias).create(name="theirs", task_path=report.module_path, **there)
+    look(part := worker())
+    part.backend = VTQueueBackend("other", {"QUEUES": [], "OPTIONS": {"database": alias}})
+    time.instant = at(FIRST)
+    look(part)
+    assert ticks(alias) == []
+    with pytest.raises(Exception, match="keeps no jobs in 'elsewhere'"):
+        firing.run_now(schedule(alias, "theirs"), "elsewhere")
+
+
+# -- people ------------------------------------------------------------------------------------------------------------
+
+
+def test_pause_and_resume(alias: str, worker: Worker, declare: Declare, time: FakeClock) -> None:
+    """Of a pause nothing is missed; it is begun and ended once."""
+    declare(every=60, name="minute", missed="all")
+    look(part := worker())
+    assert firing.pause("minute", "ann", alias)
+    assert not firing.pause("minute", "bob", alias)
+    time.instant = at(FIRST + 300)
+    look(part)
+    assert ticks(alias) == []
+    assert firing.resume("minute", alias)
+    assert not firing.resume("minute", alias)
+    look(part)
+    assert ticks(alias) == []
+    time.instant = at(FIRST + 360)
+    look(part)
+    assert ticks(alias) == [360]
+
+
+def test_run_now(alias: str, backend: VTQueueBackend, worker: Worker, declare: Declare, time: FakeClock) -> None:
+    """A job more, also during a pause; its ticks stay as they are."""
+    declare(every=60, name="minute")
+    look(worker())
+    firing.pause("minute", "ann", alias)
+    result = firing.run_now(schedule(alias), alias)
+    assert str(Job.objects.using(alias).get().pk) == result.id
+    row = schedule(alias)
+    assert (to_instant(row.next_at or 0), len(row.recent)) == (at(FIRST), 1)
+
+
+def test_the_ends_of_jobs_are_noted(alias: str, worker: Worker, declare: Declare, time: FakeClock) -> None:
+    """A done job is pruned one day; how long it ran stays in the row of its schedule."""
+    declare(every=60, name="minute")
+    part = worker()
+    look(part)
+    for number in range(3):
+        time.instant = at(FIRST + 60 * number)
+        look(part)
+    last = Job.objects.using(alias).order_by("-due_at")[0].pk
+    finish(alias)
+    letter = Job.objects.using(alias).order_by("due_at").first()
+    assert letter is not None
+    DeadLetter.objects.using(alias).create(
+        pk=letter.pk,
+        queue_name="default",
+        max_attempts=1,
+        lease_us=1,
+        enqueued_at=START,
+        started_at=START,
+        died_at=at(5),
+    )
+    letter.delete()
+    assert firing.note_ends(part.engine, "minute", time()) is False
+    Job.objects.using(alias).all().delete()
+    assert [(run["id"], run["state"], run["ran"]) for run in schedule(alias).recent[:1]] == [
+        (last.hex, "done", 2_000_000)
+    ]
+    assert [run["state"] for run in schedule(alias).recent] == ["done", "done", "dead"]
+
+
+def test_a_worker_notes_the_end_of_what_it_has_published(
+    alias: str, worker: Worker, declare: Declare, time: FakeClock
+) -> None:
+    """It looks each minute, until it knows all ends; without it a weekly job's length would be gone a day later."""
+    declare(every=86_400, name="day")
+    look(part := worker())
+    time.instant = to_instant(schedule(alias, "day").next_at or 0)
+    look(part)
+    assert part.next_at() <= monotonic() + 60
+    part._ends_at = 0.0
+    part.keep()
+    assert part.next_at() <= monotonic() + 60
+    finish(alias)
+    part._ends_at = 0.0
+    part.keep()
+    assert [run["state"] for run in schedule(alias, "day").recent] == ["done"]
+    assert part.next_at() > monotonic() + 60
+
+
+def test_a_damaged_row(
+    alias: str, worker: Worker, declare: Declare, time: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever was edited by hand, the others are run, and the worker goes on."""
+    declare(every=60, name="minute")
+    look(part := worker())
+    right = {"payload": '{"args": [], "kwargs": {}}', "recent": "[]", "expression": "* * * * *", "time_zone": "UTC"}
+    for column in (*right, "missed"):
+        values = {**right, "missed": "one", column: "}{"}
+        row = {"task_path": report.module_path, "expression": "every 60", "next_at": at(FIRST)}
+        Schedule.objects.using(alias).create(name=column, **row)
+        with connections[alias].cursor() as cursor:
+            columns = ", ".join(f"{name} = %s" for name in values)
+            cursor.execute(f"UPDATE vtqueue_schedule SET {columns} WHERE name = %s", [*values.values(), column])
+    for number in range(2):
+        time.instant = at(FIRST + 60 * number)
+        look(part)
+    assert {0, 60} <= {*ticks(alias)}
+    assert schedule(alias).recent[0]["at"] == at(FIRST + 60)
+    assert "schedule 'payload': its job cannot be published" in caplog.text
+    assert "schedule 'time_zone': There is no time zone" in caplog.text
+
+
+def test_a_fault_of_ours_stops_no_jobs(
+    alias: str, worker: Worker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said, and schedules are looked at again a minute later."""
+    part = worker()
+    monkeypatch.setattr("django_vtqueue.worker.recurring.write_down", None)
+    look(part)
+    assert "schedules: TypeError" in caplog.text
+    assert monotonic() + 50 < part.next_at() < monotonic() + 70
+
+
+def test_nothing_is_read_where_there_is_nothing_to_do(
+    alias: str, worker: Worker, django_assert_num_queries: Any
+) -> None:
+    """Without schedules the table is read once after a change, and not again until there was another one."""
+    part = worker()
+    look(part)
+    with django_assert_num_queries(0, connection=connections[alias]):
+        for _ in range(10):
+            part.keep()
+    part._read_at = 0.0
+    with django_assert_num_queries(1, connection=connections[alias]):
+        for _ in range(10):
+            part.keep()
+
+
+def test_inside_a_transaction(
+    alias: str, backend: VTQueueBackend, worker: Worker, declare: Declare, time: FakeClock
+) -> None:
+    """In a TestCase, or where a project runs things by itself, what was published is rolled back with the rest."""
+    declare(every=60, name="minute")
+    look(worker())
+    with transaction.atomic(using=alias):
+        firing.run_now(schedule(alias), alias)
+        transaction.set_rollback(True, using=alias)
+    assert ticks(alias) == []
+    assert schedule(alias).recent == []
