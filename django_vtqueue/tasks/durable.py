@@ -88,9 +88,10 @@ class DurableContext:
             return await sync_to_async(self.step)(name, function, *args, transactional=transactional, **kwargs)
         if transactional:
             raise StepError(f"Step {name!r} is transactional, so its function cannot be async.")
-        if record := await sync_to_async(ledger.next)(STEP, name):
-            return record.get("value")
+        ledger.alone(STEP, name)  # for steps of async functions may be asked for beside each other
         with ledger.making(name):
+            if record := await sync_to_async(ledger.next)(STEP, name, inside=True):
+                return record.get("value")
             began = ledger.now()
             value = await function(*args, **kwargs)
             return await sync_to_async(ledger.finish)(name, began, value)

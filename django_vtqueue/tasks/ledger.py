@@ -104,9 +104,9 @@ class Ledger:
 
     # -- the next call ------------------------------------------------------------------------------------------------
 
-    def next(self, kind: str, name: str) -> Record | None:
+    def next(self, kind: str, name: str, *, inside: bool = False) -> Record | None:
         """Return the record of this call, if it was made before; raise DurableMismatch if another one is stored."""
-        self.check(kind, name)
+        self.check(kind, name, inside=inside)
         if self.position < len(self.done):
             record = self.done[self.position]
             if (record.get("kind"), record.get("name")) != (kind, name):
@@ -118,8 +118,11 @@ class Ledger:
             raise self.mismatch(kind, name, waiting.kind, waiting.name)
         return None
 
-    def check(self, kind: str, name: str) -> None:
-        """Raise an error if no step can be made here; what was raised before is raised again, if the task went on."""
+    def check(self, kind: str, name: str, *, inside: bool = False) -> None:
+        """Raise an error if no step can be made here; what was raised before is raised again, if the task went on.
+
+        ``inside``: of the block that makes this very step.
+        """
         if in_event_loop():
             raise SynchronousOnlyOperation(f"{kind} {name!r} in async code is: await context.{ASYNC[kind]}(…)")
         if self.suspended:
@@ -136,24 +139,30 @@ class Ledger:
             )
         if self.held.copies:
             raise StepError(f"{kind} {name!r}: a job of a queue with overflow has no steps, its copies would differ.")
-        if self._busy:
-            raise StepError(
-                f"{kind} {name!r} was asked for inside step {self._busy!r}, or beside it; one follows the other. "
-                "What runs at once are children: context.gather(…)."
-            )
+        if not inside:
+            self.alone(kind, name)
         if self._blocks() > self._depth:
             raise StepError(
                 f"{kind} {name!r} was asked for inside transaction.atomic: a rollback would take its record back. "
                 "Leave the block before, or have the block inside the step: context.step(…, transactional=True)."
             )
 
+    def alone(self, kind: str, name: str) -> None:
+        """Raise StepError while another step is made."""
+        if self._busy:
+            raise StepError(
+                f"{kind} {name!r} was asked for inside step {self._busy!r}, or beside it; one follows the other. "
+                "What runs at once are children: context.gather(…)."
+            )
+
     def mismatch(self, kind: str, name: str, stored_kind: object, stored_name: object) -> DurableMismatch:
-        """Return the error of a call that is not the stored one."""
-        return DurableMismatch(
+        """Return the error of a call that is not the stored one; no step is made after it."""
+        self._failed = DurableMismatch(
             f"Step {self.position + 1} of this task is {stored_kind} {stored_name!r} as it is stored, but its code "
             f"asks for {kind} {name!r} there. Steps that were made must be asked for again by the same kind and name, "
             "in the same order. Run the code with which the job began, or enqueue the task anew."
         )
+        return self._failed
 
     # -- what is done now ---------------------------------------------------------------------------------------------
 

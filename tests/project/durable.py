@@ -1,5 +1,6 @@
 """Durable tasks, and what they must survive."""
 
+import asyncio
 import os
 import signal
 import time
@@ -202,3 +203,9 @@ def flow(context: JobContext, number: int) -> None:
     context.step("fourth", write, f"fourth {number}", 0.2)
     context.sleep("another nap", 0.1)
     context.step("fifth", write, f"fifth {number}", 0.2)
+
+
+@task(takes_context=True)
+async def abeside(context: JobContext) -> None:
+    """Ask for two steps at once."""
+    await asyncio.gather(*(context.astep(name, asyncio.sleep, 0.01) for name in "ab"))

@@ -346,6 +346,13 @@ def test_sync_calls_in_async_tasks() -> None:
     assert "await context.astep(…)" in run(outer).errors[0].traceback
 
 
+def test_async_steps_beside_each_other() -> None:
+    """They are refused, for their order would not be the same twice."""
+    durable.abeside.enqueue()
+    run_pending()
+    assert "was asked for inside step 'a', or beside it" in letter().history[-1]["message"]
+
+
 def test_too_large_an_event(settings: Settings) -> None:
     """An event that the job has no room for is refused in the sender, and changes nothing."""
     settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {"max_steps_bytes": 1000}}}
