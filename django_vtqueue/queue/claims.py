@@ -17,6 +17,7 @@ from ..engines.limits import RateState
 from .ended_leases import end_leases
 from .limits import AMONG, NO_LIMITS, Limits, has_own_key
 from .overdue import bury_overdue
+from .verdicts import judge
 
 NO_OVERFLOW: Mapping[str, tuple[int, int]] = {}
 SET_ASIDE_AT_ONCE = 500  # jobs that one claim parks, or moves
@@ -201,7 +202,7 @@ def sifted(
     aside, again = 0, [row for row in due if row.again]
     granted: set[Handle] = set()
     while True:
-        verdict = limits.judge(engine, due, limit, now, granted)
+        verdict = judge(engine, limits, due, limit, now, granted)
         put_aside = verdict.put_aside(engine)
         aside += put_aside
         if not put_aside or aside >= SET_ASIDE_AT_ONCE:
