@@ -158,7 +158,9 @@ class Limits:
 
     def _room(self, engine: Engine, parked: Parked) -> int:
         """Return how many parked jobs of a key are to be given back; what is due already is expected to run."""
-        most = self.of_key(parked.queue_name, parked.task_path).most
+        most, ordered = self.of_key(parked.queue_name, parked.task_path)
+        if ordered:
+            return parked.stuck
         if most is None:
             return GIVEN_BACK_AT_ONCE
         room = min(most - engine.held_of_keys([parked.key])[parked.key], GIVEN_BACK_AT_ONCE)
