@@ -7,12 +7,16 @@ if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported wh
     from .exceptions import (
         Cancelled,
         DuplicateJob,
+        DurableMismatch,
         GiveUp,
         LeaseLost,
         NoFreeSlot,
         PayloadTooLarge,
         QueueFull,
         Retry,
+        Snooze,
+        StepError,
+        StepsTooLarge,
         UnknownTask,
         VTQueueError,
     )
@@ -20,10 +24,13 @@ if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported wh
     from .patterns.slot_cycle import SlotCycle
     from .queue.claimed_job import ClaimedJob
     from .queue.dead_letters import requeue
+    from .queue.events import send_event
     from .queue.queue import Queue
+    from .tasks.calls import call
     from .tasks.compat import TaskContext, TaskResult, TaskResultStatus
     from .tasks.context import JobContext
     from .tasks.task import enqueue_many, task
+    from .tasks.waiting import await_for_result, wait_for_result
 
 __version__ = "0.1.0"
 
@@ -31,6 +38,7 @@ __all__ = [
     "Cancelled",
     "ClaimedJob",
     "DuplicateJob",
+    "DurableMismatch",
     "GiveUp",
     "JobContext",
     "Lease",
@@ -41,26 +49,37 @@ __all__ = [
     "QueueFull",
     "Retry",
     "SlotCycle",
+    "Snooze",
+    "StepError",
+    "StepsTooLarge",
     "TaskContext",
     "TaskResult",
     "TaskResultStatus",
     "UnknownTask",
     "VTQueueError",
+    "await_for_result",
+    "call",
     "enqueue_many",
     "requeue",
+    "send_event",
     "task",
+    "wait_for_result",
 ]
 
 _HOMES = {
     "exceptions": (
         "Cancelled",
         "DuplicateJob",
+        "DurableMismatch",
         "GiveUp",
         "LeaseLost",
         "NoFreeSlot",
         "PayloadTooLarge",
         "QueueFull",
         "Retry",
+        "Snooze",
+        "StepError",
+        "StepsTooLarge",
         "UnknownTask",
         "VTQueueError",
     ),
@@ -68,10 +87,13 @@ _HOMES = {
     "patterns.slot_cycle": ("SlotCycle",),
     "queue.claimed_job": ("ClaimedJob",),
     "queue.dead_letters": ("requeue",),
+    "queue.events": ("send_event",),
     "queue.queue": ("Queue",),
+    "tasks.calls": ("call",),
     "tasks.compat": ("TaskContext", "TaskResult", "TaskResultStatus"),
     "tasks.context": ("JobContext",),
     "tasks.task": ("enqueue_many", "task"),
+    "tasks.waiting": ("await_for_result", "wait_for_result"),
 }
 if not TYPE_CHECKING:
 

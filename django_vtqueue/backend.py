@@ -18,11 +18,12 @@ from .core.ids import dashed, new_ids, parse_id
 from .core.job import NewJobs
 from .core.names import is_reserved, refusal
 from .core.unique import DONE, KEEP, REPLACE
-from .engines import database_of, engine_for
+from .engines import Engine, database_of, engine_for
 from .queue import workers
+from .queue.arguments import checked_moment, due_from, start_by
 from .queue.depth import waiting_aside
 from .queue.limits import Limits
-from .queue.publishing import checked_moment, start_by, store, visible_from
+from .queue.publishing import store
 from .tasks import checks
 from .tasks.compat import (
     BaseTaskBackend,
@@ -93,6 +94,14 @@ class VTQueueBackend(BaseTaskBackend):
         """The alias that its workers, the admin and the commands use."""
         return database_of(self.settings)
 
+    @cached_property
+    def _engine(self) -> Engine:
+        return engine_for(self.database)
+
+    def now(self) -> int:
+        """Return the present instant, by the clock of its database."""
+        return self._engine.now()
+
     def validate_task(self, task: Task) -> None:
         """See Django's. What inspects the function is done once for each; ``run_after`` may also be a timedelta."""
         moment = task.run_after
@@ -121,7 +130,8 @@ class VTQueueBackend(BaseTaskBackend):
         """Store one call of a task, in the caller's transaction if there is one.
 
         Raise InvalidTask for a task that this backend does not take, TypeError for arguments that do not fit its
-        signature or are not JSON, PayloadTooLarge, QueueFull.
+        signature or are not JSON, ValueError for a unique key or an expiry that is not allowed, DuplicateJob,
+        PayloadTooLarge, QueueFull.
         """
         return self._enqueue(task, [(None, (args, kwargs))])[0]
 
@@ -133,7 +143,13 @@ class VTQueueBackend(BaseTaskBackend):
         """Store many calls of a task, each ``(args, kwargs)``, in one transaction, all or none; see enqueue."""
         return self._enqueue(task, enumerate(checked_calls(calls)))
 
-    def _enqueue(self, task: Task, calls: Iterable[tuple[int | None, Call]]) -> list[TaskResult]:
+    def enqueue_children(self, task: Task, calls: Iterable[Call], parent_id: str) -> list[TaskResult]:
+        """Store many calls of a task, whose jobs have a parent: their end wakes it; see enqueue_many."""
+        return self._enqueue(task, enumerate(calls), parent_id)
+
+    def _enqueue(
+        self, task: Task, calls: Iterable[tuple[int | None, Call]], parent_id: str | None = None
+    ) -> list[TaskResult]:
         self.validate_task(task)
         options = options_of(task.func)
         policy = self.settings.policy(task.queue_name)
@@ -149,7 +165,7 @@ class VTQueueBackend(BaseTaskBackend):
         jobs = list(zip(new_ids(len(payloads)), payloads, strict=True))
         database = self.database
         now = engine_for(database).now()
-        due_at, on_duplicate = visible_from(now, task.run_after), options.get("on_duplicate", KEEP)
+        due_at, on_duplicate = due_from(now, task.run_after), options.get("on_duplicate", KEEP)
         keys = keys_of_calls(options, given) if options else {}
         if keys and policy.overflow and (limits := checks.limits_of(task.func)):
             raise InvalidTask(checks.not_limited(task.module_path, limits, task.queue_name))
@@ -166,6 +182,7 @@ class VTQueueBackend(BaseTaskBackend):
             unique_keys=keys.get("unique_key"),
             unique_until=options.get("unique_until", DONE),
             replace=on_duplicate == REPLACE,
+            parent_id=parent_id,
             concurrency_keys=keys.get("concurrency_key") or keys.get("order_key"),
             rate_keys=keys.get("rate_key"),
         )
@@ -182,15 +199,11 @@ class VTQueueBackend(BaseTaskBackend):
         if new.due_at > new.enqueued_at:
             task = with_changes(task, run_after=clock.from_instant(new.due_at))
         enqueued_at = clock.from_instant(new.enqueued_at)
-        listened = received(task_enqueued)
-        results: list[TaskResult] = []
-        there = set(duplicates.values())  # what is stored of these is not the call at hand
-        for index, ((job_id, _), call) in enumerate(zip(new.jobs, given, strict=True)):
-            known = duplicates.get(index, job_id)
-            result = (self._stored(known) if known in there else None) or unvalidated(
+        results: list[TaskResult] = [
+            unvalidated(
                 Result,
                 task=task,
-                id=dashed(known),
+                id=dashed(job_id),
                 status=TaskResultStatus.READY,
                 enqueued_at=enqueued_at,
                 args=call["args"],
@@ -199,12 +212,25 @@ class VTQueueBackend(BaseTaskBackend):
                 errors=[],
                 worker_ids=[],
             )
-            if index in duplicates:
-                change(result, duplicate=True)
-            elif listened:
-                task_enqueued.send(type(self), task_result=result)
-            results.append(result)
+            for (job_id, _), call in zip(new.jobs, given, strict=True)
+        ]
+        if duplicates:
+            self._show_stored(new, duplicates, results)
+        if received(task_enqueued):
+            for index, result in enumerate(results):
+                if index not in duplicates:
+                    task_enqueued.send(type(self), task_result=result)
         return results
+
+    def _show_stored(self, new: NewJobs, duplicates: Mapping[int, str], results: list[TaskResult]) -> None:
+        """Change the results of duplicates, and of new jobs that have duplicates, to what is stored of them."""
+        there = set(duplicates.values())
+        for index, (job_id, _) in enumerate(new.jobs):
+            known = duplicates.get(index, job_id)
+            if known in there:
+                results[index] = self._stored(known) or results[index]
+            if index in duplicates:
+                change(results[index], id=dashed(known), duplicate=True)
 
     def get_result(self, result_id: str) -> TaskResult:
         """Return the result of a task by its id; raise TaskResultDoesNotExist for one that is unknown or malformed."""

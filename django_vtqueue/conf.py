@@ -18,6 +18,7 @@ from django.utils.module_loading import import_string
 from .core import copies
 from .core.clock import LONGEST, microseconds
 from .core.rates import Rate, interval_of, rate_for
+from .core.unique import DONE, ERROR, KEEP, REPLACE, START
 
 
 def microseconds_or_none(seconds: float | None) -> int | None:
@@ -140,6 +141,7 @@ class Policy:
     result_ttl: float | None = option(86400, or_none(duration))
     dead_letter_ttl: float | None = option(None, or_none(duration))
     max_payload_bytes: int = option(1_000_000, count)
+    max_steps_bytes: int = option(1_000_000, count)
     max_depth: int | None = option(None, or_none(count))
     on_full: str = option(RAISE, on_full_of)
     full_timeout: float = option(5, duration)
@@ -219,6 +221,7 @@ OF_QUEUE = ("handler", "concurrency", "rate", "burst")  # in ``queue_options`` o
 QUEUE = checks_of(Policy)  # in ``queue_options``
 BACKEND = {name: check for name, check in checks_of(Options).items() if name not in OF_QUEUE}  # in ``OPTIONS``
 POLICY = {name: check for name, check in QUEUE.items() if name not in OF_QUEUE}  # in both
+UNIQUE = {"unique_until": one_of(DONE, START), "on_duplicate": one_of(KEEP, REPLACE, ERROR)}  # of a task, or a call
 ENTRY = ("BACKEND", "QUEUES", "OPTIONS")  # of ``TASKS``
 
 

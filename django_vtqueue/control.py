@@ -3,21 +3,27 @@
 Rows of reserved queues, those of leases and time slots, are left out by all of them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
-from .core import states
+from .core import history, states
+from .core.encoding import normalize
 from .core.failures import storable
+from .core.ids import slices
 from .core.job import cancelled
+from .core.steps import Steps, read, skipped, without_last, written
 from .engines import database_for, engine_for
-from .models import HAS_KEY, RESERVED, UNFINISHED, Job
+from .fields import StoredText, text_of
+from .models import HAS_KEY, RESERVED, UNFINISHED, DeadLetter, Job
 from .queue import doorbell
+from .queue.arguments import checked_priority, checked_queue_name
+from .queue.doorbell import wake_workers
 from .queue.lookup import Named, change
-from .queue.publishing import checked_priority, checked_queue_name
 from .queue.settling import settle
 from .queue.workers import QUIET, STOP, WORK, undead
 
@@ -111,8 +117,9 @@ def delete(job_ids: Named, using: str | None = None) -> list[UUID]:
 def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]:
     """Have jobs run no more: one that waits becomes a dead letter at once, one that runs is asked to stop.
 
-    What was asked to stop is not started again, whatever becomes of this attempt; if that succeeds, the job has. Many
-    are cancelled a few at a time, each few in a transaction of their own if there is none around all.
+    What was asked to stop is not started again, whatever becomes of this attempt; if that succeeds, the job has. The
+    unfinished children of these jobs are cancelled with them. Many are cancelled a few at a time, each few in a
+    transaction of their own if there is none around all.
     ``by``: who wants it, for those who read the history; the rest: see run_now. Returns the ids of those that were
     cancelled or asked; one that is done, or was asked before, is left out.
     """
@@ -123,9 +130,60 @@ def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]
         now = engine.now()
         changed, waiting = engine.request_stop([job_id.hex for job_id in ids], now, by)
         settle(engine, [cancelled(job, by, now) for job in waiting])
+        children = Job.objects.using(database).filter(UNFINISHED, parent_id__in=list(map(UUID, changed)))
+        for some in slices(list(children.values_list("pk", flat=True))):
+            cancel_some(some)
         return map(UUID, changed)
 
     return change(job_ids, Job, database, cancel_some)
+
+
+def skip_step(job_id: UUID | str, name: str, value: Any = None, using: str | None = None, by: str = "") -> bool:
+    """Have a durable task that waits, or is dead, go on as if its next step had returned ``value``, any JSON value.
+
+    ``name``: of the event or the sleep that it waits for, else of the step that has failed. A job is due at once; a
+    dead letter stays one until it is requeued. ``by``, ``using``: see cancel. Returns whether there is such a job, and
+    no worker holds it. Raises ValueError if it waits for something else, TypeError for what is not JSON.
+    """
+    kept = normalize(value)
+    return _change_steps(
+        job_id, using, lambda found, now: skipped(found, name, kept, now), history.SKIPPED, repr(name), by
+    )
+
+
+def repeat_steps(job_id: UUID | str, first: int, using: str | None = None, by: str = "") -> bool:
+    """Have a durable task that waits, or is dead, make its steps anew from the ``first`` one on, counted from 1.
+
+    See skip_step. Raises ValueError if there is no such step. Children of a step that is repeated are enqueued anew.
+    """
+    told = f"from step {first} on"
+    return _change_steps(job_id, using, lambda found, now: without_last(found, first), history.REPEATED, told, by)
+
+
+def _change_steps(
+    job_id: UUID | str,
+    using: str | None,
+    change_them: Callable[[Steps, int], Steps],
+    outcome: str,
+    message: str,
+    by: str,
+) -> bool:
+    database = database_for(using)
+    engine = engine_for(database)
+    entry = history.changed(outcome, storable(message), storable(by)[:LONGEST_NAME], engine.now())
+    with engine.atomic():
+        jobs = Job.objects.using(database).filter(~RESERVED, pk=UUID(str(job_id)), state=states.READY)
+        letters = DeadLetter.objects.using(database).filter(pk=UUID(str(job_id)))
+        for rows in (jobs, letters):
+            if rows.update(claims=F("claims")):  # the write lock first, so that no event comes in between
+                row = rows.get()
+                now = engine.now()
+                due = {"due_at": now} if rows is jobs else {}
+                changed = written(change_them(read(row.steps), now))
+                rows.update(steps=changed, history=StoredText(history.append(text_of(row.history), entry)), **due)
+                wake_workers(database)
+                return True
+    return False
 
 
 def ask(worker_ids: Iterable[str], to: str, using: str | None = None) -> list[str]:

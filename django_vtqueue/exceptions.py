@@ -1,12 +1,13 @@
 """The errors of this package, on one screen; one more is that of an engine (StaleTransaction).
 
 DamagedJob, Indescribable, JobExpired, LeaseExpired, WorkerDied and OutcomeNotStored are recorded as the end of an
-attempt or a job, never raised. TaskTimeout is raised *in* a task, when its time is up. Retry, GiveUp and Cancelled are
-raised *by* a task, to say how its attempt ended; they are not errors of the queue. Cancelled is also recorded for a job
-that was cancelled.
+attempt or a job, never raised. TaskTimeout is raised *in* a task, when its time is up. Retry, GiveUp, Snooze and
+Cancelled are raised *by* a task, to say how its attempt ended; they are not errors of the queue. Cancelled is also
+recorded for a job that was cancelled.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from math import isfinite
 from typing import Any
 from uuid import UUID
 
@@ -99,15 +100,46 @@ class TaskTimeout(TimeoutError):
         super().__init__(message)
 
 
+class StepError(VTQueueError):
+    """A durable task does what it may not do; there is no further attempt."""
+
+
+class DurableMismatch(StepError):
+    """A durable task asks for another step than the one that is stored: its code was changed, or is not the same twice.
+
+    It became a dead letter; what is stored of it is kept.
+    """
+
+
+class StepsTooLarge(StepError):
+    """What is stored of a durable task's steps is larger than ``max_steps_bytes``; the last step was not stored."""
+
+
+class Snooze(Exception):
+    """Raised inside a task, or a handler: put the job off, as if it had not been started; no attempt is used.
+
+    ``until``: seconds, a ``timedelta``, or a moment.
+    """
+
+    def __init__(self, until: float | timedelta | datetime) -> None:
+        number = isinstance(until, int | float) and not isinstance(until, bool) and isfinite(until)
+        if not (number or isinstance(until, timedelta | datetime)):
+            raise ValueError(f"Snooze takes seconds, a timedelta or a datetime, not {until!r}.")
+        super().__init__(f"put off: {until}")
+        self.until = until
+
+
 class Retry(Exception):
     """Raised inside a task: end this attempt and try again.
 
     ``delay`` is in seconds (or a ``timedelta``); without it the task's backoff decides. The attempt counts.
+    ``whole_queue``: no other job of the queue is claimed either until then, for a service that answers "429 Too Many
+    Requests"; the queue is paused, with the message as its reason, unless it is paused for longer.
     """
 
-    def __init__(self, message: str = "", *, delay: float | timedelta | None = None) -> None:
+    def __init__(self, message: str = "", *, delay: float | timedelta | None = None, whole_queue: bool = False) -> None:
         super().__init__(message)
-        self.delay = delay
+        self.delay, self.whole_queue = delay, whole_queue
 
 
 class GiveUp(Exception):
@@ -115,4 +147,4 @@ class GiveUp(Exception):
 
 
 class Cancelled(Exception):
-    """Raised inside a task: it stops because it shall; the job becomes a dead letter at once."""
+    """Raised inside a task that stops because its job was cancelled; the job becomes a dead letter at once."""

@@ -22,8 +22,9 @@ from .core.ids import new_id
 from .core.job import NewJobs
 from .engines import Engine, database_for, engine_for, options_for
 from .models import DeadLetter, Job, Requeue
+from .queue.arguments import MAX_PRIORITY, checked_priority
 from .queue.dead_letters import Criteria as Criteria  # for its callers
-from .queue.publishing import MAX_PRIORITY, checked_priority, store
+from .queue.publishing import store
 from .queue.queue import Queue
 from .tasks.compat import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskContext, task_backends
 from .tasks.results import unvalidated

@@ -7,6 +7,8 @@ Time-Triggered Architecture", Proceedings of the IEEE 91 (2003), where the slots
 from fractions import Fraction
 from math import ceil
 
+from .core.failures import shown
+
 LONGEST = 1e11  # seconds: 3000 years, so that every moment of a cycle is exact to the thousandth of a second
 SHORTEST = 0.001  # seconds of a turn
 
@@ -20,9 +22,9 @@ def next_turn(now: float, number: int, slots: int, period: float, guard: float =
     """
     check(slots, period, guard)
     if not _whole(number) or not 0 <= number < slots:
-        raise ValueError(f"number is {number!r}, but the slots of this cycle are 0 to {slots - 1}.")
+        raise ValueError(f"number is {shown(number)}, but the slots of this cycle are 0 to {slots - 1}.")
     if not _number(now) or not abs(now) < LONGEST:
-        raise ValueError(f"now is {now!r}, but must be seconds since 1970, below 1e11.")
+        raise ValueError(f"now is {shown(now)}, but must be seconds since 1970, below 1e11.")
 
     def begin(cycle: int) -> float:  # turns that meet share this number: so rounding makes no two overlap
         return (cycle * slots + number) * period / slots
@@ -43,19 +45,19 @@ def capacity(slots: int, period: float, seconds_per_item: float, guard: float = 
     """
     check(slots, period, guard)
     if not _number(seconds_per_item) or not 0 < seconds_per_item < LONGEST:
-        raise ValueError(f"seconds_per_item is {seconds_per_item!r}, but must be a number of seconds above 0.")
+        raise ValueError(f"seconds_per_item is {shown(seconds_per_item)}, but must be a number of seconds above 0.")
     turn = _exact(period) / slots - 2 * _exact(guard)
     return slots * int(turn / _exact(seconds_per_item))
 
 
 def check(slots: int, period: float, guard: float = 0.0) -> None:
     """Raise ValueError for what makes no cycle; see ``next_turn``."""
-    if not _whole(slots) or slots < 1:
-        raise ValueError(f"slots is {slots!r}, but must be a whole number, 1 or more.")
+    if not _whole(slots) or not 1 <= slots < LONGEST:
+        raise ValueError(f"slots is {shown(slots)}, but must be a whole number, 1 or more, below 1e11.")
     if not _number(period) or not 0 < period < LONGEST:
-        raise ValueError(f"period is {period!r}, but must be a number of seconds above 0.")
+        raise ValueError(f"period is {shown(period)}, but must be a number of seconds above 0.")
     if not _number(guard) or not 0 <= guard < LONGEST:
-        raise ValueError(f"guard is {guard!r}, but must be a number of seconds, 0 or more.")
+        raise ValueError(f"guard is {shown(guard)}, but must be a number of seconds, 0 or more.")
     if (turn := period / slots - 2 * guard) < SHORTEST:
         raise ValueError(
             f"A turn would last {turn:g} s: period / slots = {period / slots:g} s, less the guard of {guard:g} s at "
@@ -65,7 +67,7 @@ def check(slots: int, period: float, guard: float = 0.0) -> None:
 
 def _exact(seconds: float) -> Fraction:
     """Return a number as it is written: 0.1 is a tenth, so that 0.3 s have time for three times 0.1 s."""
-    return Fraction(repr(seconds))
+    return Fraction(repr(float(seconds)))
 
 
 def _whole(value: object) -> bool:

@@ -10,7 +10,6 @@ For example:
             self.assertEqual(len(mail.outbox), 1)
 """
 
-import asyncio
 import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -25,8 +24,9 @@ from .core.job import Scope
 from .engines import engine_for, options_for
 from .exceptions import Cancelled, Retry
 from .models import DeadLetter, Job
-from .queue.publishing import visible_from
+from .queue.arguments import due_from
 from .tasks.compat import Task, TaskResult, task_backends
+from .tasks.ledger import in_event_loop
 from .tasks.signatures import arguments_of, check_call
 from .worker.inline import run_due
 
@@ -55,7 +55,7 @@ def run_pending(
             if options_for(queue_name, backend.database) != backend.settings:
                 continue  # another one serves it, by another policy
             queues = (queue_name,)
-        limit = None if until is None else visible_from(engine_for(backend.database).now(), until)
+        limit = None if until is None else due_from(engine_for(backend.database).now(), until)
         for outcome in run_due(backend, [Scope(queues, raw=False)], until=limit):
             error = outcome.exception
             if raise_errors and error is not None and not issubclass(type(error), NO_ERRORS):
@@ -117,15 +117,6 @@ class QueueAssertions:
     def assertEnqueued(self, task: Task, /, *args: Any, **kwargs: Any) -> TaskResult:
         __tracebackhide__ = True
         return assert_enqueued(task, *args, **kwargs)
-
-
-def in_event_loop() -> bool:
-    """Return whether an event loop runs in this thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _as_json(arguments: dict[str, Any]) -> str:

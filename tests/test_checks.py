@@ -517,3 +517,15 @@ def test_options_of_a_full_queue_that_is_never_full() -> None:
     assert said(on_full="wait", queue_options={"emails": {"max_depth": 10}}) == []
     assert said(queue_options={"emails": {"max_depth": 0}}) == ["vtqueue.E002"]
     assert said(queue_options={"emails": {"max_depth": 1, "on_full": "block"}}) == ["vtqueue.E002"]
+
+
+def test_overflow_without_copies() -> None:
+    """``copies`` without ``overflow``, and ``overflow`` with a single copy, do nothing: a warning."""
+
+    def said(**options: Any) -> list[str | None]:
+        return ids(problems("default", {"QUEUES": [], "OPTIONS": options}))
+
+    assert said(queue_options={"a": {"copies": 3}, "b": {"overflow": True, "copies": 1}}) == ["vtqueue.W010"] * 2
+    assert said(overflow=True, copies=1) == ["vtqueue.W010"]
+    assert said(overflow=True, queue_options={"a": {"copies": 3}, "b": {"overflow": False}}) == []
+    assert said(queue_options={"a": {"overflow": True}, "b": {"max_attempts": 1}}) == []

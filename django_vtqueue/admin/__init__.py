@@ -2,9 +2,9 @@
 
 Rows are shown, never edited: a change to one is an action, by POST, with a permission of its own.
 
-A table each     jobs, letters, queues, workers, requeues; base: what all share; job_base: what jobs and letters share
+A table each     jobs, letters, queues, workers, requeues, leases; base: what all share; job_base: what the first two do
 The overview     overview, made of banners, queue_rows and the rows of workers; charts
-Lists            lists, filters
+Lists            changelists, filters
 Rows             display (escaped and masked), timelines, tracebacks, plots
 Actions          actions: the question, the change, its lines in the log, and why a row was left as it is
 Jobs             enqueueing

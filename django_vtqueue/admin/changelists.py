@@ -17,6 +17,7 @@ from ..core import clock
 from ..core.humanize import local, time_of
 from ..core.ids import instant_of, parse_id
 from ..core.masks import Mask
+from ..core.names import is_reserved
 from ..engines import engine_for
 from ..inspection.keyset import TEXT, ListQuery, Page, RowKey, count_jobs, ending, list_jobs, list_letters
 from ..tasks.signatures import mask_of
@@ -77,9 +78,9 @@ class KeyedList(LeanChangeList):
         text, short = self.list_query.text, When(payload_size__lte=SUMMARISED, then=TEXT)
         rows = self.queryset.annotate(payload_size=Length(TEXT), short_payload=Case(short, output_field=TextField()))
         if row_id := parse_id(text):
-            return Page(list(rows.filter(pk=row_id)))
+            return Page([row for row in rows.filter(pk=row_id) if not is_reserved(row.queue_name)])
         if re.fullmatch(DIGITS, text) and not self.after and (found := ending(rows, text, self.list_per_page)):
-            return Page(found)
+            return Page([row for row in found if not is_reserved(row.queue_name)])
         return self.look(rows)
 
     def look(self, rows: QuerySet[Any]) -> Page:

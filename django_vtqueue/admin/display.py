@@ -12,15 +12,16 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from ..core import clock, states, unique
+from ..core import clock, copies, unique
 from ..core.encoding import decode
 from ..core.failures import shorten, storable
 from ..core.humanize import duration, local, time_of, whole
 from ..core.ids import shown_worker
 from ..core.masks import HIDDEN, Mask
+from ..core.steps import NEVER
 from ..fields import text_of
 from ..models import DeadLetter, Job
-from ..queue.why import is_parked
+from ..queue.why import is_parked, overdue
 from ..queue.why import word_of as word_of  # for its callers
 from ..tasks.signatures import in_names, mask_of, shown_call
 
@@ -83,29 +84,26 @@ def progress(done: float, most: float, name: object, text: object) -> SafeString
 def timing(job: Job, now: int) -> SafeString | str:
     """Return when a job will run, for how long it has run, how far it is and where, or when it ended."""
     word, visible_at = word_of(job, now), clock.to_instant(job.visible_at)
+    if job.start_by and overdue(job, now):
+        return moment(job.start_by, _("expired %s ago") % duration(now - clock.to_instant(job.start_by)))
     if word == "running":
         return under_way(job, now)
     if word == "done":
         ended = job.finished_at or job.visible_at
         return moment(ended, _("finished %s ago") % duration(max(now - clock.to_instant(ended), 0)))
+    if word == "expired" and copies.running(job.copies, now):
+        return under_way(job, now)
     if is_parked(job):
         return _("parked by a limit")
+    if visible_at >= NEVER:
+        return _("waits")  # for an event, say; the page of the job has the whole of it
     text = {
         "due": _("due for %s"),
         "scheduled": _("due in %s"),
         "retrying": _("due in %s"),
         "expired": _("lost by its worker %s ago"),
     }[word]
-    told = text % duration(abs(visible_at - now))
-    return moment(job.visible_at, f"{told}; {limit}" if (limit := expiry_of(job, now)) else told)
-
-
-def expiry_of(job: Job, now: int) -> str:
-    """Return how long a job that waits has left to start; "" if it has any time."""
-    if job.start_by is None or job.state != states.READY:
-        return ""
-    left = clock.to_instant(job.start_by) - now
-    return (_("expires in %s") if left > 0 else _("expired %s ago")) % duration(abs(left))
+    return moment(job.visible_at, text % duration(abs(visible_at - now)))
 
 
 def unique_key(entry: Entry) -> SafeString | str:
@@ -125,9 +123,11 @@ def under_way(job: Job, now: int) -> SafeString | str:
     worker = shown_worker(job.worker_id)
     if job.started_at is None:
         return _("waits for a slot of %(worker)s") % {"worker": worker}
-    ran = duration(max(now - clock.to_instant(job.started_at), 0))
+    started = clock.to_instant(job.started_at)
+    if len(running := copies.running(job.copies, now)) > 1:
+        started, worker = min(copy.since for copy in running), _("%(number)s copies") % {"number": len(running)}
     reached = "" if job.progress is None else f"{percent(job.progress)} %, "
-    return moment(job.started_at, f"{ran}, {reached}{worker}")
+    return moment(clock.from_instant(started), f"{duration(max(now - started, 0))}, {reached}{worker}")
 
 
 def percent(progress: float) -> int:

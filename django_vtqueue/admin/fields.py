@@ -14,7 +14,7 @@ from ..core.encoding import decode, encode
 from ..core.masks import HIDDEN, Mask
 from ..core.names import LONGEST_NAME, is_reserved
 from ..engines import database_for, engine_for, named_queues, options_of_database
-from ..queue.publishing import MAX_PRIORITY, MIN_PRIORITY
+from ..queue.arguments import MAX_PRIORITY, MIN_PRIORITY
 from ..tasks.compat import Task
 from ..tasks.signatures import signature_of
 

@@ -1,4 +1,4 @@
-"""Filters of the lists. A filter says what to look for; the list finds it (see lists)."""
+"""Filters of the lists. A filter says what to look for; the list (changelists.py) looks for it."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -25,10 +25,11 @@ from ..models import DeadLetter, Job
 from ..queue.why import why
 from ..tasks.limits import limits_for
 from . import display
-from .base import ReadOnlyAdmin, permitted
+from .base import permitted
 from .display import Entry
 from .links import link
-from .timelines import timeline
+from .steps import StepsActions
+from .timelines import made, timeline
 
 DIGITS = "[0-9a-fA-F]{8,31}"  # the end of an id
 LINES = 20  # of the admin's log, on the page of what is gone
@@ -39,7 +40,7 @@ GRID: tuple[str | tuple[str, ...], ...] = (
 )
 
 
-class EntryAdmin(ReadOnlyAdmin):
+class EntryAdmin(StepsActions):
     """What the pages of jobs and of dead letters share."""
 
     search_fields = ["id"]
@@ -100,6 +101,10 @@ class EntryAdmin(ReadOnlyAdmin):
     @admin.display(description=_("history"))
     def timeline(self, entry: Entry) -> SafeString | str:
         return timeline(entry, self.admin_site.name)
+
+    @admin.display(description=_("steps"))
+    def steps_made(self, entry: Entry) -> SafeString | str:
+        return made(entry)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Limit an action to the rows that were selected on the page, and answer a search for an id."""
@@ -201,6 +206,9 @@ class EntryAdmin(ReadOnlyAdmin):
         return response
 
     # -- permissions -----------------------------------------------------------------------------------------------
+
+    def has_steps_permission(self, request: HttpRequest) -> bool:
+        return self.has_requeue_permission(request)
 
     has_acknowledge_permission = permitted("change_deadletter")
 

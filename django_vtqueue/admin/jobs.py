@@ -14,7 +14,10 @@ from django.utils.translation import gettext_lazy as _
 from .. import control
 from ..core import clock, copies, states
 from ..core.humanize import duration
+from ..core.ids import shown_worker
+from ..core.names import LEASE
 from ..models import Job
+from ..queue.why import overdue, shown_word, wait
 from . import display
 from .actions import PriorityForm, QueueForm, bound, carry_out, confirm, confirm_discard, left_out
 from .base import Views, permitted
@@ -24,6 +27,12 @@ from .filters import LABELS, JobTaskFilter, PeriodFilter, QueueFilter, StateFilt
 from .job_base import GRID, EntryAdmin
 from .timelines import present, worker_link
 
+# What the page of a lease or of a time slot has.
+RESERVED_FIELDSETS = (
+    (None, {"fields": (("holder", "token", "lease"), "situation")}),
+    (_("Terms"), {"fields": ("timeline",)}),
+)
+
 
 @admin.register(Job)
 class JobAdmin(EntryAdmin):
@@ -32,16 +41,15 @@ class JobAdmin(EntryAdmin):
     changelist = JobList
     list_display = ("task", "word", "timing", "place", "used", "enqueued")
     list_filter = (StateFilter, QueueFilter, JobTaskFilter, PeriodFilter, WorkerFilter)
-    actions = ("run_now", "change_priority", "move", "cancel", "delete_selected")
+    actions = ("run_now", "change_priority", "move", "skip_step", "repeat_steps", "cancel", "delete_selected")
     fieldsets = (
         (
             None,
             {
                 "fields": (
                     "task_link",
-                    ("word", "timing"),
+                    ("word", "when"),
                     "situation",
-                    "expiry",
                     "asked_to_stop",
                     "running_copies",
                     "progress_bar",
@@ -51,49 +59,73 @@ class JobAdmin(EntryAdmin):
                 )
             },
         ),
-        (_("Attempts"), {"fields": (("used", "worker"), "timeline")}),
+        (_("Attempts"), {"fields": (("used", "worker"), "steps_made", "timeline")}),
         (_("Details"), {"fields": ("lease", ("claims", "visibility_timeout")), "classes": ("collapse",)}),
     )
 
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
-        """Leave out what was never set; of a job that runs, what is said of its lease is among the details."""
-        (name, options), *others, (last, details) = super().get_fieldsets(request, obj)
+        """Leave out what was never set; of a job that runs, what is said of its lease is among the details.
+
+        The row of a lease or a time slot is no job to its readers.
+        """
+        if obj and obj.reserved:
+            return RESERVED_FIELDSETS
+        (name, options), (attempts, told), (last, details) = super().get_fieldsets(request, obj)
         unset: dict[str, Any] = {"asked_to_stop": obj and obj.cancelled_at, "progress_bar": obj and obj.progress}
-        unset["expiry"] = (obj and obj.state == states.READY and obj.start_by) or None
         unset["running_copies"] = (obj and obj.state == states.RUNNING and obj.copies) or None
         fields = tuple(field for field in options["fields"] if unset.get(str(field), 0) is not None)
-        if obj and not obj.reserved and display.word_of(obj, clock.now()) == "running":
+        if obj and display.word_of(obj, clock.now()) == "running":
             fields = tuple(field for field in fields if field != "situation")
             details = {**details, "fields": ("situation", *details["fields"])}
-        return [(name, {**options, "fields": fields}), *others, (last, details)]
+        if not (obj and obj.steps):
+            told = {**told, "fields": tuple(field for field in told["fields"] if field != "steps_made")}
+        return [(name, {**options, "fields": fields}), (attempts, told), (last, details)]
+
+    def own_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        if not row.reserved:
+            return {}
+        return {"title": gettext("Lease") if row.queue_name.startswith(LEASE) else gettext("Time slot")}
 
     def own_views(self) -> Views:
         return {"enqueue": (enqueue, "enqueue")}
 
     @admin.display(description=_("state"))
     def word(self, job: Job) -> SafeString:
-        word = display.word_of(job, clock.now())
+        word = shown_word(job, clock.now())
         return display.badge(word, LABELS[word])
 
     @admin.display(description=_("when"))
-    def timing(self, job: Job) -> SafeString | str:
+    def when(self, job: Job) -> SafeString | str:
         return display.timing(job, clock.now())
+
+    @admin.display(description=_("when"))
+    def timing(self, job: Job) -> SafeString | str:
+        """Return the same for a list, and how long it has left to start."""
+        now, when = clock.now(), self.when(job)
+        if job.start_by is None or job.state != states.READY or overdue(job, now):
+            return when
+        return format_html(gettext("{}; expires in {}"), when, duration(clock.to_instant(job.start_by) - now))
 
     def as_of_now(self, entry: Any) -> object:
         return self.word(entry), self.timing(entry)
 
+    @admin.display(description=_("holder"))
+    def holder(self, job: Job) -> str:
+        return gettext("free") if wait(job, clock.now()) is not None else shown_worker(job.worker_id)
+
+    @admin.display(description=_("token"))
+    def token(self, job: Job) -> str:
+        return display.number(job.claims)
+
     @admin.display(description=_("lease"))
     def lease(self, job: Job) -> SafeString | str:
-        return display.lease(job, clock.now()) if job.state == states.RUNNING else "-"
+        held = wait(job, clock.now()) is None if job.reserved else job.state == states.RUNNING
+        return display.lease(job, clock.now()) if held else "-"
 
     @admin.display(description=_("queue"))
     def place(self, job: Job) -> str:
         place = f"{job.queue_name} ({job.priority:+d})" if job.priority else job.queue_name
         return f"{place} · {display.cut(job.unique_key)[: display.ARGUMENT]}" if job.unique_key else place
-
-    @admin.display(description=_("expires"))
-    def expiry(self, job: Job) -> SafeString | str:
-        return format_html("{} ({})", display.moment(job.start_by), display.expiry_of(job, clock.now()))
 
     @admin.display(description=_("worker"))
     def worker(self, job: Job) -> SafeString | str:
@@ -124,6 +156,9 @@ class JobAdmin(EntryAdmin):
     has_run_permission = permitted("run_job")
     has_amend_permission = permitted("change_job")
     has_cancel_permission = permitted("cancel_job")
+
+    def has_steps_permission(self, request: HttpRequest) -> bool:
+        return self.has_run_permission(request)
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         kept = isinstance(obj, Job) and (display.word_of(obj, clock.now()) == "running" or obj.reserved)

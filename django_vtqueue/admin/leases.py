@@ -4,7 +4,6 @@ from typing import NamedTuple
 from uuid import UUID
 
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _
 
 from ..core import clock
 from ..core.humanize import duration
@@ -17,13 +16,13 @@ SHOWN = 100
 
 
 class LeaseRow(NamedTuple):
-    """A row as people read it; ``badge``: says that the lease has ended."""
+    """A row as people read it; ``remark``: see Holding."""
 
     pk: UUID
     name: str
     url: str | None
     holder: str
-    badge: SafeString | str
+    remark: str
     token: str
     since: SafeString | str
     left: str
@@ -31,19 +30,18 @@ class LeaseRow(NamedTuple):
 
 def lease_rows(database: str, now: int, pages: Pages) -> tuple[list[LeaseRow], int]:
     """Return the rows to be shown, and how many are left out."""
-    found = holdings(database)
+    found = holdings(database, now)
     return [lease_row(each, now, pages) for each in found[:SHOWN]], max(len(found) - SHOWN, 0)
 
 
 def lease_row(each: Holding, now: int, pages: Pages) -> LeaseRow:
-    left = None if each.until is None else each.until - now
     return LeaseRow(
         pk=each.job.pk,
         name=each.job.queue_name if each.kind == LEASE else f"{each.job.queue_name} {each.key}",
         url=address(pages.site, "job_change", each.job.pk),
         holder=each.holder,
-        badge=display.badge("expired", _("lease ended")) if left is not None and left <= 0 else "",
+        remark=each.remark,
         token=display.number(each.token),
-        since=display.moment(clock.from_instant(each.since), duration(now - each.since)) if each.since else "",
-        left=duration(left) if left is not None and left > 0 else "",
+        since="" if each.since is None else display.moment(clock.from_instant(each.since), duration(now - each.since)),
+        left="" if each.until is None else duration(each.until - now),
     )

@@ -80,16 +80,26 @@ class DeadLetterAdmin(EntryAdmin):
         "Part of a task's name, of the arguments or of the error, or an id; its last digits, as the log shows them, "
         "will do."
     )
-    actions = ("requeue", "acknowledge_selected", "export_selected", "delete_selected")
+    actions = ("requeue", "skip_step", "repeat_steps", "acknowledge_selected", "export_selected", "delete_selected")
     fieldsets = (
         (None, {"fields": ("failure", "traceback", "arguments")}),
         (None, {"fields": (("task_link", "died", "used", "acknowledged"), *GRID)}),
-        (_("Attempts"), {"fields": ("timeline",)}),
+        (_("Attempts"), {"fields": ("steps_made", "timeline")}),
         (
             _("Details"),
             {"fields": ("situation", ("claims", "visibility_timeout"), "fingerprint"), "classes": ("collapse",)},
         ),
     )
+
+    def get_fieldsets(self, request: HttpRequest, obj: DeadLetter | None = None) -> Any:
+        """Leave out the steps of a task that made none."""
+        sets = super().get_fieldsets(request, obj)
+        if obj and obj.steps:
+            return sets
+        return [
+            (name, {**options, "fields": tuple(field for field in options["fields"] if field != "steps_made")})
+            for name, options in sets
+        ]
 
     died = display.moment_of("died_at", _("died"))
 

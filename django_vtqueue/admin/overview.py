@@ -76,7 +76,8 @@ def worker_rows(database: str, held: Held, now: int, pages: Pages) -> list[Busy]
     """Return the workers in an order that stays, those that are gone last, with what they run."""
     workers = list(WorkerProcess.objects.using(database).order_by("-heartbeat_at")[:NAMES])
     listed = [worker.pk for worker in workers[:SHOWN]] if pages.jobs and pages.workers else []
-    rows = busy(workers, held, inspection.begun(database, listed, JOBS_OF_A_WORKER), now, pages.site)
+    jobs = inspection.begun(database, listed, JOBS_OF_A_WORKER, MOST, now)
+    rows = busy(workers, held, jobs, now, pages.site)
     return sorted(rows, key=lambda row: (row.over, row.word, row.worker.host, row.worker.pid))
 
 

@@ -10,11 +10,14 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..core import clock, history, states
+from ..core import clock, copies, history, states, steps
 from ..core.humanize import duration
 from ..core.ids import shown_worker
+from ..core.masks import Mask
 from ..engines import database_for
+from ..fields import text_of
 from ..models import Job, WorkerProcess
+from ..queue.why import shown_word, wait
 from . import display
 from .display import Entry
 from .filters import LABELS
@@ -32,7 +35,19 @@ OUTCOMES = {
     "cancelled": gettext_lazy("cancelled"),
     "expired": gettext_lazy("expired"),
     "requeued": gettext_lazy("requeued"),
+    "step skipped": gettext_lazy("step skipped"),
+    "steps repeated": gettext_lazy("steps repeated"),
     "unreadable": gettext_lazy("unreadable"),
+}
+
+
+SAY_MORE = (history.REQUEUED, history.SKIPPED, history.REPEATED)
+KINDS = {
+    steps.STEP: gettext_lazy("step"),
+    steps.SLEEP: gettext_lazy("sleep"),
+    steps.EVENT: gettext_lazy("event"),
+    steps.GATHER: gettext_lazy("children"),
+    steps.ITERATE: gettext_lazy("loop"),
 }
 
 
@@ -40,23 +55,26 @@ def timeline(entry: Entry, site: str) -> SafeString:
     """Return the steps of a job as a table; ``site``: the name of the admin site to link to."""
     items = [*history.read(entry.history), *last_attempt(entry)]
     alive = present(item.get("worker") for item in items)
-    return render_to_string("vtqueue/timeline.html", {"steps": list(steps(entry, items, alive, site))})
+    return render_to_string("vtqueue/timeline.html", {"steps": list(attempts(entry, items, alive, site))})
 
 
-def steps(entry: Entry, items: list[history.Entry], alive: set[str], site: str) -> Iterator[dict[str, Any]]:
+def attempts(entry: Entry, items: list[history.Entry], alive: set[str], site: str) -> Iterator[dict[str, Any]]:
     """Yield the steps for the template; nothing in an item is sure to have the right type."""
-    yield mark(_("enqueued"), entry.enqueued_at)
+    reserved = isinstance(entry, Job) and entry.reserved  # a lease or a time slot: its attempts are terms
+    if not reserved:
+        yield mark(_("enqueued"), entry.enqueued_at)
     since: int | None = clock.to_instant(entry.enqueued_at)
     for item in items:
         ended = instant(item.get("ended"))
         if history.OMITTED in item:
             yield {"omitted": history.count(item)}
         elif not item.get("number") and item.get("started") is None and ended is not None:  # what people did
-            yield mark(outcome(item), clock.from_instant(ended), item.get("worker"))
+            note = display.cut(item.get("message") or "") if item.get("outcome") in SAY_MORE else ""
+            yield mark(outcome(item), clock.from_instant(ended), item.get("worker")) | {"note": note}
         else:
             yield attempt(item, since, alive, site)
         since = ended
-    if isinstance(entry, Job):
+    if isinstance(entry, Job) and not reserved:
         yield from what_is_next(entry)
 
 
@@ -84,19 +102,28 @@ def outcome(item: history.Entry) -> str:
 
 
 def last_attempt(entry: Entry) -> Iterator[history.Entry]:
-    """Yield the attempt that the history does not have: the one that goes on, or that succeeded."""
+    """Yield the attempt that the history does not have: the one that goes on (each copy of it), or that succeeded."""
     if not isinstance(entry, Job) or entry.state == states.READY:
         return
-    succeeded = entry.state == states.SUCCESSFUL
+    succeeded, now = entry.state == states.SUCCESSFUL, clock.now()
     current = history.Entry(
         number=history.number(entry.history),
         worker=entry.worker_id,
         started=None if entry.started_at is None else clock.to_instant(entry.started_at),
-        outcome=_("succeeded") if succeeded else str(LABELS[display.word_of(entry, clock.now())]),
+        outcome=_("succeeded") if succeeded else str(LABELS[display.word_of(entry, now)]),
     )
     if entry.finished_at is not None:
         current["ended"] = clock.to_instant(entry.finished_at)
-    yield current
+    running = [] if succeeded else copies.running(entry.copies, now)
+    if entry.reserved and (left := wait(entry, now)) is not None:  # its term has ended, and no other has begun
+        current["outcome"] = history.LEASE_EXPIRED if left else history.WORKER_DIED
+        if (until := clock.to_instant(entry.visible_at)) <= now:
+            current["ended"] = until
+    for copy in running:
+        outcome = str(LABELS["running"])
+        yield history.Entry(**{**current, "worker": copy.worker, "started": copy.since, "outcome": outcome})
+    if not running:
+        yield current
 
 
 def what_is_next(job: Job) -> Iterator[dict[str, Any]]:
@@ -105,7 +132,32 @@ def what_is_next(job: Job) -> Iterator[dict[str, Any]]:
         yield mark(_("asked to stop"), job.cancelled_at, job.cancelled_by)
     now = clock.now()
     if job.state == states.READY:
-        yield {"mark": LABELS[display.word_of(job, now)], "by": "", "moment": display.timing(job, now)}
+        yield {"mark": LABELS[shown_word(job, now)], "by": "", "moment": display.timing(job, now)}
+
+
+def made(entry: Entry) -> SafeString | str:
+    """Return what a durable task has done, as a table; what is damaged is shown as it is stored."""
+    own = Mask(display.mask(entry).words)
+    try:
+        done = steps.read(entry.steps).done
+    except (ValueError, RecursionError):
+        return display.unreadable(text_of(entry.steps), own)
+    rows = [step(number, record, own) for number, record in enumerate(done, 1)]
+    return render_to_string("vtqueue/steps.html", {"steps": rows}) if rows else "-"
+
+
+def step(number: int, record: steps.Record, own: Mask) -> dict[str, Any]:
+    """Return a step for the template; nothing in a record is sure to have the right type."""
+    began, at = instant(record.get("began")), instant(record.get("at"))
+    value = own.hide(record.get("value"))
+    return {
+        "number": number,
+        "kind": KINDS.get(str(record.get("kind")), display.cut(record.get("kind", ""))),
+        "name": display.cut(record.get("name", "")),
+        "ended": "-" if at is None else display.moment(clock.from_instant(at)),
+        "duration": took(began, at),
+        "result": "" if value is None else display.short(display.dumps_shown(value), display.SUMMARY),
+    }
 
 
 def mark(word: str, moment: datetime, by: object = "") -> dict[str, Any]:

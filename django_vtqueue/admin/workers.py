@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from .. import control
-from ..core import clock
+from ..core import clock, copies
 from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..engines import engine_for
@@ -98,7 +98,7 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
             return ending(worker, self.admin_site.name, MOST_LEFT)
         engine = engine_for(str(worker._state.db))
         now = engine.now()
-        jobs = begun(engine.alias, [worker.pk], LISTED)
+        jobs = begun(engine.alias, [worker.pk], LISTED, LOOKED_AT, now)
         [row] = busy([worker], held(engine.alias, LOOKED_AT, now), jobs, now, self.admin_site.name)
         return render_to_string("vtqueue/running.html", {"row": row})
 
@@ -249,12 +249,14 @@ def ending(worker: WorkerProcess, site: str, most: int = SAMPLE) -> SafeString |
 
 def running_job(job: Job, now: int, site: str) -> dict[str, Any]:
     started = clock.from_instant(now) if job.started_at is None else job.started_at
+    running = copies.running(job.copies, now)
     return {
         "task": display.task_name(job.task_path),
         "url": address(site, "job_change", job.pk),
         "queue_name": job.queue_name,
         "age": display.moment(started, duration(max(now - clock.to_instant(started), 0))),
-        "expired": clock.to_instant(job.visible_at) <= now,
+        "copies": len(running),
+        "expired": clock.to_instant(job.visible_at) <= now and not running,
         "cancelled": job.cancelled_at is not None,
         "percent": None if job.progress is None else display.percent(job.progress),
         "progress_text": job.progress_text or "",

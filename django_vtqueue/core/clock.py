@@ -1,4 +1,4 @@
-"""Instants: integer microseconds since 1970, UTC. The wall clock is read here and nowhere else."""
+"""Instants: integer microseconds since 1970, UTC. The wall clock is read here, and in ids.py for new ids."""
 
 import time
 from datetime import UTC, datetime, timedelta

@@ -34,6 +34,11 @@ def read(stored: Any) -> dict[int, Copy]:
         return {}
 
 
+def running(stored: Any, now: int) -> list[Copy]:
+    """Return the copies that count as running at an instant, in the order of their claims; see read."""
+    return [copy for _, copy in sorted(read(stored).items()) if copy.until > now]
+
+
 def written(copies: dict[int, Copy]) -> str:
     """Return copies as they are stored."""
     return json.dumps(copies, ensure_ascii=False)

@@ -1,4 +1,6 @@
-"""The rule by which an expired job is taken from a holder that is not proven dead, for workers and queues alike.
+"""When a claim may take a job whose lease has ended from a holder that is not proven dead.
+
+The condition itself is SQL: ``ENDED`` in engines/sqlite/due.py; ``core/gaps.py`` measures what it is given.
 
 A holder renews its lease each third of its time, and tries again every few milliseconds if something prevents it. So an
 ended lease means that its holder is gone, unless something has stopped all holders alike: a lock of the database, a
@@ -11,8 +13,8 @@ claim waits depends on the length of the row's own lease:
 - After a gap of more than half of the lease a claim may take the job only when a third of the lease (5 s at the most)
   has passed since the gap. The holder uses this time to renew.
 
-A job that a process has claimed by ``Queue.claim`` is renewed by that process alone, so the process itself may claim it
-again at once.
+A job that a process has claimed by ``Queue.claim`` can be extended by that process alone, so the process itself may
+claim it again at once.
 """
 
 from typing import NamedTuple

@@ -43,6 +43,15 @@ def shorten(text: str, limit: int) -> str:
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
 
 
+def shown(value: object) -> str:
+    """Return a value as an error text has it, in 60 characters at the most."""
+    try:
+        text = repr(value)
+    except Exception:  # a whole number of more than 4300 digits, for one
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:40]} ... {text[-15:]}"
+
+
 def storable(text: str) -> str:
     """Return ``text`` without what no database stores: NUL characters and lone surrogates."""
     return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()

@@ -1,6 +1,7 @@
 """A job's history: one entry for each ended attempt that did not succeed, kept as a JSON list in its row.
 
-Between them is an entry for each requeue, with the name of the user; it does not count as an attempt.
+Further entries are no attempts: of each requeue, with the name of the user, and of the end of a job that was cancelled
+or has expired before it ran.
 
 The first and the last entries are kept, and those between are only counted, so that a job which is retried for ever
 stays small: ``[e1 … e5, {"omitted": 17}, e23 … e67]``.
@@ -27,8 +28,12 @@ TIMED_OUT = "timed out"
 CANCELLED = "cancelled"
 EXPIRED = "expired"
 REQUEUED = "requeued"
+SKIPPED = "step skipped"
+REPEATED = "steps repeated"
 
-NO_ATTEMPT = 0  # the number of an entry about an action of a user
+PARENT_WENT_ON = "Its parent has gone on without it: what it does now is not seen there."
+
+NO_ATTEMPT = 0  # the number of an entry that is no attempt: a requeue, a cancellation, an expiry
 
 
 class Entry(TypedDict, total=False):
@@ -58,6 +63,11 @@ def entry(number: int, worker: str, started: int | None, ended: int, outcome: st
 def requeued(by: str, now: int) -> Entry:
     """Return the entry of a requeue by a user."""
     return Entry(number=NO_ATTEMPT, worker=by, ended=now, outcome=REQUEUED)
+
+
+def changed(outcome: str, message: str, by: str, now: int) -> Entry:
+    """Return the entry of a change that a user has made to the steps of a durable task."""
+    return Entry(number=NO_ATTEMPT, worker=by, ended=now, outcome=outcome, message=message)
 
 
 def rebased(text: str, onto: str) -> str:

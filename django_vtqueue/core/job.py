@@ -1,13 +1,15 @@
 """A job on its way through the code: new, held, settled. Plain values; no database, no clock."""
 
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
 from ..exceptions import Cancelled, JobExpired
 from . import history, states
-from .clock import from_instant
+from .clock import from_instant, microseconds, to_instant
 from .failures import MAX_MESSAGE, Failure, recorded, shorten
+from .steps import SNOOZE, Waiting
 
 ClaimKey = tuple[str, int]  # id and claim number: the same job may be lost and claimed again by the same worker
 Progress = tuple[float, str]  # 0 to 1, and a text
@@ -21,7 +23,8 @@ class NewJobs:
     """What is published together: everything but the ids, payloads and unique keys is shared.
 
     Instants in microseconds. ``start_by``: what has not started by then is never run. ``unique_keys``: one for each
-    job, or None; no other job of the queue and task may have it, until that is "done", or has made a "start".
+    job, or None; no other job of the queue, whatever its task, may have it until this one has ended ("done"), or
+    started ("start").
     ``replace``: one that waits, and has the key, takes the place, the payload and all else of the new job.
     ``concurrency_keys``, ``rate_keys``: so too; of the jobs with one of these only so many run at once, or start in a
     time. ``parent_id``: the job that waits for their end.
@@ -55,14 +58,15 @@ class HeldJob:
     """A claimed row as its holder knows it: ``id``, ``claims``, ``worker_id`` together are the right to change it.
 
     ``cancelled_by``: the name of the user who wants it to stop ("": not known), None without such a request.
-    ``progress``: the last one that its code has reported; ``stored``: the one in the row.
+    ``progress``: the last one that its code has reported; ``stored``: the one in the row. ``recalled``: its worker is
+    to stop, so code that can go on later shall give it back.
     """
 
     id: str
     queue_name: str
     task_path: str
     priority: int
-    visible_at: int  # when its lease ends
+    visible_at: int  # when the lease ends that its claim gave
     claims: int
     attempts: int
     max_attempts: int
@@ -79,6 +83,7 @@ class HeldJob:
     cancelled_by: str | None = field(default=None, kw_only=True)
     progress: Progress | None = field(default=None, kw_only=True)
     stored: Progress | None = field(default=None, kw_only=True)
+    recalled: bool = field(default=False, kw_only=True)
 
     @property
     def key(self) -> ClaimKey:
@@ -127,11 +132,10 @@ Handle = int  # names a row; only its engine understands it
 class Due(NamedTuple):
     """A row that a claim may take.
 
-    ``fresh``: it was never claimed, and has more than one attempt. Only such a row is claimed ahead, so that the death
-    of the worker costs no job an attempt; nor one that expires, or whose key is free from its start on, or that a limit
-    may hold up. ``start_by``:
-    when it expires. ``keys``: of a job with one: its queue, ``concurrency_key``, ``rate_key``, ``moved_from``.
-    ``again``: it runs already, and this is to be one more copy. ``queue_name``: if that queue has a limit of its own.
+    ``fresh``: it may be claimed ahead: never claimed, more than one attempt, no ``expires``, no unique key until its
+    start, no limit. So the death of a worker costs no job an attempt. ``start_by``: when it expires. ``keys``: of a job
+    with one: its queue, ``concurrency_key``, ``rate_key``, ``moved_from``. ``again``: it runs already, and this is to
+    be one more copy. ``queue_name``: if that queue has a limit of its own.
     """
 
     handle: Handle
@@ -168,7 +172,8 @@ class Settlement:
     ``due_at``: the new place in the line of a READY job; None: it keeps the one it has. ``hidden_until``: it is not
     visible before, for its code may still be running. ``expires_at``: when the row may be deleted; of a dead letter
     queue/settling.py sets it. ``stopped``: it was to wait again, but had a stop request. ``meant``: what it was to be
-    (state, ``due_at``, ``finished_at``), had no other copy of the job run on.
+    (state, ``due_at``, ``finished_at``), had no other copy of the job run on. ``waiting``: for what, of a job that is
+    READY because its task waits, or has put it off.
     """
 
     job: HeldJob
@@ -183,6 +188,7 @@ class Settlement:
     hidden_until: int | None = field(default=None, kw_only=True)
     stopped: bool = field(default=False, kw_only=True)
     meant: tuple[str, int | None, int | None] | None = field(default=None, kw_only=True)
+    waiting: Waiting | None = field(default=None, kw_only=True)
 
     @property
     def released(self) -> bool:
@@ -190,8 +196,11 @@ class Settlement:
         return self.state == states.READY and self.failure is None
 
     def shift(self, later: int) -> None:
-        """Move the next attempt by ``later`` microseconds, for a caller that runs jobs as if it were later."""
-        if self.due_at is not None:
+        """Move the next attempt by ``later`` microseconds, for a caller that runs jobs as if it were later.
+
+        What a task waits for comes at its own time.
+        """
+        if self.due_at is not None and not self.waiting:
             self.due_at += later
 
 
@@ -204,6 +213,17 @@ def succeeded(job: HeldJob, result: str, now: int, ttl: int | None) -> Settlemen
 def released(job: HeldJob) -> Settlement:
     """Return the release of a job: it waits again, at its place in the line, and no attempt is used."""
     return Settlement(job, states.READY, job.attempts - job.begun)
+
+
+def waits(job: HeldJob, waiting: Waiting) -> Settlement:
+    """Return the settlement of a job whose task waits, or has put it off: no attempt is used."""
+    return Settlement(job, states.READY, job.attempts - job.begun, due_at=waiting.until, waiting=waiting)
+
+
+def put_off(job: HeldJob, until: float | timedelta | datetime, now: int) -> Settlement:
+    """Return the settlement of a job that is put off by seconds or a timedelta, or to a moment."""
+    instant = to_instant(until) if isinstance(until, datetime) else now + microseconds(until)
+    return waits(job, Waiting(SNOOZE, "", max(instant, now), now))
 
 
 def broken_off(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
@@ -281,7 +301,7 @@ def _bury(settlement: Settlement, outcome: str, failure: Failure, now: int) -> N
     entry = history.entry(history.NO_ATTEMPT, "", None, now, outcome, failure)
     settlement.history = history.append(settlement.history or settlement.job.history, entry)
     settlement.state, settlement.failure = states.FAILED, failure
-    settlement.due_at, settlement.finished_at = None, now
+    settlement.due_at, settlement.finished_at, settlement.waiting = None, now, None
 
 
 def cancellation(by: str | None) -> str:

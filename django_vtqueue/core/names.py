@@ -1,5 +1,7 @@
 """The names of queues. Those of reserved queues are the library's own: leaders and time slots are their rows."""
 
+from .failures import shown
+
 LONGEST_NAME = 255
 LEASE, SLOTS = RESERVED = ("lease:", "slots:")  # what the names of reserved queues begin with
 
@@ -21,5 +23,5 @@ def reserved_name(prefix: str, name: str) -> str:
     """Return the reserved queue of a lease or a cycle; raise ValueError if none can be called ``name``."""
     longest = LONGEST_NAME - len(prefix)
     if not isinstance(name, str) or not 0 < len(name) <= longest or "\0" in name:
-        raise ValueError(f"The name is a text of 1 to {longest} characters without NUL, not {name!r}.")
+        raise ValueError(f"The name is a text of 1 to {longest} characters without NUL, not {shown(name)}.")
     return prefix + name

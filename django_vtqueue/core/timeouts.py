@@ -1,4 +1,4 @@
-"""The soft time limit of a task: TaskTimeout, raised inside it."""
+"""The soft time limit of a task: TaskTimeout, raised inside it. Which limit a task has: execution/time_limits.py."""
 
 import asyncio
 import ctypes
@@ -24,7 +24,7 @@ Action = Callable[[], None]
 
 
 class Limit:
-    """One limit, ``at`` a moment (monotonic); ``over``: its block has ended, or it was acted."""
+    """One limit, ``at`` a moment (monotonic); ``over``: its block has ended, or its action was taken."""
 
     __slots__ = ("action", "at", "lock", "over")
 

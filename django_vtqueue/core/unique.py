@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from ..conf import one_of
-
 DONE: Final = "done"  # while it waits or runs
 START = "start"  # while it waits: another one may be published when it has started
 STARTED = "started"  # as stored: it was unique until its start
@@ -12,8 +10,6 @@ STARTED = "started"  # as stored: it was unique until its start
 KEEP: Final = "keep"  # the job that has the key stays as it is
 REPLACE = "replace"  # if it waits it becomes the new one
 ERROR = "error"  # DuplicateJob is raised, and nothing of the call is stored
-
-CHOICES = {"unique_until": one_of(DONE, START), "on_duplicate": one_of(KEEP, REPLACE, ERROR)}
 
 LONGEST = 255  # characters of a key
 Keys = Callable[[Any], str | None] | Sequence[str | None]  # of payloads

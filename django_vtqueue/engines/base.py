@@ -7,12 +7,13 @@ understands; of two rows the later one has the greater handle.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from enum import Enum
 from typing import TypeVar
 
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Expression
 
 from ..core.expiry import GracePeriod
@@ -20,6 +21,7 @@ from ..core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress,
 from .limits import Limits
 from .overflow import Overflow
 from .portable import Portable
+from .steps import DurableSteps
 
 T = TypeVar("T")
 
@@ -34,7 +36,7 @@ class Trouble(Enum):
     GONE = "the database cannot be reached"
 
 
-class Engine(Portable, Overflow, Limits, ABC):
+class Engine(Portable, Overflow, Limits, DurableSteps, ABC):
     """The statements of the queue on one database alias.
 
     ``traced``: query counting, logging and tracing see the statements. For a worker's control loop it is False.
@@ -60,7 +62,7 @@ class Engine(Portable, Overflow, Limits, ABC):
         return ""
 
     def private(self) -> bool:
-        """Return whether only this thread sees the database: it is in memory, or the thread is inside a transaction."""
+        """Return whether no other thread can write meanwhile: it is in memory, or the caller is in a transaction."""
         return connections[self.alias].in_atomic_block
 
     def transaction(self) -> AbstractContextManager[object]:
@@ -103,11 +105,23 @@ class Engine(Portable, Overflow, Limits, ABC):
         """
         return nullcontext()
 
+    def lock_timeout(self, seconds: float) -> AbstractContextManager[None]:
+        """Wait for the right to write for ``seconds`` at the most in the block; for less where the settings say so."""
+        return nullcontext()
+
     def replaced(self) -> bool:
         """Return, inside ``without_lock_waits()``, whether another database is there since the last call.
 
         That is so after the file was exchanged for a backup, say. While the file is being exchanged, it raises. It is
         cheap enough for 10 calls a second.
+        """
+        return False
+
+    @staticmethod
+    def outdated(connection: BaseDatabaseWrapper) -> bool:
+        """Return whether another database is in the place of the one that an open connection has opened.
+
+        The first call for a connection only notes which one that is. It is cheap enough for 10 calls a second.
         """
         return False
 
@@ -134,42 +148,10 @@ class Engine(Portable, Overflow, Limits, ABC):
 
     @abstractmethod
     def queue_names(self, limit: int | None = None) -> list[str]:
-        """Return the queues that have unfinished jobs, sorted: the first ``limit``, or all, as a claim beside a pause
-        needs them.
+        """Return the queues that have unfinished jobs, sorted, without the reserved ones: the first ``limit``, or all.
+
+        A claim needs all of them while another queue is paused.
         """
-
-    def paused_queues(self, now: int) -> set[str]:
-        """Return the queues that are paused at ``now``; a claim reads them in its own transaction, so a pause holds
-        from its commit on.
-        """
-        return {name for name, until in self.pauses().items() if until is None or until > now}
-
-    def unpaused(self, scopes: Sequence[Scope], now: int) -> list[Scope]:
-        """Return scopes without the ``paused_queues``."""
-        paused = self.paused_queues(now)
-        return [self.without(scope, paused) for scope in scopes]
-
-    def without(self, scope: Scope, names: Collection[str]) -> Scope:
-        """Return a scope without these queues."""
-        if not names:
-            return scope
-        there = self.queue_names() if scope.queues is None else scope.queues
-        return scope._replace(queues=tuple(name for name in there if name not in names))
-
-    def earliest(self, scopes: Sequence[Scope]) -> int | None:
-        """Return the earliest moment, past or future, at which an unfinished job in scope may be claimed.
-
-        That is ``first_due``, or the end of the pause of its queue if that is later. None if there is no such job.
-        """
-        pauses = self.pauses()
-        found = [self.first_due(self.without(scope, pauses)) for scope in scopes]
-        for name, until in pauses.items():
-            of_name = [
-                scope._replace(queues=(name,)) for scope in scopes if scope.queues is None or name in scope.queues
-            ]
-            if until is not None:
-                found += [max(first, until) for scope in of_name if (first := self.first_due(scope)) is not None]
-        return min((instant for instant in found if instant is not None), default=None)
 
     @abstractmethod
     def first_due(self, scope: Scope) -> int | None:
@@ -311,9 +293,9 @@ class Engine(Portable, Overflow, Limits, ABC):
         return [], None
 
     def set_right(self, handles: Sequence[Handle], now: int) -> int:
-        """Make those of these rows due that wait for a clock that was ahead, and end its leases one lease from now.
+        """Repair what a clock that was ahead has stamped in these rows; return how many rows were changed.
 
-        Return how many.
+        A row that waits for such a time is due now; a lease that ends at such a time ends one lease from now.
         """
         return 0
 

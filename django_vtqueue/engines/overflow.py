@@ -15,8 +15,8 @@ class Overflow(ABC):
     def reappeared(self, scope: Scope, limit: int, now: int, grace_period: GracePeriod) -> list[Due]:
         """Return the first ``limit`` jobs of a scope with copies whose lease has ended, each at its place in the line.
 
-        The last copy that may run keeps the lease up. If that ends nevertheless, another one takes its place; after as
-        many of these as may run the job is no more among them: it has expired as any other.
+        The last copy that may run keeps the lease up. If that lease ends too, a replacement is started. After as many
+        replacements as copies may run the job is not returned any more: its lease ends as that of any other.
 
         Left out are those that were asked to stop, and those that the scope's worker runs itself. See ``ended``.
         """

@@ -7,7 +7,9 @@ import time
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..engines.sqlite.file import LOOK, outdated
+from ..engines import ENGINES, Engine
+
+LOOK = 0.1  # seconds of idleness
 
 _looked = threading.local()
 
@@ -42,7 +44,7 @@ def close_leftovers(*, inline: bool) -> None:
                 if not inline and connection.vendor == "sqlite" and connection.settings_dict["CONN_MAX_AGE"] == 0:
                     connection.close_at = None  # 0 is "until the end of a request"; opening it anew takes 0.3 ms
                 connection.close_if_unusable_or_obsolete()
-                if connection.connection is not None and outdated(connection):
+                if connection.connection is not None and ENGINES.get(connection.vendor, Engine).outdated(connection):
                     connection.close()
         except Exception:
             del connections[connection.alias]

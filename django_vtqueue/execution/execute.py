@@ -1,4 +1,4 @@
-"""One job to its outcome: calls the task, never raises, encodes what will be stored."""
+"""One job to its outcome: the task is called, what it raises is caught, what will be stored is encoded."""
 
 import random
 import time
@@ -16,22 +16,38 @@ from ..conf import DEFAULT_BACKOFF, Policy, microseconds_or_none
 from ..core import clock, history, states
 from ..core.backoff import backoff_delay
 from ..core.encoding import decode, encode
-from ..core.failures import describe, summary
+from ..core.failures import describe, storable, summary
 from ..core.forks import ForksEnd
-from ..core.job import HeldJob, Settlement, cancellation, exhausted, failed, succeeded
+from ..core.job import HeldJob, Settlement, cancellation, exhausted, failed, put_off, succeeded, waits
+from ..core.masks import replaced
+from ..core.steps import Suspend
 from ..core.timeouts import awaited, awaited_value, timekeeper
-from ..exceptions import Cancelled, DamagedPayload, GiveUp, Indescribable, Retry, TaskTimeout, UnknownTask
+from ..exceptions import (
+    Cancelled,
+    DamagedPayload,
+    GiveUp,
+    Indescribable,
+    Retry,
+    Snooze,
+    StepError,
+    TaskTimeout,
+    UnknownTask,
+)
 from ..queue.claimed_job import ClaimedJob
 from ..queue.depth import from_a_job
+from ..queue.pauses import hold_up
+from ..tasks.children import KEPT_FOR_PARENT, Children
 from ..tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, task_backends, task_finished, task_started
 from ..tasks.context import JobContext
+from ..tasks.ledger import Ledger
 from ..tasks.results import call_of, change, running, with_changes
 from ..tasks.signals import received
 from ..tasks.signatures import mask_of
 from ..tasks.task import find_task, options_of
 from .connections import close_leftovers, refresh_connections
 from .outcomes import Outcome
-from .transactional import together
+from .time_limits import timeout_of
+from .transactional import Tell, take_no_notice, together
 
 WORDS = {
     Retry: history.RETRY,
@@ -39,29 +55,33 @@ WORDS = {
     TaskTimeout: history.TIMED_OUT,
     Cancelled: history.CANCELLED,
 }
-LAST_WORDS = (GiveUp, Cancelled, DamagedPayload)  # exceptions after which there is no further attempt
+LAST_WORDS = (GiveUp, Cancelled, DamagedPayload, StepError)  # exceptions after which there is no further attempt
 UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
 
 
 @from_a_job
 def execute(
-    job: HeldJob, backend: VTQueueBackend, *, inline: bool = False, timed: Callable[[bool], None] = lambda runs: None
+    job: HeldJob, backend: VTQueueBackend, *, inline: bool = False, later: int = 0, tell: Tell = take_no_notice
 ) -> Outcome:
     """Run one job to its end in this thread.
 
-    ``timed`` is called with False where a transactional job waits for its transaction, with True when that begins.
+    ``later``: the microseconds by which it is later than the clock says, for a caller that lets time pass. ``tell`` is
+    given what happens to the transaction of a transactional job, in this thread.
 
-    Whatever the task raises is its outcome, SystemExit and KeyboardInterrupt too; only with ``inline`` (the caller's
-    own thread and transaction, where Ctrl-C raises it) KeyboardInterrupt goes through.
+    Whatever the task raises is its outcome, SystemExit and KeyboardInterrupt too. Two exceptions go through:
+    KeyboardInterrupt with ``inline`` (the caller's own thread and transaction, where Ctrl-C raises it), and a
+    TaskTimeout that another thread raises here after the end of the task; Pool makes the outcome of that.
     """
-    execution = Execution(job, backend, inline, timed)
+    execution = Execution(job, backend, inline, tell, later)
     refresh_connections(inline=inline)
     try:
         return execution.run()
+    except Suspend as error:
+        return execution.waits(error)
     except BaseException as error:
         if inline and issubclass(type(error), KeyboardInterrupt):  # its own __class__ may fail
             raise
-        return execution.failed(error)
+        return execution.outcome_of(error)
     finally:
         close_leftovers(inline=inline)
 
@@ -73,7 +93,8 @@ class Execution:
     job: HeldJob
     backend: VTQueueBackend
     inline: bool = False
-    timed: Callable[[bool], None] = lambda runs: None
+    tell: Tell = take_no_notice
+    later: int = 0
     policy: Policy = field(init=False)
     options: Mapping[str, Any] = field(default_factory=dict)  # those of the task, once it is found
     returned: Any = None
@@ -81,6 +102,7 @@ class Execution:
     _call: tuple[Task, list[Any], dict[str, Any]] | None = None  # of a task that was found, as it is stored
     _result: TaskResult | None = None
     _secrets: list[str] | None = None
+    _ledger: Ledger | None = None  # of a task that takes the context
     _began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
@@ -101,9 +123,12 @@ class Execution:
         call = self.prepared()
         if writes_to := self.options.get("transactional"):
             return together(
-                self.job, self.backend, writes_to, lambda: self.succeeded(call()), self._outcome, timed=self.timed
+                self.job, self.backend, writes_to, lambda: self.settlement_of(call()), self._outcome, tell=self.tell
             )
-        return self._outcome(self.succeeded(call()))
+        value = call()
+        if self._ledger and self._ledger.suspended:  # the task has not let it pass; it waits all the same
+            raise self._ledger.suspended
+        return self._outcome(self.settlement_of(value))
 
     def prepared(self) -> Callable[[], Any]:
         """Return what the row names, ready to be called."""
@@ -122,48 +147,68 @@ class Execution:
             # A transactional task holds the write lock, so its context works on a copy of the job: no stop request can
             # be written meanwhile, and its progress cannot be.
             shared = replace(job) if self.options.get("transactional") else job
-            args = [JobContext(task_result=cast(TaskResult, self.result), _job=shared, _secrets=self.secrets), *args]
+            limit = self.policy.max_steps_bytes
+            self._ledger = Ledger(
+                job, Children(backend), backend.database, limit, self.later, bool(self.options.get("transactional"))
+            )
+            result, secrets = cast(TaskResult, self.result), self.secrets
+            args = [JobContext(task_result=result, _job=shared, _ledger=self._ledger, _secrets=secrets), *args]
         return lambda: self.within_limit(task, args, kwargs)
 
     def within_limit(self, task: Task, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a task; what it activates (a language …) ends with it, and so does its time."""
-        seconds = self.options.get("timeout", self.policy.timeout)
+        seconds = timeout_of(self.options, self.policy)
         context, function = copy_context(), task.func
         if iscoroutinefunction(function):
             return context.run(called, awaited(function, seconds), *args, **kwargs)
         with nullcontext() if seconds is None else timekeeper.limit(seconds):
             return context.run(called, function, *args, **kwargs)
 
-    def succeeded(self, value: Any) -> Settlement:
-        """Return the settlement of a call that returned ``value``; raise TypeError, once for all, if it is not JSON."""
+    def settlement_of(self, value: Any) -> Settlement:
+        """Return the acknowledgement of a call that returned ``value``; raise TypeError if it is not JSON."""
         try:
             text = encode(value, "result")
             self.returned = decode(text)  # what cannot be read again is no result
         except (TypeError, ValueError) as error:
             self.final = True
             raise TypeError(f"{error} The call has returned, so it is not tried again.") from None
-        return succeeded(self.job, text, clock.now(), microseconds_or_none(self.policy.result_ttl))
+        ttl = microseconds_or_none(self.policy.result_ttl)
+        if self.job.parent_id and ttl is not None:
+            ttl = max(ttl, KEPT_FOR_PARENT)  # until its parent has read the result
+        return succeeded(self.job, text, self.backend.now(), ttl)
 
-    def failed(self, error: BaseException) -> Outcome:
+    def waits(self, error: Suspend) -> Outcome:
+        """Return the outcome of a call that waits."""
+        return self._outcome(waits(self.job, error.waiting))
+
+    def put_off(self, error: Snooze) -> Outcome:
+        """Return the outcome of a call that has put the job off."""
+        return self._outcome(put_off(self.job, error.until, self.backend.now() + self.later))
+
+    def outcome_of(self, error: BaseException) -> Outcome:
         """Return the outcome of a call that raised ``error``, however broken that is: another attempt, or the end."""
         try:
-            return self._failed(error)
+            return self._outcome_of(error)
         except TaskTimeout:  # raised by another thread meanwhile, and only once: Pool makes its outcome
             raise
         except BaseException:
-            return self._failed(Indescribable("The exception of this attempt could not be handled."))
+            return self._outcome_of(Indescribable("The exception of this attempt could not be handled."))
 
-    def _failed(self, error: BaseException) -> Outcome:
+    def _outcome_of(self, error: BaseException) -> Outcome:
+        if issubclass(type(error), Snooze):
+            return self.put_off(cast(Snooze, error))
         if type(error) is Cancelled and not error.args:
             error.args = (cancellation(self.job.cancelled_by),)
         try:
             delay = self.delay_after(error)
         except BaseException:  # the exception has a broken class, or broken notes
             delay = backoff_delay(DEFAULT_BACKOFF, self.policy.backoff_max, self.job.attempts, random.random())
-        failure = describe(error, self.secrets())  # with what delay_after has added to it
+        if isinstance(error, Retry) and error.whole_queue:
+            self.hold_up_queue(error, delay)
+        failure = describe(error, self.secrets())  # with what these two have added to it
         word = WORDS.get(type(error), history.FAILED)
         wait = None if delay is None else clock.microseconds(delay)
-        settlement = failed(self.job, word, failure, clock.now(), wait)
+        settlement = failed(self.job, word, failure, self.backend.now(), wait)
         if self.result:
             self.result.errors.append(
                 TaskError(exception_class_path=failure.exception_class, traceback=failure.traceback)
@@ -176,10 +221,20 @@ class Execution:
         Where nothing was called (the task is gone, its payload damaged) there is nothing that could.
         """
         if self._secrets is None:
-            job, called = self.job, self._call or not self.job.task_path
-            mask = mask_of(job.task_path, job.queue_name, self.backend.database) if called else None
+            job, found = self.job, self._call or not self.job.task_path
+            mask = mask_of(job.task_path, job.queue_name, self.backend.database) if found else None
             self._secrets = mask.texts(job.payload) if mask else []
         return self._secrets
+
+    def hold_up_queue(self, error: Retry, delay: float | None) -> None:
+        """Pause the queue for as long as the next attempt, if there is one, is put off."""
+        try:
+            given = error.delay if delay is None else delay
+            seconds = backoff_delay(DEFAULT_BACKOFF, self.policy.backoff_max, self.job.attempts, 1.0)
+            reason = storable(replaced(str(error), self.secrets()))
+            hold_up(self.job.queue_name, seconds if given is None else _seconds(given), reason, self.backend.database)
+        except Exception as fault:  # it must not cost the job
+            error.add_note(f"Its queue could not be paused: {summary(fault)}")
 
     def delay_after(self, error: BaseException) -> float | None:
         """Return the seconds until the next attempt; None if there shall be none."""

@@ -41,7 +41,9 @@ class Outcome:
 
 
 def announce(outcome: Outcome, backend: VTQueueBackend) -> bool:
-    """Send ``task_finished`` for an outcome that ended the job, after the commit that stored it; return whether it was.
+    """Send ``task_finished`` for an outcome that ended the job; return whether it was sent.
+
+    To be called after the commit that stored the outcome.
 
     Receivers that raise (mail to ADMINS, say) are logged, by Django or here, and do no harm; only KeyboardInterrupt
     goes through.

@@ -5,20 +5,42 @@ Both are committed, or neither.
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 
 from ..backend import VTQueueBackend
-from ..core import clock
-from ..core.job import HeldJob, Settlement, released
+from ..core.clock import SECOND
+from ..core.job import ClaimKey, HeldJob, Settlement, released
 from ..engines import Engine, Trouble, engine_for
 from ..queue.settling import carry_out
 from ..tasks.checks import cannot_commit_as_one
-from .limits import transaction_seconds
 from .outcomes import Outcome, not_executed
+from .time_limits import transaction_seconds
 
 logger = logging.getLogger("django_vtqueue")
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionWaits:
+    """A transactional job waits for the right to write; meanwhile its time does not run."""
+
+    key: ClaimKey
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionBegun:
+    """The transaction of a transactional job has begun: its time runs from now on."""
+
+    key: ClaimKey
+
+
+Tell = Callable[[TransactionWaits | TransactionBegun], None]
+
+
+def take_no_notice(event: TransactionWaits | TransactionBegun) -> None:
+    """Take no notice: for jobs that run inline, one by one."""
 
 
 def together(
@@ -28,27 +50,27 @@ def together(
     call: Callable[[], Settlement],
     outcome_of: Callable[[Settlement], Outcome],
     *,
-    timed: Callable[[bool], None],
+    tell: Tell,
 ) -> Outcome:
     """Call a transactional task, and commit its writes and its acknowledgement as one; return the outcome.
 
     ``writes_to``: the task's option. ``call``: calls the task, and returns its acknowledgement. ``outcome_of``: called
-    with that after the commit. ``timed``: see execute. Raise what ``call`` raised; then nothing was written.
+    with that after the commit. ``tell``: see execute. Raise what ``call`` raised; then nothing was written.
     """
     queue_in = backend.database
     if writes_to not in (True, queue_in):  # True: a task of this package, in any database
         raise ImproperlyConfigured(cannot_commit_as_one(job.task_path, str(writes_to), queue_in))
     seconds = transaction_seconds(job, backend)
-    timed(False)
+    tell(TransactionWaits(job.key))
     engine = engine_for(queue_in)
     try:
-        settlement = settle_with(engine, job, seconds, call, lambda: timed(True))
+        settlement = settle_with(engine, job, seconds, call, lambda: tell(TransactionBegun(job.key)))
     except Lost:
         return Outcome(job, released(job), None, None, 0.0, stored=False)
     except NotBegun as error:
         back = not_executed(job)
         if engine.trouble(error.__cause__ or error) is not Trouble.BUSY:  # that was waited for
-            back.settlement.due_at = clock.now() + clock.SECOND
+            back.settlement.due_at = engine.now() + SECOND
         return back
     outcome = outcome_of(settlement)
     outcome.stored = True

@@ -1,15 +1,19 @@
 """Who holds the rows of reserved queues: leaders, and instances with a time slot."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
+
+from django.utils.translation import gettext as _
 
 from ..core import states
 from ..core.clock import to_instant
+from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..core.names import RESERVED
 from ..models import HAS_KEY, Job
 from ..patterns.slot_rows import PARKED
+from ..queue.why import loss, wait
 
 MOST = 1000  # rows
 
@@ -19,7 +23,8 @@ class Holding:
     """A row of a reserved queue: ``kind`` is its prefix, ``name`` the rest, ``key`` tells it from others of that name.
 
     ``holder``: host and pid, "" if it is free; ``since``, ``until``: instants of its acquisition, and of the end of the
-    lease if it is not renewed, by the clock of the holder; a holder decides by its boot clock instead.
+    lease if it is not renewed, by the clock of the holder; a holder decides by its boot clock instead. ``remark``: of a
+    free one, how its last holder has lost it, or when it was acquired last.
     """
 
     job: Job
@@ -30,11 +35,12 @@ class Holding:
     token: int
     since: int | None
     until: int | None
+    remark: str = ""
 
 
-def holdings(database: str, *kinds: str) -> list[Holding]:
+def holdings(database: str, now: int, *kinds: str) -> list[Holding]:
     """Return the rows of reserved queues of these kinds (default: all), by name and key."""
-    found = (holding(job, kind) for kind in kinds or RESERVED for job in _rows(database, kind))
+    found = (holding(job, kind, now) for kind in kinds or RESERVED for job in _rows(database, kind))
     return sorted(islice(found, MOST), key=lambda each: (each.kind, each.name, len(each.key), each.key))
 
 
@@ -45,16 +51,15 @@ def _rows(database: str, kind: str) -> Iterator[Job]:
     return iter(jobs.order_by("queue_name", "unique_key").defer("payload", "history", "result")[:MOST])
 
 
-def holding(job: Job, kind: str) -> Holding:
+def holding(job: Job, kind: str, now: int) -> Holding:
     """Return a row as it was read."""
-    held = job.state == states.RUNNING
-    return Holding(
-        job=job,
-        kind=kind,
-        name=job.queue_name.removeprefix(kind),
-        key=str(job.unique_key),
-        holder=shown_worker(job.worker_id) if held else "",
-        token=job.claims,
-        since=to_instant(job.started_at) if held and job.started_at else None,
-        until=to_instant(job.lease_until) if held and job.lease_until else None,
-    )
+    left = wait(job, now)
+    found = Holding(job, kind, job.queue_name.removeprefix(kind), str(job.unique_key), "", job.claims, None, None)
+    if left is None:
+        since, until = job.started_at and to_instant(job.started_at), job.lease_until and to_instant(job.lease_until)
+        return replace(found, holder=shown_worker(job.worker_id), since=since, until=until)
+    if job.state == states.RUNNING:
+        return replace(found, remark=loss(job, now, left))
+    if job.started_at is None:
+        return found
+    return replace(found, remark=_("last acquired %s ago") % duration(max(now - to_instant(job.started_at), 0)))

@@ -195,9 +195,8 @@ def wanted_jobs(query: ListQuery, now: int) -> Q:
         "done": Q(finished_at__isnull=False),
     }
     columns = ("queue_name", "task_path", "worker_id")
-    # The jobs by which a requeue goes on are in no list, the rows of reserved queues only where one is asked for.
-    reserved = RESERVED if query.queue_name is None else Q(pk__in=[])
-    return ~Q(task_path=PATH) & ~reserved & enqueued(query) & equal(query, columns) & words.get(query.word, Q())
+    # The jobs by which a requeue goes on, and the rows of reserved queues, are in no list.
+    return ~Q(task_path=PATH) & ~RESERVED & enqueued(query) & equal(query, columns) & words.get(query.word, Q())
 
 
 def enqueued(query: ListQuery) -> Q:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -10,7 +11,8 @@ from typing import Any
 from django.db import connections
 from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet
 
-from ..core import states
+from ..core import copies, states
+from ..core.clock import from_instant
 from ..core.names import is_reserved
 from ..engines import engine_for, options_for
 from ..models import HIDDEN, RESERVED, WAITING, DeadLetter, Job
@@ -153,8 +155,8 @@ def fills(database: str, queue_names: Collection[str]) -> dict[str, Fill]:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """How many jobs are held: of each queue "running" and "expired" ones, and of the running ones, by each worker,
-    those that it has "begun", and those that it has claimed "ahead" of a free slot.
+    """How many jobs are held: of each queue "running" and "expired" ones, and by each worker those that it runs
+    ("begun"; each copy of a job counts), and those that it has claimed "ahead" of a free slot.
     """
 
     queues: Counter[tuple[str, str]]
@@ -166,20 +168,32 @@ def held(database: str, most: int, now: int) -> Held:
     rows = Job.objects.using(database).filter(~RESERVED, state=states.RUNNING).order_by("worker_id")
     running = ExpressionWrapper(Q(lease_until__gt=now), BooleanField())
     begun = ExpressionWrapper(Q(started_at__isnull=False), BooleanField())
-    columns = ("queue_name", "worker_id", "running", "begun")
+    columns = ("queue_name", "worker_id", "running", "begun", "copies")
     jobs = tally(rows.annotate(running=running, begun=begun).values(*columns)[:most], *columns)
     found = Held(Counter(), Counter())
-    for (queue_name, worker_id, is_running, has_begun), number in jobs.items():
+    for (queue_name, worker_id, is_running, has_begun, shared), number in jobs.items():
         found.queues[queue_name, "running" if is_running else "expired"] += number
-        if is_running:
-            found.workers[worker_id, "begun" if has_begun else "ahead"] += number
+        holders = [run.worker for run in copies.running(shared, now)] if has_begun else []
+        for each in holders or ([worker_id] if is_running else []):
+            found.workers[each, "begun" if has_begun else "ahead"] += number
     return found
 
 
-def begun(database: str, worker_ids: Collection[str], each: int) -> list[Job]:
-    """Return up to ``each`` of the jobs that each of these workers has begun, without their large columns."""
-    jobs = Job.objects.using(database)
-    held, some = jobs.filter(state=states.RUNNING, started_at__isnull=False), Q()
+def begun(database: str, worker_ids: Collection[str], each: int, most: int, now: int) -> list[Job]:
+    """Return up to ``each`` of the jobs that each of these workers has begun, without their large columns.
+
+    One with copies, of the first ``most`` held jobs, is among them once for each of its workers, as that runs it.
+    """
+    jobs = Job.objects.using(database).defer("payload", "history", "result")
+    held = jobs.filter(state=states.RUNNING, started_at__isnull=False).order_by("worker_id")
+    some, found, counts = Q(pk__in=held.values("pk")[:most], copies__isnull=False), list[Job](), Counter[str]()
     for worker_id in worker_ids:  # a seek for each: a window function would look at all that is held
-        some |= Q(pk__in=held.filter(worker_id=worker_id).values("pk")[:each])
-    return list(jobs.filter(some).defer("payload", "history", "result")) if some else []
+        some |= Q(pk__in=held.filter(worker_id=worker_id, copies__isnull=True).values("pk")[:each])
+    for job in jobs.filter(some) if worker_ids else ():
+        for run in copies.running(job.copies, now):
+            counts[run.worker] += 1
+            if run.worker in worker_ids and counts[run.worker] <= each:
+                found.append(copy(job))
+                found[-1].worker_id, found[-1].started_at = run.worker, from_instant(run.since)
+        found += [job] if job.copies is None else []
+    return found

@@ -13,10 +13,10 @@ def cycles(database: str) -> dict[str, Stored]:
     return {name.removeprefix(SLOTS): stored(payload) for name, payload in rows}
 
 
-def slots(database: str, name: str, cycle: Cycle) -> list[Holding]:
+def slots(database: str, name: str, cycle: Cycle, now: int) -> list[Holding]:
     """Return the slots of a cycle, by number; ``key`` is the number."""
     jobs = (
         Job.objects.using(database).filter(HAS_KEY, queue_name=f"{SLOTS}{name}").defer("payload", "history", "result")
     )
-    rows = {str(job.unique_key): holding(job, SLOTS) for job in jobs}
+    rows = {str(job.unique_key): holding(job, SLOTS, now) for job in jobs}
     return [rows[number] for number in map(str, range(cycle.slots)) if number in rows]

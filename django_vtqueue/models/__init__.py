@@ -1,7 +1,6 @@
 """The tables, as Django's models.
 
-The queue writes claims, leases and settlements by the SQL in ``engines``; these models define the tables, for
-migrations, pages and all other queries.
+Publishing, claims, leases and settlements are SQL in ``engines``; all else reads and writes by these models.
 """
 
 from .jobs import HAS_KEY, HIDDEN, PARKED, RAW, RESERVED, UNFINISHED, WAITING, DeadLetter, Entry, Job

@@ -30,7 +30,11 @@ RAW = ExpressionWrapper(Q(task_path=""), output_field=BooleanField())
 
 
 class Entry(models.Model):
-    """What a job and a dead letter have in common; all of it survives a requeue."""
+    """What a job and a dead letter have in common.
+
+    A requeue keeps it, but the attempts begin anew, the worker and ``expires_at`` go, and the queue and the priority
+    may be others.
+    """
 
     id = models.UUIDField(primary_key=True, default=new_uuid)
     queue_name = models.CharField(_("queue"), max_length=255)

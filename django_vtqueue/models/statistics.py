@@ -7,7 +7,10 @@ from ..fields.constraints import OF_COUNTS
 
 
 class Tallied(models.Model):
-    """What one worker did for one task of one queue in some time, as it wrote it last: a kill takes a bit along."""
+    """What one worker did for one task of one queue in a minute, or an hour, as it wrote it last.
+
+    It writes every ten seconds: if it is killed, what came since is not counted.
+    """
 
     starts_at = InstantField()  # the time begins here
     queue_name = models.CharField(max_length=255)

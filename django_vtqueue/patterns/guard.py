@@ -7,7 +7,8 @@ closed, for then vtleader is dead, the command is asked to stop by SIGTERM. At T
 killed. STATUS gets the exit code of the command (-N: ended by signal N), and whether the guard has ended it.
 
 The guard leads the process group of the command, and ends with it: by then nothing of that group runs any more. Both
-hold the doorbell of vtleader open, so that its death is proven only when they are gone too.
+hold the doorbell of vtleader open, so that its death is proven only when they are gone too. A command that has changed
+its user (sudo) is out of reach of an ordinary user's signals: then the guard stays until that ends.
 """
 
 import ctypes
@@ -59,6 +60,15 @@ def start(command: list[str], guard: int) -> int:
         os._exit(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUN)
 
 
+def send(pid: int, number: int) -> bool:
+    """Send a signal to the command; return False if it is another user's."""
+    try:
+        os.kill(pid, number)
+    except PermissionError:
+        return False
+    return True
+
+
 class Guard:
     """What is known of the command: ``until`` when it may run, and since when it was asked to stop."""
 
@@ -68,6 +78,7 @@ class Guard:
         self.told: list[int] = []  # signals for the command
         self.asked_at = float("inf")
         self.alone = False  # vtleader is dead
+        self.out_of_reach = False
         self._text = b""
 
     @property
@@ -107,16 +118,21 @@ class Guard:
     def look(self, pid: int) -> None:
         """Hand signals on, end the command if it is time, and wait for what is next."""
         while self.told:
-            os.kill(pid, self.told.pop(0))
+            send(pid, self.told.pop(0))
         now = since_boot()
-        if now >= self.end:
-            os.kill(pid, signal.SIGKILL)
-            os.killpg(0, signal.SIGKILL)  # this process too
         if self.asked_at == float("inf") and (self.alone or now >= self.until - self.grace):
             self.asked_at = now
-            os.kill(pid, signal.SIGTERM)
+            send(pid, signal.SIGTERM)
             os.killpg(0, signal.SIGTERM)
-        self.listen((self.end if self.asked_at <= now else self.until - self.grace) - now)
+        if now < self.end:
+            self.listen((self.end if self.asked_at <= now else self.until - self.grace) - now)
+        elif send(pid, signal.SIGKILL):
+            os.killpg(0, signal.SIGKILL)  # this process too
+        else:
+            if not self.out_of_reach:
+                os.write(2, b"vtleader: the command has changed its user, and cannot be ended\n")
+            self.out_of_reach = True
+            self.listen(LOOK)
 
 
 def main() -> None:

@@ -5,20 +5,21 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 from weakref import WeakSet
 
 from django.db import DatabaseError, OperationalError, connections, transaction
 
-from ..conf import Invalid, positive_duration
+from ..conf import Invalid, duration
 from ..core import clock
 from ..core.backoff import busy_pause
-from ..core.encoding import dumps
+from ..core.failures import shown
 from ..core.ids import new_id, new_worker_id
 from ..core.job import HeldJob
-from ..engines import Engine, Trouble, database_for, new_engine
+from ..engines import Engine, Trouble, new_engine
 from ..exceptions import LeaseLost
 from ..queue.doorbell import UNPROVEN, Doorbell
 from ..queue.schema import mismatch
@@ -29,7 +30,18 @@ logger = logging.getLogger("django_vtqueue")
 LOOK = 0.1  # seconds between two looks at the rows, in case a doorbell was missed
 LOOK_AT_CLOCK = 1.0  # seconds between two looks of the thread that renews: its waits stand still in a suspended machine
 RETRY = 0.05  # seconds between two tries to renew, while the database refuses; while it is locked, see busy_pause
+SHORTEST = 0.1  # seconds of a lease: a commit, and a thread that shares the interpreter, may take some 10 ms
 MARGIN, LONGEST_MARGIN = 0.1, 1.0  # of the lease, and seconds: by so much a holder believes in it less than others do
+
+
+def seconds(value: Any, name: str, least: float = 0.0) -> float:
+    """Return a duration in seconds; raise ValueError, with the name of the argument, if it is none."""
+    try:
+        if (found := duration(value)) < least:
+            raise Invalid(f"{least:g} seconds or more, or such a timedelta")
+    except Invalid as allowed:
+        raise ValueError(f"{name} is {shown(value)}, but must be {allowed}.") from None
+    return found
 
 
 class Holder:
@@ -45,20 +57,14 @@ class Holder:
     def __init__(
         self,
         name: str,
-        queue_name: str,
-        keys: Sequence[str],
+        rows: ReservedRows,
         ttl: Any,
-        using: str | None,
         *,
         renewing: bool = True,
         on_lost: Callable[[], object] | None = None,
     ) -> None:
-        try:
-            self.ttl = positive_duration(ttl)
-        except Invalid as allowed:
-            raise ValueError(f"ttl is {ttl!r}, but must be {allowed}.") from None
-        self.name, self.keys, self.renewing, self.on_lost = name, keys, renewing, on_lost
-        self.rows = ReservedRows(queue_name, database_for(using))
+        self.name, self.rows, self.ttl = name, rows, seconds(ttl, "ttl", SHORTEST)
+        self.renewing, self.on_lost = renewing, on_lost
         self._bell: Doorbell | None = None  # proves the death of this process
         self._begin()
         _holders.add(self)
@@ -69,8 +75,9 @@ class Holder:
         self._worker_id = new_worker_id()
         self._held_until = self._renew_at = 0.0  # boot clock
         self._done = threading.Event()
-        self._changing = threading.RLock()  # held while the row is taken, renewed, given back, or found lost
-        self._deciding = threading.RLock()  # held for a moment, while it is decided whether the row is held
+        self._changing = threading.RLock()  # held while the row is taken, renewed, or given back
+        self._deciding = threading.RLock()  # held for a moment, while it is decided whether the row is held, or lost
+        self.in_block = False  # of a ``with``
 
     def remaining(self) -> float:
         """Return for how many seconds it is certain that no other instance holds the row, if it is not renewed.
@@ -94,37 +101,34 @@ class Holder:
         """The moment (boot clock) until which ``held`` is True if the lease is not renewed; 0 if it is not held."""
         return self._held_until if self.held else 0.0
 
-    def acquire(
-        self, blocking: bool = True, timeout: float | None = None, stop: Callable[[], bool] = lambda: False
-    ) -> bool:
+    def acquire(self, blocking: bool = True, timeout: Any = None, stop: Callable[[], bool] = lambda: False) -> bool:
         """Hold a row: wait for one if ``blocking``, for ``timeout`` seconds at the most; return whether it is held.
 
-        ``stop``: is asked between two looks whether to wait no longer.
+        ``stop``: is asked between two looks whether to wait no longer. Raise ValueError for what is no timeout.
         """
+        left = clock.NEVER if timeout is None else seconds(timeout, "timeout")
         if self.held:
             return True
-        if not blocking:
-            return self._take()
-        return self._wait(clock.NEVER if timeout is None else timeout, stop)
+        return self._wait(left, stop) if blocking else self._take(0.0)
 
-    def _wait(self, seconds: float, stop: Callable[[], bool]) -> bool:
+    def _wait(self, left: float, stop: Callable[[], bool]) -> bool:
         """Take a row as soon as one is free; return False if none was for so many seconds, or until ``stop()``."""
-        until, troubled = time.monotonic() + seconds, False
+        until, troubled = time.monotonic() + left, False
         with closing(self.rows.bell(f"{UNPROVEN}{new_id()[-8:]}")) as bell:
-            while not (taken := self.attempt(troubled)):
+            while not (taken := self.attempt(troubled, left)):
                 troubled = taken is None
                 if (left := until - time.monotonic()) <= 0 or stop():
                     return False
                 bell.wait_for(min(LOOK, left))
         return True
 
-    def attempt(self, troubled: bool = False) -> bool | None:
+    def attempt(self, troubled: bool = False, left: float = clock.NEVER) -> bool | None:
         """Take a row if one is free; return None, and log why, while the database is locked, full or gone.
 
-        ``troubled``: it was so the last time, and is not logged again.
+        ``troubled``: it was so the last time, and is not logged again. ``left``: seconds to wait for the lock.
         """
         try:
-            return self._take()
+            return self._take(left)
         except DatabaseError as error:
             trouble = self.rows.engine.trouble(error)
             if trouble is Trouble.SCHEMA and (what := mismatch(self.rows.database)):
@@ -137,46 +141,53 @@ class Holder:
                 self.rows.engine.disconnect()
             return None
 
-    def _take(self) -> bool:
-        """Take a row that is free; return whether one is held. The write lock is asked for only if one is free."""
+    def _take(self, left: float) -> bool:
+        """Take a row that is free; return whether one is held. The write lock is asked for only if one is free.
+
+        ``left``: seconds to wait for the lock, but a moment at the least: on a busy database it is never free at once.
+        """
         with self._changing:
             if self.held:
                 return True
             self._refuse_in_transaction("acquired")
-            self.release()  # what was lost
             self.rows.look_at_file()
-            self.rows.create(self.keys, dumps, self.ttl)
-            if not self.rows.free(self._worker_id):
-                return False
-            bell = self.rows.bell(self._worker_id)
-            taken = None
-            try:
-                taken = self.rows.take(self._worker_id, self.ttl)
-            finally:
-                if not taken:
-                    bell.close()
+            with self.rows.engine.lock_timeout(max(left, LOOK)):
+                self.release()  # what was lost
+                self.rows.create(self.ttl)
+                return self.rows.free(self._worker_id) and self._take_row()
+
+    def _take_row(self) -> bool:
+        bell, taken = self.rows.bell(self._worker_id), None
+        try:
+            taken = self.rows.take(self._worker_id, self.ttl)
+        finally:
             if not taken:
-                return False
+                bell.close()
+        if not taken:
+            return False
+        with self._deciding:
             self.job, began = taken
             self._bell, self._done = bell, threading.Event()
-            _holding.add(self)
             self._renew_at, self._held_until = self._next(began), self._end_of(began)
-            if not self.held:  # the commit has taken too long
-                self.release()
-                return False
-            if self.renewing and not self.rows.engine.private():
-                threading.Thread(
-                    target=self._keep_up, args=(self._done,), name=f"lease {self.name}", daemon=True
-                ).start()
-            return True
+            _holding.add(self)
+        if not self.held:  # the commit has taken too long
+            self.release()
+            return False
+        if self.renewing and not self.rows.engine.private():
+            threading.Thread(target=self._keep_up, args=(self._done,), name=f"lease {self.name}", daemon=True).start()
+        return True
 
     def renew(self) -> None:
-        """Hold the row for one more lease from now on; raise LeaseLost if it is lost."""
+        """Hold the row for one more lease from now on; raise LeaseLost if it is lost, be it in a wait for the lock."""
         self._refuse_in_transaction("renewed")
         self.check()
-        with self._changing:
-            if self.job:
-                self._renew(self.job, self.rows.engine)
+        try:
+            with self._changing, self.rows.engine.lock_timeout(self.remaining() + RETRY):
+                if self.job:
+                    self._renew(self.job, self.rows.engine)
+        except DatabaseError:
+            self.check()
+            raise
         self.check()
 
     def renews_in(self) -> float:
@@ -196,7 +207,7 @@ class Holder:
     def release(self) -> None:
         """Give the row back, so that an instance that waits takes it at once; nothing happens if it is not held."""
         self._done.set()
-        with self._changing:
+        with self._changing, self._deciding:
             job, self.job, self._held_until = self.job, None, 0.0
             bell, self._bell = self._bell, None
             _holding.discard(self)
@@ -230,9 +241,12 @@ class Holder:
 
     def _renew_aside(self, engine: Engine, done: threading.Event) -> None:
         engine.replaced()  # raises while the file of the database is being exchanged
-        with self._changing:
-            if self.job and not done.is_set():
-                self._renew(self.job, engine)
+        if self._changing.acquire(timeout=min(LOOK, self.remaining())):  # else another thread renews it
+            try:
+                if self.job and not done.is_set():
+                    self._renew(self.job, engine)
+            finally:
+                self._changing.release()
         engine.tidy(early=False)
 
     def _say(self, error: Exception) -> float:
@@ -250,7 +264,7 @@ class Holder:
         """Renew the lease, whatever the wall clock says; note it if it is lost. Nothing is renewed that has ended."""
         with engine.transaction():
             began = clock.since_boot()
-            lost = not self.held or bool(engine.renew([job], engine.now(), afresh=True))
+            lost = not self.held or bool(engine.renew([job], engine.now(), afresh=True)) or not self.rows.has(job)
         self._renew_at = self._next(began)
         with self._deciding:  # what has been said to be lost while this waited stays so
             self._held_until = self._end_of(began) if self.held and not lost else 0.0
@@ -264,7 +278,7 @@ class Holder:
 
     def _lose(self, done: threading.Event) -> None:
         """Note that the lease is lost that ``done`` belongs to, and say so once; nothing happens if it was released."""
-        with self._changing:
+        with self._deciding:  # nothing is waited for, so on_lost comes in time
             if self.job is None or done is not self._done or done.is_set():
                 return
             self.job, self._held_until = None, 0.0
@@ -276,6 +290,13 @@ class Holder:
                 self.on_lost()
             except Exception:
                 logger.exception("on_lost of %s has failed", self.name)
+
+    def dropped(self) -> None:
+        """Warn that no code refers any more to what holds the row."""
+        if self.held:
+            until = "this process ends" if self.renewing else "its ttl is over"
+            told = f"{self.name} is held, but was dropped: it stays held until {until}. Give it back, or use ``with``."
+            warnings.warn(told, ResourceWarning, stacklevel=2)
 
     def _refuse_in_transaction(self, what: str) -> None:
         """Raise RuntimeError inside a transaction of the caller's, except that of a TestCase."""

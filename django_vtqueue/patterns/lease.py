@@ -5,14 +5,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
+from weakref import finalize
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError
 
-from ..core import clock
-from ..core.clock import SECOND
+from ..core.failures import shown
 from ..core.names import LEASE, reserved_name
+from ..engines import database_for
 from .holder import LOOK, Holder
+from .reserved import ReservedRows
 
 
 class Lease:
@@ -35,12 +37,12 @@ class Lease:
         on_lost: Callable[[], object] | None = None,
     ) -> None:
         if on_lost is not None and not callable(on_lost):
-            raise ValueError(f"on_lost is {on_lost!r}, but must be a function without arguments.")
+            raise ValueError(f"on_lost is {shown(on_lost)}, but must be a function without arguments.")
         self.name = name
-        self._holder = Holder(
-            f"lease {name!r}", reserved_name(LEASE, name), ["leader"], ttl, using, renewing=renewing, on_lost=on_lost
-        )
+        rows = ReservedRows(reserved_name(LEASE, name), database_for(using), ["leader"])
+        self._holder = Holder(f"lease {name!r}", rows, ttl, renewing=renewing, on_lost=on_lost)
         self.ttl = self._holder.ttl
+        finalize(self, self._holder.dropped).atexit = False
 
     def __repr__(self) -> str:
         return f"<Lease {self.name!r}, {'held' if self.held else 'not held'}>"
@@ -73,7 +75,7 @@ class Lease:
         the database is locked or gone, which else raises its error. Raise RuntimeError inside a transaction, ValueError
         for a timeout that is not allowed.
         """
-        return self._holder.acquire(blocking, None if timeout is None else clock.microseconds(timeout) / SECOND)
+        return self._holder.acquire(blocking, timeout)
 
     def release(self) -> None:
         """Give the leadership up, so that an instance that waits has it at once; do nothing if it is not held."""
@@ -92,21 +94,41 @@ class Lease:
         self._holder.check()
 
     def __enter__(self) -> "Lease":
-        """Wait until this instance is the leader."""
-        self.acquire()
+        """Wait until this instance is the leader; raise RuntimeError inside another block of this object."""
+        self._enter()
+        try:
+            self.acquire()
+        except BaseException:
+            self._holder.in_block = False
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._holder.in_block = False
         with suppress(DatabaseError):  # it ends by itself
             self.release()
 
+    def _enter(self) -> None:
+        """Refuse a block inside another one: the end of the inner one would give the leadership up."""
+        if self._holder.in_block:
+            raise RuntimeError(
+                f"This object is in a with block already, and is one instance of {self._holder.name}. Use it in that "
+                "block, or make another Lease object, which is another instance."
+            )
+        self._holder.in_block = True
+
     async def __aenter__(self) -> "Lease":
-        """Wait until this instance is the leader, without a thread that waits."""
+        """Wait until this instance is the leader, without a thread that waits; see ``__enter__``."""
+        self._enter()
         taken: bool | None = False
-        while not (taken := await self._attempt(taken is None)):
-            await asyncio.sleep(LOOK)
+        try:
+            while not (taken := await self._attempt(taken is None)):
+                await asyncio.sleep(LOOK)
+        except BaseException:
+            self._holder.in_block = False
+            raise
         return self
 
     async def __aexit__(self, *error: object) -> None:

@@ -6,27 +6,27 @@ of the holder is proven dead. A holder counts from before its renewal. So neithe
 was stopped makes two holders.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection
 from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple
 
 from django.db import connections
+from django.db.models import Q
 
 from ..core import clock
 from ..core.clock import SECOND
+from ..core.encoding import dumps
+from ..core.failures import shown
 from ..core.ids import new_ids
-from ..core.job import Ended, Handle, HeldJob, NewJobs, Scope, broken_off
+from ..core.job import Ended, Handle, HeldJob, NewJobs, broken_off
 from ..core.names import RESERVED
 from ..engines import Engine, engine_for, options_for
-from ..engines.sqlite.file import outdated
-from ..queue.claims import NO_GRACE, take_rows
 from ..queue.doorbell import Doorbell, folder_of, is_bell, path_of, proves_death, remove, ring_after_commit
 from ..queue.ended_leases import end_leases
 from ..queue.settling import settle
 
 LEASE, SLOTS = RESERVED  # the prefixes of reserved queues
 FOREVER = 1 << 60  # an instant later than any lease, by whatever clock it was stamped
-MOST = 10_000  # rows of one queue
 
 
 class Seen(NamedTuple):
@@ -37,44 +37,52 @@ class Seen(NamedTuple):
     since: float
 
 
+# By database and queue, for all instances of this process: one that is made anew for each try learns of a lease's end.
+seen: dict[tuple[str, str], dict[str, Seen]] = {}
+
+
+def existing(alias: str) -> str:
+    """Return a database alias; raise ValueError if there is no such database."""
+    if alias not in connections:
+        raise ValueError(f"There is no database {shown(alias)}; DATABASES has {', '.join(connections)}.")
+    return alias
+
+
 class ReservedRows:
     """The rows of one reserved queue, as one instance sees them.
 
-    ``bells``: the folder of the holders' doorbells. They are apart from those of workers, which each publish rings.
+    ``keys``: the unique keys of the rows that are held; others (of a queue that had this name) mean nothing. ``bells``:
+    the folder of the holders' doorbells. They are apart from those of workers, which each publish rings.
     """
 
-    def __init__(self, queue_name: str, database: str) -> None:
-        self.queue_name, self.database = queue_name, database
-        self.scope = Scope((queue_name,), raw=True)
+    def __init__(self, queue_name: str, database: str, keys: Collection[str]) -> None:
+        self.queue_name, self.database, self.keys = queue_name, existing(database), keys
         self.bells = folder_of(options_for(queue_name, database).doorbells) / "leases"
-        self._seen: dict[str, Seen] = {}
 
     @property
     def engine(self) -> Engine:
         """The engine of the calling thread's connection."""
         return engine_for(self.database)
 
-    def create(self, keys: Sequence[str], payload: Callable[[str], str], ttl: float) -> None:
+    def create(self, ttl: float) -> None:
         """Have a row for each key; those that are there are left as they are."""
-        from ..models import HAS_KEY, Job  # this module is imported before the apps are ready
-
-        rows = Job.objects.using(self.database).filter(HAS_KEY, queue_name=self.queue_name)
-        there = set(rows.values_list("unique_key", flat=True))
-        if missing := [key for key in keys if key not in there]:
-            jobs = list(zip(new_ids(len(missing)), map(payload, missing), strict=True))
+        there = {key for key, *_ in self._rows()}
+        if missing := [key for key in self.keys if key not in there]:
+            jobs = list(zip(new_ids(len(missing)), map(dumps, missing), strict=True))
             new = NewJobs(self.queue_name, "", 0, 0, clock.microseconds(ttl), self.engine.now(), 0, jobs)
             new.unique_keys = list(missing)
             self.engine.insert_with_keys(new)
 
     def look_at_file(self) -> None:
         """Open the database anew if another one is in its place: what was seen in the old one says nothing of it."""
-        if outdated(connections[self.database]):
+        if self.engine.outdated(connections[self.database]):
             self.engine.disconnect()
-            self._seen.clear()
+            seen.pop((self.database, self.queue_name), None)
 
     def free(self, worker_id: str) -> bool:
         """Return whether a row is free, or its lease has ended: a look, without the write lock."""
-        return bool(self.engine.due(self.scope, 1, FOREVER) or self._ended(self._held(), worker_id))
+        waiting, held = self._free_and_held()
+        return bool(waiting or self._ended(held, worker_id))
 
     def transaction(self) -> AbstractContextManager[object]:
         """Hold the right to write until the block ends."""
@@ -88,12 +96,12 @@ class ReservedRows:
         """Take a row that is free, or whose lease has ended; return it, and the moment (boot clock) of its lease."""
         engine = self.engine
         with self.transaction():
-            began, now, held = clock.since_boot(), engine.now(), self._held()
+            began, now, (_, held) = clock.since_boot(), engine.now(), self._free_and_held()
             ended = self._ended(held, worker_id)
             end_leases(engine, [Ended(handle, True) for handle in ended], worker_id, now)
-            due = engine.due(self.scope, 1, FOREVER) if self.open(len(held) - len(ended)) else []
-            take_rows(engine, [self.scope], due, 1, worker_id, now, lease_us=clock.microseconds(ttl))
-            jobs = engine.read([row.handle for row in due])
+            first = self._free_and_held()[0][:1] if self.open(len(held) - len(ended)) else []
+            engine.lease(first, worker_id, now, clock.microseconds(ttl))
+            jobs = engine.read(first)
         for job in ended.values():
             if job.worker_id != worker_id and is_bell(self._bell_of(job), self.database, self.bells):
                 remove(self._bell_of(job))
@@ -117,22 +125,42 @@ class ReservedRows:
     def _bell_of(self, job: HeldJob) -> str:
         return str(path_of(self.database, self.bells, job.worker_id))
 
-    def _held(self) -> dict[Handle, HeldJob]:
-        return self.engine.read([row.handle for row in self.engine.ended(self.scope, MOST, FOREVER, NO_GRACE)])
+    def has(self, job: HeldJob) -> bool:
+        """Return whether the row of this job still counts: by hand its key may have been taken away."""
+        from ..models import HAS_KEY, Job  # this module is imported before the apps are ready
+
+        return Job.objects.using(self.database).filter(HAS_KEY, pk=job.id, queue_name=self.queue_name).exists()
+
+    def _rows(self) -> list[tuple[str, Handle, object]]:
+        """Return key, handle and end of the lease (None: it is free) of the rows that can be held."""
+        from ..models import HAS_KEY, Job  # this module is imported before the apps are ready
+
+        open_or_held = Q(due_at__lte=FOREVER) | Q(lease_until__isnull=False)
+        jobs = Job.objects.using(self.database).filter(HAS_KEY, open_or_held, queue_name=self.queue_name)
+        rows = jobs.annotate(handle=self.engine.handle()).values_list("unique_key", "handle", "lease_until")
+        mine = [(key, handle, until) for key, handle, until in rows if key and key in self.keys]
+        return sorted(mine, key=lambda row: (len(row[0]), row[0]))
+
+    def _free_and_held(self) -> tuple[list[Handle], dict[Handle, HeldJob]]:
+        """Return the rows that are free, in the order of their keys, and those that are held."""
+        rows = self._rows()
+        held = self.engine.read([handle for _, handle, until in rows if until is not None])
+        return [handle for _, handle, until in rows if until is None], held
 
     def _ended(self, held: dict[Handle, HeldJob], worker_id: str) -> dict[Handle, HeldJob]:
         """Return those of the held rows whose holder is gone, or is this instance, which has let its lease end."""
-        now, before = clock.since_boot(), self._seen
-        self._seen = {
-            job.id: seen
-            if (seen := before.get(job.id)) and seen[:2] == (job.claims, job.visible_at)
+        now, before = clock.since_boot(), seen.get((self.database, self.queue_name), {})
+        unchanged = {
+            job.id: last
+            if (last := before.get(job.id)) and last[:2] == (job.claims, job.visible_at)
             else Seen(job.claims, job.visible_at, now)
             for job in held.values()
         }
+        seen[self.database, self.queue_name] = unchanged
         return {
             handle: job
             for handle, job in held.items()
             if job.worker_id == worker_id
-            or now - self._seen[job.id].since >= job.lease_us / SECOND
+            or now - unchanged[job.id].since >= job.lease_us / SECOND
             or proves_death(self._bell_of(job), self.database, self.bells)
         }

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
-from typing import Any
+from weakref import finalize
 
 from django.db import DatabaseError
 
-from ..conf import Invalid, duration
 from ..core import clock
 from ..core.clock import SECOND
 from ..core.encoding import decode
@@ -18,10 +17,10 @@ from ..core.names import SLOTS, reserved_name
 from ..engines import Engine, database_for
 from ..exceptions import LeaseLost, NoFreeSlot
 from ..slots import check, next_turn
-from .holder import LOOK, Holder
-from .slot_rows import Cycle, SlotRows
+from .holder import LOOK, Holder, seconds
+from .reserved import existing
+from .slot_rows import MOST, Cycle, SlotRows
 
-MOST = 1000  # slots: each instance that waits for one reads the rows of all that are held
 # A slot whose holder is gone, which is not always proven, misses two turns. While it is not longer than a minute, a
 # lease is renewed in the holder's own turns, so that the renewals, too, meet no other instance's writes.
 CYCLES, SHORTEST, LONGEST = 2, 3.0, 60.0  # of a lease: its length in cycles, and the limits of that in seconds
@@ -46,11 +45,11 @@ class SlotCycle:
     ) -> None:
         self.name = name
         self._queue_name = reserved_name(SLOTS, name)
-        self._cycle = Cycle(slots, _seconds(period, "period"), _seconds(guard, "guard"))
+        self._cycle = Cycle(slots, seconds(period, "period"), seconds(guard, "guard"))
         check(*self._cycle)
         if slots > MOST:
             raise ValueError(f"slots is {slots!r}, but must be a whole number, 1 to {MOST}.")
-        self._using = using
+        self._using = using and existing(using)
 
     def __repr__(self) -> str:
         return "<SlotCycle {!r}, {} slots in {:g} s, guard {:g} s>".format(self.name, *self._cycle)
@@ -61,13 +60,12 @@ class SlotCycle:
         ``timeout``: for so many seconds (or a timedelta) at the most; 0: not at all; None: for ever. Raise NoFreeSlot
         if none was free in that time, RuntimeError inside a transaction.
         """
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         holder = SlotHolder(self.name, self._queue_name, self._cycle, self._using)
-        if not holder.acquire(seconds is None or seconds > 0, seconds):
+        if not holder.acquire(timeout=timeout):  # 0 is a timeout, too: a locked database is one without a free slot
             raise NoFreeSlot(
-                f"No slot of {self.name!r} was free within {seconds:g} s: others hold them all, or one has not let "
-                f"go since the cycle was changed. manage.py vtqueue slots {self.name} shows the holders. Wait for "
-                "longer, start fewer instances, or have more slots."
+                f"No slot of {self.name!r} was free within {seconds(timeout, 'timeout'):g} s: others hold them all, or "
+                f"one has not let go since the cycle was changed. manage.py vtqueue slots {self.name} shows the "
+                "holders. Wait for longer, start fewer instances, or have more slots."
             )
         return Slot(self.name, holder)
 
@@ -79,8 +77,8 @@ class SlotHolder(Holder):
 
     def __init__(self, name: str, queue_name: str, cycle: Cycle, using: str | None) -> None:
         ttl = min(max(CYCLES * cycle.period, SHORTEST), LONGEST)
-        super().__init__(f"slot of {name!r}", queue_name, [], ttl, using)
-        self.rows: SlotRows = SlotRows(queue_name, database_for(using), cycle, ttl)
+        self.rows: SlotRows
+        super().__init__(f"slot of {name!r}", SlotRows(queue_name, database_for(using), cycle, ttl), ttl)
         self.told = threading.Event()  # the cycle is to be changed, or the slot is left: there is no next turn
 
     def _renew(self, job: HeldJob, engine: Engine) -> None:
@@ -99,6 +97,8 @@ class Slot:
         self._name, self._holder = name, holder
         self._left = False
         self._handed_out: Turn | None = None
+        self._one_thread = threading.Lock()  # of several that ask for turns
+        finalize(self, holder.dropped).atexit = False
 
     def __repr__(self) -> str:
         return f"<Slot {self.number} of {self._name!r}, {'held' if self.held else 'not held'}>"
@@ -123,13 +123,12 @@ class Slot:
     def turns(self) -> "Iterator[Turn]":
         """Yield each turn when it begins; those that begin while the last one is still worked on are left out.
 
-        It ends when the slot is left, or is lost because its lease was not kept up. When the cycle is changed it goes
-        on with a slot of the new one, once one is free.
+        Threads that iterate share the turns: each is handed out once. It ends when the slot is left, or is lost because
+        its lease was not kept up. When the cycle is changed it goes on with a slot of the new one, once one is free.
         """
         while self._goes_on():
-            planned = self._wait_for_turn()
-            if planned and self._renewed_for_turn() and (turn := self._turn(*planned)).remaining() > 0:
-                self._handed_out = turn
+            job, planned = self._holder.job, self._wait_for_turn()
+            if planned and self._renewed_for_turn() and (turn := self._turn(*planned)) and turn.of(job):
                 yield turn
 
     def leave(self) -> None:
@@ -150,13 +149,14 @@ class Slot:
     def _goes_on(self) -> bool:
         """Return whether a slot is held; if the cycle was changed, wait for one of the new cycle."""
         holder = self._holder
-        if holder.told.is_set() and not self._left:
-            self._handed_out = None
-            with suppress(DatabaseError):
-                holder.release()
-            holder.told.clear()
-            while not self._left and not holder.acquire(timeout=1.0):
-                pass
+        with self._one_thread:
+            if holder.told.is_set() and not self._left:
+                self._handed_out = None
+                with suppress(DatabaseError):
+                    holder.release()
+                holder.told.clear()
+                while not self._left and not holder.acquire(timeout=1.0):
+                    pass
         if self._left:  # perhaps while it was acquired
             holder.release()
         return holder.held
@@ -198,10 +198,16 @@ class Slot:
             return False
         return True
 
-    def _turn(self, begin: float, end: float) -> "Turn":
-        last, period = self._handed_out, self._holder.rows.cycle.period
-        missed = max(round((begin - last.starts_at) / period) - 1, 0) if last else 0
-        return Turn(begin, end, missed, self._holder)
+    def _turn(self, begin: float, end: float) -> "Turn | None":
+        """Return a turn, with the number of those that were missed; None if it is over, or another thread has it."""
+        with self._one_thread:
+            last, turn = self._handed_out, Turn(begin, end, self._holder)
+            if turn.remaining() <= 0 or (last and last.starts_at == begin):
+                return None
+            if last:  # by the boot clock: a wall clock that is set makes no turns
+                turn.missed = max(round((turn._ends_at - last._ends_at) / self._holder.rows.cycle.period) - 1, 0)
+            self._handed_out = turn
+        return turn
 
 
 class Turn:
@@ -211,14 +217,20 @@ class Turn:
     turns of this slot have been left out since the last one that was handed out.
     """
 
-    def __init__(self, starts_at: float, ends_at: float, missed: int, holder: SlotHolder) -> None:
-        self.starts_at, self.ends_at, self.missed = starts_at, ends_at, missed
+    missed = 0
+
+    def __init__(self, starts_at: float, ends_at: float, holder: SlotHolder) -> None:
+        self.starts_at, self.ends_at = starts_at, ends_at
         self._holder, self._job = holder, holder.job
         self.number = _number(self._job) if self._job else 0
         self._ends_at = clock.since_boot() + ends_at - wall()  # by the boot clock
 
     def __repr__(self) -> str:
         return f"<Turn of slot {self.number}, {self.remaining():.3f} s left>"
+
+    def of(self, job: HeldJob | None) -> bool:
+        """Return whether it is a turn of this claim: another thread may have a slot of another cycle meanwhile."""
+        return self._job is job
 
     def remaining(self) -> float:
         """Return for how many seconds this turn is certainly this instance's own; 0 if it is over.
@@ -239,10 +251,3 @@ def wall() -> float:
 
 def _number(job: HeldJob) -> int:
     return int(decode(job.payload))
-
-
-def _seconds(value: Any, name: str) -> float:
-    try:
-        return duration(value)
-    except Invalid as allowed:
-        raise ValueError(f"{name} is {value!r}, but must be {allowed}.") from None

@@ -5,7 +5,7 @@ of one cycle, so none of their turns overlap. No holder has to answer: one that 
 lease ends.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -15,6 +15,8 @@ from ..core.ids import new_ids
 from ..core.job import NewJobs
 from ..slots import check
 from .reserved import FOREVER, ReservedRows
+
+MOST = 1000  # slots: each instance that waits for one reads the rows of all that are held
 
 CYCLE = "cycle"  # the unique key of the row of the cycle; that of a slot is its number
 PARKED = FOREVER + 1  # the due time of rows that no instance takes
@@ -43,7 +45,7 @@ class SlotRows(ReservedRows):
     """
 
     def __init__(self, queue_name: str, database: str, wanted: Cycle, ttl: float) -> None:
-        super().__init__(queue_name, database)
+        super().__init__(queue_name, database, frozenset(map(str, range(MOST))))
         self.cycle, self._wanted, self._ttl = wanted, wanted, ttl
         self._joined = False
 
@@ -56,7 +58,7 @@ class SlotRows(ReservedRows):
         """Return whether another cycle is in force or asked for than the one of this instance's slot."""
         return self.stored() != (self.cycle, None)
 
-    def create(self, keys: Sequence[str], payload: Callable[[str], str], ttl: float) -> None:
+    def create(self, ttl: float) -> None:
         """Ask for the cycle of this instance, when it joins."""
         if not self._joined and self._asks(self.stored()):
             with self.transaction():
@@ -78,7 +80,7 @@ class SlotRows(ReservedRows):
         """Return whether a slot can be taken; while the cycle is to be changed, whether none is held any more."""
         if self.stored().wanted is None:
             return super().free(worker_id)
-        held = self._held()
+        held = self._free_and_held()[1]
         return len(self._ended(held, worker_id)) == len(held)
 
     def open(self, held: int) -> bool:

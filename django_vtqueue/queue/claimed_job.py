@@ -1,6 +1,6 @@
 """A job that was claimed: its payload, and the right to settle it."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +9,7 @@ from ..core import clock, history
 from ..core.encoding import decode, encode
 from ..core.failures import MAX_MESSAGE, Failure, describe, shorten, storable
 from ..core.ids import parse_id
-from ..core.job import HeldJob, Settlement, failed, released, succeeded
+from ..core.job import HeldJob, Settlement, failed, put_off, released, succeeded
 from ..core.masks import Mask, replaced
 from ..engines import Engine, engine_for, mask_words
 from ..exceptions import LeaseLost
@@ -72,12 +72,13 @@ class ClaimedJob:
         wait = max(clock.microseconds(delay), 0)
         self._settle(failed(self._held, history.FAILED, failure, self._engine.now(), wait))
 
-    def release(self) -> None:
+    def release(self, until: float | timedelta | datetime | None = None) -> None:
         """Give the job back as if it had not been claimed: no attempt used, and at its place in the line.
 
+        ``until``: put off by so many seconds (or a timedelta), or to this moment, as ``raise Snooze(until)`` does.
         Raises LeaseLost like ack.
         """
-        self._settle(released(self._held))
+        self._settle(released(self._held) if until is None else put_off(self._held, until, self._engine.now()))
 
     def extend(self, seconds: float | timedelta | None = None) -> None:
         """Keep the job hidden until now + ``seconds`` (default: its visibility timeout); it is not added up.

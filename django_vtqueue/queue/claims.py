@@ -17,12 +17,13 @@ from ..engines.limits import RateState
 from .ended_leases import end_leases
 from .limits import AMONG, NO_LIMITS, Limits, has_own_key
 from .overdue import bury_overdue
+from .pauses import paused_queues, unpaused
 from .verdicts import judge
 
 NO_OVERFLOW: Mapping[str, tuple[int, int]] = {}
+NO_GRACE = GracePeriod()  # holders get no time: for tests, run_pending, and lists of all that is held
 SET_ASIDE_AT_ONCE = 500  # jobs that one claim parks, or moves
 NO_RATES: Mapping[str, RateState] = {}
-NO_GRACE = GracePeriod()  # for a test, or where no holder can be alive
 ENDED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
 OVERDUE_AT_ONCE = 100  # jobs that one claim buries
 
@@ -68,11 +69,12 @@ def take(
 ) -> Taken:
     """Lease up to ``limit`` due rows to ``worker_id``; to be called inside ``engine.transaction()``.
 
-    Before that, expired jobs become due again, at their place in the line; ``grace_period``: see core/expiry.py.
+    First, jobs whose lease has ended become due at their place in the line, or dead letters, and due jobs that are
+    overdue are buried. ``grace_period``: see core/expiry.py.
     ``ahead``: so many fresh rows directly behind them are leased too, at the most. Their attempts are counted later,
     and so are the attempts of tasks for which ``waits`` returns True. ``overflow``: see Options.overflowing.
     """
-    scopes, shared = engine.unpaused(scopes, now), bool(overflow)
+    scopes, shared = unpaused(engine, scopes, now), bool(overflow)
     ended = [row for scope in scopes for row in engine.ended(scope, ENDED_AT_ONCE, now, grace_period, overflow=shared)]
     endings = end_leases(engine, ended, worker_id, now)
     scopes = limits.scoped(engine, limits.apart(scopes), now)
@@ -233,7 +235,7 @@ def start_attempt(engine: Engine, job: HeldJob, now: int) -> bool:
     It may not if it was asked to stop or has expired, or its queue was paused. To be called inside
     ``engine.transaction()``.
     """
-    stopped = job.queue_name in engine.paused_queues(now) or engine.stop_requests([job])
+    stopped = job.queue_name in paused_queues(engine, now) or engine.stop_requests([job])
     return not stopped and engine.start_attempts([job], now) == 1
 
 

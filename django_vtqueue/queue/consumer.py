@@ -21,7 +21,7 @@ from ..core.ids import new_id, new_worker_id
 from ..core.job import Scope
 from ..core.timeouts import awaited_value
 from ..engines import Engine, Trouble, engine_for, new_engine
-from ..exceptions import LeaseLost
+from ..exceptions import LeaseLost, Snooze
 from .claimed_job import ClaimedJob
 from .clock_steps import ClockSteps
 from .depth import from_a_job
@@ -65,8 +65,8 @@ def wait_for_work(engine: Engine, queue_name: str, bell: Doorbell, limits: Limit
 
     Return the seconds of that, at most the planned ones: the rest may be a gap.
     """
-    earliest = limits.earliest(engine, [Scope((queue_name,), raw=True)])
-    due_in = LOOK if earliest is None else (earliest - engine.now()) / SECOND
+    first = limits.earliest(engine, [Scope((queue_name,), raw=True)])
+    due_in = LOOK if first is None else (first - engine.now()) / SECOND
     seconds = min(due_in, LOOK) if due_in > 0 else LOOK  # else: an expired job that may not be taken yet
     began = time.monotonic()
     bell.wait_for(seconds)
@@ -86,6 +86,8 @@ def handle(
         except KeyboardInterrupt:
             settle(engine, job.release, gaps)
             raise
+        except Snooze as error:
+            settle(engine, partial(job.release, error.until), gaps)
         except BaseException as error:
             backoff = DEFAULT_BACKOFF if callable(policy.backoff) else policy.backoff
             delay = backoff_delay(backoff, policy.backoff_max, job.attempt, random.random())

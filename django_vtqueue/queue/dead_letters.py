@@ -12,9 +12,9 @@ from django.utils.translation import gettext as _
 from ..core.encoding import decode
 from ..engines import database_for, engine_for
 from ..fields import StoredText, text_of
+from .arguments import checked_priority, checked_queue_name
 from .doorbell import wake_workers
 from .lookup import Named, change
-from .publishing import checked_priority, checked_queue_name
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

@@ -41,8 +41,8 @@ SOONEST, DEFAULT, LATEST = 1.0, 10.0, 300.0  # seconds: ``retry_after`` at the l
 _from_a_job: ContextVar[bool] = ContextVar("vtqueue_from_a_job", default=False)
 _waits_aside: ContextVar[bool] = ContextVar("vtqueue_waits_aside", default=False)
 
-IS_FULL = "Queue {name!r} is full: {depth:,} jobs wait, and its max_depth is {most:,}."
-NO_ROOM = "Queue {name!r} has no room for {jobs:,} jobs: {depth:,} wait, and its max_depth is {most:,}."
+IS_FULL = "Queue {name!r} is full: its depth is {depth:,}, and its max_depth {most:,}."
+NO_ROOM = "Queue {name!r} has no room for {jobs:,} jobs: its depth is {depth:,}, and its max_depth {most:,}."
 NEVER_FITS = "Queue {name!r} never has room for {jobs:,} jobs at once: its max_depth is {most:,}."
 NOTHING = " Nothing was stored."
 TRY_AGAIN = NOTHING + " Try again in {seconds:.0f} s, start more workers, or raise max_depth."
@@ -132,7 +132,7 @@ def next_pause(full: QueueFull, began: float) -> float:
     if (left := began + full.patience - time.monotonic()) > 0:
         return min(max(full_for(full.depth), PAUSE), LONGEST_PAUSE, left)
     if full.patience:
-        full.message += f" It was waited for {full.patience:g} s."
+        full.message += f" The publisher has waited for {full.patience:g} s."
     return 0.0
 
 

@@ -4,6 +4,7 @@ A worker's socket lies in a folder of the user's own, named after the database; 
 there. A bell that is missed costs at most the worker's next look (0.1 to 0.25 s), so every error of ringing is ignored.
 """
 
+import asyncio
 import atexit
 import logging
 import os
@@ -12,7 +13,7 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache, partial
 from hashlib import blake2b
@@ -21,10 +22,12 @@ from pathlib import Path
 
 from django.db import connections, transaction
 
+from ..core.ids import new_id
 from ..engines import options_of_database
 
 logger = logging.getLogger("django_vtqueue")
 
+RESULTS = "results"  # the folder, inside that of the workers' bells, of the bells of those who wait for a result
 CACHED_FOR = 1.0  # seconds for which a publisher uses the paths that it found
 WORKERS = b"workers"  # rung at one worker: the rows of the workers have something for it
 UNPROVEN = "q"  # begins the token of a bell that is no proof of life: that of Queue.run
@@ -102,6 +105,15 @@ class Doorbell:
         self._socket.settimeout(max(seconds, 0.001))
         with suppress(OSError):
             self._socket.recv(16)
+
+    async def wait_for_aside(self, seconds: float) -> None:
+        """Wait until it is rung, for ``seconds`` at the most, while the event loop goes on."""
+        if self._socket is None:
+            await asyncio.sleep(seconds)
+            return
+        self._socket.setblocking(False)
+        with suppress(TimeoutError, OSError):
+            await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self._socket, 16), seconds)
 
     def fileno(self) -> int:
         """Return the descriptor of the socket, -1 if there is none; a process that has it too keeps the bell alive."""
@@ -222,6 +234,34 @@ def ring(alias: str, folder: str | None) -> None:
             except ConnectionRefusedError:
                 if path.rpartition("-")[2].startswith(UNPROVEN):
                     remove(path)  # left by a dead consumer; a worker's is its proof of death, and stays
+            except OSError:
+                pass
+
+
+def result_bell(alias: str, folder: str | None, job_id: str) -> Doorbell:
+    """Return a bell that is rung when a job has ended; see ring_results."""
+    bells = folder_of(folder)
+    with suppress(OSError):
+        bells.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Doorbell(alias, bells / RESULTS, f"{job_id[-16:]}.{new_id()[-4:]}")
+
+
+def ring_results(alias: str, folder: str | None, job_ids: Iterable[str]) -> None:
+    """Wake those on this machine who wait for the end of one of these jobs; never waits, never raises."""
+    bells = folder_of(folder) / RESULTS
+    try:
+        names = os.listdir(bells)
+    except OSError:  # nothing has waited yet
+        return
+    if not names:
+        return
+    ended = {f"{name_of(alias)}-{job_id[-16:]}" for job_id in job_ids}
+    for name in names:
+        if name.rpartition(".")[0] in ended:
+            try:
+                _sender().sendto(b"ring", socket.MSG_DONTWAIT, str(bells / name))
+            except ConnectionRefusedError:
+                remove(str(bells / name))  # left by a dead process
             except OSError:
                 pass
 

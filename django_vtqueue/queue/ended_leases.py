@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from ..core import history
 from ..core.failures import recorded
 from ..core.job import Ended, Handle, HeldJob, Settlement, failed, interrupted, released
+from ..core.names import is_reserved
 from ..engines import Engine
-from ..exceptions import DamagedJob, LeaseExpired
+from ..exceptions import DamagedJob, LeaseExpired, WorkerDied
 from .settling import carry_out
 
 
@@ -15,7 +16,7 @@ def end_leases(engine: Engine, ended: Sequence[Ended], worker_id: str, now: int)
     if hidden := [row.handle for row in ended if not row.held]:
         engine.show(hidden)
     held = engine.read([row.handle for row in ended if row.held])
-    return end_rows(engine, {handle: end_lease(job, now) for handle, job in held.items()}, worker_id, now)
+    return end_rows(engine, {handle: end_lease(job, now, worker_id) for handle, job in held.items()}, worker_id, now)
 
 
 def end_rows(engine: Engine, endings: Mapping[Handle, Settlement], worker_id: str, now: int) -> list[Settlement]:
@@ -28,10 +29,19 @@ def end_rows(engine: Engine, endings: Mapping[Handle, Settlement], worker_id: st
     return ended
 
 
-def end_lease(job: HeldJob, now: int) -> Settlement:
-    """Return the settlement of an expired job: due at its place in the line, or dead after its last attempt."""
+def end_lease(job: HeldJob, now: int, taker: str) -> Settlement:
+    """Return the settlement of a job whose lease has ended: due at its place, or dead after its last attempt.
+
+    The row of a leader or a time slot, which may be taken long after its holder was gone, was held until its lease
+    ended; another instance takes it sooner only when the holder is proven dead.
+    """
     if not job.begun:
         return released(job)
+    if is_reserved(job.queue_name):
+        if job.visible_at > now and job.worker_id != taker:
+            died = recorded(WorkerDied, f"The process of {job.worker_id} has died.")
+            return interrupted(job, history.WORKER_DIED, died, now)
+        now = min(job.visible_at, now)
     failure = recorded(LeaseExpired, f"The lease expired, held by {job.worker_id}.")
     return interrupted(job, history.LEASE_EXPIRED, failure, now)
 

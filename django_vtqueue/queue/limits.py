@@ -21,6 +21,7 @@ from ..core.rates import Rate, rate_for
 from ..core.shares import Shares
 from ..engines import Engine
 from ..engines.limits import Parked, RateState
+from .pauses import earliest, unpaused, without
 
 GIVEN_BACK_AT_ONCE = 500  # jobs of a key
 KEYS_AT_ONCE = 200  # that one look goes through
@@ -98,7 +99,7 @@ class Limits:
         parts: list[Scope] = []
         for scope in scopes:
             own = [name for name in names if scope.queues is None or name in scope.queues]
-            parts.append(engine.without(scope, own))
+            parts.append(without(engine, scope, own))
             parts += [scope._replace(queues=(name,), **rooms[name]) for name in own]
         return parts
 
@@ -128,15 +129,15 @@ class Limits:
         return after
 
     def earliest(self, engine: Engine, scopes: Sequence[Scope]) -> int | None:
-        """Return Engine.earliest, without what waits in queues that are full, or over their rates."""
+        """Return pauses.earliest, without what waits in queues that are full, or over their rates."""
         if not self.queues:
-            return engine.earliest(scopes)
+            return earliest(engine, scopes)
         now = engine.now()
-        parts = self.scoped(engine, engine.unpaused(scopes, now), now)
+        parts = self.scoped(engine, unpaused(engine, scopes, now), now)
         full = [scope for scope in parts if scope.raw and scope.room == 0 and scope.starts != 0]
         if any(has_own_key(row) for scope in full for row in engine.due(scope, AMONG, now)):
             return now
-        return engine.earliest(self.scoped(engine, scopes, now))
+        return earliest(engine, self.scoped(engine, scopes, now))
 
     # The look once a second; it writes nothing where nothing is to be done
 

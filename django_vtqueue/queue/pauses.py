@@ -1,16 +1,21 @@
-"""Pauses: nothing of a queue is claimed until it is resumed, or until the pause ends by itself."""
+"""Pauses: nothing of a queue is claimed until it is resumed, or until the pause ends by itself.
 
+Above: how people pause and resume. Below: what a claim reads of it.
+"""
+
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from django.db.models import Q
 from django.utils.translation import gettext as _
 
-from ..core.clock import from_instant
+from ..core.clock import from_instant, microseconds
 from ..core.humanize import time_of
-from ..engines import database_of, engine_for, options_for
+from ..core.job import Scope
+from ..engines import Engine, database_of, engine_for, options_for
+from .arguments import checked_queue_name, instant_of
 from .doorbell import wake_workers
-from .publishing import checked_queue_name, instant_of
 
 if TYPE_CHECKING:
     from ..models import QueueState
@@ -54,6 +59,23 @@ def pause(
         )
 
 
+def hold_up(queue_name: str, seconds: float, reason: str, using: str) -> None:
+    """Pause a queue for so many seconds, for a task of it has met a service that wants it; see Retry.
+
+    A pause that lasts longer stays as it is, and so does its reason.
+    """
+    from ..models import QueueState
+
+    engine = engine_for(using)
+    now = engine.now()
+    end = from_instant(now + microseconds(seconds))
+    given = {"paused_at": from_instant(now), "paused_until": end, "paused_by": "", "reason": reason[:LONGEST_REASON]}
+    with engine.atomic():  # it begins with a write; see pause
+        if not QueueState.objects.using(using).filter(pk=queue_name, paused_until__lt=end).update(**given):
+            state = QueueState(queue_name=queue_name, **given)
+            QueueState.objects.using(using).bulk_create([state], ignore_conflicts=True)
+
+
 def resume(queue_name: str, using: str | None = None) -> bool:
     """End the pause of a queue and, after the commit, wake the workers; return whether it was paused."""
     from ..models import QueueState
@@ -80,7 +102,7 @@ def sentence(state: "QueueState") -> str:
     """Return a pause in words: who made it, why, and until when, as far as that is known."""
     pause = _("paused by %(by)s") % {"by": state.paused_by} if state.paused_by else _("paused")
     if state.reason:
-        pause += ": " + " ".join(state.reason.split())
+        pause += ": " + " ".join(state.reason.split()).removesuffix(".")
     if state.paused_until:
         pause += ", " + _("until %(time)s") % {"time": time_of(state.paused_until)}
     return pause
@@ -103,3 +125,42 @@ def _text(value: str, longest: int, name: str) -> str:
     if len(value) > longest:
         raise ValueError(f"{name} has {len(value)} characters, but {longest} at the most are kept; shorten it.")
     return value
+
+
+# -- what a claim reads ------------------------------------------------------------------------------------------------
+
+
+def paused_queues(engine: Engine, now: int) -> set[str]:
+    """Return the queues that are paused at ``now``.
+
+    A claim reads them in its own transaction, so a pause holds from its commit on.
+    """
+    return {name for name, until in engine.pauses().items() if until is None or until > now}
+
+
+def unpaused(engine: Engine, scopes: Sequence[Scope], now: int) -> list[Scope]:
+    """Return scopes without the queues that are paused at ``now``."""
+    paused_now = paused_queues(engine, now)
+    return [without(engine, scope, paused_now) for scope in scopes]
+
+
+def earliest(engine: Engine, scopes: Sequence[Scope]) -> int | None:
+    """Return the earliest moment, past or future, at which an unfinished job in scope may be claimed.
+
+    That is ``Engine.first_due``, or the end of the pause of its queue if that is later. None if there is no such job.
+    """
+    pauses = engine.pauses()
+    found = [engine.first_due(without(engine, scope, pauses)) for scope in scopes]
+    for name, until in pauses.items():
+        of_name = [scope._replace(queues=(name,)) for scope in scopes if scope.queues is None or name in scope.queues]
+        if until is not None:
+            found += [max(first, until) for scope in of_name if (first := engine.first_due(scope)) is not None]
+    return min((instant for instant in found if instant is not None), default=None)
+
+
+def without(engine: Engine, scope: Scope, names: Collection[str]) -> Scope:
+    """Return a scope without these queues."""
+    if not names:
+        return scope
+    there = engine.queue_names() if scope.queues is None else scope.queues
+    return scope._replace(queues=tuple(name for name in there if name not in names))

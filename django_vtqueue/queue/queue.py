@@ -21,7 +21,7 @@ from uuid import UUID
 
 from asgiref.sync import sync_to_async
 
-from ..conf import POLICY, checked, duration
+from ..conf import POLICY, UNIQUE, checked, duration
 from ..core import clock, history
 from ..core.encoding import encode
 from ..core.expiry import GracePeriod
@@ -29,23 +29,24 @@ from ..core.failures import describe
 from ..core.gaps import APART, GapWatch
 from ..core.ids import new_ids, process_worker_id
 from ..core.job import Due, Ended, HeldJob, NewJobs, Scope, failed
-from ..core.unique import CHOICES, DONE, KEEP, REPLACE, Keys, keys_of
+from ..core.unique import DONE, KEEP, REPLACE, Keys, keys_of
 from ..engines import Engine, database_of, engine_for, options_for
 from ..exceptions import LeaseLost
+from .arguments import checked_priority, checked_queue_name, due_from, start_by
 from .claimed_job import ClaimedJob
 from .claims import ENDED_AT_ONCE, collect, find_due, in_order, take_rows
 from .consumer import consume
 from .depth import waiting_aside
 from .ended_leases import end_leases
 from .limits import Limits
-from .pauses import pause, resume
-from .publishing import checked_priority, checked_queue_name, start_by, store, visible_from
+from .pauses import pause, paused_queues, resume
+from .publishing import store
 from .settling import settle
 
 Until = Literal["done", "start"]
 OnDuplicate = Literal["keep", "replace", "error"]
 LOOK_AT_PARKED = 1.0  # seconds between two looks at what is parked, while nothing is due
-PUBLISHING = {**POLICY, **CHOICES, "timeout": duration}  # what checks the arguments of a publish
+PUBLISHING = {**POLICY, **UNIQUE, "timeout": duration}  # what checks the arguments of a publish
 
 _gap_watches: dict[str, GapWatch] = {}  # by database: what all queues of this process have noticed
 
@@ -171,7 +172,7 @@ class Queue:
         encoded = [encode(payload, "payload") for payload in payloads]
         jobs = list(zip(new_ids(len(encoded)), encoded, strict=True))
         now = self._engine.now()
-        due_at = visible_from(now, publish_at, delay)
+        due_at = due_from(now, publish_at, delay)
         new = NewJobs(
             queue_name=self.name,
             task_path="",
@@ -188,7 +189,10 @@ class Queue:
             concurrency_keys=keys_of(payloads, concurrency_key, "concurrency_key"),
         )
         duplicates = store(new, self.database, self.options, wait, on_duplicate=on_duplicate) if jobs else {}
-        return [UUID(int=int(duplicates.get(index, job_id), 16)) for index, (job_id, _) in enumerate(jobs)]
+        ids = [job_id for job_id, _ in jobs]
+        for index, known in duplicates.items():
+            ids[index] = known
+        return [UUID(int=int(job_id, 16)) for job_id in ids]
 
     async def apublish(self, payload: Any, **options: Any) -> UUID:
         """See publish."""
@@ -196,7 +200,9 @@ class Queue:
 
     async def apublish_many(self, payloads: Iterable[Any], **options: Any) -> list[UUID]:
         """See publish_many; room is waited for without a thread."""
-        given = list(payloads)  # for each try
+        given, keys = list(payloads), options.get("unique_key")  # for each try
+        if keys is not None and not callable(keys) and not isinstance(keys, str):
+            options["unique_key"] = list(keys)
         return await waiting_aside(lambda: sync_to_async(self.publish_many)(given, **options))
 
     def claim(self) -> ClaimedJob | None:
@@ -226,29 +232,36 @@ class Queue:
         engine, scope, limits = self._engine, Scope((self.name,), raw=True), self._limits
 
         def look(waited: float) -> tuple[Sequence[Ended | Due], Sequence[Due]] | None:
+            """Return the expired rows and the due ones; None if there are none, or the queue is paused."""
             now = engine.now()
             gaps.look(now)
             if waited:
                 gaps.locked(waited)
-            if self.name in engine.paused_queues(now):
+            if self.name in paused_queues(engine, now):
                 return None
             grace_period = gaps.grace_period(process_worker_id())._replace(free=0)
             ended, again = self._ended(scope, limit, now, grace_period)
             due = find_due(engine, limits.scoped(engine, [scope], now), limit, now)
             return ([*ended, *again], due) if ended or again or due else None
 
+        # Look, lock, look again: the first look needs no lock, and is all if nothing is there. It leaves out the time
+        # for which the lock must have been free; the second one, inside the lock, does not, so it may find fewer
+        # expired rows. It is done again after a moment in which their holders may renew, or when all that was taken
+        # became dead letters.
         while True:
             with engine.transaction_if(look) as found:
                 if not found:
                     break
                 gaps.locked(0.0)
-                seen, due = found
+                seen, due = found  # true when the lock was taken
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
-                grace_period = gaps.grace_period(process_worker_id())
-                ended, again = self._ended(scope, limit, now, grace_period) if seen else ([], [])
-                end_leases(engine, ended, holder, now)
+                ended: Sequence[Ended] = []
+                again: Sequence[Due] = []
+                if seen:
+                    ended, again = self._ended(scope, limit, now, gaps.grace_period(process_worker_id()))
                 scopes = limits.scoped(engine, [scope], now)
                 if ended:
+                    end_leases(engine, ended, holder, now)
                     due = find_due(engine, scopes, limit, now)
                 due = in_order([*due, *again])[:limit] if again else due
                 taken = take_rows(
@@ -298,9 +311,9 @@ class Queue:
         """See ClaimedJob.nack."""
         job.nack(delay, error)
 
-    def release(self, job: ClaimedJob) -> None:
+    def release(self, job: ClaimedJob, until: float | timedelta | datetime | None = None) -> None:
         """See ClaimedJob.release."""
-        job.release()
+        job.release(until)
 
     def extend(self, job: ClaimedJob, seconds: float | timedelta | None = None) -> None:
         """See ClaimedJob.extend."""

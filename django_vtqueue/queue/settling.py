@@ -37,7 +37,10 @@ def settle(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
 
 
 def carry_out(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
-    """Carry out settlements of jobs without other copies, and give back what was parked for them; see settle."""
+    """Carry out settlements of jobs without other copies; see settle.
+
+    What was parked for them is given back, and the end of the last child wakes its parent.
+    """
     lost = _carry_out(engine, settlements)
     if refused := [s for s in settlements if s.job.key in lost and s.state == states.READY]:
         requests = engine.stop_requests([s.job for s in refused])
@@ -46,6 +49,9 @@ def carry_out(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey
                 end_cancelled(settlement, requests[settlement.job.key], engine.now())
             lost = (lost - requests.keys()) | _carry_out(engine, stopped)
     give_back(engine, [s for s in settlements if s.job.key not in lost] if lost else settlements)
+    parents = {s.job.parent_id for s in settlements if s.job.parent_id and s.state != states.READY}
+    if parents:
+        engine.wake_parents(parents, engine.now())
     return lost
 
 
@@ -102,7 +108,7 @@ def still_running(engine: Engine, running: dict[int, Copy]) -> dict[int, Copy]:
 def leave(
     engine: Engine, settlement: Settlement, row: StoredJob, running: dict[int, Copy], others: dict[int, Copy]
 ) -> None:
-    """End one copy only: the row passes to the latest of the others, and one lease later to one more at the latest."""
+    """End one copy only: the latest of the others holds the row now. One lease later, at most, one more may start."""
     until = max(min(row.visible_at, engine.now() + row.lease_us), settlement.hidden_until or 0)
     engine.pass_on(row, others[max(others)], copies.written(running), settlement.history or row.history, until)
     settlement.meant = settlement.state, settlement.due_at, settlement.finished_at

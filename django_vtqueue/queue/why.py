@@ -2,7 +2,7 @@
 
 from django.utils.translation import gettext as _
 
-from ..core import copies, history, states
+from ..core import copies, history, states, steps
 from ..core.clock import LAST, from_instant, microseconds, to_instant
 from ..core.failures import shorten
 from ..core.humanize import duration, time_of
@@ -10,12 +10,14 @@ from ..core.ids import shown_worker
 from ..core.job import Scope
 from ..engines import engine_for, options_for
 from ..models import DeadLetter, Job, WorkerProcess
+from .doorbell import folder_of, path_of, proves_death
 from .limits import NO_LIMITS, Limits
 from .pauses import paused, sentence
 from .workers import QUIET, SILENCE, STOP, live_workers, serves
 
 LONGEST = 200  # characters of an error's message
 NAMED = 5  # workers in a sentence
+HOLDERS = "leases"  # in the folder of the doorbells, that of the holders of reserved rows
 
 
 def word_of(entry: Job | DeadLetter, now: int) -> str:
@@ -34,9 +36,14 @@ def why(entry: Job | DeadLetter, now: int, limits: Limits = NO_LIMITS) -> str:
         }
     visible_at = to_instant(entry.visible_at)
     if entry.reserved:
-        return holder(entry, visible_at, now)
+        return holder(entry, now)
     if moved := moved_by(entry, limits, now):
         return moved + expiry(entry, now)
+    if entry.state == states.READY and visible_at > now and (waiting := steps.waits_for(entry.steps)):
+        return waits(waiting)
+    if entry.start_by and overdue(entry, now):
+        age = duration(now - to_instant(entry.start_by))
+        return _("expired %(age)s ago, so a worker will make it a dead letter") % {"age": age}
     match word_of(entry, now):
         case "done":
             ended = now - to_instant(entry.finished_at or entry.visible_at)
@@ -62,14 +69,36 @@ def why(entry: Job | DeadLetter, now: int, limits: Limits = NO_LIMITS) -> str:
     return _("its row was damaged: there is no state '%(state)s'") % {"state": entry.state}
 
 
+def waits(waiting: steps.Waiting) -> str:
+    """Return what a durable task waits for, and until when."""
+    values = {"name": waiting.name, "time": time_of(from_instant(waiting.until))}
+    if waiting.kind == steps.SLEEP:
+        return _("sleeping ('%(name)s') until %(time)s") % values
+    if waiting.kind == steps.GATHER:
+        return _("waiting for its children ('%(name)s')") % values
+    if waiting.until == steps.NEVER:
+        return _("waiting for '%(name)s'; send_event wakes it") % values
+    return _("waiting for '%(name)s' until %(time)s; send_event wakes it before") % values
+
+
 def expiry(job: Job, now: int) -> str:
-    """Return how long a job that waits has left to start, if that is limited."""
+    """Return until when a job that waits must have started, if that is limited."""
     if job.start_by is None:
         return ""
-    left = to_instant(job.start_by) - now
-    if left <= 0:
-        return "; " + _("expired %(age)s ago, so a worker will make it a dead letter") % {"age": duration(-left)}
-    return "; " + _("expires in %(left)s, if it has not started by then") % {"left": duration(left)}
+    values = {"left": duration(to_instant(job.start_by) - now), "time": time_of(job.start_by)}
+    return "; " + _("expires in %(left)s, at %(time)s, if it has not started by then") % values
+
+
+def overdue(entry: Job | DeadLetter, now: int) -> bool:
+    """Return whether a job waits, but has expired, so that it is never run."""
+    if not isinstance(entry, Job) or entry.state != states.READY or entry.start_by is None:
+        return False
+    return to_instant(entry.start_by) <= now
+
+
+def shown_word(entry: Job | DeadLetter, now: int) -> str:
+    """Return the word for an entry that people read: a job that has expired is none that is due."""
+    return "expired" if overdue(entry, now) else word_of(entry, now)
 
 
 def is_parked(job: Job) -> bool:
@@ -115,16 +144,42 @@ def full(job: Job, limits: Limits, now: int) -> str:
     return ""
 
 
-def holder(job: Job, visible_at: int, now: int) -> str:
-    """Return who holds the row of a lease or a time slot."""
-    values = {"token": job.claims, "worker": shown_worker(job.worker_id)}
+def holder(job: Job, now: int) -> str:
+    """Return who holds the row of a lease or a time slot; of one that is free, since when, and who may have it."""
+    token = _("the last token was %(token)s") % {"token": job.claims}
     if job.state != states.RUNNING:
-        return _("free: the next instance that asks has it; the last token was %(token)s") % values
+        return _("free: the next instance that asks has it") + "; " + token
+    if (left := wait(job, now)) is not None:
+        return _("free") + ": " + loss(job, now, left) + "; " + token
+    values = {"token": job.claims, "worker": shown_worker(job.worker_id)}
     values["age"] = duration(max(now - to_instant(job.started_at or job.visible_at), 0))
-    if visible_at <= now:
-        return _("was held by %(worker)s, which does not renew it: an instance that waits has it soon") % values
-    values["left"] = duration(visible_at - now)
+    values["left"] = duration(max(to_instant(job.visible_at) - now, 0))
     return _("held by %(worker)s for %(age)s with the token %(token)s; renewed, or else free in %(left)s") % values
+
+
+def loss(job: Job, now: int, left: int) -> str:
+    """Return how a reserved row was lost by its holder; ``left``: see wait."""
+    values = {"worker": shown_worker(job.worker_id), "left": duration(left)}
+    if not left:
+        return _("the process of %(worker)s is dead") % values
+    values["age"] = duration(max(now - to_instant(job.visible_at), 0))
+    ended = _("the lease of %(worker)s ended %(age)s ago") % values
+    return ended + "; " + _("an instance that asks now waits %(left)s") % values
+
+
+def wait(job: Job, now: int) -> int | None:
+    """Return the microseconds for which an instance that asks now has to wait for a reserved row; None if it is held.
+
+    It is 0 if the row is free, or the death of its holder is proven, and a whole lease if the holder has not renewed
+    it in time: for so long an instance must see it unchanged.
+    """
+    if job.state != states.RUNNING:
+        return 0
+    database = str(job._state.db)
+    bells = folder_of(options_for(job.queue_name, database).doorbells) / HOLDERS
+    if proves_death(str(path_of(database, bells, job.worker_id)), database, bells):
+        return 0
+    return None if to_instant(job.visible_at) > now else job.lease_us
 
 
 def retrying(job: Job) -> str:

@@ -1,15 +1,37 @@
 """The call of a task: the signature of its function, and the keys that are formed of its arguments."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from inspect import Signature, signature
 from re import split
 from string import Formatter
-from typing import Any
+from typing import Any, ParamSpec
 
 from ..core.unique import checked_key
+from .compat import Task
 
+P = ParamSpec("P")
 KeyOf = Callable[..., str | None]  # of a call's arguments
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCall:
+    """A call of a task that is not enqueued yet; see call."""
+
+    task: "Task[..., Any]"
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def call(task: "Task[P, Any]", /, *args: P.args, **kwargs: P.kwargs) -> TaskCall:
+    """Return a call of a task as a value, to be enqueued by another task: ``context.gather("send", [call(send, 7)])``.
+
+    The options of the task hold, also those of ``task.using(…)``. Raises TypeError for what is no task.
+    """
+    if not isinstance(task, Task):
+        raise TypeError(f"call takes a task (what @task has made), and its arguments, not {task!r:.100}.")
+    return TaskCall(task, args, kwargs)
 
 
 @lru_cache(maxsize=1000)

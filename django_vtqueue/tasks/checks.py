@@ -41,6 +41,7 @@ def problems(alias: str, params: Mapping[str, Any]) -> list[CheckMessage]:
         *limits_beside_copies(options, alias),
         *unenforced_limits(options, alias),
         *idle_options(options, alias),
+        *idle_overflow(options, alias),
     ]
 
 
@@ -120,6 +121,20 @@ def idle_options(options: Options, alias: str) -> Iterator[CheckMessage]:
                 hint=f'"queue_options": {{"{name}": {{"max_depth": 10_000, ...}}}}',
                 id="vtqueue.W009",
             )
+
+
+def idle_overflow(options: Options, alias: str) -> Iterator[CheckMessage]:
+    """Yield a warning for each queue with ``copies`` and without ``overflow``, or with a single copy."""
+    for name, given in {"": {}, **options.queue_options}.items():
+        policy, where = options.policy(name), f"TASKS[{alias!r}]: queue {name!r}" if name else f"TASKS[{alias!r}]"
+        if policy.overflow and policy.copies == 1:
+            what = "overflow, but copies is 1, so no job is taken by a second worker while it runs"
+        elif "copies" in given and not policy.overflow:
+            what = "copies, but no overflow, so it has no effect"
+        else:
+            continue
+        hint = "Set overflow to True and copies to 2 or more, or remove both."
+        yield Warning(f"{where} has {what}.", hint=hint, id="vtqueue.W010")
 
 
 def split_transactions(options: Options, alias: str) -> Iterator[CheckMessage]:

@@ -7,13 +7,16 @@ from ..core.failures import storable
 from ..core.job import SHORT, HeldJob
 from ..core.masks import replaced
 from .compat import TaskContext
+from .durable import DurableContext
+from .ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobContext(TaskContext):  # type: ignore[misc]  # not frozen in its stubs
-    """Django's context, and how a task learns that it shall stop, and says how far it is."""
+class JobContext(DurableContext, TaskContext):  # type: ignore[misc]  # not frozen in its stubs
+    """Django's context, and how a task learns that it shall stop, says how far it is, and proceeds in steps."""
 
     _job: HeldJob = field(repr=False, compare=False)
+    _ledger: Ledger = field(default_factory=Ledger, repr=False, compare=False)
     _secrets: Callable[[], Sequence[str]] = field(default=tuple, repr=False, compare=False)
 
     @property

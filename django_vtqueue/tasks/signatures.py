@@ -1,4 +1,4 @@
-"""The signature of a task: whether a call fits it, the names of its arguments, which are secret."""
+"""The signature of a task: whether a call fits it, the names of its arguments, and which of these are secret."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

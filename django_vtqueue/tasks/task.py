@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS
 
-from ..conf import POLICY, Invalid, checked, count, nearest, positive_duration, rate_of
-from ..core.unique import CHOICES, LONGEST
+from ..conf import POLICY, UNIQUE, Invalid, checked, count, nearest, positive_duration, rate_of
+from ..core.unique import LONGEST
 from ..exceptions import UnknownTask
 from .calls import key_of_call
 from .compat import Task, TaskResult, framework_task
@@ -80,7 +80,7 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "transactional": _database,
     "no_retry_for": _exceptions,
     "unique_key": _key,
-    **CHOICES,
+    **UNIQUE,
     "expires": positive_duration,
     "concurrency": count,
     "concurrency_key": _key,

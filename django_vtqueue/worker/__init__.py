@@ -1,1 +1,1 @@
-"""The worker: a control loop that owns every claim, renewal and settlement, and threads that own only user code."""
+"""The worker: a control loop that claims, renews and settles; threads that run user code; a supervisor of several."""

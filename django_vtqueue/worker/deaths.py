@@ -9,32 +9,46 @@ from ..core import history
 from ..core.backoff import backoff_delay
 from ..core.clock import SECOND, microseconds
 from ..core.failures import Failure, recorded
-from ..core.job import HeldJob, Settlement, exhausted, failed, interrupted, released
+from ..core.job import ClaimKey, HeldJob, Settlement, exhausted, failed, interrupted, released
 from ..exceptions import TaskTimeout, WorkerDied
-from ..execution.limits import longest_runs
+from ..execution.time_limits import longest_runs
+from ..tasks.task import loaded_task
 
 
 def after_death(backend: VTQueueBackend, held: Sequence[HeldJob], now: int, *, over_time: bool) -> list[Settlement]:
     """Return the settlements of the jobs that a worker held when it died.
 
-    ``over_time``: it was killed because one of them was over its time limit. That one has timed out, and the others are
-    released, but for those that may begin only once.
+    ``over_time``: it was killed because one of them was over its time limit. That one has timed out, if it has not
+    ended at the last moment, and the others are released, but for those that may begin only once.
     """
     begun = [job for job in held if job.begun]
-    ran = {job.key: (now - (job.started_at or now)) / SECOND for job in begun} if over_time else {}
-    limits = longest_runs(begun, backend)
-    over = {job.key for job, seconds in zip(begun, limits, strict=True) if ran.get(job.key, 0) >= seconds}
-    if ran and not over:  # this process does not know the task
-        over = {max(ran, key=ran.__getitem__)}
+    over = jobs_over_time(backend, begun, now) if over_time else set()
 
     def ending(job: HeldJob) -> Settlement:
         if job.key in over:
             return timed_out(backend, job, now)
-        if not job.begun or (over and job.max_attempts != 1):
+        if not job.begun or (over_time and job.max_attempts != 1):
             return released(job)
         return _died(backend, job, now)
 
     return [ending(job) for job in held]
+
+
+def jobs_over_time(backend: VTQueueBackend, begun: Sequence[HeldJob], now: int) -> set[ClaimKey]:
+    """Return which of these jobs have run for longer than they may.
+
+    If there is none, it is that one which ran longest of those whose task, and limit, this process does not know.
+    """
+    limits = longest_runs(begun, backend)
+    over = {job.key for job, seconds in zip(begun, limits, strict=True) if _ran(job, now) >= seconds}
+    unknown = [job for job in begun if job.task_path and not loaded_task(job.task_path)]
+    if not over and unknown:
+        over = {max(unknown, key=lambda job: _ran(job, now)).key}
+    return over
+
+
+def _ran(job: HeldJob, now: int) -> float:
+    return (now - (job.started_at or now)) / SECOND
 
 
 def _died(backend: VTQueueBackend, job: HeldJob, now: int) -> Settlement:
@@ -49,8 +63,7 @@ def _died(backend: VTQueueBackend, job: HeldJob, now: int) -> Settlement:
 
 def timed_out(backend: VTQueueBackend, job: HeldJob, now: int) -> Settlement:
     """Return the settlement of a job that ran for too long and did not end by itself."""
-    seconds = (now - (job.started_at or now)) / SECOND
-    failure = recorded(TaskTimeout, f"It was ended after {seconds:.1f} s; it had not ended by itself.")
+    failure = recorded(TaskTimeout, f"It was ended after {_ran(job, now):.1f} s; it had not ended by itself.")
     return _ended(backend, job, history.TIMED_OUT, failure, job.attempts, now)
 
 

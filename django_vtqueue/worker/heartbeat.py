@@ -164,7 +164,7 @@ class Heartbeat:
             remove(dead.doorbell)
         if endings:
             going_on = sum(ending.state == states.READY for ending in endings)
-            logger.info("worker %s died; %d of its jobs go on elsewhere", shown_worker(dead.pk), going_on)
+            logger.info("worker %s died; jobs that go on elsewhere: %d", shown_worker(dead.pk), going_on)
         return endings
 
     def _remember(self, worker_id: str, endings: Sequence[Settlement], died_at: int | None) -> None:

@@ -14,8 +14,8 @@ HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in i
 class Flight:
     """A job in flight. ``ends_at``: when its time is up; ``told_at``: when it was told to end (both monotonic).
 
-    ``counted``: there is no attempt left to count by ``begun`` and ``count``. A job that was claimed ahead has one,
-    until a turn after it has begun; the attempt of a transactional job is counted when it gets its turn.
+    ``counted``: False as long as a job that was claimed ahead has no attempt in its row; the turn after its code has
+    begun counts it (``begun``, ``count``). The attempt of a transactional job is counted by the turn that starts it.
     """
 
     job: HeldJob
@@ -83,6 +83,11 @@ class InFlight:
             if (flight := self._flights.get(job.key)) and not flight.counted:
                 flight.counted = True
                 self.ahead -= 1
+
+    def recall(self) -> None:
+        """Tell jobs that their worker is to stop: those that can go on elsewhere give themselves back."""
+        for flight in self._flights.values():
+            flight.job.recalled = True
 
     def next_end(self) -> float:
         """Return when the next job's time is up (monotonic)."""

@@ -53,11 +53,11 @@ def run_due(
     engine, worker_id, limits = engine_for(backend.database), new_worker_id(), limits or backend.limits
     done = 0
     while limit is None or done < limit:
-        earliest = limits.earliest(engine, scopes)
+        first = limits.earliest(engine, scopes)
         now = engine.now()
-        if earliest is None or earliest > max(now, until or now):
+        if first is None or first > max(now, until or now):
             return
-        at = max(now, earliest)  # the time that it is for this job
+        at = max(now, first)  # the time that it is for this job
         with engine.transaction():
             taken = take(engine, scopes, 1, worker_id, at, limits=limits)
         for settlement in taken.buried:
@@ -65,7 +65,7 @@ def run_due(
         for job in collect(engine, taken):
             try:
                 with contained():
-                    outcome = execute(job, backend, inline=True)
+                    outcome = execute(job, backend, inline=True, later=at - now)
             except KeyboardInterrupt:
                 with engine.transaction():
                     settle(engine, [released(job)])

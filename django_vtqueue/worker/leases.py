@@ -49,7 +49,9 @@ class Leases:
         return self._ends_at - time.monotonic()
 
     def renew(self) -> None:
-        """Renew what is held: each job for its lease, from now on; a lost job is renewed no longer.
+        """Renew what is held: each job for its lease, from now on.
+
+        A lost job is tried again with the others, in vain, until its code ends; no turn is taken for its sake.
 
         It has a transaction of its own, before anything else in a turn. If that fails, the next turn tries again.
         """

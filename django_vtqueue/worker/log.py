@@ -14,6 +14,7 @@ from django.utils.log import RequireDebugTrue
 
 from ..core import clock, states
 from ..core.job import HeldJob, Settlement
+from ..core.steps import NEVER, Waiting
 from ..execution.outcomes import Outcome
 from ..tasks.compat import FRAMEWORK_LOGGER
 
@@ -48,6 +49,9 @@ class WorkerLog:
             self.dead(settlement)
         elif settlement.meant:
             logger.warning("copy  %s %s; another copy runs on", name(job), words(settlement))
+        elif settlement.waiting:
+            if not self.quiet:
+                logger.info("wait  %s %s", name(job), waits_for(settlement.waiting))
         elif settlement.failure is not None:
             wait = 0.0 if settlement.due_at is None else (settlement.due_at - clock.now()) / clock.SECOND
             limit = f"/{job.max_attempts}" if job.max_attempts else ""
@@ -160,9 +164,15 @@ def words(settlement: Settlement) -> str:
     failure = settlement.failure
     if failure is None:
         return ""
-    first = next((line for line in failure.message.splitlines() if line.strip()), "")[:200]
+    first = next((line for line in failure.message.splitlines() if line.strip()), "")[:200].removesuffix(".")
     first = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in first)
     return f"{failure.exception_class.rpartition('.')[2]}: {first}" if first else failure.exception_class
+
+
+def waits_for(waiting: Waiting) -> str:
+    """Return what a job waits for, and until when."""
+    until = "" if waiting.until == NEVER else f" until {clock.from_instant(waiting.until):%Y-%m-%d %H:%M:%S}"
+    return f"{waiting.kind}{f' {waiting.name!r}' if waiting.name else ''}{until}"
 
 
 def duration(seconds: float) -> str:

@@ -1,4 +1,7 @@
-"""The control loop: one thread that owns every claim, every renewal and every settlement.
+"""The control loop: one thread that makes the claims, renewals and settlements of a worker.
+
+Three exceptions: a transactional task is renewed and settled in its own transaction, by its own thread; the handler of
+a raw job may settle it itself; and the supervisor renews what this process does not, and settles what it leaves.
 
 All input reaches it through one mailbox. It takes a turn whenever there is something to do, and sleeps in between.
 """
@@ -10,15 +13,15 @@ from queue import Empty
 from ..backend import VTQueueBackend
 from ..core.clock import NEVER
 from ..core.ids import new_worker_id, shown_worker
-from ..core.job import ClaimKey
 from ..engines import new_engine
 from ..execution.outcomes import Outcome
+from ..execution.transactional import TransactionBegun, TransactionWaits
 from ..queue.doorbell import Doorbell, folder_of
 from ..queue.workers import ANSWERS, STOP, WORK
 from . import systemd
 from .heartbeat import PERIOD, Heartbeat, resident
 from .log import WorkerLog
-from .mailbox import Mailbox, Message, Stop, Timed, Wake
+from .mailbox import Mailbox, Message, Stop, Wake
 from .options import WorkerOptions, scopes_of, served
 from .report import Departure, Report
 from .shutdown import end_jobs
@@ -45,7 +48,7 @@ class Worker:
         self.mailbox = Mailbox()
         self.bell = Doorbell(backend.database, folder_of(backend.settings.doorbells), self.id)
         self.heartbeat = Heartbeat(self.engine, backend, self.id, served(self.scopes), options.threads, self.bell.path)
-        self.pool = Pool(options.threads, backend, log, self.mailbox.put, self.timed)
+        self.pool = Pool(options.threads, backend, log, self.mailbox.put, self.told)
         self.work = Work(self.engine, backend, self.id, self.pool, options, log, self.scopes, self.report)
         self.turns = Turns(self.work, self.heartbeat, self.scopes)
         self.left_running = False  # afterwards: whether code of released jobs may still run
@@ -85,14 +88,13 @@ class Worker:
         """Ask for a graceful stop; from any thread, and from a signal handler. Twice: at once."""
         self.mailbox.stop()
 
-    def timed(self, key: ClaimKey, runs: bool) -> None:
-        """Note whether the time of a transactional job runs; called in the thread of that job.
+    def told(self, event: TransactionWaits | TransactionBegun) -> None:
+        """Set the limit of a transactional job, and tell the loop; called in the thread of that job.
 
-        The limit is set here, not by the loop: the task may keep the interpreter from the loop from now on.
+        The limit is not set by the loop: the task may keep the interpreter from the loop from now on.
         """
-        if runs:
-            self.work.limit(key)
-        self.mailbox.timed(key, runs)
+        self.work.limit(event.key, runs=isinstance(event, TransactionBegun))
+        self.mailbox.put(event)
 
     def rung(self, workers: bool) -> None:
         """Wake the loop, from the bell's own thread; rings that come before the next turn are one."""
@@ -182,8 +184,10 @@ class Worker:
         match message:
             case Outcome():
                 self.work.finished(message)
-            case Timed(key, runs):
-                self.work.timed(key, runs)
+            case TransactionWaits(key):
+                self.work.transaction_waits(key)
+            case TransactionBegun(key):
+                self.work.transaction_begun(key)
             case Wake(workers):
                 self.turns.housekeeping.rung(workers)
             case Stop():

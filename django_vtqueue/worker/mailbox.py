@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from ..core.job import ClaimKey
 from ..execution.outcomes import Outcome
+from ..execution.transactional import TransactionBegun, TransactionWaits
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,15 +19,7 @@ class Stop:
     """Claim nothing more and end when what runs has ended; a second one: release it and leave."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """Whether the time of a transactional job runs: not before its transaction begins."""
-
-    key: ClaimKey
-    runs: bool
-
-
-Message = Outcome | Wake | Stop | Timed
+Message = Outcome | Wake | Stop | TransactionWaits | TransactionBegun
 
 
 class Mailbox:
@@ -36,9 +28,6 @@ class Mailbox:
     def __init__(self) -> None:
         self._messages: SimpleQueue[Message] = SimpleQueue()
         self.put = self._messages.put
-
-    def timed(self, key: ClaimKey, runs: bool) -> None:
-        self.put(Timed(key, runs))
 
     def wake(self, workers: bool = False) -> None:
         self.put(Wake(workers))

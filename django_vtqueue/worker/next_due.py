@@ -44,8 +44,8 @@ class NextDue:
         """Return whether a claim may find something; reads the database only if that is not known."""
         now = self.engine.now()
         if self._next_due is None:
-            earliest = self.limits.earliest(self.engine, self.scopes)
-            self._next_due = NO_INSTANT if earliest is None else earliest
+            first = self.limits.earliest(self.engine, self.scopes)
+            self._next_due = NO_INSTANT if first is None else first
             if self._took_everything and self._next_due <= now:  # an ended lease, whose holder is given time
                 self._next_due = now + round(LOOK * SECOND)
         return self._next_due <= now
@@ -66,5 +66,5 @@ class NextDue:
         It always reads: what a job has just published may not be known here yet, for its outcome is faster than the
         bell.
         """
-        earliest = self.limits.earliest(self.engine, self.scopes)
-        return earliest is None or earliest > instant
+        first = self.limits.earliest(self.engine, self.scopes)
+        return first is None or first > instant

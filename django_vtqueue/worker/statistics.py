@@ -1,6 +1,6 @@
 """The statistics of a worker: what it settled, summed for each task, queue, minute and hour, and written now and then.
 
-Hours are kept for longer. Once a minute the depth of the queues is measured.
+Hours are kept for longer. Once a minute it measures how many jobs are due in each queue; the column is ``depth``.
 
 What is written are totals, not what came since: a repeat, after a commit whose answer never came, counts nothing twice.
 """
@@ -26,7 +26,7 @@ logger = logging.getLogger("django_vtqueue")
 
 PERIOD = 10.0  # seconds between two times that it is written: what a kill may take along
 AGAIN = 0.05  # seconds after which it is tried again when the database was locked
-DEPTH_PERIOD = 60.0  # seconds between two measurements of the depth
+DEPTH_PERIOD = 60.0  # seconds between two measurements of ``depth``
 QUEUES = 100  # of which the depth is measured
 DEEPEST = 100_000  # jobs that are counted for that, of all queues together: less than 10 ms
 LEAST_DEEP = 1000  # of each queue

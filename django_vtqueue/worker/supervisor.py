@@ -302,8 +302,8 @@ class Supervisor:
 
         def nothing_left() -> bool:
             until = self.engine.now() + microseconds(self.options.drain_retries)
-            earliest = self.backend.limits.earliest(self.engine, self.scopes)
-            return (earliest is None or earliest > until) and not jobs.exists()
+            first = self.backend.limits.earliest(self.engine, self.scopes)
+            return (first is None or first > until) and not jobs.exists()
 
         def certainly() -> bool:
             with self.engine.transaction():  # between two reads a job may end that has published another one

@@ -13,7 +13,6 @@ from typing import TypeVar
 from django.db import connections
 
 from ..backend import VTQueueBackend
-from ..core import clock
 from ..core.forks import ForksEnd
 from ..core.job import ClaimKey, HeldJob, Settlement
 from ..core.timeouts import end_code, raise_in
@@ -21,6 +20,7 @@ from ..exceptions import Indescribable, TaskTimeout
 from ..execution.connections import close_leftovers
 from ..execution.execute import Execution, build_backends, execute
 from ..execution.outcomes import Outcome, announce, burial
+from ..execution.transactional import Tell, take_no_notice
 from .log import WorkerLog
 
 logger = logging.getLogger("django_vtqueue")
@@ -32,7 +32,7 @@ News = Callable[[], None]
 class Pool:
     """``size`` threads that run jobs, and one that announces.
 
-    ``finished`` is called with each outcome, ``timed`` with the key of a transactional job and whether its time runs.
+    ``finished`` is given each outcome, ``tell`` what happens to the transactions of transactional jobs: see execute.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class Pool:
         backend: VTQueueBackend,
         log: WorkerLog,
         finished: Callable[[Outcome], None],
-        timed: Callable[[ClaimKey, bool], None] = lambda key, runs: None,
+        tell: Tell = take_no_notice,
     ) -> None:
-        self.slots, self.backend, self.log, self.finished, self.timed = size, backend, log, finished, timed
+        self.slots, self.backend, self.log, self.finished, self.tell = size, backend, log, finished, tell
         self._running: dict[ClaimKey, int] = {}  # which thread
         self._told: set[ClaimKey] = set()  # to end
         self._lock = threading.Lock()
@@ -100,19 +100,19 @@ class Pool:
 
     def _execute(self, job: HeldJob) -> None:
         if not job.begun:
-            job.attempts, job.started_at = 1, clock.now()
+            job.attempts, job.started_at = 1, self.backend.now()
         outcome = None
         try:
             with self._lock:
                 self._running[job.key] = threading.get_ident()
-            outcome = execute(job, self.backend, timed=lambda runs: self.timed(job.key, runs))
+            outcome = execute(job, self.backend, tell=self.tell)
             self._ended(job)
         except TaskTimeout as error:  # raised after the end of the task; it is raised only once
             self._ended(job)
-            outcome = outcome or Execution(job, self.backend).failed(error)
+            outcome = outcome or Execution(job, self.backend).outcome_of(error)
         except BaseException:
             self._ended(job)
-            outcome = Execution(job, self.backend).failed(
+            outcome = Execution(job, self.backend).outcome_of(
                 Indescribable("The worker failed around this attempt; the task did not.")
             )
         self.finished(outcome)

@@ -1,6 +1,7 @@
 """A turn of the control loop: what has finished is settled and what is due is claimed, in one transaction.
 
-Renewals go before it, in a transaction of their own. After the commit jobs are started and results announced.
+It is two transactions where one would hold the lock for too long (``Pacing.apart``). Renewals go before it, in a
+transaction of their own. After the commit jobs are started and results announced.
 """
 
 import logging
@@ -65,12 +66,14 @@ class Turns:
             self.recover(error)
 
     def turn(self) -> None:
-        """Renew what is held; settle and claim, in one transaction; then start jobs and announce results."""
+        """Renew what is held, settle what has finished, claim what is due, start jobs and announce results."""
         self.keep_up()
         work = self.work
         work.prefetch.measure(work.pool.slots)
         if (leaving := self.stopping or self.quiet) or work.prefetch.stale():
             work.release_waiting(everything=leaving)
+        if leaving:
+            work.in_flight.recall()
         begun, outcomes = work.in_flight.begun(), work.outcomes[:AT_ONCE]
         free, ahead = self.room()
         if work.next_writer():
@@ -92,7 +95,11 @@ class Turns:
         return self.next_due.worth_a_try() if outcomes else self.next_due.due()
 
     def exchange(self, outcomes: Sequence[Outcome], begun: Sequence[HeldJob], free: int, ahead: int) -> None:
-        """Settle and claim, in one transaction; then start jobs and announce results."""
+        """Settle, count what has begun, and claim into ``free`` slots and ``ahead`` of them: all in one transaction.
+
+        After its commit start jobs and announce results. Where an error leaves open whether it was committed, the next
+        turn releases what was claimed unknowingly.
+        """
         lost: set[ClaimKey] = set()
         taken: Taken | None = None
         starting = self.work.starting

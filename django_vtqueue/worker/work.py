@@ -9,10 +9,10 @@ from ..core import states
 from ..core.clock import NEVER
 from ..core.job import ClaimKey, HeldJob, Scope, Settlement
 from ..engines import Engine
-from ..execution.limits import longest_runs
 from ..execution.outcomes import Outcome, not_executed
+from ..execution.time_limits import longest_runs
 from ..queue.claims import Taken, collect
-from ..queue.doorbell import ring
+from ..queue.doorbell import ring, ring_results
 from ..queue.limits import GIVEN_BACK_AT_ONCE
 from ..queue.overdue import bury_overdue
 from .in_flight import InFlight
@@ -144,17 +144,20 @@ class Work:
         report.held, report.started, report.ended = len(self.in_flight), self.started, self.log.ended
         report.longest_hold = self.engine.longest_hold
 
-    def timed(self, key: ClaimKey, runs: bool) -> None:
-        """Note that a job waits for its transaction, or that this has begun: its time runs since then."""
+    def transaction_waits(self, key: ClaimKey) -> None:
+        """Note that a job is transactional."""
         if job := self.in_flight.get(key):
-            self.transactional.timed(job, runs)
-            if not runs:
-                self.in_flight.limit(key, NEVER)
+            self.transactional.is_transactional(job)
 
-    def limit(self, key: ClaimKey) -> None:
-        """Have the time of a job run from now on, and tell the supervisor; from any thread."""
+    def transaction_begun(self, key: ClaimKey) -> None:
+        """Note that the transaction of a job has begun."""
         if job := self.in_flight.get(key):
-            seconds = longest_runs([job], self.backend)[0]
+            self.transactional.begun(job)
+
+    def limit(self, key: ClaimKey, *, runs: bool) -> None:
+        """Have the time of a job run from now on, and tell the supervisor, or have it not run; from any thread."""
+        if job := self.in_flight.get(key):
+            seconds = longest_runs([job], self.backend)[0] if runs else NEVER
             self.in_flight.limit(key, seconds)
             self.report.ends_at = min(self.report.ends_at, time.monotonic() + seconds)
 
@@ -214,9 +217,14 @@ class Work:
                 self.next_due.expect(settlement.due_at or 0)
             if settlement.stopped:
                 self.pool.announce_burial(settlement)
-            elif not outcome.released:
+            elif not outcome.released or settlement.waiting:
                 ended.append(outcome)
+        if any(outcome.job.parent_id for outcome in outcomes):  # which may be due now
+            ring(self.backend.database, self.backend.settings.doorbells)
         self.pool.announce(ended)
+        if ended:
+            done = [outcome.job.id for outcome in ended if outcome.settlement.state != states.READY]
+            ring_results(self.backend.database, self.backend.settings.doorbells, done)
 
     def bury_overdue(self, limit: int) -> int:
         """Make dead letters of some expired jobs that no claim has come across, of any queue; return how many.

@@ -11,7 +11,7 @@ from itertools import count
 from ..backend import VTQueueBackend
 from ..core.clock import NEVER
 from ..core.job import ClaimKey, HeldJob
-from ..execution.limits import transaction_seconds
+from ..execution.time_limits import transaction_seconds
 
 MOST = 400  # jobs that wait here; the rest is left for other workers
 MARGIN = 0.5  # seconds for the rollback of a transaction whose time is up
@@ -27,7 +27,9 @@ class WriterLine:
         self._waiting: list[tuple[int, int, HeldJob]] = []  # a heap: by priority, then in the order of the claim
         self._numbers = count()
         self._running: ClaimKey | None = None
-        self._transactional: dict[str, bool] = {}  # by task; one that is not loaded here says it itself, see timed
+        self._transactional: dict[
+            str, bool
+        ] = {}  # by task; one that is not loaded here says it itself: TransactionWaits
         self._began_at = self._free_at = 0.0  # monotonic
         self._over_at = NEVER  # monotonic: when its transaction is over at the latest, whatever its code does
 
@@ -61,10 +63,13 @@ class WriterLine:
         self._running, self._began_at, self._over_at = job.key, time.monotonic(), NEVER
         return job
 
-    def timed(self, job: HeldJob, runs: bool) -> None:
-        """Note that a job is transactional, or that its transaction has begun."""
+    def is_transactional(self, job: HeldJob) -> None:
+        """Note that a job is transactional, and so are all of its task."""
         self._transactional[job.task_path] = True
-        if runs and job.key == self._running:
+
+    def begun(self, job: HeldJob) -> None:
+        """Note that the transaction of a job has begun."""
+        if job.key == self._running:
             self._began_at = time.monotonic()
             self._over_at = self._began_at + transaction_seconds(job, self.backend) + MARGIN
 

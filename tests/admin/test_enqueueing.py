@@ -190,7 +190,7 @@ def test_a_full_queue_is_said(admin_client: Client, settings: Any) -> None:
     full = {"queue_options": {"default": {"max_depth": 1}}}
     settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": full}}
     sent(admin_client)
-    assert "Queue 'default' is full: 1 " in errors(sent(admin_client))
+    assert "Queue 'default' is full: its depth is 1" in errors(sent(admin_client))
     assert Job.objects.count() == 1
 
 

@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from django_vtqueue.core import clock
 from django_vtqueue.core.history import Entry
-from django_vtqueue.models import WorkerProcess
+from django_vtqueue.models import Job, WorkerProcess
 
 from ..fake_clock import FakeClock
 from .test_admin import EVIL, HOUR, SECOND, job, letter, listed, page, text
@@ -114,6 +114,10 @@ def test_copies(admin_client: Client, time: FakeClock) -> None:
     assert "Copies: web1:4711 (9 s), web1:4712 (0 ms)" in text(shown)
     assert reverse("admin:vtqueue_workerprocess_change", args=(admin_quoted(WEB1),)) in shown
     assert "<script>alert" not in shown
+    runs = {"1": [WEB1, now - 9 * SECOND, now + 1, 2], "2": ["web1:4712:x", now - SECOND, now + 1, 2]}
+    shown = text(page(admin_client, job("expired", copies=runs)))
+    assert "9 s, 2 copies" in shown  # not the last one only, which is not lost either
+    assert re.search(r"1 running web1:4711 .* 1 running web1:4712 ", shown)
     assert "Copies:" not in text(page(admin_client, job("done", copies=runs)))
     assert "Copies: -" not in text(page(admin_client, job("running", copies="damaged")))
 
@@ -140,14 +144,21 @@ def test_the_unique_key(admin_client: Client, until: str, words: str) -> None:
 
 
 def test_the_expiry(admin_client: Client, time: FakeClock) -> None:
-    """Of a job that waits, with the time left, on its page and in the list; of one that runs, or has any time, not."""
+    """Of a job that waits, with the time left, once on its page and in the list; of one that runs, or has any time,
+    not. One whose time has come is not due any more, but has expired.
+    """
     now = clock.now()
-    for left, words in ((90 * SECOND, "expires in 1.5 min"), (-90 * SECOND, "expired 1.5 min ago")):
-        row = job(start_by=now + left)
-        assert f"({words})" in text(page(admin_client, row))
-        changelist = admin_client.get(reverse("admin:vtqueue_job_changelist")).content.decode()
-        assert f"; {words}" in text(changelist)
-        row.delete()
+    row = job(start_by=now + 90 * SECOND)
+    assert text(page(admin_client, row)).count("expires in 1.5 min") == 1
+    changelist = text(admin_client.get(reverse("admin:vtqueue_job_changelist")).content.decode())
+    assert "; expires in 1.5 min" in changelist
+    Job.objects.update(start_by=now - 90 * SECOND)
+    assert "expired 1.5 min ago, so a worker will" in text(page(admin_client, row))
+    changelist = text(admin_client.get(reverse("admin:vtqueue_job_changelist")).content.decode())
+    for shown in (changelist, text(page(admin_client, row))):
+        assert "expired expired 1.5 min ago" in re.sub("State: |When: ", "", shown)
+        assert "due for" not in shown
+    row.delete()
     for other in (job(), job("running", start_by=now + SECOND)):
         assert "expire" not in text(page(admin_client, other)).lower().replace("expired leases", "")
 

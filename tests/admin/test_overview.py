@@ -161,6 +161,18 @@ def test_workers(admin_client: Client, time: FakeClock) -> None:
     assert "lease ended" in row
 
 
+def test_copies(admin_client: Client, time: FakeClock) -> None:
+    """A worker that runs an older copy of a job is not idle; it says since when, and how many copies run."""
+    other, now = "web1:4712:abcd", clock.now()
+    worker(), worker(4712)
+    runs = {"1": [WORKER, now - 9 * SECOND, now + MINUTE, 2], "2": [other, now - SECOND, now + MINUTE, 2]}
+    job("a", 60, worker_id=other, copies=runs, started_at=ago(1))
+    assert row_of(admin_client, f"worker-{WORKER}").startswith(
+        "web1:4711 alive (all) 1 of 4 - 0 ms ago shop.tasks.welcome in a, for 9 s 2 copies "
+    )
+    assert "in a, for 1 s 2 copies" in row_of(admin_client, f"worker-{other}")
+
+
 def test_a_worker_with_many_jobs(admin_client: Client) -> None:
     """A few of them are listed, and how many more there are."""
     worker(slots=50)

@@ -6,7 +6,7 @@ from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Page, expect
 
 from django_vtqueue import requeueing
-from django_vtqueue.models import DeadLetter
+from django_vtqueue.models import DeadLetter, Job
 
 from ..conftest import ALIAS
 from .conftest import Visit
@@ -113,6 +113,17 @@ def test_cards(site: Site, visit: Visit) -> None:
                 assert box, place
                 assert box["height"] >= 44, (place, control.inner_text(), box)
                 assert box["x"] + box["width"] <= PHONE["width"], (place, control.inner_text(), box)
+
+
+def test_labels(site: Site, visit: Visit) -> None:
+    """The word for a state stands apart from its label."""
+    fill(ALIAS, "refused")
+    with visit() as page:
+        page.goto(f"{site.url}job/{Job.objects.using(ALIAS).filter(state='READY')[0].pk}/change/")
+        label, word = (page.locator(f".field-word {part}").first.bounding_box() for part in ("label", ".vtq-word"))
+    assert label
+    assert word
+    assert word["y"] >= label["y"] + label["height"] + 2
 
 
 def test_copy(site: Site, visit: Visit) -> None:

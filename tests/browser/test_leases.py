@@ -32,7 +32,13 @@ def test_a_hand_over(site: Site, visit: Visit, database: Database, start: Start,
         page.set_viewport_size(PHONE)
         wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         assert page.evaluate(wider) <= 0
+        holder = lease.locator("td").first  # takes the whole width: its label and a sentence stand beside each other
+        assert holder.evaluate("cell => cell.clientWidth > 0.9 * cell.parentElement.clientWidth")
         lease.get_by_role("link").click()
         expect(page.get_by_text(f":{first.pid}").first).to_be_visible()
         expect(page.get_by_text("renewed, or else free in").first).to_be_visible()
-        page.screenshot(path=str(tmp_path / "row.png"), full_page=True)
+        expect(page.locator(".field-timeline")).to_contain_text("worker died")
+        second.kill()
+        expect(page.get_by_text("is dead; the last token was 2").first).to_be_visible()
+        page.goto(site.url)
+        expect(row(page, "lease:shop")).to_contain_text(f"{second.pid} is dead")

@@ -96,7 +96,7 @@ def test_what_cannot_be_cancelled_is_left_out(bench: Bench, time: FakeClock) -> 
 
 ENDS: dict[str, Callable[[HeldJob], Settlement]] = {
     "failed": lambda held: failure(held, now=5, delay=100),
-    "lease expired": lambda held: end_lease(held, at(5)),
+    "lease expired": lambda held: end_lease(held, at(5), ""),
     "released": lambda held: broken_off(held, at(5), at(6)),
 }
 

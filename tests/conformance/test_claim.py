@@ -12,6 +12,7 @@ from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope, broken_off, interrupted
 from django_vtqueue.exceptions import WorkerDied
 from django_vtqueue.queue.claims import NO_GRACE, Taken, collect, take
+from django_vtqueue.queue.pauses import earliest
 from django_vtqueue.worker.progress import backlog
 from tests.fake_clock import at
 
@@ -169,23 +170,23 @@ def test_what_was_taken_meanwhile_is_not_collected(bench: Bench, thief: str) -> 
 def test_earliest_is_the_next_time_that_something_is_due(bench: Bench, queues: Names) -> None:
     """Over all priorities, past or future, waiting or leased; done jobs and the other kind do not count."""
 
-    def earliest(raw: bool = True) -> int | None:
-        return bench.engine.earliest([Scope(queues, raw)])
+    def first(raw: bool = True) -> int | None:
+        return earliest(bench.engine, [Scope(queues, raw)])
 
-    assert earliest() is None
+    assert first() is None
     bench.publish("done")
     bench.ack(bench.one(now=0))
-    assert earliest() is None
+    assert first() is None
     bench.publish("far", due=500, priority=9)
-    assert earliest() == at(500)
-    assert earliest(raw=False) is None
+    assert first() == at(500)
+    assert first(raw=False) is None
     bench.publish("leased", due=-5, priority=3, lease=60)
-    assert earliest() == at(-5)
+    assert first() == at(-5)
     bench.claim(now=0)
-    assert earliest() == at(60.5)
+    assert first() == at(60.5)
     bench.publish("task", due=7, task="app.tasks.one", priority=-9)
-    assert earliest(raw=False) == at(7)
-    assert bench.engine.earliest([Scope(queues, raw=True), Scope(queues, raw=False)]) == at(7)
+    assert first(raw=False) == at(7)
+    assert earliest(bench.engine, [Scope(queues, raw=True), Scope(queues, raw=False)]) == at(7)
 
 
 def test_earliest_looks_at_the_named_queues_only(bench: Bench) -> None:
@@ -193,9 +194,9 @@ def test_earliest_looks_at_the_named_queues_only(bench: Bench) -> None:
     bench.publish("a", queue="a", due=1)
     bench.publish("b", queue="b", due=2)
     bench.publish("c", queue="c", due=3)
-    assert bench.engine.earliest([Scope(("b", "c"), raw=True)]) == at(2)
-    assert bench.engine.earliest([Scope(("nothing",), raw=True)]) is None
-    assert bench.engine.earliest([]) is None
+    assert earliest(bench.engine, [Scope(("b", "c"), raw=True)]) == at(2)
+    assert earliest(bench.engine, [Scope(("nothing",), raw=True)]) is None
+    assert earliest(bench.engine, []) is None
 
 
 def test_backlog_counts_what_is_due(bench: Bench) -> None:

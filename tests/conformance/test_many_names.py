@@ -6,6 +6,7 @@ import pytest
 from django.db.models.expressions import RawSQL
 
 from django_vtqueue.core.job import Scope
+from django_vtqueue.queue.pauses import earliest
 from django_vtqueue.worker.progress import backlog
 from tests.fake_clock import at
 
@@ -64,13 +65,13 @@ def test_the_earliest_of_many_names_behind_the_rows_of_others(
     scope = [Scope(names, raw=True)]
     for priority in (3, 0, -3):
         bench.publish(*range(others), queue="other", priority=priority, due=-5)
-    assert bench.engine.earliest(scope) is None
+    assert earliest(bench.engine, scope) is None
     bench.publish("mine", queue="q1", due=70, priority=-3)
-    assert bench.engine.earliest(scope) == at(70)
+    assert earliest(bench.engine, scope) == at(70)
     bench.publish("mine", queue="q0", due=30, priority=3)
-    assert bench.engine.earliest(scope) == at(30)
+    assert earliest(bench.engine, scope) == at(30)
     bench.publish("mine", queue="q1", due=-9)
-    assert bench.engine.earliest(scope) == at(-9)
+    assert earliest(bench.engine, scope) == at(-9)
 
 
 def test_the_backlog_of_many_names(bench: Bench) -> None:

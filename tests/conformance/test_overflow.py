@@ -13,6 +13,7 @@ from django_vtqueue.core.job import HeldJob, Scope, Settlement, broken_off, rele
 from django_vtqueue.fields import StoredText
 from django_vtqueue.models import Job, WorkerProcess
 from django_vtqueue.queue.claims import collect, take
+from django_vtqueue.queue.pauses import earliest
 from django_vtqueue.queue.settling import settle
 from tests.conftest import claimed
 from tests.fake_clock import FakeClock, at
@@ -116,8 +117,8 @@ def test_it_uses_no_attempt_and_goes_only_to_others(bench: Bench) -> None:
     [job_id] = bench.publish("x", lease=10, max_attempts=1)
     claim(bench, 0, "w1")
     assert claim(bench, 20, "w1") == []
-    assert bench.engine.earliest([Scope(None, True, "w1")]) is None
-    assert bench.engine.earliest([Scope(None, True, "w2")]) == at(10.5)
+    assert earliest(bench.engine, [Scope(None, True, "w1")]) is None
+    assert earliest(bench.engine, [Scope(None, True, "w2")]) == at(10.5)
     [second] = claim(bench, 20, "w2")
     assert (second.id, second.claims, second.attempts, second.started_at) == (job_id, 2, 1, at(20))
     assert [copy.since for copy in copies.read(second.copies).values()] == [at(0), at(20)]

@@ -7,7 +7,7 @@ import pytest
 
 from django_vtqueue import throughput
 from django_vtqueue.core import states
-from django_vtqueue.core.clock import from_instant
+from django_vtqueue.core.clock import from_instant, to_instant
 from django_vtqueue.core.counts import hour_of
 from django_vtqueue.core.histograms import Percentiles, middle_of
 from django_vtqueue.core.ids import new_uuid
@@ -122,11 +122,24 @@ def test_running(engine: Engine) -> None:
     job = stored(engine, "b", PAST, worker_id="w2", progress=0.5, progress_text="half", cancelled_at=PAST)
     stored(engine, "b", FUTURE, worker_id="w2", attempts=0, started_at=None)
     stored(engine, "b", FUTURE, worker_id="w3")
-    found = begun(engine.alias, ["w1", "w2", "gone"], 2)
+    found = begun(engine.alias, ["w1", "w2", "gone"], 2, 100, NOW)
     assert Counter(each.worker_id for each in found) == {"w1": 2, "w2": 1}
     [other] = [each for each in found if each.worker_id == "w2"]
     assert other == job
     assert other.get_deferred_fields() == {"payload", "history", "result"}
+
+
+def test_copies(engine: Engine) -> None:
+    """A job that several run is one in its queue, and counts for each of its workers, since that began its copy."""
+    runs = {"1": ["w1", PAST - 3, FUTURE, 2], "2": ["w2", PAST, FUTURE, 2], "0": ["w3", PAST, PAST, 2]}
+    stored(engine, "a", PAST, worker_id="w2", copies=runs)
+    stored(engine, "a", FUTURE, worker_id="w4", copies={"1": ["w4", PAST, FUTURE, 2]})
+    found = held(engine.alias, 10, NOW)
+    assert found.queues == {("a", "expired"): 1, ("a", "running"): 1}
+    assert found.workers == {("w1", "begun"): 1, ("w2", "begun"): 1, ("w4", "begun"): 1}
+    workers = begun(engine.alias, ["w1", "w2", "w3"], 5, 100, NOW)
+    since = {each.worker_id: to_instant(each.started_at) for each in workers if each.started_at}
+    assert since == {"w1": PAST - 3, "w2": PAST}
 
 
 def counted(engine: Engine, queue_name: str, ago: int, worker_id: str = "w", **values: Any) -> None:
@@ -172,4 +185,4 @@ def test_damaged_rows(engine: Engine) -> None:
     assert sizes(engine.alias, 10, 10) == {"a": 1}
     assert backlogs(engine.alias, ["a"], NOW, 10)["a"].later == 0
     assert held(engine.alias, 10, NOW).workers == {("w1", "begun"): 1}
-    assert len(begun(engine.alias, ["w1"], 10)) == 1
+    assert len(begun(engine.alias, ["w1"], 10, 100, NOW)) == 1

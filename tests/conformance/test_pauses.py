@@ -5,6 +5,7 @@ from django.db.models.expressions import RawSQL
 
 from django_vtqueue.core.job import Scope
 from django_vtqueue.models import QueueState
+from django_vtqueue.queue.pauses import earliest, unpaused
 from django_vtqueue.worker.progress import backlog
 from tests.fake_clock import at
 
@@ -74,22 +75,22 @@ def test_earliest_is_the_end_of_the_pause(bench: Bench, queues: Names) -> None:
     scope = [Scope(queues, raw=True)]
     bench.publish("x", queue="a", due=-5)
     pause(bench, "a")
-    assert bench.engine.earliest(scope) is None
+    assert earliest(bench.engine, scope) is None
     bench.publish("x", queue="b", due=300)
-    assert bench.engine.earliest(scope) == at(300)
+    assert earliest(bench.engine, scope) == at(300)
     QueueState.objects.using(bench.engine.alias).update(paused_until=at(20))
-    assert bench.engine.earliest(scope) == at(20)
+    assert earliest(bench.engine, scope) == at(20)
     bench.publish("x", queue="c", due=10)
-    assert bench.engine.earliest(scope) == at(10)
+    assert earliest(bench.engine, scope) == at(10)
     QueueState.objects.using(bench.engine.alias).update(paused_until=at(-20))
-    assert bench.engine.earliest(scope) == at(-5)
+    assert earliest(bench.engine, scope) == at(-5)
 
 
 def test_earliest_of_a_job_scheduled_beyond_the_pause(bench: Bench) -> None:
     """A pause brings nothing forward."""
     bench.publish("x", queue="a", due=30)
     pause(bench, "a", until=20)
-    assert bench.engine.earliest([Scope(None, raw=True)]) == at(30)
+    assert earliest(bench.engine, [Scope(None, raw=True)]) == at(30)
 
 
 @shapes
@@ -110,7 +111,7 @@ def test_claims_beside_a_pause_in_order(bench: Bench) -> None:
         pause(bench, name)
     rows = bench.jobs.exclude(queue_name__in=["q1", "q4"]).annotate(row=RawSQL("vtqueue_job.rowid", []))
     expected = sorted((-row.priority, row.visible_at, row.row) for row in rows)
-    [scope] = bench.engine.unpaused([Scope(None, raw=True)], at(0))
+    [scope] = unpaused(bench.engine, [Scope(None, raw=True)], at(0))
     found = bench.engine.due(scope, 100, at(0))
     assert [row.handle for row in found] == [rowid for _, _, rowid in expected]
 

@@ -6,6 +6,7 @@ from pytest_django import Settings
 from django_vtqueue.core import history
 from django_vtqueue.core.job import Scope
 from django_vtqueue.queue.claims import take
+from django_vtqueue.queue.pauses import earliest
 from tests.fake_clock import at
 
 from .bench import DAY, SECOND, Bench
@@ -71,7 +72,7 @@ def test_ack_makes_it_successful(bench: Bench) -> None:
     assert row(bench, job_id) == {**RUNNING, "state": "SUCCESSFUL", "finished_at": at(20), "visible_at": at(0)}
     assert bench.found(job_id).result == '"done"'
     assert bench.claim(now=1e6, raw=True) == []
-    assert bench.engine.earliest([Scope(None, raw=True)]) is None
+    assert earliest(bench.engine, [Scope(None, raw=True)]) is None
 
 
 def test_extend_moves_the_end_of_the_lease(bench: Bench) -> None:

@@ -269,6 +269,23 @@ def test_threads_that_publish_the_same_keys(alias: str) -> None:
     assert found == [stored] * 6
 
 
+def test_many_duplicates_beside_expired_ones(queue: Queue, alias: str) -> None:
+    """However many ids there are to be looked for, no statement has more of them than any database takes."""
+    keys, most = [f"k{number}" for number in range(40_000)], 0
+
+    def counted(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        nonlocal most
+        most = max(most, len(params or ()))
+        return execute(sql, params, many, context)
+
+    first = queue.publish_many(keys, unique_key=keys, expires=60)
+    Job.objects.using(alias).filter(unique_key__in=keys[::20_000]).update(start_by=1)
+    with connections[alias].execute_wrapper(counted):
+        again = queue.publish_many(keys, unique_key=keys)
+    assert [number for number, pair in enumerate(zip(first, again, strict=True)) if len(set(pair)) > 1] == [0, 20_000]
+    assert 0 < most < 1000
+
+
 def test_replace_against_a_claim_at_the_same_instant(alias: str) -> None:
     """Whichever comes first: what is handed out is what the row says, and the last payload is never lost."""
     queue = Queue("q", using=alias)

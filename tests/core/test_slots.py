@@ -106,7 +106,7 @@ def test_capacity_is_monotone(cycle: tuple[int, float, float], item: float, more
 
 GOOD = {"now": NOW, "number": 0, "slots": 5, "period": 10, "guard": 0.0}
 BAD = [
-    ("slots", 0, "slots is 0, but must be a whole number, 1 or more."),
+    ("slots", 0, "slots is 0, but must be a whole number, 1 or more, below 1e11."),
     ("slots", 2.5, "slots is 2.5"),
     ("slots", True, "slots is True"),
     ("period", 0, "period is 0, but must be a number of seconds above 0."),

@@ -48,15 +48,13 @@ def read(queue: Queue, alias: str, other: sqlite3.Connection) -> Iterator[Callab
 
 
 def test_a_fan_out_enqueues_each_row(queue: Queue, alias: str, other: sqlite3.Connection) -> None:
-    """Whatever other processes write meanwhile, and as quickly as ever."""
+    """Whatever other processes write meanwhile."""
     Queue("read", using=alias).publish_many(range(ROWS))
-    began = time.monotonic()
     for number, row in enumerate(Job.objects.using(alias).filter(queue_name="read").iterator()):
         queue.publish(row.payload)
         if number % 100 == 0:
             other.execute("UPDATE vtqueue_job SET priority = 1 WHERE payload = '1'")
     assert len(queue) == ROWS
-    assert time.monotonic() - began < 20
 
 
 VERBS: dict[str, Callable[[Queue, str], object]] = {

@@ -20,7 +20,7 @@ from django_vtqueue.queue.overdue import bury_overdue
 from django_vtqueue.queue.settling import settle
 from django_vtqueue.queue.unique import insert_with_keys
 
-from .agreement import BUDGETS, LEASES, NAMES, Agreement
+from .agreement import BUDGETS, LEASES, NAMES, TABLES, Agreement
 from .model import ModelJob
 
 SECOND = 1_000_000
@@ -422,8 +422,10 @@ class QueueAgainstModel(Agreement):
     @rule(limit=st.integers(1, 3))
     def prune(self, limit: int) -> None:
         now = self.clock.instant
-        gone = [*self.model.prunable(now, False, limit), *self.model.prunable(now, True, limit)]
-        assert self.engine.prune(now, limit) == len(gone)
+        pruned = self.engine.prune(now, limit)
+        left = {row[0] for row in self.run(TABLES)}
+        gone = [*self.model.prunable(now, False, limit, left), *self.model.prunable(now, True, limit, left)]
+        assert pruned == len(gone)
         self.model.forget(gone)
 
     @precondition(lambda self: self.tokens)

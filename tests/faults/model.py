@@ -1,6 +1,6 @@
 """The queue in plain Python, as the diagram of its states says that it works: what the real one is compared with."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -350,11 +350,11 @@ class Model:
         unfinished = [job for job in self.jobs.values() if job.state in (states.READY, states.RUNNING)]
         return [job.id for job in unfinished if not job.held(now)]
 
-    def prunable(self, now: int, dead: bool, limit: int) -> list[str]:
-        """Return the ids of what was kept for long enough, the longest kept first."""
+    def prunable(self, now: int, dead: bool, limit: int, left: Collection[str]) -> list[str]:
+        """Return the ids of what was kept for long enough, the longest kept first, and of equals what is not left."""
         kept = [job for job in self.jobs.values() if job.expires_at is not None and job.expires_at <= now]
         kept = [job for job in kept if (job.state == states.FAILED) == dead]
-        return [job.id for job in sorted(kept, key=lambda job: job.expires_at or 0)[:limit]]
+        return [job.id for job in sorted(kept, key=lambda job: (job.expires_at or 0, job.id in left))[:limit]]
 
     def rows(self) -> dict[str, tuple[Any, ...]]:
         return {job.id: job.row() for job in self.jobs.values()}

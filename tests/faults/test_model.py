@@ -1,6 +1,7 @@
 """Any course of events, against a model in plain Python: after each step both say the same of every job."""
 
 import time as wall
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck
@@ -15,11 +16,14 @@ from django_vtqueue.queue import queue
 from tests.fake_clock import FakeClock
 
 from ..conformance.conftest import configure
+from ..patterns.conftest import BootClock
+from .holders import HoldersAgainstModel
 from .machine import QueueAgainstModel
 from .model import LETTERS_KEPT
 from .scale import MINUTES
 
 STEADY = examples(max_examples=100, stateful_step_count=60, suppress_health_check=list(HealthCheck))
+FEWER = examples(STEADY, max_examples=20, stateful_step_count=25)
 AT_RANDOM = examples(
     STEADY, max_examples=150, stateful_step_count=200, derandomize=False, database=None, print_blob=True
 )
@@ -48,3 +52,18 @@ def test_the_queue_is_the_diagram(sqlite_file: str, one_time: FakeClock, setting
     run_state_machine_as_test(lambda: QueueAgainstModel(sqlite_file, one_time), settings=STEADY)
     while wall.monotonic() < deadline:
         run_state_machine_as_test(lambda: QueueAgainstModel(sqlite_file, one_time), settings=AT_RANDOM)
+
+
+def test_leases_and_slots_have_one_holder(
+    sqlite_file: str, monkeypatch: pytest.MonkeyPatch, time: FakeClock, settings: Settings
+) -> None:
+    """Instances in any order, with crashes, ended leases and wall clocks that step: no row has two holders at
+    one moment, its tokens grow, and it is taken as soon as its holder is certain not to believe in it.
+    """
+    deadline, boot = wall.monotonic() + 60 * MINUTES, BootClock()
+    monkeypatch.setattr(clock, "since_boot", boot)
+    with TemporaryDirectory(prefix="vtq-") as doorbells:
+        configure(settings, sqlite_file, doorbells=doorbells)
+        run_state_machine_as_test(lambda: HoldersAgainstModel(sqlite_file, boot, time), settings=FEWER)
+        while wall.monotonic() < deadline:
+            run_state_machine_as_test(lambda: HoldersAgainstModel(sqlite_file, boot, time), settings=AT_RANDOM)

@@ -1,6 +1,7 @@
 """``manage.py vtqueue slots``: who holds which slot, and how much a cycle has time for."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -10,6 +11,8 @@ from django.core.management import CommandError
 from django.db import connection
 
 from django_vtqueue import NoFreeSlot, SlotCycle
+from django_vtqueue.core import clock
+from django_vtqueue.core.clock import SECOND
 from django_vtqueue.inspection import slots
 from django_vtqueue.models import Job
 from django_vtqueue.patterns.slot_cycle import Slot
@@ -46,6 +49,18 @@ def test_who_holds_which_slot(join: Join) -> None:
     assert (number, ":" in holder, token) == ("0", True, "1")
     assert free.split()[:3] == ["1", "(free)", "0"]
     assert "mail: 1 slot in 3 s" in vtqueue("slots").splitlines()
+
+
+def test_a_holder_that_is_gone(join: Join) -> None:
+    """A slot is free when its lease has ended; one reads for how long an instance waits, and when its next turn is."""
+    join("x", 1, 10)
+    ended = clock.now() - 5 * SECOND
+    Job.objects.filter(unique_key="0").update(lease_until=ended)
+    line = vtqueue("slots", "x").splitlines()[-1]
+    assert re.search(r"^0 +\(free\) +1 +in .* s +the lease of .* ended 5[.\d]* s ago; an instance that asks now", line)
+    [slot] = json.loads(vtqueue("slots", "--json"))[0]["slots"]
+    assert (slot["holder"], slot["until"]) == (None, None)
+    assert slot["remark"].startswith("the lease of ")
 
 
 def test_a_change_that_is_asked_for(join: Join) -> None:
@@ -92,9 +107,10 @@ def test_by_the_index(join: Join) -> None:
 
     with connection.execute_wrapper(explain):
         slots.cycles("default")
-        slots.slots("default", "x", slot._holder.rows.cycle)
+        slots.slots("default", "x", slot._holder.rows.cycle, 0)
         slot._holder.rows.stored()
-    assert len(plans) == 3
+        slot._holder.rows._rows()
+    assert len(plans) == 4
     assert all("SEARCH vtqueue_job USING INDEX vtqueue_job_unique" in plan for plan in plans), plans
 
 
@@ -127,3 +143,16 @@ def test_wrong_figures(arguments: list[str], says: str) -> None:
     """The error says what was found, and what is allowed."""
     with pytest.raises(CommandError, match=says):
         vtqueue("slots", *arguments)
+
+
+def test_an_item_that_takes_longer_than_a_turn() -> None:
+    """Then no turn has time for it: it says that nothing is noticed, and what to do; else it does not."""
+    figures = ("slots", "--slots", "5", "--period", "10", "--item-seconds")
+    _, alone, shared, *_, last = vtqueue(*figures, "3").splitlines()
+    assert (alone.split()[-2:], shared.split()[-2:]) == (["20", "s"], ["never", "never"])
+    assert (
+        last
+        == "0 items: one takes longer than a turn, so nothing is ever noticed. Have a longer period, or fewer slots."
+    )
+    assert json.loads(vtqueue(*figures, "3", "--json"))[1]["noticed_after_longest"] is None
+    assert "never" not in vtqueue(*figures, "0.1")

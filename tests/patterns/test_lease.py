@@ -14,6 +14,7 @@ from django.db import OperationalError, connections, transaction
 from django_vtqueue import Lease, LeaseLost
 from django_vtqueue.core import history
 from django_vtqueue.models import Job
+from django_vtqueue.patterns.reserved import seen
 
 from ..processes.database import Database
 from ..waiting import wait_until
@@ -221,6 +222,16 @@ def test_wall_clocks_decide_nothing(leases: Any, boot: BootClock, time: Any, ste
     assert waiting.acquire(blocking=False)
 
 
+def test_objects_that_are_made_for_each_try(leases: Any, boot: BootClock) -> None:
+    """An end of the lease is seen by the process, not by one object only: also one that is new takes it over."""
+    leases().acquire()
+    assert not leases().acquire(blocking=False)
+    boot.pass_by(TTL - 0.01)
+    assert not leases().acquire(blocking=False)
+    boot.pass_by(0.02)
+    assert leases().acquire(blocking=False)
+
+
 def test_different_ttls(leases: Any, boot: BootClock) -> None:
     """The ttl of the holder counts, whatever that of an instance that waits is."""
     holder, hasty, patient = leases(ttl=20), leases(ttl=1), leases(ttl=500)
@@ -365,6 +376,21 @@ def test_on_lost_in_time_while_the_database_is_locked(leases: Any, alias: str) -
         assert not lease.held
 
 
+def test_on_lost_in_time_while_a_renewal_waits(leases: Any, alias: str) -> None:
+    """A ``renew`` that waits for a locked database ends with the lease, and ``on_lost`` is called before it is over."""
+    for renewing in (True, False):
+        lost_at: list[float] = []
+        lease = leases(f"renewing {renewing}", 1.0, renewing, on_lost=lambda at=lost_at: at.append(time.monotonic()))
+        lease.acquire()
+        with locked(alias):
+            began = time.monotonic()
+            with pytest.raises(LeaseLost):
+                lease.renew()
+            assert time.monotonic() - began < 1.5
+            wait_until(lambda at=lost_at: at)
+            assert lost_at[0] - began < (1.0 if renewing else 1.5)
+
+
 def test_held_through_a_lock(leases: Any, alias: str, caplog: pytest.LogCaptureFixture) -> None:
     """If the database is locked for less than two thirds of the ttl, it stays held, and nothing is said."""
     lease = leases(ttl=2.0, renewing=True)
@@ -391,7 +417,7 @@ def test_a_timeout(leases: Any) -> None:
     assert 0.3 <= time.monotonic() - began < 2
 
 
-def test_an_instance_that_waits_is_woken(leases: Any) -> None:
+def test_an_instance_that_waits_is_woken(leases: Any, alias: str) -> None:
     """A release wakes an instance that waits, within some milliseconds."""
     holder, other, got = leases(), leases(), []
     holder.acquire()
@@ -403,7 +429,7 @@ def test_an_instance_that_waits_is_woken(leases: Any) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    wait_until(lambda: other._holder.rows._seen)  # it waits
+    wait_until(lambda: seen[alias, "lease:nightly"])  # it waits
     time.sleep(1.1)  # for so long a doorbell may be unknown
     released = time.monotonic()
     holder.release()
@@ -419,6 +445,24 @@ def test_waiting_does_not_ask_for_the_write_lock(leases: Any, alias: str) -> Non
         began = time.monotonic()
         assert not other.acquire(timeout=0.5)
         assert time.monotonic() - began < 1
+
+
+def test_a_timeout_counts_the_wait_for_the_lock(leases: Any, alias: str) -> None:
+    """However long the settings have a connection wait for the write lock, ``acquire`` waits for its timeout only."""
+    lease = leases()
+    lease.acquire()
+    lease.release()
+    with locked(alias):
+        for timeout in (0.5, 0):
+            began = time.monotonic()
+            assert not lease.acquire(timeout=timeout)
+            assert timeout <= time.monotonic() - began < timeout + 1
+        began = time.monotonic()
+        with pytest.raises(OperationalError):
+            lease.acquire(blocking=False)
+        assert time.monotonic() - began < 1
+    assert connections[alias].cursor().execute("PRAGMA busy_timeout").fetchone()[0] >= 5000
+    assert lease.acquire(blocking=False)
 
 
 def test_waiting_through_a_lock(leases: Any, alias: str, caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
@@ -464,6 +508,33 @@ def test_a_database_that_is_locked_when_a_block_ends(leases: Any, alias: str) ->
     with locked(alias):
         lease.__exit__(None, None, None)
     assert not lease.held
+
+
+def test_a_block_in_a_block(leases: Any, alias: str) -> None:
+    """A second block of one object is refused, for its end would give up what the first one needs; not one after it."""
+    lease = leases()
+    with lease:
+        with pytest.raises(RuntimeError, match="is in a with block already"), lease:
+            pass
+        assert lease.held
+    with transaction.atomic(using=alias), pytest.raises(RuntimeError, match="inside transaction"), lease:
+        pass
+    with lease:
+        assert lease.held
+
+
+def test_an_object_that_is_dropped(leases: Any, alias: str) -> None:
+    """A lease whose object is dropped goes on to be held, for code may rely on it; a warning says so."""
+    other = leases()
+    for renewing, until in ((True, "this process ends"), (False, "its ttl is over")):
+        lease = Lease("nightly", 0.5, alias, renewing)
+        holder = lease._holder
+        lease.acquire()
+        with pytest.warns(ResourceWarning, match=f"'nightly' is held, but was dropped.* until {until}"):
+            del lease
+        assert other.acquire(timeout=1.5) is not renewing
+        holder.release()
+        other.release()
 
 
 def test_inside_a_transaction(leases: Any, alias: str) -> None:
@@ -527,7 +598,11 @@ def test_the_settings_choose_the_alias(leases: Any, alias: str) -> None:
         ({"name": 7}, "not 7"),
         ({"name": "x" * 250}, "1 to 249"),
         ({"name": "a\0b"}, "without NUL"),
-        ({"ttl": 0}, "ttl is 0, but must be a number of seconds above 0"),
+        ({"ttl": 0}, "ttl is 0, but must be 0.1 seconds or more"),
+        ({"ttl": 0.09}, "ttl is 0.09, but must be 0.1 seconds or more"),
+        ({"ttl": 10**5000}, "ttl is a value of type int, but must be"),
+        ({"ttl": 10**400}, r"ttl is 10{39} \.\.\. 0{15}, but must be"),
+        ({"using": "nope"}, "There is no database 'nope'; DATABASES has default"),
         ({"ttl": -1}, "ttl is -1"),
         ({"ttl": "30"}, "ttl is '30'"),
         ({"ttl": True}, "ttl is True"),
@@ -541,10 +616,11 @@ def test_bad_arguments(arguments: dict[str, Any], said: str) -> None:
         Lease(**{"name": "x", **arguments})
 
 
-def test_a_bad_timeout(leases: Any) -> None:
+@pytest.mark.parametrize("timeout", ["1", -1, float("nan"), float("inf"), True])
+def test_a_bad_timeout(leases: Any, timeout: Any) -> None:
     """A timeout that is no number of seconds is refused, whether the lease is free or not."""
-    with pytest.raises(ValueError, match="A duration is a number of seconds"):
-        leases().acquire(timeout="1")
+    with pytest.raises(ValueError, match=f"timeout is {timeout!r}, but must be a number of seconds"):
+        leases().acquire(timeout=timeout)
 
 
 @pytest.mark.parametrize("name", ["a:b", "lease:x", "näch tlich", "x" * 249, "%", "'; --"])

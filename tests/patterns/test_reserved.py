@@ -1,7 +1,12 @@
 """Reserved queues: their rows are held, and no user publishes, claims, pauses, counts or changes them."""
 
 import io
+import json
+import re
+import uuid
 from collections.abc import Callable
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,18 +14,22 @@ from django.core.checks import Error
 from django.core.management import CommandError, call_command
 from django.db import connections
 
-from django_vtqueue import Lease, Queue, control, requeue
+from django_vtqueue import Lease, LeaseLost, Queue, control, requeue
 from django_vtqueue.backend import VTQueueBackend
-from django_vtqueue.core import clock, states
+from django_vtqueue.core import clock, history, states
+from django_vtqueue.core.clock import SECOND
 from django_vtqueue.core.names import RESERVED, is_reserved
 from django_vtqueue.engines import engine_for
 from django_vtqueue.inspection import overview
 from django_vtqueue.inspection.keyset import ListQuery, count_jobs, list_jobs
 from django_vtqueue.models import RESERVED as ROWS
 from django_vtqueue.models import Job
+from django_vtqueue.queue.doorbell import declare_dead
 from django_vtqueue.queue.pauses import pause, resume
 from django_vtqueue.tasks.compat import InvalidTask
 from tests.project import tasks
+
+from .conftest import TTL, BootClock
 
 NAMES = [f"{prefix}{rest}" for prefix in RESERVED for rest in ("", "x", "näch", "\U0010ffff")]
 
@@ -115,18 +124,17 @@ def test_settings_that_name_one(alias: str) -> None:
 
 
 def test_they_are_no_jobs_in_numbers_and_lists(lease: Lease, alias: str) -> None:
-    """No number, list or name of a queue has them, held or free; a list that is asked for that queue has."""
+    """No number, list or name of a queue has them, held or free, nor the list of that queue."""
     for _ in range(2):
         now = clock.now()
         assert engine_for(alias).queue_names() == []
         assert overview.sizes(alias, 10, 10) == {}
         assert overview.held(alias, 10, now).queues.total() == 0
         rows = Job.objects.using(alias)
-        for word in ("", *states.WORDS[:-1]):
-            assert list_jobs(rows, ListQuery(word=word), None, size=100, limit=100, now=now).rows == []
+        for word, name in product(("", *states.WORDS[:-1]), (None, "lease:nightly")):
+            asked = ListQuery(word=word, queue_name=name)
+            assert list_jobs(rows, asked, None, size=100, limit=100, now=now).rows == []
         assert {number for number, _ in count_jobs(rows, ListQuery(), 100, now).values()} == {0}
-        asked = ListQuery(queue_name="lease:nightly")
-        assert len(list_jobs(rows, asked, None, size=100, limit=100, now=now).rows) == 1
         lease.acquire()
 
 
@@ -148,8 +156,10 @@ def vtqueue(lease: Lease, alias: str, settings: Any) -> Callable[..., str]:
 
 
 def test_leases(vtqueue: Callable[..., str], lease: Lease, leases: Any) -> None:
-    """``vtqueue leases`` lists holder, token, since when and until when; for scripts too."""
-    assert vtqueue("leases").splitlines()[1].split() == ["nightly", "(free)", "1"]
+    """``vtqueue leases`` lists holder, token, since when and until when, and when a free one was acquired; for scripts
+    too. With names it lists these, and an unknown one is an error.
+    """
+    assert re.fullmatch(r"nightly +\(free\) +1 +last acquired \d+ ms ago", vtqueue("leases").splitlines()[1])
     lease.acquire()
     leases("other name").acquire()
     first, second = vtqueue("leases").splitlines()[1:]
@@ -157,6 +167,55 @@ def test_leases(vtqueue: Callable[..., str], lease: Lease, leases: Any) -> None:
     assert "ago  in 30 s" in first or "ago  in 29" in first
     assert second.startswith("other name")
     assert '"token": 2' in vtqueue("leases", "--json")
+    [one] = vtqueue("leases", "other name").splitlines()[1:]
+    assert one.split()[:4] == second.split()[:4]
+    with pytest.raises(CommandError, match=r"There is no lease x\. Leases: nightly, other name\."):
+        vtqueue("leases", "x")
+
+
+def test_a_holder_that_is_gone(vtqueue: Callable[..., str], lease: Lease, alias: str) -> None:
+    """A lease is free when it has ended, or when its holder is dead; and one reads for how long an instance waits."""
+    lease.acquire()
+    ended = clock.now() - 5 * SECOND
+    Job.objects.using(alias).update(lease_until=ended)
+    host = lease._holder._worker_id.rpartition(":")[0]
+    line = rf"nightly +\(free\) +2 +the lease of {host} ended 5[.\d]* s ago; an instance that asks now waits 30 s"
+    assert re.fullmatch(line, vtqueue("leases").splitlines()[1])
+    [found] = json.loads(vtqueue("leases", "--json"))
+    assert (found["holder"], found["since"], found["until"]) == (None, None, None)
+    Job.objects.using(alias).update(lease_until=clock.now() + 10**7)
+    assert lease._holder._bell
+    declare_dead(Path(lease._holder._bell.path))
+    assert re.fullmatch(rf"nightly +\(free\) +2 +the process of {host} is dead", vtqueue("leases").splitlines()[1])
+
+
+def test_the_end_of_a_term(leases: Any, boot: BootClock, alias: str) -> None:
+    """In the history a term ends when its lease did, however late the next one begins; and a proven death is one."""
+    first, second = leases(), leases()
+    first.acquire()
+    assert not second.acquire(blocking=False)  # has seen it now
+    ended = clock.now() - 5 * SECOND
+    Job.objects.using(alias).update(lease_until=ended)
+    assert not second.acquire(blocking=False)
+    boot.pass_by(TTL)
+    assert second.acquire(blocking=False)
+    assert second._holder._bell
+    declare_dead(Path(second._holder._bell.path))
+    assert first.acquire(blocking=False)
+    late, dead = row(alias).history
+    assert (late["outcome"], late["ended"]) == (history.LEASE_EXPIRED, ended)
+    assert (dead["outcome"], dead["worker"]) == (history.WORKER_DIED, second._holder._worker_id)
+
+
+def test_its_own_lease_that_has_ended(leases: Any, boot: BootClock, alias: str) -> None:
+    """An instance that takes its own lease anew, before others may, has not died."""
+    lease = leases()
+    lease.acquire()
+    boot.pass_by(TTL)
+    with pytest.raises(LeaseLost):
+        lease.check()
+    assert lease.acquire(blocking=False)
+    assert [entry["outcome"] for entry in row(alias).history] == [history.LEASE_EXPIRED]
 
 
 def test_no_leases(alias: str, settings: Any) -> None:
@@ -177,7 +236,7 @@ def test_why_and_show(vtqueue: Callable[..., str], lease: Lease, alias: str) -> 
     assert "with the token 2; renewed, or else free in" in vtqueue("why", job_id)
     assert "released by" in vtqueue("show", job_id)
     Job.objects.using(alias).update(lease_until=1)
-    assert "which does not renew it" in vtqueue("why", job_id)
+    assert "an instance that asks now waits 30 s; the last token was 2" in vtqueue("why", job_id)
     Job.objects.using(alias).update(lease_until=clock.now() + 10**7)
 
 
@@ -189,11 +248,45 @@ def test_commands_refuse_them(vtqueue: Callable[..., str], arguments: tuple[str,
 
 
 def test_other_commands(vtqueue: Callable[..., str], alias: str) -> None:
-    """``cancel`` says why it does nothing; ``purge --all``, ``status`` and ``list`` leave it out."""
+    """``cancel`` says why it does nothing; ``purge --all``, ``status`` and ``list`` leave it out; ``list`` of its queue
+    says what lists it.
+    """
     with pytest.raises(CommandError, match="is reserved"):
         vtqueue("cancel", str(row(alias).pk))
     assert vtqueue("purge", "--all", "--yes") == "Deleted 0 jobs.\n"
     assert "lease:" not in vtqueue("status")
     assert vtqueue("list") == ""
-    assert "lease:nightly" in vtqueue("list", "--queue", "lease:nightly")
+    with pytest.raises(CommandError, match="vtqueue leases"):
+        vtqueue("list", "--queue", "lease:nightly")
     assert connections[alias].cursor().execute("SELECT count(*) FROM vtqueue_job").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("key", [None, "other"])
+@pytest.mark.parametrize("held", [True, False])
+def test_rows_of_another_kind(leases: Any, alias: str, key: str | None, held: bool) -> None:
+    """Rows without the key of the lease (of a queue that had its name) are no leases, whether they wait or are held."""
+    first, second = leases(), leases()
+    first.acquire()
+    there = Job.objects.using(alias).get()
+    if not held:
+        first.release()
+        there.refresh_from_db()
+    there.pk, there.unique_key, there.claims = uuid.uuid4(), key, 77
+    there.save(force_insert=True, using=alias)
+    assert (held and first.held) or first.acquire(blocking=False)
+    assert not second.acquire(blocking=False)
+    assert first.token == 2 - held
+    first.release()
+    assert second.acquire(blocking=False)
+    assert (second.token, Job.objects.using(alias).get(pk=there.pk).claims) == (3 - held, 77)
+
+
+def test_a_key_that_is_taken_away(leases: Any, alias: str) -> None:
+    """A row that has lost its key is as one that was deleted: its holder learns it, another instance makes it anew."""
+    first, second = leases(), leases()
+    first.acquire()
+    Job.objects.using(alias).update(unique_key=None)
+    assert second.acquire(blocking=False)
+    with pytest.raises(LeaseLost):
+        first.renew()
+    assert second.held

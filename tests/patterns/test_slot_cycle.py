@@ -3,6 +3,7 @@
 import re
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -26,6 +27,7 @@ from django_vtqueue.slots import next_turn
 
 from ..conftest import ALIAS
 from ..fake_clock import FakeClock
+from ..processes.database import Database
 from ..waiting import wait_until
 from .conftest import BootClock
 
@@ -98,6 +100,37 @@ def test_join_waits(join: Join, timeout: Any) -> None:
         assert join(1, timeout=None).token == 2
 
 
+@pytest.mark.parametrize("timeout", ["1", -1, float("nan"), True, 10**400])
+def test_a_bad_timeout(alias: str, timeout: Any) -> None:
+    """What is no duration is refused by ``join``, whether a slot is free or not."""
+    with pytest.raises(ValueError, match=r"timeout is .*, but must be a number of seconds"):
+        SlotCycle("x", 1, 1, using=alias).join(timeout)
+
+
+def test_join_while_the_database_is_locked(join: Join, alias: str) -> None:
+    """The wait for the write lock is a part of the timeout, also of 0; then no slot was free."""
+    join(2)
+    with Database(connections[alias].settings_dict["NAME"], "").locked():
+        for timeout in (0, 0.3):
+            began = time.monotonic()
+            with pytest.raises(NoFreeSlot):
+                join(2, timeout=timeout)
+            assert time.monotonic() - began < timeout + 1
+
+
+def test_rows_that_are_no_slots(join: Join) -> None:
+    """Rows of the queue without the number of a slot as their key (of a queue that had this name) are never taken."""
+    slot = join(2)
+    for key in (None, "x"):
+        job = rows()["1"]
+        job.pk, job.unique_key = uuid.uuid4(), key
+        job.save(force_insert=True, using=ALIAS)
+    Job.objects.using(ALIAS).filter(unique_key="cycle").update(due_at=0)
+    assert (slot.number, join(2).number) == (0, 1)
+    with pytest.raises(NoFreeSlot):
+        join(2)
+
+
 def test_leave(join: Join, alias: str) -> None:
     """What is left is free at once, under a greater token; a second time, or of what is lost, nothing happens."""
     with SlotCycle("x", 2, 0.2, using=alias).join(0) as slot:
@@ -137,6 +170,10 @@ def test_no_join_in_a_transaction(alias: str) -> None:
         ({"period": 0}, "period is 0.0, but must be a number of seconds above 0"),
         ({"guard": -1}, "guard is -1"),
         ({"guard": timedelta(seconds=1)}, "A turn would last -1 s"),
+        ({"slots": 10**400}, "slots is 1000000000000000000000000000000000000000 ... 000000000000000, but must be"),
+        ({"period": 10**5000}, "period is a value of type int, but must be"),
+        ({"using": "nope"}, "There is no database 'nope'; DATABASES has default"),
+        ({"name": "x" * 9999}, "not 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx ... xxxxxxxxxxxxxx'."),
         ({"name": ""}, "The name is a text of 1 to 249 characters"),
     ],
 )
@@ -181,6 +218,25 @@ def test_a_slow_turn(join: Join) -> None:
     missed.append(turn.missed)
     assert missed[0] == missed[2] == 0
     assert missed[1] in (2, 3)
+
+
+def test_threads_share_the_turns(join: Join) -> None:
+    """Threads that iterate over the turns of one slot have each turn once."""
+    slot, starts = join(2, 0.1), list[float]()
+
+    def run() -> None:
+        for turn in slot.turns():
+            starts.append(turn.starts_at)
+        connections.close_all()
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(starts) >= 10)
+    slot.leave()
+    for thread in threads:
+        thread.join()
+    assert len(starts) == len(set(starts))
 
 
 def test_turns_end_when_the_slot_is_left(join: Join) -> None:
@@ -261,6 +317,23 @@ def test_a_clock_that_is_set_back(turn: Turn, time: FakeClock, boot: BootClock) 
     assert turn.remaining() == 0
 
 
+@pytest.mark.parametrize("step", [-3600, 0, 3600])
+def test_a_clock_that_is_set_makes_no_missed_turns(join: Join, time: FakeClock, boot: BootClock, step: int) -> None:
+    """What is missed is counted by the boot clock: after a step of an hour it is what was really missed."""
+    slot = join(3, 3)
+    slot._holder._held_until += 1000
+
+    def next_one() -> Turn | None:
+        return slot._turn(*next_turn(slot_cycle.wall(), 0, 3, 3))
+
+    assert next_one()
+    time.advance(6 + step)
+    boot.pass_by(6)
+    turn = next_one()
+    assert turn
+    assert turn.missed == 1
+
+
 def test_the_lease_ends_a_turn(turn: Turn, boot: BootClock) -> None:
     """No more is left of a turn than of the lease: a second less than that, for others count it too."""
     turn._ends_at += 1000
@@ -293,7 +366,7 @@ def test_one_at_a_time_by_whatever_clock(slots: int, period: float, steps: list[
             for number, holder in enumerate(holders):
                 begin, end = next_turn(now[0] - period, number, slots, period)
                 if not remaining(turns[number]) and begin <= now[0]:  # it waited for this one, or has just missed it
-                    turns[number] = Turn(begin, end, 0, holder)
+                    turns[number] = Turn(begin, end, holder)
             assert sum(remaining(turn) > 0 for turn in turns) <= 1
 
 
@@ -382,7 +455,7 @@ def test_fewer_slots_and_more_again(join: Join) -> None:
     only = join(1)
     with pytest.raises(NoFreeSlot):
         join(1)
-    assert [each.key for each in holdings(ALIAS, "slots:")] == ["0"]  # what the admin lists
+    assert [each.key for each in holdings(ALIAS, clock.now(), "slots:")] == ["0"]  # what the admin lists
     only.leave()
     assert [(slot.number, slot.token) for slot in (join(3), join(3), join(3))] == [(0, 3), (1, 2), (2, 2)]
 

@@ -10,6 +10,7 @@ from django_vtqueue.engines.sqlite import limits as limits
 from django_vtqueue.engines.sqlite import overflow as overflow
 from django_vtqueue.engines.sqlite import settling as settling
 from django_vtqueue.engines.sqlite import statements as sql
+from django_vtqueue.engines.sqlite import steps as steps
 
 from ..fake_clock import at
 from .database import MANY
@@ -19,6 +20,9 @@ IDS = json.dumps(["a" + "0" * 31, "a" + "0" * 30 + "1"])
 SETTLEMENTS = json.dumps([["a" + "0" * 31, 1, "w0", "READY", 1, 1, None, None, 1, None]])
 DONE = json.dumps({"a" + "0" * 31: [1, 1, 1, None, "null", 1]})
 BURIALS = json.dumps([["a" + "0" * 31, 1, "w0", 1, None, "[]", "E", "m", "f", 1, 1]])
+WAITS = json.dumps([["a" + "0" * 31, 1, "w0", 0, 1, "event", "paid", 1, 1, "{}"]])
+OWN = {"id": "a" + "0" * 31, "claims": 1, "worker_id": "w0"}
+EVENT = {"name": "paid", "event": "{}", "now": 1}
 UNTIL = {"until": 1, "lengthen": False}
 NAMES = json.dumps(["q0", "q1"])
 CLAIM = {"raw": True, "now": at(0), "limit": 10}
@@ -31,6 +35,7 @@ EXPIRED = {
 }
 HIDDEN_ROWS = "vtqueue_job_hidden"
 DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_expires"
+PARENT, UNIQUE = "vtqueue_job_parent", "vtqueue_job_unique"
 PARKED, KEY_ORDER, RESERVED = "vtqueue_job_parked", "vtqueue_job_key_order", "vtqueue_job_reserved"
 RATE = "sqlite_autoindex_vtqueue_rate_1"
 TABLES = {"vtqueue_job", "vtqueue_deadletter", "vtqueue_throughput", "vtqueue_rate"}
@@ -69,6 +74,13 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "extend": (sql.EXTEND, {"id": "a" + "0" * 31, "claims": 1, "worker_id": "w", "now": 1, **UNTIL}, [KEY]),
     "ack": (settling.ACK, {"done": DONE, "worker_id": "w0", "result": None}, [KEY]),
     "make ready": (settling.MAKE_READY, {"settlements": SETTLEMENTS}, [KEY]),
+    "wait": (settling.WAIT, {"settlements": WAITS}, [KEY, PARENT]),
+    "not waiting": (settling.NOT_WAITING, {"settlements": WAITS}, [KEY]),
+    "steps": (steps.STEPS, OWN, [KEY]),
+    "note steps": (steps.NOTE_STEPS, {**OWN, "done": "[]", "event": "$.none", "now": at(0)}, [KEY]),
+    "event to an id": (steps.EVENT_TO_ID, {**EVENT, "id": "a" + "0" * 31}, [KEY]),
+    "event to a key": (steps.EVENT_TO_KEY, {**EVENT, "queue_name": "q0", "unique_key": "k"}, [UNIQUE]),
+    "wake parents": (steps.WAKE_PARENTS, {"ids": IDS, "now": at(0)}, [KEY, PARENT]),
     "show": (sql.SHOW, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
     "not releasable": (settling.NOT_RELEASABLE, {"held": HELD}, [KEY]),
     "not settled": (settling.NOT_SETTLED, {"settlements": SETTLEMENTS}, [KEY]),
@@ -96,8 +108,8 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     ),
     "requeue": (
         sql.REQUEUE,
-        {"ids": IDS, "now": at(0), "entry": "{}", "queue_name": None, "priority": None},
-        [LETTER],
+        {"ids": IDS, "now": at(0), "entry": "{}", "orphan": "", "queue_name": None, "priority": None},
+        [LETTER, KEY],
     ),
     "requeued": (sql.REQUEUED, {"ids": IDS}, [LETTER, KEY]),
     "remove requeued": (sql.REMOVE_REQUEUED, {"ids": IDS}, [LETTER, KEY]),

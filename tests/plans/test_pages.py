@@ -50,7 +50,7 @@ READERS: dict[str, tuple[Callable[[], object], int]] = {
     "acknowledged": (lambda: overview.acknowledged(ALIAS, 100, 100), 100),
     "backlogs": (lambda: overview.backlogs(ALIAS, ["q0", "q1"], NOW, 20), 300),
     "held": (lambda: overview.held(ALIAS, 100, NOW), 100),
-    "begun": (lambda: overview.begun(ALIAS, ["w1", "w2"], 5), 100),
+    "begun": (lambda: overview.begun(ALIAS, ["w1", "w2"], 5, 100, NOW), 200),
     "active": (lambda: throughput.active(ALIAS, NOW, 180, 100), 300),
     "read": (lambda: throughput.read(ALIAS, NOW, 5), 200),
     "lately": (lambda: throughput.lately(ALIAS, ["q0", "q1"], NOW, 5), 200),

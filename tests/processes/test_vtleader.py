@@ -2,16 +2,22 @@
 
 import os
 import re
+import select
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from django_vtqueue.core import clock
+from django_vtqueue.patterns import guard
+from django_vtqueue.patterns.guarded import Guarded
 
 from ..waiting import wait_until
 from .conftest import MANAGE, Start
@@ -115,7 +121,7 @@ def test_bad_arguments(lead: Callable[..., Running], start: Start) -> None:
     """What is wrong is said in a sentence."""
     for arguments, said in (
         (["", "--", "true"], "The name is a text of 1 to 249 characters"),
-        (["x", "--ttl", "0", "--", "true"], "ttl is 0.0, but must be a number of seconds above 0"),
+        (["x", "--ttl", "0", "--", "true"], "ttl is 0.0, but must be 0.1 seconds or more"),
         (["x", "--using", "nowhere", "--", "true"], "There is no database 'nowhere'"),
         (["x"], "required: COMMAND"),
     ):
@@ -294,3 +300,77 @@ def test_what_a_command_leaves_behind_when_vtleader_is_killed(lead: Callable[...
     leader.wait_for("pid")
     leader.kill()
     wait_until(lambda: gone(int(leader.lines("pid")[0].split()[1])), GRACE + 5)
+
+
+# -- what no signal reaches, orphans, a guard that cannot run ----------------------------------------------------------
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a command that changes its user")
+def test_the_guard_of_a_command_that_changes_its_user() -> None:
+    """A guard that may not kill its command stays with it, and says nothing before that has ended."""
+    with TemporaryDirectory(prefix="vtq-") as folder, ExitStack() as stack:
+        os.chmod(folder, 0o755)
+        changes_user, copy = f"{folder}/setpriv", shutil.copy(guard.__file__, folder)
+        shutil.copy(shutil.which("setpriv") or "", changes_user)
+        os.chmod(changes_user, 0o4755)
+        (control, said), (status, told) = os.pipe(), os.pipe()
+        stack.callback(os.close, status)
+        words = [sys._base_executable, "-I", "-S", copy, str(control), str(told), "0.2"]  # type: ignore[attr-defined]
+        running = subprocess.Popen(
+            ["setpriv", "--reuid", "65534", "--clear-groups", *words, changes_user, "--reuid", "0", "sleep", "1000"],
+            pass_fds=[control, told],
+            start_new_session=True,
+            stderr=subprocess.PIPE,
+        )
+        stack.callback(running.wait)
+        os.close(control)
+        os.close(told)
+        os.write(said, f"until {clock.since_boot() + 60}\n".encode())
+        wait_until(lambda: any("sleep" in Path(f"/proc/{pid}/comm").read_text() for pid in children(running.pid)))
+        os.write(said, f"until {clock.since_boot() + 0.3}\n".encode())
+        assert running.stderr
+        assert b"has changed its user, and cannot be ended" in running.stderr.readline()
+        os.close(said)
+        [command] = children(running.pid)
+        assert not select.select([status], [], [], 1.5)[0]
+        assert not gone(command)
+        os.kill(command, signal.SIGKILL)
+        assert os.read(status, 100) == b"-9 1"
+        running.stderr.close()
+
+
+def test_what_no_signal_reaches_has_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the guard is dead, and a process of its group may not be killed, the command has not ended."""
+    killpg = os.killpg
+
+    def refused(group: int, number: int) -> None:
+        raise PermissionError
+
+    with Guarded(["sleep", "1000"], 0.2, -1, dict(os.environ)) as running:
+        running.keep(clock.since_boot() + 60)
+        wait_until(lambda: children(running._guard.pid))
+        monkeypatch.setattr(os, "killpg", refused)
+        os.kill(running._guard.pid, signal.SIGKILL)
+        assert not any(running.ended(0.1) for _ in range(5))
+        monkeypatch.setattr(os, "killpg", killpg)
+        wait_until(lambda: running.ended(0.1))
+        assert running.exit_code() is None
+
+
+def test_orphans_of_the_command(lead: Callable[..., Running]) -> None:
+    """What the command leaves without a parent is vtleader's child, and vanishes when it ends: it may be process 1."""
+    leader = lead("sh", "-c", "(setsid sleep 1000 & echo orphan $!) & sleep 1000")
+    leader.wait_for("orphan")
+    orphan = int(leader.lines("orphan")[0].split()[1])
+    wait_until(lambda: orphan in children(leader.pid))
+    os.kill(orphan, signal.SIGKILL)
+    wait_until(lambda: not Path(f"/proc/{orphan}").exists())
+    assert not leader.ended()
+
+
+def test_a_guard_that_dies_at_once(lead: Callable[..., Running]) -> None:
+    """A guard that is killed again and again, as by a lack of memory, is started once a second, not in a busy loop."""
+    leader, began = lead("sh", "-c", "kill -KILL $PPID; sleep 1000"), time.monotonic()
+    wait_until(lambda: len(re.findall("runs sh", leader.log)) == 4)
+    assert time.monotonic() - began > 3.0
+    assert leader.terminate() == 143

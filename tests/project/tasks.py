@@ -413,3 +413,9 @@ def again(context: TaskContext, times: int) -> None:
 @task
 def nap(seconds: float) -> None:
     time.sleep(seconds)
+
+
+@task
+def too_many_requests(seconds: float) -> None:
+    """Meet a service that answers 429: all jobs of the queue shall wait."""
+    raise Retry("429 Too Many Requests", delay=seconds, whole_queue=True)

@@ -83,7 +83,7 @@ def test_a_full_queue_refuses(small: Queue) -> None:
     """The first that is too many, and all after it, until a job has gone; the error says how it stands."""
     small.publish_many([1, 2, 3])
     for _ in range(2):
-        with pytest.raises(QueueFull, match="Queue 'small' is full: 3 jobs wait, and its max_depth is 3") as refused:
+        with pytest.raises(QueueFull, match="Queue 'small' is full: its depth is 3, and its max_depth 3") as refused:
             small.publish(4)
         assert (refused.value.queue_name, refused.value.depth) == ("small", 3)
     job = claimed(small)
@@ -112,7 +112,7 @@ def test_what_counts(small: Queue) -> None:
 def test_all_or_nothing(small: Queue) -> None:
     """Many at once are stored all or not at all; more than ever fit are told so."""
     small.publish(1)
-    with pytest.raises(QueueFull, match="has no room for 3 jobs: 1 wait, and its max_depth is 3"):
+    with pytest.raises(QueueFull, match="has no room for 3 jobs: its depth is 1, and its max_depth 3"):
         small.publish_many([2, 3, 4])
     with pytest.raises(QueueFull, match=r"never has room for 4 jobs at once.* in smaller parts") as never:
         small.publish_many([2, 3, 4, 5], timeout=60)
@@ -426,9 +426,9 @@ def test_the_wait_ends(alias: str) -> None:
     with policies(alias, small={"max_depth": 1, "on_full": "wait", "full_timeout": 0.05}):
         queue = Queue("small")
         queue.publish(1)
-        with pytest.raises(QueueFull, match=r"It was waited for 0\.1 s\."):
+        with pytest.raises(QueueFull, match=r"The publisher has waited for 0\.1 s\."):
             queue.publish(2, timeout=0.1)
-        with pytest.raises(QueueFull, match=r"It was waited for 0\.05 s\."):
+        with pytest.raises(QueueFull, match=r"The publisher has waited for 0\.05 s\."):
             tasks.thread_id.using(queue_name="small").enqueue()
         with pytest.raises(QueueFull) as refused:
             queue.publish(2, timeout=0)
@@ -471,10 +471,12 @@ def test_an_async_wait_ends(alias: str) -> None:
         queue = Queue("small")
         queue.publish(1)
         for call in (partial(queue.apublish, 2), tasks.thread_id.using(queue_name="small").aenqueue):
-            with pytest.raises(QueueFull, match=r"It was waited for 0\.05 s\."):
+            with pytest.raises(QueueFull, match=r"The publisher has waited for 0\.05 s\."):
                 run(call, alias)
-        with pytest.raises(QueueFull, match=r"It was waited for 0\.1 s\."):
+        with pytest.raises(QueueFull, match=r"The publisher has waited for 0\.1 s\."):
             run(lambda: queue.apublish_many(iter([2]), timeout=0.1), alias)
+        with pytest.raises(QueueFull, match=r"The publisher has waited for 0\.1 s\."):  # keys, too, are for each try
+            run(lambda: queue.apublish_many([2], unique_key=iter(["k"]), timeout=0.1), alias)
 
 
 # -- what runs ----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from django.db import connections, transaction
 from django.db.models.signals import post_delete
 
 from django_vtqueue import Queue, control, requeueing
+from django_vtqueue.models import Job
 from django_vtqueue.queue import dead_letters
 from django_vtqueue.queue.dead_letters import Criteria
 
@@ -29,6 +30,9 @@ VERBS: dict[str, Verb] = {
     "requeue many": lambda alias, job, letter, run: requeueing.start(Criteria(), using=alias),
     "stop that": lambda alias, job, letter, run: requeueing.stop(run, alias),
     "go on with that": lambda alias, job, letter, run: requeueing.resume(run, alias),
+    "publish with the key of one that has expired": lambda alias, job, letter, run: Queue("keyed", alias).publish(
+        "z", unique_key="k"
+    ),
 }
 
 
@@ -73,6 +77,8 @@ def test_a_transaction_writes_before_it_reads(alias: str, verb: Verb, around: bo
     queue.claim_many(1)[0].nack()
     job = queue.publish("y", delay=1000)
     Queue("paused", alias).pause()
+    late = Queue("keyed", alias).publish("x", unique_key="k", expires=60)
+    Job.objects.using(alias).filter(pk=late).update(start_by=1)
     run = requeueing.start(Criteria(), using=alias)
     if verb is VERBS["go on with that"]:
         assert run.step

@@ -41,9 +41,10 @@ _first: Callable[[Any], tuple[Any, ...]] = methodcaller("fetchone")
 def shorten_log(raw: sqlite3.Connection, size: int) -> int | None:
     """Copy the log (WAL) of so many bytes into the database, so that it begins anew; see Engine.tidy.
 
-    SQLite's own checkpoints are part of a COMMIT. The log begins anew only after one that has reached its end; as long
-    as others append to it, none does, and each COMMIT makes another one. Here the first checkpoint copies nearly all,
-    beside the writers; the second copies the rest while writers wait; another writer prevents it.
+    The log begins anew only after a checkpoint that has copied all of it. SQLite makes its own checkpoints as part of a
+    COMMIT. As long as other connections append to the log, none of them copies all, and each COMMIT makes another one.
+    Here the first checkpoint copies nearly all while others write. The second copies the rest while they wait; it
+    copies nothing if a writer is at work.
     """
     [(_, length, copied)] = raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
     [(busy, _, _)] = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -132,6 +133,17 @@ class SQLiteConnection:
             with suppress(Exception):
                 mine.close()
             self._file = None
+
+    @contextmanager
+    def lock_timeout(self, seconds: float) -> Iterator[None]:
+        raw = self._connected().connection
+        usual = raw.execute("PRAGMA busy_timeout").fetchone()[0]
+        raw.execute(f"PRAGMA busy_timeout = {int(min(usual, max(seconds * 1000, 0)))}")
+        try:
+            yield
+        finally:
+            with suppress(sqlite3.ProgrammingError):  # it was closed
+                raw.execute(f"PRAGMA busy_timeout = {usual}")
 
     def replaced(self) -> bool:
         self._connected()

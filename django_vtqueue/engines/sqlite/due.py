@@ -7,16 +7,19 @@ would sort all due rows before the LIMIT.
 """
 
 import json
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from ...core.expiry import GAP_DIVISOR, GRACE_DIVISOR, REST_DIVISOR
 from ...core.job import Scope
 
 
-def given(scope: Scope) -> dict[str, Any]:
-    """Return what statements are given of a scope: each of its names once."""
+@lru_cache
+def given(scope: Scope) -> Mapping[str, Any]:
+    """Return what statements are given of a scope: each of its names once. Each claim asks for the same again."""
     names = None if scope.queues is None else json.dumps(sorted(set(scope.queues)))
-    return {"raw": scope.raw, "names": names, "worker": scope.worker}
+    return {"raw": int(scope.raw), "names": names, "worker": scope.worker}
 
 
 def found(index: str, rows: str) -> str:
@@ -166,9 +169,10 @@ ENDED = f"""job.lease_until <= :now
           WHERE json_extract(gap.value, '$[0]') < min(job.lease_us / {REST_DIVISOR}, :rest)
             AND json_extract(gap.value, '$[1]') > job.lease_us / {GAP_DIVISOR}
       ))"""
-# With overflow such a job is not ended: another worker gets a copy, but not one that runs the job itself.
-# Of as many copies as may run the last one keeps the lease up: if that has ended, its holder is gone, and another one
-# takes its place. After as many of these as may run the job has expired as any other, so that its attempts are used up.
+# With overflow the end of a lease does not end the attempt: the job reappears, and a worker that does not run it yet
+# gets a copy. When as many copies run as may, the holder of the last one renews the lease. If that lease ends too, the
+# holder is gone, and one more copy replaces it. After as many replacements as copies may run, the lease ends as any
+# other does: the attempts are used up at last.
 REAPPEARS = """job.copies IS NOT NULL AND job.started_at IS NOT NULL AND job.cancelled_at IS NULL AND CASE
           WHEN json_valid(job.copies) THEN (
               SELECT count(*) < 2 * coalesce(max(json_extract(copy.value, '$[3]')), 2)

@@ -1,7 +1,7 @@
 """The queue on SQLite.
 
-Rows go in as one JSON argument and come out as one JSON value: each step of a statement gives up Python's global
-lock, and beside computing threads the write lock would be held for as long as it takes to get it back.
+Rows go in as one JSON argument and come out as one JSON value, so that a statement takes one step. Each step gives up
+Python's global lock; beside threads that compute it takes long to get that back, with the write lock held meanwhile.
 """
 
 import json
@@ -22,12 +22,15 @@ from ..portable import SLICE
 from . import clock_steps, due
 from . import statements as sql
 from .connection import all_rows
+from .file import outdated
 from .limits import SQLiteLimits
 from .lock import always
 from .overflow import SQLiteOverflow
 from .settling import SQLiteSettling
 from .statements import guard
+from .steps import SQLiteSteps
 
+NO_KEYS = dict.fromkeys(("unique_key", "concurrency_key", "rate_key"))
 FIRST = 4  # rows that are read as one value, before it is known how large they are
 PIECE = 2_000_000  # characters of such a value, about
 
@@ -46,13 +49,20 @@ def _shared(new: NewJobs) -> dict[str, Any]:
     }
 
 
-class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, Engine):
+class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, Engine):
     """See Engine."""
+
+    outdated = staticmethod(outdated)
 
     def insert(self, new: NewJobs) -> bool:
         connection, values = self._connected(), _shared(new)
         if len(new.jobs) == 1:
-            self._write(connection, sql.INSERT, {"id": new.jobs[0][0], "payload": new.jobs[0][1], **values})
+            [(values["id"], values["payload"])] = new.jobs
+            if new.start_by is None:
+                self._write(connection, sql.INSERT, values)
+            else:
+                values |= {**NO_KEYS, "unique_until": new.unique_until, "parent_id": None}
+                self._write(connection, sql.INSERT_WITH_OPTIONS, values)
         else:
             with self._transaction(connection, always):
                 for start in range(0, len(new.jobs), SLICE):
@@ -71,17 +81,16 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, Engine):
         keys = (new.unique_keys or none, new.concurrency_keys or none, new.rate_keys or none)
         rows: list[Any] = [(job_id, *each, payload) for (job_id, payload), *each in zip(new.jobs, *keys, strict=True)]
         if len(new.jobs) == 1:
-            names = ("id", "unique_key", "concurrency_key", "rate_key", "payload")
-            values.update(zip(names, rows[0], strict=True))
+            values.update(zip(("id", *NO_KEYS, "payload"), rows[0], strict=True))
             if self._write(connection, sql.INSERT_IF_UNIQUE, values):
                 return [(new.jobs[0][0], new.task_path)]
-            [(job_id, _, task_path)] = self._write(connection, sql.INSERT_WITH_KEYS, values, all_rows)
+            [(job_id, _, task_path)] = self._write(connection, sql.INSERT_UNIQUE, values, all_rows)
             return [(job_id, task_path)]
         with self._transaction(connection, always):
             for start in range(0, len(rows), SLICE):
                 some = rows[start : start + SLICE]
                 given = {"jobs": json.dumps(some), **values}
-                returned = self._change(self._connected(), sql.INSERT_MANY_WITH_KEYS, given, all_rows)
+                returned = self._change(self._connected(), sql.INSERT_MANY_WITH_OPTIONS, given, all_rows)
                 of_key = {key: (job_id, task_path) for job_id, key, task_path in returned}
                 stored += [(job_id, new.task_path) if key is None else of_key[key] for job_id, key, *_ in some]
         return stored
@@ -109,7 +118,7 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, Engine):
     def ended(
         self, scope: Scope, limit: int, now: int, grace_period: GracePeriod, *, overflow: bool = False
     ) -> list[Ended]:
-        given = {**due.given(scope), **grace_period._asdict(), "overflow": overflow}
+        given = {**due.given(scope), **grace_period._asdict(), "overflow": int(overflow)}
         values = {**given, "rest": REST, "now": now, "limit": limit}
         return [Ended(*row) for row in self._list(due.ENDED_LEASES, values)]
 
@@ -188,9 +197,9 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, Engine):
         priority: int | None = None,
     ) -> set[str]:
         ids = {"ids": json.dumps(letter_ids)}
-        entry = json.dumps(history.requeued(by, now))
+        entry = {"entry": json.dumps(history.requeued(by, now)), "orphan": history.PARENT_WENT_ON}
         with self.transaction():
-            self._run(sql.REQUEUE, {**ids, "now": now, "entry": entry, "queue_name": queue_name, "priority": priority})
+            self._run(sql.REQUEUE, {**ids, "now": now, **entry, "queue_name": queue_name, "priority": priority})
             moved = set(self._list(sql.REQUEUED, ids))
             self._run(sql.REMOVE_REQUEUED, ids)
         return moved

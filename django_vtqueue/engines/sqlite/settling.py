@@ -13,6 +13,7 @@ from ...core import states
 from ...core.job import ClaimKey, Settlement
 from .connection import SQLiteConnection
 from .statements import GUARD, GUARD_OF_BURIAL, guard
+from .steps import UNFINISHED_CHILD
 
 
 class Values:
@@ -35,6 +36,11 @@ SETTLED = Values(*GUARDED, "state", "attempts", "due_at", "finished_at", "histor
 BURIED = Values(
     *(*GUARDED, "finished_at", "expires_at", "history"),
     *("failure.exception_class", "failure.message", "failure.fingerprint", "attempts", "job.started_at"),
+)
+
+WAITS = Values(
+    *(*GUARDED, "attempts", "job.started_at"),
+    *("waiting.kind", "waiting.name", "waiting.until", "waiting.since", "waiting.text"),
 )
 
 LARGE = 20_000  # characters: a longer result is an argument of its own, for ACK parses ``:done`` for each column
@@ -60,6 +66,34 @@ SET state = 'READY', worker_id = '', copies = NULL, lease_until = {SETTLED.hidde
     history = coalesce({SETTLED.history}, history), started_at = {SETTLED.started_at},
     start_by = CASE {SETTLED.attempts} WHEN 0 THEN start_by END
 FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
+
+# A durable task that waits, or a job that is put off, uses no attempt and does not expire. What it waits for may have
+# come since its code looked; see steps.py.
+WAIT = f"""
+UPDATE vtqueue_job
+SET state = 'READY', worker_id = '', copies = NULL, lease_until = NULL, attempts = {WAITS.attempts},
+    started_at = {WAITS.started_at}, start_by = NULL,
+    due_at = CASE
+        WHEN CASE {WAITS.kind}
+            WHEN 'event' THEN EXISTS (
+                SELECT 1 FROM json_each(steps, '$.events') AS event
+                WHERE json_extract(event.value, '$.name') = {WAITS.name}
+            )
+            WHEN 'gather' THEN NOT {UNFINISHED_CHILD}
+        END THEN min({WAITS.since}, {WAITS.until}) ELSE {WAITS.until}
+    END,
+    steps = CASE {WAITS.kind} WHEN 'snooze' THEN steps
+        ELSE json_set(coalesce(steps, '{{}}'), '$.waiting', json({WAITS.text})) END
+FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
+
+NOT_WAITING = f"""
+SELECT json_group_array(json_array({WAITS.id}, {WAITS.claims}))
+FROM json_each(:settlements) AS mine
+WHERE NOT EXISTS (
+    SELECT 1 FROM vtqueue_job
+    WHERE id = {WAITS.id} AND claims = {WAITS.claims} AND state = 'READY' AND attempts = {WAITS.attempts}
+      AND due_at IN ({WAITS.until}, {WAITS.since})
+)"""
 
 NOT_RELEASABLE = f"""
 SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
@@ -126,6 +160,8 @@ class SQLiteSettling(SQLiteConnection):
         dying = [item for item in settlements if item.state == states.FAILED]
         done = [item for item in settlements if item.state == states.SUCCESSFUL]
         again = [item for item in settlements if item.state == states.READY]
+        waits = [item for item in again if item.waiting]
+        again = [item for item in again if not item.waiting]
         large = [item for item in done if len(item.result or "") > LARGE]
         small = [item for item in done if len(item.result or "") <= LARGE] if large else done
         lost = self._bury(dying) if dying else set()
@@ -133,6 +169,8 @@ class SQLiteSettling(SQLiteConnection):
             lost |= self._ack(small)
         if again:
             lost |= self._make_ready(again)
+        if waits:
+            lost |= self._wait(waits)
         for item in large:
             lost |= self._ack([replace(item, result=None)], item.result)
         return lost
@@ -144,6 +182,10 @@ class SQLiteSettling(SQLiteConnection):
         if self._run(MAKE_READY, {"settlements": rows}) == len(again):
             return set()
         return refused | self._keys(NOT_SETTLED, {"settlements": rows})
+
+    def _wait(self, waits: Sequence[Settlement]) -> set[ClaimKey]:
+        rows = {"settlements": _json(waits, WAITS)}
+        return set() if self._run(WAIT, rows) == len(waits) else self._keys(NOT_WAITING, rows)
 
     def _ack(self, done: Sequence[Settlement], result: str | None = None) -> set[ClaimKey]:
         """Acknowledge jobs; ``result``: that of a single one."""

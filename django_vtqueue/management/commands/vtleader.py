@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +14,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
+from ...core import clock
 from ...core.forks import handle_signal, restore_signal
 from ...engines import engine_for
-from ...patterns.guarded import Guarded
+from ...patterns.guarded import Guarded, reap_orphans
 from ...patterns.lease import Lease
 from ...worker.log import log_lines
 
@@ -24,6 +26,7 @@ logger = logging.getLogger("django_vtqueue")
 FORWARDED = ("HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "WINCH")
 LEAVE = {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}  # at which one that waits ends
 GRACE = 1 / 5  # of the ttl: for so long the command may clean up
+BETWEEN = 1.0  # seconds between two starts: a guard that cannot run dies each time
 LOOK = 0.2  # seconds between two looks at the lease; a twentieth of a short ttl
 
 HELP = """Runs COMMAND on one instance of many: waits for the leadership of NAME, runs COMMAND with its fencing token in
@@ -54,12 +57,11 @@ class Command(BaseCommand):
             lease = Lease(options["name"], ttl=options["ttl"], using=options["using"])
         except ValueError as error:
             raise CommandError(str(error)) from None
-        alias = lease._holder.rows.database
-        if alias not in connections:
-            raise CommandError(f"There is no database {alias!r}; DATABASES has {', '.join(connections)}.")
-        if engine_for(alias).private():
+        if engine_for(lease._holder.rows.database).private():
             raise CommandError("Only this process sees this database, which is in memory: it is the only instance.")
         owns_process = bool(getattr(self, "_called_from_command_line", False))
+        if owns_process:
+            reap_orphans()
         with log_lines(sys.stderr if owns_process else self.stderr, options["verbosity"]):
             sys.exit(Turns(lease, options["command"]).run())
 
@@ -85,10 +87,13 @@ class Turns:
                     return 128 + self.leaving
                 with self.lease:
                     connections.close_all()  # while the command runs, the thread that renews has one of its own
+                    next_at = clock.since_boot() + BETWEEN
                     code = self.turn()
                 if code is not None:
                     return code
                 logger.warning("vtleader has ended the command, for %s may pass", self.lease._holder.name)
+                while not self.leaving and clock.since_boot() < next_at:
+                    time.sleep(LOOK)
                 if self.leaving:
                     return 128 + self.leaving
 

@@ -12,11 +12,12 @@ from django.utils.dateparse import parse_datetime
 from ...backend import VTQueueBackend
 from ...core.clock import microseconds, to_instant
 from ...core.ids import parse_id
+from ...core.names import is_reserved
 from ...core.states import WORDS
 from ...engines import engine_for
 from ...inspection.keyset import ListQuery, Page, list_jobs, list_letters
 from ...models import DeadLetter, Job
-from ...queue.why import is_parked, word_of
+from ...queue.why import is_parked, shown_word
 from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
 from .queues import UNITS
 
@@ -38,6 +39,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Show a line for each, or a JSON list."""
+    if is_reserved(options["queue"] or ""):
+        raise CommandError(f"Queue {options['queue']!r} has no jobs: see manage.py vtqueue leases, or vtqueue slots.")
     now = engine_for(backend.database).now()
     query = ListQuery(
         word="" if options["state"] in (None, "dead") else options["state"],
@@ -88,7 +91,7 @@ def line(entry: Job | DeadLetter, now: int) -> list[str]:
     name = entry.task_path or "(raw payload)"
     age = ago(to_instant(entry.died_at if isinstance(entry, DeadLetter) else entry.enqueued_at), now)
     what = entry.exception_class if isinstance(entry, DeadLetter) else in_one_line(arguments(entry))
-    word = "parked" if isinstance(entry, Job) and is_parked(entry) else word_of(entry, now)
+    word = "parked" if isinstance(entry, Job) and is_parked(entry) else shown_word(entry, now)
     return [word, name, str(entry.pk), entry.queue_name, age, what]
 
 
@@ -98,7 +101,7 @@ def described(entry: Job | DeadLetter, now: int) -> dict[str, Any]:
     moments = ("enqueued_at", "started_at", "due_at", "start_by", "finished_at", "died_at")
     return {
         "id": str(entry.pk),
-        "state": word_of(entry, now),
+        "state": shown_word(entry, now),
         "task": entry.task_path,
         "queue": entry.queue_name,
         "priority": entry.priority,

@@ -7,14 +7,14 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from ...backend import VTQueueBackend
-from ...core import history
+from ...core import history, steps
 from ...core.clock import from_instant
-from ...core.humanize import local, whole
+from ...core.humanize import duration, local, whole
 from ...core.ids import shown_worker
 from ...core.masks import HIDDEN, Mask
 from ...engines import engine_for
 from ...fields import StoredText
-from ...models import Job
+from ...models import DeadLetter, Job
 from ...queue.lookup import SHORTEST
 from ...queue.why import why
 from ...tasks.limits import limits_for
@@ -23,6 +23,7 @@ from ..output import add_json, as_json, in_json, iso
 from .list import described
 from .why import entry_of
 
+LONGEST = 100  # characters of the result of a step
 HELP = "Shows all of a job: its arguments, what became of each attempt, and why it is not running."
 
 
@@ -43,17 +44,37 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     if isinstance(entry, Job) and entry.state == "SUCCESSFUL":
         damaged = isinstance(entry.result, StoredText) and mask.conceals(entry.result)
         known["result"] = HIDDEN if damaged else Mask(mask.words).hide(entry.result)
+    made = steps_of(entry, Mask(mask.words))
     if options["json"]:
-        yield as_json(known | {"history": [exported(attempt) for attempt in attempts]})
+        yield as_json(known | {"steps": made, "history": [exported(attempt) for attempt in attempts]})
         return
     width = max(map(len, known))
     for name, value in known.items():
         if value not in ("", None):
             yield f"{name.ljust(width)}  {value if isinstance(value, str) else in_json(value)}"
+    for number, record in enumerate(made, 1):
+        yield f"{f'step {number}'.ljust(width)}  {step_line(record)}"
     for attempt in attempts:
         yield ""
         yield summary(attempt)
         yield from str(attempt.get("traceback") or attempt.get("message") or "").rstrip().splitlines()
+
+
+def steps_of(entry: Job | DeadLetter, mask: Mask) -> list[dict[str, Any]]:
+    """Return what a durable task has done, with what is secret hidden; nothing if that is damaged."""
+    try:
+        return [{**record, "value": mask.hide(record.get("value"))} for record in steps.read(entry.steps).done]
+    except (ValueError, RecursionError):
+        return []
+
+
+def step_line(record: dict[str, Any]) -> str:
+    """Return a step of a durable task in one line: what, when, how long it took, and the result."""
+    at, began = record.get("at"), record.get("began")
+    when = f" at {whole(local(from_instant(at)))}" if isinstance(at, int) else ""
+    took = f" after {duration(max(at - began, 0))}" if isinstance(at, int) and isinstance(began, int) else ""
+    value = "" if record.get("value") is None else f": {in_json(record['value'])[:LONGEST]}"
+    return f"{record.get('kind')} {record.get('name')}{when}{took}{value}"
 
 
 def exported(attempt: history.Entry) -> dict[str, Any]:

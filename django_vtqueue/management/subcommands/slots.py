@@ -14,7 +14,7 @@ from ...inspection import slots as inspection
 from ...inspection.held import Holding
 from ...patterns.slot_rows import Cycle, Stored
 from ...slots import capacity, check, next_turn
-from ..output import add_json, ago, as_json, iso, table
+from ..output import add_json, as_json, iso, table
 
 HELP = "Shows who holds which time slot; with --slots, --period and --item-seconds, how much a cycle has time for."
 
@@ -67,8 +67,8 @@ def lines(database: str, name: str, stored: Stored) -> Iterator[str]:
     if wanted := stored.wanted:
         yield f"To be changed, as soon as no slot is held, to: {in_words(wanted)}, guard {wanted.guard:g} s"
     if cycle:
-        rows = [("slot", "holder", "token", "lease ends", "next turn")]
-        yield from table([*rows, *(row(each, cycle, now) for each in inspection.slots(database, name, cycle))])
+        rows = [("slot", "holder", "token", "lease ends", "next turn", "")]
+        yield from table([*rows, *(row(each, cycle, now) for each in inspection.slots(database, name, cycle, now))])
 
 
 def in_words(cycle: Cycle) -> str:
@@ -78,10 +78,12 @@ def in_words(cycle: Cycle) -> str:
 def row(each: Holding, cycle: Cycle, now: int) -> tuple[Any, ...]:
     """Return the columns of a slot."""
     turn = f"in {duration(begin(each, cycle, now) - now)}"
-    if each.until is None:
-        return each.key, "(free)", each.token, "", turn
-    ends = f"in {duration(each.until - now)}" if each.until > now else ago(each.until, now)
-    return each.key, each.holder, each.token, ends, turn
+    return each.key, each.holder or "(free)", each.token, ends(each, now), turn, each.remark
+
+
+def ends(each: Holding, now: int) -> str:
+    """Return when the lease of a slot ends if it is not renewed; "" if it is free."""
+    return "" if each.until is None else f"in {duration(each.until - now)}"
 
 
 def begin(each: Holding, cycle: Cycle, now: int) -> int:
@@ -97,11 +99,12 @@ def as_programs_read(database: str, chosen: dict[str, Stored]) -> Iterator[str]:
 def described_cycle(database: str, name: str, stored: Stored, now: int) -> dict[str, Any]:
     """Return what a program reads of a cycle."""
     cycle, wanted = stored
+    found = inspection.slots(database, name, cycle, now) if cycle else []
     return {
         "name": name,
         "cycle": cycle and cycle._asdict(),
         "wanted": wanted and wanted._asdict(),
-        "slots": [described(each, cycle, now) for each in inspection.slots(database, name, cycle)] if cycle else [],
+        "slots": [described(each, cycle, now) for each in found] if cycle else [],
     }
 
 
@@ -113,6 +116,7 @@ def described(each: Holding, cycle: Cycle, now: int) -> dict[str, Any]:
         "token": each.token,
         "since": iso(each.since),
         "until": iso(each.until),
+        "remark": each.remark,
         "next_turn": iso(begin(each, cycle, now)),
         "id": str(each.job.pk),
     }
@@ -147,8 +151,8 @@ def of_cycle(slots: int, period: float, item: float, guard: float) -> dict[str, 
         "turn": turn,
         "items_a_turn": items // slots,
         "items_a_cycle": items,
-        "noticed_after_mean": period / 2,
-        "noticed_after_longest": period + turn,
+        "noticed_after_mean": period / 2 if items else None,
+        "noticed_after_longest": period + turn if items else None,
     }
 
 
@@ -159,9 +163,13 @@ def as_table(rows: list[dict[str, Any]], json: bool) -> Iterator[str]:
     names = ("instances", "cycle", "turn", "items a turn", "items a cycle", "noticed after, mean", "at the latest")
     yield from table([names, *(tuple(map(figure, row.items())) for row in rows)])
     yield "Items a cycle: the cycle divided by the seconds of an item, however many instances share it."
+    if not all(row["items_a_cycle"] for row in rows):
+        yield "0 items: one takes longer than a turn, so nothing is ever noticed. Have a longer period, or fewer slots."
 
 
 def figure(item: tuple[str, Any]) -> str:
     """Return a value as the table has it: counts with commas, all else in seconds."""
     name, value = item
+    if value is None:
+        return "never"
     return f"{value:,}" if name == "slots" or name.startswith("items") else f"{value:g} s"

@@ -112,7 +112,7 @@ def workers(present: Sequence[WorkerProcess], held: Held) -> list[dict[str, Any]
 
 
 def running(database: str, present: Sequence[WorkerProcess], now: int) -> list[dict[str, Any]]:
-    """Return the jobs that workers have begun, up to 100 of each."""
+    """Return the jobs that workers have begun, up to 100 of each; each copy of a job that several run."""
     return [
         {
             "id": str(job.pk),
@@ -123,7 +123,7 @@ def running(database: str, present: Sequence[WorkerProcess], now: int) -> list[d
             "progress": job.progress,
             "progress_text": job.progress_text,
         }
-        for job in overview.begun(database, [worker.pk for worker in present], EACH)
+        for job in overview.begun(database, [worker.pk for worker in present], EACH, MOST, now)
     ]
 
 

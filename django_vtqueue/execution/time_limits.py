@@ -1,11 +1,19 @@
-"""How long a job may run: until it is ended from outside, and in a transaction."""
+"""How long a job may run: until TaskTimeout is raised in it, until it is ended from outside, and in a transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..backend import VTQueueBackend
+from ..conf import Policy
 from ..core.job import HeldJob
 
 LONGEST_TRANSACTION = 5.0  # seconds: other connections cannot write meanwhile; a task's own ``timeout`` replaces it
+
+
+def timeout_of(options: Mapping[str, Any], policy: Policy) -> float | None:
+    """Return the seconds after which TaskTimeout is raised in a task with these options; None: never."""
+    seconds: float | None = options.get("timeout", policy.timeout)
+    return seconds
 
 
 def longest_runs(jobs: Sequence[HeldJob], backend: VTQueueBackend) -> list[float]:

@@ -1,0 +1,125 @@
+"""The steps of a durable task, as they are stored with its job: what is done, the events that came, what it waits for.
+
+``{"done": [record, …], "events": [{"name", "value", "at"}, …], "waiting": {"kind", "name", "until", "since"}}``. The
+holder alone writes ``done``, takes events out and begins to wait; senders only add events. Each writes its own paths.
+"""
+
+from typing import Any, NamedTuple, TypedDict
+
+from .clock import LAST, to_instant
+from .encoding import decode, dumps
+
+STEP, SLEEP, EVENT, GATHER, ITERATE = "step", "sleep", "event", "gather", "iterate"
+SNOOZE = "snooze"  # a job that is put off: nothing of it is stored
+NEVER = to_instant(LAST)  # the place in the line of what waits without an end
+LOOK_AGAIN = 300_000_000  # microseconds, at first: a parent looks whether a child has vanished
+RAREST_LOOK = 86_400_000_000
+
+
+class Record(TypedDict, total=False):
+    """One step that is done; instants in microseconds. ``children``: ids; ``next``: where a loop goes on."""
+
+    kind: str
+    name: str
+    began: int
+    at: int
+    value: Any
+    late: bool
+    children: list[str]
+    next: Any
+    ended: bool
+
+
+class Waiting(NamedTuple):
+    """What a job waits for since an instant, and until when."""
+
+    kind: str
+    name: str
+    until: int
+    since: int
+
+    @property
+    def text(self) -> str:
+        """It as JSON; without an end ``until`` is null."""
+        return dumps({**self._asdict(), "until": None if self.until == NEVER else self.until})
+
+
+class Suspend(BaseException):
+    """Raised to leave a task that waits: not an Exception, so that ``except Exception`` does not swallow it."""
+
+    def __init__(self, waiting: Waiting) -> None:
+        super().__init__(f"The job waits for {waiting.name!r}. Let this pass: it goes on when that has come.")
+        self.waiting = waiting
+
+
+class Steps(NamedTuple):
+    """What is stored of the steps of a job."""
+
+    done: list[Record]
+    events: list[dict[str, Any]]
+    waiting: Waiting | None
+
+
+def read(stored: Any) -> Steps:
+    """Return stored steps, given as their text, or as the value that the models have read; raise ValueError if damaged.
+
+    None: no step was made yet.
+    """
+    found = decode(stored) if isinstance(stored, str) else stored
+    parts: Any = {} if found is None else found
+    if not isinstance(parts, dict):
+        raise ValueError("The stored steps are not an object.")
+    done, events = parts.get("done") or [], parts.get("events") or []
+    if not all(isinstance(each, list) and all(isinstance(item, dict) for item in each) for each in (done, events)):
+        raise ValueError("The stored steps are not lists of objects.")
+    return Steps(done, events, _waiting(parts.get("waiting")))
+
+
+def skipped(found: Steps, name: str, value: Any, now: int) -> Steps:
+    """Return steps with one more, which was not made: what the job waits for, else a step of this name.
+
+    Raise ValueError if the job waits for something else, or for children.
+    """
+    waiting = found.waiting
+    if waiting and (waiting.name != name or waiting.kind not in (SLEEP, EVENT)):
+        raise ValueError(f"The job waits for {waiting.kind} {waiting.name!r}, so {name!r} cannot be skipped.")
+    record = Record(kind=waiting.kind if waiting else STEP, name=name, at=now, value=value)
+    return Steps([*found.done, record], found.events, None)
+
+
+def without_last(found: Steps, first: int) -> Steps:
+    """Return steps without the ``first`` one, counted from 1, and those behind it; raise ValueError if it is none."""
+    if not 1 <= first <= len(found.done):
+        raise ValueError(f"There is no step {first}: {len(found.done)} are done.")
+    return Steps(found.done[: first - 1], found.events, None)
+
+
+def written(found: Steps) -> dict[str, Any]:
+    """Return steps as they are stored."""
+    parts: dict[str, Any] = {"done": found.done, "events": found.events}
+    if found.waiting:
+        parts["waiting"] = found.waiting._asdict()
+    return parts
+
+
+def _waiting(stored: Any) -> Waiting | None:
+    match stored:
+        case {"kind": str(kind), "name": str(name), "until": int() | None as until, "since": int(since)}:
+            return Waiting(kind, name, NEVER if until is None else until, since)
+    return None
+
+
+def waits_for(stored: Any) -> Waiting | None:
+    """Return what a job that is READY waits for, given its steps; None also if they are damaged."""
+    try:
+        return read(stored).waiting if stored else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def look_again_at(since: int, now: int) -> int:
+    """Return when a parent looks at its children again, less and less often: the end of the last one wakes it before.
+
+    In a test, which lets time pass in a moment, it looks a few times only.
+    """
+    return now + min(max(LOOK_AGAIN, (now - since) // 2), RAREST_LOOK)

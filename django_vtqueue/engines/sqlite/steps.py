@@ -1,0 +1,89 @@
+"""Durable tasks on SQLite: the steps are a JSON object in the row; see core/steps.py.
+
+A wait is settled by WAIT, not by MAKE_READY: one UPDATE sees whether the event or the end of the last child has come
+meanwhile, and the sender's one UPDATE sees whether the job waits. Whichever comes second finds the other.
+"""
+
+import json
+from collections.abc import Collection
+
+from ...core.job import HeldJob
+from ..steps import DurableSteps, Noted
+from .connection import SQLiteConnection, all_rows
+from .statements import guard
+
+HELD = "id = :id AND claims = :claims AND worker_id = :worker_id AND state = 'RUNNING'"
+STEPS = f"SELECT steps FROM vtqueue_job WHERE {HELD}"
+
+# ``done`` is the holder's alone, so it is written as a whole. An event that it takes out has the index that the holder
+# has read: senders only append. The columns are returned as they are: ``cancelled_at IS NOT NULL`` is true for
+# NULL there, for RETURNING (of SQLite 3.40) looks at another column if the table has a generated one.
+NOTE_STEPS = f"""
+UPDATE vtqueue_job
+SET steps = json_set(json_remove(coalesce(steps, '{{}}'), '$.waiting', :event), '$.done', json(:done))
+WHERE {HELD}
+RETURNING length(CAST(steps AS BLOB)), cancelled_at, EXISTS (
+    SELECT 1 FROM vtqueue_queuestate AS pause
+    WHERE pause.queue_name = vtqueue_job.queue_name AND (paused_until IS NULL OR paused_until > :now)
+)"""
+
+# A job that a limit has moved (``moved_from``) keeps its place: it comes by itself.
+SEND_EVENT = """
+UPDATE vtqueue_job
+SET steps = json_insert(
+        CASE WHEN json_type(steps, '$.events') = 'array' THEN steps
+            ELSE json_set(coalesce(steps, '{{}}'), '$.events', json_array()) END,
+        '$.events[#]', json(:event)
+    ),
+    due_at = CASE
+        WHEN state = 'READY' AND moved_from IS NULL AND json_extract(steps, '$.waiting.kind') = 'event'
+            AND json_extract(steps, '$.waiting.name') = :name
+        THEN min(due_at, :now) ELSE due_at
+    END
+WHERE {} AND NOT task_path = '' AND (steps IS NULL OR json_valid(steps))
+RETURNING queue_name, length(CAST(steps AS BLOB))"""
+EVENT_TO_ID = SEND_EVENT.format("id = :id AND +finished_at IS NULL")
+EVENT_TO_KEY = SEND_EVENT.format(
+    "queue_name = :queue_name AND unique_key = :unique_key "
+    "AND finished_at IS NULL AND unique_key IS NOT NULL AND NOT unique_until = 'started'"
+)
+
+UNFINISHED_CHILD = """EXISTS (
+    SELECT 1 FROM vtqueue_job AS child WHERE child.parent_id = vtqueue_job.id AND child.finished_at IS NULL
+)"""
+
+# CASE: what is damaged in one row must not fail the settlement of its children.
+WAKE_PARENTS = f"""
+UPDATE vtqueue_job SET due_at = :now
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'READY' AND due_at > :now AND moved_from IS NULL
+  AND CASE WHEN json_valid(steps) THEN json_extract(steps, '$.waiting.kind') = 'gather' END
+  AND NOT {UNFINISHED_CHILD}"""
+
+
+class SQLiteSteps(SQLiteConnection, DurableSteps):
+    """The part of an Engine that is for durable tasks."""
+
+    def steps(self, job: HeldJob) -> tuple[str | None] | None:
+        rows = self._rows(STEPS, dict(zip(("id", "claims", "worker_id"), guard(job), strict=True)))
+        return (rows[0][0],) if rows else None
+
+    def note_steps(self, job: HeldJob, done: str, now: int, event: int | None = None) -> Noted | None:
+        path = "$.none" if event is None else f"$.events[{event}]"
+        held = dict(zip(("id", "claims", "worker_id"), guard(job), strict=True))
+        values = {**held, "done": done, "event": path, "now": now}
+        rows = self._write(self._connected(), NOTE_STEPS, values, all_rows)
+        return Noted(rows[0][0], rows[0][1] is not None or bool(rows[0][2])) if rows else None
+
+    def send_event(
+        self, name: str, event: str, now: int, *, job_id: str = "", queue_name: str = "", unique_key: str = ""
+    ) -> tuple[str, int] | None:
+        values = {"name": name, "event": event, "now": now}
+        if job_id:
+            rows = self._write(self._connected(), EVENT_TO_ID, {**values, "id": job_id}, all_rows)
+        else:
+            key = {"queue_name": queue_name, "unique_key": unique_key}
+            rows = self._write(self._connected(), EVENT_TO_KEY, {**values, **key}, all_rows)
+        return tuple(rows[0]) if rows else None
+
+    def wake_parents(self, job_ids: Collection[str], now: int) -> None:
+        self._run(WAKE_PARENTS, {"ids": json.dumps(list(job_ids)), "now": now})

@@ -1,0 +1,62 @@
+"""Events: what is sent to a durable task, and wakes it if it waits for that."""
+
+from typing import Any
+
+from ..core.encoding import dumps, normalize, refusal
+from ..core.failures import storable
+from ..core.ids import parse_id
+from ..core.job import SHORT
+from ..engines import database_for, engine_for, options_for
+from ..exceptions import PayloadTooLarge
+from .doorbell import wake_workers
+
+
+def send_event(
+    job_id: Any = None,
+    name: str = "",
+    value: Any = None,
+    *,
+    unique_key: str | None = None,
+    queue_name: str = "default",
+    using: str | None = None,
+) -> bool:
+    """Send an event to a job, which gets ``value`` (any JSON value) from ``context.wait_for(name)``, now or later.
+
+    ``job_id``: its id (that of its task's result), or the result; or, instead, ``unique_key`` and ``queue_name``: the
+    unfinished job of that queue with this key. ``using``: a database alias (default: the one of your settings). It is
+    part of the caller's transaction. Returns whether there is such a job, and it has not ended.
+
+    Raises TypeError for what is not JSON, ValueError for what is no id or name, PayloadTooLarge if the steps of the job
+    would be larger than its queue's ``max_steps_bytes``.
+    """
+    if not isinstance(name, str) or not 0 < len(name) <= SHORT or storable(name) != name:
+        raise ValueError(f"The name of an event is a text of 1 to {SHORT} characters, not {name!r}.")
+    target = _target(job_id, unique_key, queue_name)
+    database = database_for(using)
+    engine = engine_for(database)
+    now = engine.now()
+    try:
+        event = dumps({"name": name, "value": normalize(value), "at": now})
+    except TypeError:
+        raise refusal({"value": value}, f" of event {name!r}") from None
+    with engine.atomic():
+        found = engine.send_event(name, event, now, **target)
+        if found and found[1] > (limit := options_for(found[0], database).policy(found[0]).max_steps_bytes):
+            raise PayloadTooLarge(
+                f"With event {name!r} the steps of the job have {found[1]:,} bytes; max_steps_bytes allows {limit:,}. "
+                "Store the data elsewhere and send a reference to it, or raise the limit of the queue."
+            )
+        if found:
+            wake_workers(database)
+    return bool(found)
+
+
+def _target(job_id: Any, unique_key: str | None, queue_name: str) -> dict[str, str]:
+    if (job_id is None) is (unique_key is None):
+        raise ValueError("Give the id of a job, or unique_key (and queue_name), not both.")
+    if unique_key is not None:
+        return {"unique_key": unique_key, "queue_name": queue_name}
+    found = parse_id(getattr(job_id, "id", job_id))
+    if found is None:
+        raise ValueError(f"{job_id!r} is no id of a job: give all of it, as result.id has it.")
+    return {"job_id": found.hex}

@@ -1,0 +1,127 @@
+"""Children: jobs that a durable task has enqueued, and whose end it waits for."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from ..backend import VTQueueBackend
+from ..conf import microseconds_or_none
+from ..core import history, states
+from ..core.encoding import dumps, normalize
+from ..core.failures import class_path
+from ..core.ids import slices
+from ..core.job import StoredJob
+from ..engines import engine_for, options_for
+from ..exceptions import StepError
+from ..models import Job
+from .calls import TaskCall
+from .compat import Task, TaskResult, TaskResultDoesNotExist
+from .results import stored
+from .task import options_of
+
+KEPT_FOR_PARENT = 90 * 86_400_000_000  # microseconds: a child that has succeeded, until its parent has read the result
+NUMBERS = ("attempts", "enqueued_at", "started_at", "finished_at")
+
+
+class Children:
+    """The children of the jobs of one backend."""
+
+    def __init__(self, backend: VTQueueBackend) -> None:
+        self.backend = backend
+
+    def enqueue(self, calls: Sequence[TaskCall], parent_id: str) -> list[str]:
+        """Enqueue children by the backends of their tasks, in the caller's transaction; return their ids, in order."""
+        ids = [""] * len(calls)
+        of_task: dict[Task, list[int]] = {}
+        for index, call in enumerate(calls):
+            of_task.setdefault(call.task, []).append(index)
+        for task, indexes in of_task.items():
+            given = [(calls[index].args, calls[index].kwargs) for index in indexes]
+            results = self._backend_of(task).enqueue_children(task, given, parent_id)
+            for index, result in zip(indexes, results, strict=True):
+                ids[index] = UUID(result.id).hex
+        return ids
+
+    def _backend_of(self, task: Task) -> VTQueueBackend:
+        """Return the backend of a child's task; raise StepError if it cannot be a child."""
+        backend = task.get_backend()
+        if not isinstance(backend, VTQueueBackend) or backend.database != self.backend.database:
+            raise StepError(
+                f"{task.module_path} cannot be a child: its jobs are not in database {self.backend.database!r}."
+            )
+        if "unique_key" in options_of(task.func):
+            raise StepError(
+                f"{task.module_path} has a unique_key, so it cannot be a child: another job may have the key. Enqueue "
+                "it in a step, and have it send an event when it is done."
+            )
+        return backend
+
+    def ended(self, ids: Sequence[str]) -> list[dict[str, Any]] | None:
+        """Return what became of children, to be kept with the parent; None as long as one is unfinished."""
+        jobs = Job.objects.using(self.backend.database).filter(finished_at=None)
+        if any(jobs.filter(pk__in=some).exists() for some in slices(list(map(UUID, ids)))):
+            return None
+        engine = engine_for(self.backend.database)
+        found = [engine.find(job_id) for job_id in ids]  # one by one: one may be requeued, and is in the other table
+        if any(job and job.state in (states.READY, states.RUNNING) for job in found):
+            return None
+        return [kept(job) for job in found]
+
+    def was_read(self, ids: Sequence[str]) -> None:
+        """Keep children that have succeeded for no longer than other jobs of their queues, from now on."""
+        database = self.backend.database
+        now = engine_for(database).now()
+        jobs = Job.objects.using(database).filter(state=states.SUCCESSFUL)
+        for some in slices(list(map(UUID, ids))):
+            for name in set(jobs.filter(pk__in=some).values_list("queue_name", flat=True)):
+                ttl = microseconds_or_none(options_for(name, database).policy(name).result_ttl)
+                if ttl is not None:
+                    of_queue = jobs.filter(pk__in=some, queue_name=name, expires_at__gt=now + ttl)
+                    of_queue.update(expires_at=now + ttl)
+
+    def results(
+        self, ids: Sequence[str], ended: Sequence[dict[str, Any]], calls: Sequence[TaskCall]
+    ) -> list[TaskResult]:
+        """Return the results of children from what was kept of them; their arguments are those of the calls."""
+        backend = self.backend
+        jobs = [restored(job_id, found, call) for job_id, found, call in zip(ids, ended, calls, strict=True)]
+        return [stored(job, backend.alias, backend.settings.task_modules) for job in jobs]
+
+
+def kept(job: StoredJob | None) -> dict[str, Any]:
+    """Return what a parent keeps of a child that has ended, small; a child that is gone has failed, so far as is known.
+
+    Of its errors it is the last one, without the traceback; all are with the child.
+    """
+    if job is None:
+        gone = {"exception_class": class_path(TaskResultDoesNotExist), "message": "The job is gone: it was deleted."}
+        return {"state": states.FAILED, "history": [gone]}
+    entries = [entry for entry in history.read(job.history) if entry.get("exception_class")]
+    few: list[Any] = [{name: entries[-1].get(name, "") for name in ("exception_class", "message")}] if entries else []
+    return {"state": job.state, "result": job.result, "history": few, **{name: getattr(job, name) for name in NUMBERS}}
+
+
+def restored(job_id: str, found: dict[str, Any], call: TaskCall) -> StoredJob:
+    """Return a child as its row was, so far as it was kept."""
+    entries = [{**entry, "traceback": f"{entry['exception_class']}: {entry['message']}"} for entry in found["history"]]
+    payload = {"args": normalize(list(call.args)), "kwargs": normalize(dict(call.kwargs))}
+    return StoredJob(
+        id=job_id,
+        queue_name=call.task.queue_name,
+        task_path=call.task.module_path,
+        priority=call.task.priority,
+        visible_at=0,
+        claims=1,
+        attempts=found.get("attempts", 0),
+        max_attempts=0,
+        worker_id="",
+        lease_us=0,
+        enqueued_at=found.get("enqueued_at", 0),
+        started_at=found.get("started_at"),
+        payload=dumps(payload),
+        history=dumps(entries),
+        due_at=0,
+        state=found["state"],
+        finished_at=found.get("finished_at"),
+        result=found.get("result"),
+    )

@@ -1,0 +1,151 @@
+"""The part of a task's context by which the task proceeds in steps; see ledger.py for what becomes of them."""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import nullcontext
+from datetime import timedelta
+from functools import partial
+from inspect import iscoroutinefunction, signature
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from asgiref.sync import sync_to_async
+from django.db.models import Model, QuerySet
+
+from ..core.steps import STEP
+from ..core.timeouts import awaited_value
+from ..exceptions import StepError
+from .calls import TaskCall
+from .compat import TaskResult
+from .ledger import Ledger
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Model)
+
+CHUNK = 500  # rows of a queryset that are read at once
+
+
+class DurableContext:
+    """The part of a task's context by which the task proceeds in steps; each has an async twin, its name after an a."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        _ledger: Ledger
+
+    def step(
+        self, name: str, function: Callable[..., T], /, *args: Any, transactional: bool = False, **kwargs: Any
+    ) -> T:
+        """Call a function once: its JSON result is kept with the job, and handed back in later attempts.
+
+        If the worker dies before the result is stored, the function is called again. With ``transactional=True`` what
+        it writes to the database of the queue, and the record, are committed together: exactly once.
+
+        What the function raises ends the attempt. Raises DurableMismatch if another step is stored at this place,
+        LeaseLost if the job was lost, StepsTooLarge.
+        """
+        ledger = self._ledger
+        checked_keyword(function, transactional)
+        if record := ledger.next(STEP, name):
+            return cast(T, record.get("value"))
+        with ledger.making(name), ledger.one_transaction() if transactional else nullcontext():
+            began = ledger.now()
+            return cast(T, ledger.finish(name, began, awaited_value(function(*args, **kwargs))))
+
+    def sleep(self, name: str, duration: float | timedelta) -> None:
+        """Go on after ``duration`` (seconds or a timedelta); the job gives its slot back meanwhile."""
+        self._ledger.sleep(name, duration)
+
+    def wait_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
+        """Return the value of the event ``name`` when it has come; see send_event.
+
+        ``timeout``: seconds or a timedelta, after which None is returned; None: none. The job gives its slot back
+        meanwhile. Events of one name are taken in the order in which they were sent.
+        """
+        return self._ledger.wait_for(name, timeout)
+
+    def gather(self, name: str, calls: Sequence[TaskCall]) -> list[TaskResult]:
+        """Enqueue tasks as children of this job, once; return their results, in order, when all of them have ended.
+
+        ``calls``: of ``call(task, …)``. Those that failed are among them: look at ``status``. The job gives its slot
+        back meanwhile. Children are jobs of their own, with the options, queues and retries of their tasks.
+        """
+        return self._ledger.gather(name, list(calls))
+
+    def iterate(self, name: str, source: "QuerySet[M] | Sequence[T]") -> Iterator[Any]:
+        """Yield the items of a queryset (by primary key), a range or another sequence; go on behind the last done one.
+
+        An item is done when the next one is asked for; of one that was under way when the worker died, the steps that
+        were made are not made again. When its worker is asked to stop, or the queue is paused, the job gives its slot
+        back between two items.
+        """
+        return self._ledger.iterate(name, partial(items, source))
+
+    async def astep(
+        self, name: str, function: Callable[..., Any], /, *args: Any, transactional: bool = False, **kwargs: Any
+    ) -> Any:
+        """See step; ``function`` may be async, but not with ``transactional``."""
+        ledger = self._ledger
+        if not iscoroutinefunction(function):
+            return await sync_to_async(self.step)(name, function, *args, transactional=transactional, **kwargs)
+        if transactional:
+            raise StepError(f"Step {name!r} is transactional, so its function cannot be async.")
+        if record := await sync_to_async(ledger.next)(STEP, name):
+            return record.get("value")
+        with ledger.making(name):
+            began = ledger.now()
+            value = await function(*args, **kwargs)
+            return await sync_to_async(ledger.finish)(name, began, value)
+
+    async def asleep(self, name: str, duration: float | timedelta) -> None:
+        """See sleep."""
+        await sync_to_async(self.sleep)(name, duration)
+
+    async def agather(self, name: str, calls: Sequence[TaskCall]) -> list[TaskResult]:
+        """See gather."""
+        return await sync_to_async(self.gather)(name, calls)
+
+    async def aiterate(self, name: str, source: "QuerySet[M] | Sequence[T]") -> AsyncIterator[Any]:
+        """See iterate."""
+        walk, end = self.iterate(name, source), object()
+        following = sync_to_async(lambda: next(walk, end))
+        while (item := await following()) is not end:
+            yield item
+
+    async def await_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
+        """See wait_for."""
+        return await sync_to_async(self.wait_for)(name, timeout)
+
+
+def checked_keyword(function: Callable[..., Any], given: bool) -> None:
+    """Raise TypeError if ``transactional`` may be meant for the function itself."""
+    try:
+        own = given and "transactional" in signature(function).parameters
+    except (TypeError, ValueError):  # it has no signature
+        return
+    if own:
+        raise TypeError(
+            f"{function!r} has a parameter of its own that is called transactional, so it is not clear for whom the "
+            "keyword is. Give the function inside functools.partial or a lambda."
+        )
+
+
+def items(source: Any, behind: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the items of a queryset or a sequence, each with what comes behind it; begin with what is ``behind``."""
+    if isinstance(source, QuerySet):
+        yield from rows(source.order_by("pk"), behind)
+    elif isinstance(source, Sequence):
+        yield from ((index + 1, source[index]) for index in range(behind or 0, len(source)))
+    else:
+        raise StepError(
+            f"iterate takes a queryset, a range or another sequence, not {type(source).__name__}: it must find the "
+            "item again behind which it goes on. Give list() of it, if that is the same each time."
+        )
+
+
+def rows(source: "QuerySet[Any]", behind: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the rows of a queryset by primary key, some at a time."""
+    while some := list((source if behind is None else source.filter(pk__gt=behind))[:CHUNK]):
+        for row in some:
+            if not isinstance(row, Model):
+                raise StepError("iterate takes a queryset of rows, without values(): it goes on by their primary keys.")
+            behind = row.pk if isinstance(row.pk, int | str) else str(row.pk)
+            yield behind, row

@@ -1,0 +1,339 @@
+"""Durable tasks: what is done in steps is kept with the job, so that the next attempt goes on behind it.
+
+The task runs from its beginning each time. Its n-th call of the context is answered with the n-th record of its steps,
+if that fits; what comes behind the last one is done now.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import connections
+from django.db.models import Model
+
+from ..core import clock, steps
+from ..core.encoding import decode, dumps, encode
+from ..core.failures import storable
+from ..core.job import SHORT, HeldJob
+from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, SNOOZE, STEP, Record, Suspend, Waiting
+from ..engines import Engine, engine_for
+from ..exceptions import DurableMismatch, LeaseLost, StepError, StepsTooLarge
+from .calls import TaskCall
+from .compat import TaskResult
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Model)
+
+STEP_SECONDS = 5.0  # of a transactional step: other connections cannot write meanwhile
+ASYNC = {STEP: "astep", SLEEP: "asleep", EVENT: "await_for", GATHER: "agather", ITERATE: "aiterate"}
+NO_LEDGER = "This context has no job, so it has no steps."
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The steps of one attempt: what is stored, and how far the task has come in it.
+
+    ``later``: the microseconds by which it is later than the clock says.
+    """
+
+    job: HeldJob | None = None
+    children: "Children | None" = None
+    database: str = ""
+    limit: int = 0
+    later: int = 0
+    transactional: bool = False
+    position: int = 0  # in ``done``
+    suspended: Suspend | None = None
+    stopped: bool = False  # it is wanted to stop
+    _stored: steps.Steps | None = None  # None: not read yet
+    _busy: str = ""  # the step that is being made
+    _failed: BaseException | None = None  # what a step has raised
+    _depth: int = 0  # of the caller's atomic blocks
+
+    def __post_init__(self) -> None:
+        if self.database:
+            self._depth = self._blocks()
+
+    @property
+    def held(self) -> HeldJob:
+        if self.job is None:
+            raise StepError(NO_LEDGER)
+        return self.job
+
+    @property
+    def engine(self) -> Engine:
+        if not self.database:
+            raise StepError(NO_LEDGER)
+        return engine_for(self.database)
+
+    @property
+    def done(self) -> list[Record]:
+        return self.stored.done
+
+    @property
+    def stored(self) -> steps.Steps:
+        """What is stored, read when it is first needed; raise LeaseLost if the job is not held any more."""
+        if self._stored is None:
+            self._stored = self._read()
+        return self._stored
+
+    def _read(self) -> steps.Steps:
+        row = self.engine.steps(self.held)
+        if row is None:
+            raise self.lost()
+        try:
+            return steps.read(row[0])
+        except (ValueError, RecursionError) as error:
+            raise DurableMismatch(f"The stored steps cannot be read: {error}") from error
+
+    def lost(self) -> LeaseLost:
+        """Return the error of a job that is not held any more."""
+        held = self.held
+        return LeaseLost(f"Job {held.id} is not held under claim {held.claims} any more: its lease ended. Stop here.")
+
+    def now(self) -> int:
+        return self.engine.now() + self.later
+
+    def _blocks(self) -> int:
+        connection = connections[self.engine.alias]
+        return len(connection.savepoint_ids) + connection.in_atomic_block
+
+    # -- the next call ------------------------------------------------------------------------------------------------
+
+    def next(self, kind: str, name: str) -> Record | None:
+        """Return the record of this call, if it was made before; raise DurableMismatch if another one is stored."""
+        self.check(kind, name)
+        if self.position < len(self.done):
+            record = self.done[self.position]
+            if (record.get("kind"), record.get("name")) != (kind, name):
+                raise self.mismatch(kind, name, record.get("kind"), record.get("name"))
+            self.position += 1
+            return record
+        waiting = self.stored.waiting
+        if waiting and waiting.kind in (SLEEP, EVENT) and (waiting.kind, waiting.name) != (kind, name):
+            raise self.mismatch(kind, name, waiting.kind, waiting.name)
+        return None
+
+    def check(self, kind: str, name: str) -> None:
+        """Raise an error if no step can be made here; what was raised before is raised again, if the task went on."""
+        if in_event_loop():
+            raise SynchronousOnlyOperation(f"{kind} {name!r} in async code is: await context.{ASYNC[kind]}(…)")
+        if self.suspended:
+            raise self.suspended
+        if self._failed:
+            self._failed.add_note(f"The task caught it and went on to {kind} {name!r}: a failed step ends the attempt.")
+            raise self._failed
+        if not isinstance(name, str) or not 0 < len(name) <= SHORT or storable(name) != name:
+            raise StepError(f"The name of a step is a text of 1 to {SHORT} characters, not {name!r}.")
+        if self.transactional:
+            raise StepError(
+                f"A task with transactional=True makes no steps and does not wait ({kind} {name!r}): its writes are "
+                "one transaction. Leave the option away, and say context.step(…, transactional=True)."
+            )
+        if self.held.copies:
+            raise StepError(f"{kind} {name!r}: a job of a queue with overflow has no steps, its copies would differ.")
+        if self._busy:
+            raise StepError(
+                f"{kind} {name!r} was asked for inside step {self._busy!r}, or beside it; one follows the other. "
+                "What runs at once are children: context.gather(…)."
+            )
+        if self._blocks() > self._depth:
+            raise StepError(
+                f"{kind} {name!r} was asked for inside transaction.atomic: a rollback would take its record back. "
+                "Leave the block before, or have the block inside the step: context.step(…, transactional=True)."
+            )
+
+    def mismatch(self, kind: str, name: str, stored_kind: object, stored_name: object) -> DurableMismatch:
+        """Return the error of a call that is not the stored one."""
+        return DurableMismatch(
+            f"Step {self.position + 1} of this task is {stored_kind} {stored_name!r} as it is stored, but its code "
+            f"asks for {kind} {name!r} there. Steps that were made must be asked for again by the same kind and name, "
+            "in the same order. Run the code with which the job began, or enqueue the task anew."
+        )
+
+    # -- what is done now ---------------------------------------------------------------------------------------------
+
+    def add(self, record: Record, event: int | None = None) -> Record:
+        """Store one more record; see write."""
+        self.done.append(record)
+        self.position += 1
+        self.write(event)
+        return record
+
+    def write(self, event: int | None = None) -> None:
+        """Store what is done; raise LeaseLost if the job is not held any more, StepsTooLarge if that is too much.
+
+        ``event``: the index of the one that is taken out. What is raised here leaves the row as it was.
+        """
+        try:
+            with self.engine.atomic():
+                noted = self.engine.note_steps(self.held, dumps(self.done), self.now(), event)
+                if noted is None:
+                    raise self.lost()
+                if noted.size > self.limit:
+                    raise StepsTooLarge(
+                        f"The steps of this job have {noted.size:,} bytes; max_steps_bytes allows {self.limit:,}. "
+                        "Return less from a step (the key of a row, not the row), or raise the limit of the queue."
+                    )
+        except BaseException as error:
+            self._stored, self._failed = None, error
+            raise
+        self.stopped = noted.stopped
+        events = [each for index, each in enumerate(self.stored.events) if index != event]
+        self._stored = steps.Steps(self.done, events, None)
+
+    def suspend(self, kind: str, name: str, until: int, since: int) -> Suspend:
+        """Return what ends this attempt, for the job waits; no step is made after it."""
+        self.suspended = Suspend(Waiting(kind, name, until, since))
+        return self.suspended
+
+    @contextmanager
+    def making(self, name: str) -> Iterator[None]:
+        """Have no other step be made during the block; what it raises ends the attempt."""
+        self._busy = name
+        try:
+            yield
+        except BaseException as error:
+            self._failed, self._stored = error, None
+            raise
+        finally:
+            self._busy = ""
+
+    def finish(self, name: str, began: int, value: Any) -> Any:
+        """Store the result of a step, and return it as later attempts will see it."""
+        try:
+            text = encode(value, "result")
+        except TypeError as error:
+            raise StepError(f"Step {name!r}: {error} It has been made, so it is not tried again.") from None
+        result = decode(text)
+        self.add(Record(kind=STEP, name=name, began=began, at=self.now(), value=result))
+        return result
+
+    @contextmanager
+    def one_transaction(self) -> Iterator[None]:
+        """Commit what the block writes, the record among it, as one; the job is held all the time."""
+        with self.engine.effects(STEP_SECONDS):
+            if self.engine.renew([self.held], self.engine.now()):
+                raise self.lost()
+            yield
+
+    def sleep(self, name: str, duration: float | timedelta) -> None:
+        """See DurableContext.sleep."""
+        lasts = clock.microseconds(duration)
+        if self.next(SLEEP, name):
+            return
+        since, until = self.term(lasts)
+        if until > self.now():
+            raise self.suspend(SLEEP, name, until, since)
+        self.add(Record(kind=SLEEP, name=name, began=since, at=until))
+
+    def wait_for(self, name: str, timeout: float | timedelta | None) -> Any:
+        """See DurableContext.wait_for."""
+        lasts = None if timeout is None else clock.microseconds(timeout)
+        if record := self.next(EVENT, name):
+            return record.get("value")
+        since, until = self.term(lasts)
+        if self._event(name) is None:  # it may have come since the beginning of this attempt
+            self._stored = self.stored._replace(events=self._read().events)
+        index = self._event(name)
+        if index is None and until > self.now():
+            raise self.suspend(EVENT, name, until, since)
+        record = Record(kind=EVENT, name=name, began=since, at=self.now())
+        if index is None:
+            record["late"] = True
+        else:
+            record["value"] = self.stored.events[index].get("value")
+        return self.add(record, index).get("value")
+
+    def gather(self, name: str, calls: Sequence[TaskCall]) -> list[TaskResult]:
+        """See DurableContext.gather."""
+        if self.children is None or not all(isinstance(each, TaskCall) for each in calls):
+            raise StepError(f'gather {name!r} takes a list of call(task, …): gather("send", [call(send, 7)]).')
+        record = self.next(GATHER, name)
+        if record is None:
+            with self.making(name), self.engine.atomic():
+                ids = self.children.enqueue(calls, self.held.id)
+                record = self.add(Record(kind=GATHER, name=name, began=self.now(), children=ids))
+        ids = record["children"]
+        if len(ids) != len(calls):
+            raise DurableMismatch(
+                f"gather {name!r} has {len(ids)} children as it is stored, but its code asks for {len(calls)} now. The "
+                "calls must be the same each time: have a step return what they are made of."
+            )
+        if "value" not in record:
+            ended = self.children.ended(ids)
+            if ended is None:
+                since = record["began"]
+                raise self.suspend(GATHER, name, steps.look_again_at(since, self.now()), since)
+            record["value"], record["at"] = ended, self.now()
+            self.write()
+            self.children.was_read(ids)
+        return self.children.results(ids, record["value"], calls)
+
+    def iterate(self, name: str, items: Callable[[Any], Iterator[tuple[Any, Any]]]) -> Iterator[Any]:
+        """See DurableContext.iterate. What is done inside of an item is forgotten when the item is done.
+
+        ``items``: yields the items behind a place, each with the place behind it.
+        """
+        record = self.next(ITERATE, name) or self.add(Record(kind=ITERATE, name=name, began=self.now()))
+        if record.get("ended"):
+            return
+        base = self.position
+        for behind, item in items(record.get("next")):
+            yield item
+            self.check(ITERATE, name)
+            record["next"] = behind
+            self.back_to(base)
+            if self.stopped or self.held.recalled:
+                raise self.suspend(SNOOZE, name, self.held.due_at, self.now())
+        record["ended"], record["at"] = True, self.now()
+        record.pop("next", None)
+        self.back_to(base)
+
+    def back_to(self, base: int) -> None:
+        """Forget what was done behind a place, and store that."""
+        del self.done[base:]
+        self.position = base
+        self.write()
+
+    def _event(self, name: str) -> int | None:
+        found = (index for index, event in enumerate(self.stored.events) if event.get("name") == name)
+        return next(found, None)
+
+    def term(self, lasts: int | None) -> tuple[int, int]:
+        """Return since when, and until when, the job waits: what is stored, else ``lasts`` microseconds from now."""
+        if waiting := self.stored.waiting:
+            return waiting.since, waiting.until
+        now = self.now()
+        return now, steps.NEVER if lasts is None else min(now + lasts, steps.NEVER)
+
+
+class Children(Protocol):
+    """What a ledger asks for its job's children; see children.py."""
+
+    def enqueue(self, calls: Sequence[TaskCall], parent_id: str) -> list[str]:
+        """Enqueue children, in the caller's transaction; return their ids."""
+
+    def ended(self, ids: Sequence[str]) -> list[dict[str, Any]] | None:
+        """Return what became of children, to be kept; None as long as one is unfinished."""
+
+    def was_read(self, ids: Sequence[str]) -> None:
+        """Keep children for no longer than other jobs."""
+
+    def results(
+        self, ids: Sequence[str], ended: Sequence[dict[str, Any]], calls: Sequence[TaskCall]
+    ) -> list[TaskResult]:
+        """Return the results of children from what was kept of them."""
+
+
+def in_event_loop() -> bool:
+    """Return whether an event loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,56 @@
+"""What ``manage.py vtqueue show`` says of durable tasks."""
+
+import re
+
+import pytest
+
+from django_vtqueue import call, send_event
+from django_vtqueue.fields import StoredText
+from django_vtqueue.models import Job
+from tests.pending import run_pending
+from tests.project import durable
+from tests.project.durable import CODE, DAY
+
+from .test_looking import read, vtqueue
+
+pytestmark = pytest.mark.django_db
+
+
+def why(code: object) -> str:
+    """Return why a task that does something does not run then."""
+    CODE["run"] = code
+    job_id = durable.changed_code.enqueue().id
+    run_pending()
+    return str(read("show", job_id)["why"])
+
+
+def test_what_a_job_waits_for() -> None:
+    """An event, with or without an end, the end of a sleep, or its children."""
+    assert why(lambda context: context.wait_for("paid")) == "waiting for 'paid'; send_event wakes it"
+    timed = why(lambda context: context.wait_for("paid", timeout=DAY))
+    assert re.fullmatch(r"waiting for 'paid' until \d\S+ \S+; send_event wakes it before", timed)
+    assert re.fullmatch(r"sleeping \('nap'\) until \d\S+ \S+", why(lambda context: context.sleep("nap", DAY)))
+    later = durable.child.using(run_after=DAY)
+    found = why(lambda context: context.gather("mails", [call(later, "a")]))
+    assert found == "waiting for its children ('mails')"
+
+
+def test_what_was_done() -> None:
+    """Each step: its kind and name, when, how long it took, and its result, without what is secret."""
+    result = durable.order.enqueue(7)
+    run_pending()
+    send_event(result.id, "shipped", {"token": "x7", "parcel": 5})
+    run_pending()
+    lines = [line for line in vtqueue("show", result.id).splitlines() if line.startswith("step ")]
+    assert re.fullmatch(r'step 1 +step charge at \S+ \S+ after .* m?s: \{"order": ?7, ?"paid": ?\[1, ?2\]\}', lines[0])
+    assert re.search(r"^step 2 +event shipped at .*parcel", lines[1])
+    assert "x7" not in lines[1]
+    assert [step["name"] for step in read("show", result.id)["steps"]] == ["charge", "shipped"]
+
+
+def test_damaged_steps_are_not_shown() -> None:
+    """They hide nothing else of the job."""
+    result = durable.order.enqueue(7)
+    run_pending()
+    Job.objects.update(steps=StoredText("{"))
+    assert read("show", result.id)["steps"] == []

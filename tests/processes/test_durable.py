@@ -1,0 +1,79 @@
+"""Durable tasks in real workers, which are killed."""
+
+import json
+import signal
+from pathlib import Path
+
+from django.db import connections
+
+from django_vtqueue import send_event
+from tests.project import durable
+
+from ..conftest import ALIAS
+from ..waiting import wait_until
+from .conftest import Start
+from .database import Database
+
+
+def effects(database: Database) -> dict[str, int]:
+    rows = database.rows("SELECT name, count(*) AS made FROM project_effect GROUP BY name")
+    return {row["name"]: row["made"] for row in rows}
+
+
+def waiting(database: Database, job_id: str) -> str | None:
+    """Return the name of what a job waits for."""
+    job = database.job(job_id)
+    found = json.loads(job["steps"] or "{}").get("waiting") or {}
+    return found.get("name") if job["state"] == "READY" else None
+
+
+def test_transactional_steps_are_made_once(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """Killed inside of each step and behind it, the job goes on where it was: each step's writes are there once."""
+    job_ids = database.enqueue_many(durable.killed_in_steps, [()] * 2)
+    once = tmp_path / "once"
+    once.mkdir()
+    while not database.succeeded(*job_ids):
+        worker = start_worker("--threads", "1", ready=False, VTQUEUE_TEST_ONCE=str(once))
+        wait_until(lambda: worker.ended() or database.succeeded(*job_ids))  # noqa: B023
+        worker.clean_up()
+    assert effects(database) == {f"step {index}": 2 for index in range(2)}
+
+
+def test_an_order_in_real_workers(database: Database, start_worker: Start) -> None:
+    """A job gives its slot back while it waits, and an event wakes it at once, through the doorbell."""
+    worker = start_worker("--threads", "1", constants={"worker.housekeeping.LOOK": 3600})
+    first, second = database.enqueue(durable.order, 1), database.enqueue(durable.order, 2)
+    for job_id in (first, second):
+        wait_until(lambda: waiting(database, job_id) == "shipped")  # noqa: B023
+    assert send_event(first, "shipped", 5, using=ALIAS)
+    wait_until(lambda: waiting(database, first) == "two weeks")
+    assert effects(database) == {"charge": 1}
+    [line] = wait_until(lambda: [line for line in worker.lines("wait ") if "two weeks" in line])
+    assert line.startswith(f"wait  tests.project.durable.order …{first[-8:]} sleep 'two weeks' until 20")
+    assert database.outcomes(first) == []
+    connections[ALIAS].close()
+
+
+def test_a_lost_lease(database: Database, start_worker: Start) -> None:
+    """A task whose lease is lost inside a step writes nothing, and the one that holds the job does."""
+    job_id = database.enqueue(durable.loses_its_lease)
+    worker = start_worker()
+    database.wait_for(job_id)
+    assert worker.lines("lost")
+    assert [record["value"] for record in json.loads(database.job(job_id)["steps"])["done"]] == [8]
+
+
+def test_a_loop_in_a_worker_that_stops(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """A worker that is asked to stop gets the slot of a loop back between two items; the next one goes on there."""
+    job_id = database.enqueue(durable.walks, str(tmp_path), 6)
+    worker = start_worker()
+    wait_until(lambda: (tmp_path / "items").exists() and (tmp_path / "items").read_text() == "0\n1\n2\n")
+    worker.signal(signal.SIGTERM)
+    worker.wait_for("stopping")
+    (tmp_path / "go").touch()
+    assert worker.wait() == 0
+    assert (database.job(job_id)["state"], database.job(job_id)["attempts"]) == ("READY", 0)
+    start_worker()
+    database.wait_for(job_id)
+    assert (tmp_path / "items").read_text() == "".join(f"{item}\n" for item in range(6))
+    assert database.outcomes(job_id) == []

@@ -1,0 +1,397 @@
+"""Durable tasks: what is done in steps is kept, and a job that waits goes on where it was."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import transaction
+from pytest_django import Settings
+
+from django_vtqueue import Queue, Snooze, TaskResultStatus, control, requeue, send_event
+from django_vtqueue.core import steps
+from django_vtqueue.exceptions import PayloadTooLarge
+from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.tasks.compat import task_finished
+from tests.pending import run_pending
+from tests.project import durable
+from tests.project.durable import CODE, DAY
+from tests.project.models import Effect
+
+pytestmark = pytest.mark.django_db
+
+
+def effects() -> dict[str, int]:
+    return dict(Effect.objects.values_list("name", "value"))
+
+
+def job() -> Job:
+    return Job.objects.latest("pk")
+
+
+def letter() -> DeadLetter:
+    return DeadLetter.objects.latest("died_at")
+
+
+def waiting() -> steps.Waiting | None:
+    return steps.read(job().steps).waiting
+
+
+def run(code: Callable[[Any], Any]) -> Any:
+    """Have a task do something; return the result of its only execution."""
+    CODE["run"] = code
+    durable.changed_code.enqueue()
+    [result] = run_pending()
+    return result
+
+
+@pytest.mark.parametrize("order", [durable.order, durable.aorder], ids=["sync", "async"])
+def test_an_order_of_two_weeks(order: Any) -> None:
+    """charge, wait for the shipment, mail two weeks later: each once, in one second of a test."""
+    result = order.enqueue(7)
+    run_pending()
+    assert effects() == {"charge": 1}
+    assert (job().state, job().attempts, job().lease_until, job().worker_id) == ("READY", 0, None, "")
+    assert send_event(result.id, "shipped", {"parcel": 5})
+    *_, last = run_pending(until=15 * DAY)
+    assert last.return_value == [[1, 2], {"parcel": 5}]
+    assert effects() == {"charge": 1, "mail": 1}
+    assert [(record["kind"], record["name"]) for record in job().steps["done"]] == [
+        ("step", "charge"),
+        ("event", "shipped"),
+        ("sleep", "two weeks"),
+        ("step", "mail"),
+    ]
+
+
+def test_an_event_that_does_not_come() -> None:
+    """After its time wait_for returns None, and the task goes on."""
+    durable.order.enqueue(7)
+    results = run_pending(until=18 * DAY)
+    assert [result.status for result in results] == [TaskResultStatus.READY] * 2 + [TaskResultStatus.SUCCESSFUL]
+    assert results[-1].return_value == [[1, 2], None]
+
+
+def test_a_waiting_job(settings: Settings) -> None:
+    """It has used no attempt, holds nothing, keeps its unique key, and task_finished is not sent for it."""
+    finished = []
+
+    def receiver(task_result: Any, **_: Any) -> None:
+        finished.append(task_result.id)
+
+    task_finished.connect(receiver)
+    try:
+        result = durable.order.enqueue(7)
+        run_pending()
+        assert durable.order.enqueue(7).duplicate
+    finally:
+        task_finished.disconnect(receiver)
+    found = durable.order.get_result(result.id)
+    assert (found.status, found.attempts, found.errors, finished) == (TaskResultStatus.READY, 0, [], [])
+    assert (waiting() or [])[:2] == ("event", "shipped")
+
+
+def test_events_that_come_before() -> None:
+    """They are kept, and taken in their order."""
+    result = durable.order.enqueue(7)
+    assert send_event(result.id, "shipped", "first")
+    assert send_event(result, "shipped", "second")
+    *_, last = run_pending(until=15 * DAY)
+    assert last.return_value[1] == "first"
+    assert [event["value"] for event in job().steps["events"]] == ["second"]
+
+
+def test_events_by_unique_key() -> None:
+    """An event can be sent to the unique key of an unfinished job."""
+    durable.order.enqueue(7)
+    run_pending()
+    assert send_event(unique_key="order:7", name="shipped", value=True)
+    assert not send_event(unique_key="order:8", name="shipped")
+    assert not send_event(unique_key="order:7", queue_name="other", name="shipped")
+    *_, last = run_pending(until=15 * DAY)
+    assert last.return_value[1] is True
+
+
+def test_events_without_a_job() -> None:
+    """To what is done, dead or unknown no event is sent, and the sender is told."""
+    result = durable.order.enqueue(7)
+    run_pending(until=18 * DAY)
+    assert not send_event(result.id, "shipped")
+    assert not send_event("0" * 32, "shipped")
+    [raw] = [Queue("q").publish("x")]
+    assert not send_event(raw, "shipped")
+
+
+def test_an_event_in_a_transaction() -> None:
+    """What is rolled back was not sent."""
+    result = durable.order.enqueue(7)
+    run_pending()
+    with transaction.atomic():
+        assert send_event(result.id, "shipped")
+        transaction.set_rollback(True)
+    assert run_pending() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"job_id": "x", "name": "e"}, ValueError, "'x' is no id of a job"),
+        ({"name": "e"}, ValueError, "Give the id of a job, or unique_key"),
+        ({"job_id": "0" * 32, "name": ""}, ValueError, "The name of an event is a text"),
+        ({"job_id": "0" * 32, "name": "e", "value": {1}}, TypeError, "value of event 'e' is not JSON"),
+    ],
+)
+def test_what_is_no_event(arguments: Any, error: type[Exception], says: str) -> None:
+    """What cannot be sent is refused in the sender."""
+    with pytest.raises(error, match=says):
+        send_event(**arguments)
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_steps_of_failed_attempts(transactional: bool) -> None:
+    """A step that was made is not made again; one that raised is, and its writes are gone if it was transactional."""
+    durable.fails_behind.enqueue(transactional)
+    *_, last = run_pending()
+    assert last.return_value == 3
+    assert effects() == {"first": 1, "second": 1 if transactional else 2}
+
+
+def test_changed_names() -> None:
+    """A step of another name, kind or order than the stored one makes a dead letter that says it; nothing runs."""
+    for code in (
+        lambda context: context.step("other", durable.note, "other"),
+        lambda context: context.sleep("one", 5),
+        lambda context: (context.step("two", durable.note, "two"), context.step("one", durable.note, "one")),
+    ):
+
+        def first(context: Any) -> None:
+            context.step("one", durable.note, "one")
+            raise ConnectionError
+
+        run(first)
+        CODE["run"] = code
+        run_pending(until=DAY)
+        assert letter().exception_class == "django_vtqueue.exceptions.DurableMismatch"
+        assert letter().message.startswith("Step 1 of this task is step 'one' as it is stored, but its code asks for s")
+        assert letter().steps["done"][0]["name"] == "one"
+    assert effects() == {"one": 3}
+
+
+def test_changed_waits() -> None:
+    """A job that waits for something else than its code asks for now is a mismatch, too."""
+    run(lambda context: context.sleep("nap", 60))
+    CODE["run"] = lambda context: context.wait_for("nap")
+    run_pending(until=DAY)
+    assert letter().exception_class == "django_vtqueue.exceptions.DurableMismatch"
+
+
+def test_damaged_steps() -> None:
+    """What cannot be read makes a dead letter, whoever writes to it meanwhile."""
+    run(lambda context: context.sleep("nap", 60))
+    for text in ("{", '{"done": 1}', "[1]", '{"done": [1]}'):
+        Job.objects.update(steps=Job._meta.get_field("steps").to_python(text))
+        send_event(job().pk, "nap")
+        run_pending(until=DAY)
+        assert letter().message.startswith("The stored steps"), letter().message
+        requeue(letter().pk)
+
+
+def test_requeued() -> None:
+    """A dead letter keeps the steps, and goes on behind them when it is requeued."""
+
+    def code(context: Any) -> int:
+        context.step("one", durable.note, "one")
+        return 1 // CODE["divisor"]
+
+    CODE["divisor"] = 0
+    run(code)
+    while Job.objects.exists():
+        run_pending(until=10 * DAY)
+    CODE["divisor"] = 1
+    requeue(letter().pk)
+    [result] = run_pending()
+    assert (result.return_value, effects()) == (1, {"one": 1})
+
+
+def test_cancelled_while_it_waits() -> None:
+    """A waiting job that is cancelled ends at once."""
+    result = durable.order.enqueue(7)
+    run_pending()
+    control.cancel(result.id)
+    assert letter().steps["waiting"]["name"] == "shipped"
+    assert not send_event(result.id, "shipped")
+
+
+def test_cancelled_before_it_waits() -> None:
+    """One that was asked to stop does not begin to wait."""
+
+    def code(context: Any) -> None:
+        control.cancel(context.task_result.id)
+        context.sleep("nap", 60)
+
+    assert run(code).status == TaskResultStatus.FAILED
+
+
+def test_swallowed() -> None:
+    """except Exception does not swallow a wait; where all is swallowed the job waits all the same, without steps."""
+
+    def polite(context: Any) -> None:
+        try:
+            context.sleep("nap", 60)
+        except Exception:
+            durable.note("swallowed")
+
+    def rude(context: Any) -> None:
+        with suppress(BaseException):
+            context.sleep("nap", 60)
+        with suppress(BaseException):
+            context.step("no", durable.note, "no")
+
+    for code in (polite, rude):
+        assert run(code).status == TaskResultStatus.READY
+        assert (waiting() or [])[:2] == ("sleep", "nap")
+    assert effects() == {}
+
+
+def test_an_event_while_it_is_about_to_wait() -> None:
+    """The wake-up is not lost if the event comes after the task has looked, and before the wait is stored."""
+
+    def code(context: Any) -> Any:
+        try:
+            return context.wait_for("go")
+        except BaseException:
+            send_event(context.task_result.id, "go", 5)
+            raise
+
+    CODE["run"] = code
+    durable.changed_code.enqueue()
+    assert [result.status.value for result in run_pending()] == ["READY", "SUCCESSFUL"]
+
+
+REFUSED = [
+    (lambda context: context.step("one", lambda: {1}), "StepError", "Step 'one': Unsupported type: set"),
+    (lambda context: context.step("", len), "StepError", "The name of a step is a text of 1 to 255 characters"),
+    (lambda context: context.step("a", context.step, "b", int), "StepError", "step 'b' was asked for inside step 'a'"),
+    (lambda context: context.step("a", context.sleep, "b", 1), "StepError", "sleep 'b' was asked for inside step 'a'"),
+    (
+        lambda context: context.step("a", "x".__mul__, 2000),
+        "StepsTooLarge",
+        "max_steps_bytes allows 1,000. Return less",
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "kind", "says"), REFUSED, ids=range(len(REFUSED)))
+def test_what_is_refused(settings: Settings, code: Any, kind: str, says: str) -> None:
+    """What a durable task may not do ends it, in words that help."""
+    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {"max_steps_bytes": 1000}}}
+    assert run(code).status == TaskResultStatus.FAILED
+    assert letter().exception_class == f"django_vtqueue.exceptions.{kind}"
+    assert says in letter().history[-1]["message"]
+
+
+@pytest.mark.parametrize(
+    ("task", "says"),
+    [
+        (durable.in_a_block, "inside transaction.atomic"),
+        (durable.wholly_transactional, "A task with transactional=True"),
+    ],
+    ids=["atomic", "transactional"],
+)
+def test_transactions_do_not_wait(task: Any, says: str) -> None:
+    """Neither a transactional task nor a block of transaction.atomic makes steps or waits."""
+    task.enqueue()
+    run_pending()
+    assert says in letter().history[-1]["message"]
+
+
+def test_a_failed_step_that_is_caught() -> None:
+    """The attempt fails with what the step raised, for the task must not go on to other steps."""
+
+    def code(context: Any) -> None:
+        try:
+            context.step("one", lambda: 1 // 0)
+        except ZeroDivisionError:
+            context.step("two", durable.note, "two")
+
+    result = run(code)
+    assert (result.status, effects()) == (TaskResultStatus.READY, {})
+    assert "a failed step ends the attempt" in result.errors[0].traceback
+
+
+def test_own_keyword() -> None:
+    """A function with a parameter called transactional cannot be given it by mistake."""
+
+    def own(transactional: bool = False) -> None: ...
+
+    result = run(lambda context: context.step("one", own, transactional=True))
+    assert "has a parameter of its own that is called transactional" in result.errors[0].traceback
+
+
+def test_sync_calls_in_async_tasks() -> None:
+    """They are refused, and the text has the right one."""
+
+    async def code() -> None:
+        context.step("one", int)
+
+    def outer(given: Any) -> None:
+        nonlocal context
+        context = given
+        asyncio.run(code())
+
+    context: Any = None
+    assert "await context.astep(…)" in run(outer).errors[0].traceback
+
+
+def test_too_large_an_event(settings: Settings) -> None:
+    """An event that the job has no room for is refused in the sender, and changes nothing."""
+    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {"max_steps_bytes": 1000}}}
+    result = durable.order.enqueue(7)
+    with pytest.raises(PayloadTooLarge, match="max_steps_bytes allows 1,000"):
+        send_event(result.id, "shipped", "x" * 1000)
+    assert job().steps is None
+
+
+def test_what_was_kept_is_not_replaced(settings: Settings) -> None:
+    """A sleep of seconds, in numbers, is over after them; steps wait for no clock."""
+    run(lambda context: (context.sleep("nap", 30), context.step("one", durable.note, "one")))
+    assert run_pending(until=timedelta(seconds=29)) == []
+    [result] = run_pending(until=timedelta(seconds=31))
+    assert result.status == TaskResultStatus.SUCCESSFUL
+
+
+def test_snooze() -> None:
+    """A job that is put off uses no attempt, however often; nothing of it is in the history."""
+    durable.put_off.enqueue(5)
+    *others, last = run_pending(until=timedelta(seconds=301))
+    assert (len(others), last.return_value, last.attempts) == (5, 1, 1)
+    assert (job().history, job().steps, job().start_by) == ([], None, None)
+
+
+def test_snooze_of_raw_jobs() -> None:
+    """A claimed job is put off by release, and by Snooze in a handler; no attempt is used."""
+    queue, stop, handled = Queue("raw"), threading.Event(), []
+    queue.publish("x", max_attempts=1)
+    queue.claim().release(timedelta(seconds=-1))  # type: ignore[union-attr]
+
+    def handle(claimed: Any) -> None:
+        handled.append(claimed.attempt)
+        if len(handled) < 3:
+            raise Snooze(0)
+        stop.set()
+
+    queue.run(handle, stop=stop)
+    assert (handled, job().state) == ([1, 1, 1], "SUCCESSFUL")
+    queue.publish("y", max_attempts=1)
+    queue.claim().release(job().enqueued_at + DAY)  # type: ignore[union-attr]
+    assert (job().due_at, job().attempts, queue.claim()) == (job().enqueued_at + DAY, 0, None)
+
+
+@pytest.mark.parametrize("until", ["x", None, True, float("nan"), float("inf")])
+def test_what_is_no_snooze(until: Any) -> None:
+    """Anything but a duration or a moment is refused where it is raised."""
+    with pytest.raises(ValueError, match="Snooze takes seconds, a timedelta or a datetime, not"):
+        Snooze(until)

@@ -1,0 +1,285 @@
+"""Durable tasks that do many things: children that run beside each other, and loops that go on where they were."""
+
+from typing import Any
+
+import pytest
+from django.db.models import F
+from pytest_django import Settings
+
+from django_vtqueue import TaskResultStatus, call, control, requeue
+from django_vtqueue.core import history
+from django_vtqueue.models import DeadLetter, Job
+from tests.pending import run_pending
+from tests.project import durable
+from tests.project.durable import CODE, DAY
+from tests.project.models import Effect
+
+from .test_durable import effects, job, letter, run
+
+pytestmark = pytest.mark.django_db
+
+
+def parent() -> Job:
+    return Job.objects.filter(parent_id=None).latest("pk")
+
+
+def gathered(*calls: Any) -> Any:
+    """Have a task gather children to its end; return what it got."""
+    found = []
+
+    def code(context: Any) -> None:
+        found[:] = context.gather("all", calls)
+
+    CODE["run"] = code
+    durable.changed_code.enqueue()
+    run_pending(until=DAY)
+    return found
+
+
+# -- children ---------------------------------------------------------------------------------------------------------
+
+
+def test_gather() -> None:
+    """It returns the results of all children in order, also of one that failed, when all of them have ended."""
+    first, second, third = gathered(
+        call(durable.child, "a"), call(durable.failing_child, name="b"), call(durable.child.using(priority=5), "c")
+    )
+    assert (first.return_value, third.return_value) == ("aa", "cc")
+    assert (first.status, second.status) == (TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED)
+    assert second.errors[0].exception_class_path == "builtins.ConnectionError"
+    assert (second.kwargs, third.args, third.task.priority) == ({"name": "b"}, ["c"], 5)
+    assert effects() == {"a": 1, "b": 1, "c": 1}
+    assert parent().state == "SUCCESSFUL"
+
+
+def test_gather_of_none() -> None:
+    """No children have all ended."""
+    assert gathered() == []
+    assert parent().state == "SUCCESSFUL"
+
+
+def test_gather_async() -> None:
+    """The same in an async task."""
+    durable.agathers.enqueue(["x", "y"])
+    assert run_pending()[-1].return_value == ["xx", "yy"]
+
+
+def test_children_are_kept_until_they_are_read(settings: Settings) -> None:
+    """The result of a child outlives its result_ttl as long as the parent has not read it, and no longer."""
+    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {"result_ttl": 0}}}
+    later = durable.child.using(run_after=3 * DAY)
+    CODE["run"] = lambda context: context.gather("all", [call(durable.child, "a"), call(later, "b")]) and None
+    durable.changed_code.enqueue()
+    run_pending(until=DAY)
+    [child] = Job.objects.filter(state="SUCCESSFUL")
+    assert child.expires_at > child.finished_at + 80 * DAY  # type: ignore[operator]
+    run_pending(until=4 * DAY)
+    assert {each.expires_at - each.finished_at for each in Job.objects.all() if each.parent_id} != set()
+    assert not Job.objects.filter(expires_at__gt=F("finished_at") + 4 * DAY).exists()
+
+
+def test_children_are_enqueued_once() -> None:
+    """Neither a failure behind them nor their being looked at enqueues them again; results are kept with the parent."""
+
+    def code(context: Any) -> list[Any]:
+        results = context.gather("all", [call(durable.child, "a")])
+        if context.attempt < 3:
+            Job.objects.exclude(parent_id=None).delete()
+            raise ConnectionError
+        return [result.return_value for result in results]
+
+    CODE["run"] = code
+    durable.changed_code.enqueue()
+    assert run_pending(until=DAY)[-1].return_value == ["aa"]
+    assert effects() == {"a": 1}
+
+
+def test_a_child_that_vanishes() -> None:
+    """A parent looks again by itself: a deleted child has failed, so far as is known."""
+    later = durable.child.using(run_after=30 * DAY)
+    CODE["run"] = lambda context: [str(each.status) for each in context.gather("all", [call(later, "a")])]
+    durable.changed_code.enqueue()
+    run_pending()
+    Job.objects.exclude(parent_id=None).delete()
+    assert run_pending() == []
+    assert run_pending(until=DAY)[-1].return_value == ["FAILED"]
+
+
+@pytest.mark.parametrize(
+    ("calls", "says"),
+    [
+        ([call(durable.unique_child)], "has a unique_key, so it cannot be a child"),
+        ([durable.child], "takes a list of call(task, …)"),
+    ],
+)
+def test_what_is_no_child(calls: list[Any], says: str) -> None:
+    """What cannot be a child ends the parent, in words that help, and nothing is enqueued."""
+    gathered(*calls)
+    assert says in letter().history[-1]["message"]
+    assert not Job.objects.exists()
+
+
+def test_call_takes_tasks() -> None:
+    """What is no task is refused where it is written."""
+    with pytest.raises(TypeError, match="call takes a task"):
+        call(durable.note, "x")  # type: ignore[arg-type]
+
+
+def test_other_calls_than_before() -> None:
+    """A number of calls other than the stored one is a mismatch."""
+    count = iter([1, 2])
+
+    def code(context: Any) -> None:
+        context.gather("all", [call(durable.child, "a")] * next(count))
+
+    CODE["run"] = code
+    durable.changed_code.enqueue()
+    run_pending()
+    assert letter().exception_class == "django_vtqueue.exceptions.DurableMismatch"
+
+
+def test_cancelled_with_its_children() -> None:
+    """Who cancels a waiting parent cancels its unfinished children, and theirs."""
+    later = durable.child.using(run_after=DAY)
+    run(lambda context: context.gather("all", [call(later, "a"), call(later, "b")]))
+    control.cancel(parent().pk, by="anna")
+    assert not Job.objects.exists()
+    assert {each.message for each in DeadLetter.objects.all()} == {"Cancelled by anna."}
+
+
+def test_a_child_that_is_requeued_later() -> None:
+    """Its history says that the parent has gone on without it; while that waits, it says nothing, and is waited for."""
+    later = durable.child.using(run_after=DAY)
+    CODE["run"] = lambda context: [
+        str(each.status) for each in context.gather("all", [call(durable.failing_child, "b"), call(later, "a")])
+    ]
+    durable.changed_code.enqueue()
+    run_pending()
+    requeue(letter().pk)
+    [child] = Job.objects.filter(task_path=durable.failing_child.module_path)
+    assert (child.history[-1]["outcome"], child.history[-1].get("message")) == ("requeued", None)
+    assert run_pending(until=2 * DAY)[-1].return_value == ["FAILED", "SUCCESSFUL"]
+    requeue(letter().pk)
+    assert Job.objects.get(pk=child.pk).history[-1]["message"] == history.PARENT_WENT_ON
+
+
+# -- loops ------------------------------------------------------------------------------------------------------------
+
+
+def crashing(context: Any, source: Any, fatal: set[Any]) -> list[Any]:
+    """Loop over something; fail once at each of the items that are ``fatal``."""
+    seen = []
+    for item in context.iterate("items", source):
+        name = getattr(item, "name", item)
+        context.step("note", durable.note, f"{name}")
+        if name in fatal:
+            fatal.remove(name)
+            raise ConnectionError
+        seen.append(name)
+    context.step("end", durable.note, "end")
+    return seen
+
+
+@pytest.mark.parametrize("source", [range(5), [0, 1, 2, 3, 4], (0, 1, 2, 3, 4)], ids=["range", "list", "tuple"])
+def test_iterate(source: Any) -> None:
+    """It goes on with the item at which it failed, whose steps are not made again."""
+    fatal = {0, 3, 4}
+    CODE["run"] = lambda context: crashing(context, source, fatal)
+    durable.changed_code.enqueue()
+    assert run_pending(until=DAY)[-1].return_value == [4]
+    assert effects() == {**{str(item): 1 for item in range(5)}, "end": 1}
+    assert [(record["name"], record.get("ended")) for record in job().steps["done"]] == [("items", True), ("end", None)]
+
+
+def test_iterate_a_queryset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows go by primary key, some at a time, whatever the order of the queryset is."""
+    monkeypatch.setattr("django_vtqueue.tasks.durable.CHUNK", 2)
+    for name in "edcba":
+        Effect.objects.create(name=name, value=7)
+    fatal = {"d", "b"}
+    rows = Effect.objects.filter(value=7).order_by("name")
+    seen = []
+
+    def code(context: Any) -> None:
+        for row in context.iterate("rows", rows):
+            seen.append(row.name)
+            if row.name in fatal:
+                fatal.remove(row.name)
+                raise ConnectionError
+
+    CODE["run"] = code
+    durable.changed_code.enqueue()
+    run_pending(until=DAY)
+    assert seen == ["e", "d", "d", "c", "b", "b", "a"]
+
+
+def test_iterate_async() -> None:
+    """The same in an async task, with a wait in each item."""
+    durable.awalks.enqueue(3)
+    assert run_pending(until=DAY)[-1].return_value == [2]
+    assert effects() == {f"item {item}": 1 for item in range(3)}
+
+
+def test_loops_in_loops() -> None:
+    """A loop inside of another one begins anew with each item of that."""
+    seen = []
+
+    def code(context: Any) -> None:
+        for outer in context.iterate("outer", range(2)):
+            for inner in context.iterate("inner", "xy"):
+                seen.append(f"{outer}{inner}")
+                if seen in (["0x"], ["0x", "0x", "0y"]):
+                    raise ConnectionError
+
+    CODE["run"] = code
+    durable.changed_code.enqueue()
+    run_pending(until=DAY)
+    assert seen == ["0x", "0x", "0y", "0y", "1x", "1y"]
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        (iter(range(3)), "iterate takes a queryset, a range or another sequence, not range_iterator"),
+        (Effect.objects.values("name"), "iterate takes a queryset of rows, without values()"),
+    ],
+)
+def test_what_cannot_be_iterated(source: Any, says: str) -> None:
+    """What has no place to go on from is refused."""
+    Effect.objects.create(name="x")
+    run(lambda context: list(context.iterate("items", source)))
+    assert says in letter().history[-1]["message"]
+
+
+def test_a_loop_in_a_paused_queue() -> None:
+    """It gives its slot back between two items, without an attempt, and goes on when the queue is resumed."""
+    from django_vtqueue import Queue
+
+    seen = []
+
+    def code(context: Any) -> None:
+        for item in context.iterate("items", range(4)):
+            seen.append(item)
+            if seen == [0, 1]:
+                Queue("default").pause()
+
+    CODE["run"] = code
+    durable.changed_code.enqueue()
+    run_pending()
+    assert (seen, job().state, job().attempts) == ([0, 1], "READY", 0)
+    Queue("default").resume()
+    run_pending()
+    assert (seen, job().attempts, job().history) == ([0, 1, 2, 3], 1, [])
+
+
+def test_a_loop_that_is_cancelled() -> None:
+    """It ends between two items."""
+
+    def code(context: Any) -> None:
+        for item in context.iterate("items", range(4)):
+            durable.note(f"{item}")
+            if item == 1:
+                control.cancel(context.task_result.id)
+
+    run(code)
+    assert (effects(), letter().exception_class) == ({"0": 1, "1": 1}, "django_vtqueue.exceptions.Cancelled")

@@ -1,0 +1,78 @@
+"""What people do to the steps of durable tasks that wait or are dead."""
+
+from typing import Any
+
+import pytest
+
+from django_vtqueue import control, requeue
+from tests.pending import run_pending
+from tests.project import durable
+from tests.project.durable import CODE, DAY
+
+from .test_durable import effects, job, letter, run
+
+pytestmark = pytest.mark.django_db
+
+
+def two_steps(context: Any) -> list[Any]:
+    """Make a step, and one that fails until a test has put it right."""
+    return [context.step("one", durable.note, "one"), context.step("two", lambda: 1 // CODE["divisor"])]
+
+
+def dead() -> Any:
+    CODE["divisor"] = 0
+    run(two_steps)
+    run_pending(until=10 * DAY)
+    return letter().pk
+
+
+def test_skip_what_a_job_waits_for() -> None:
+    """An event, or the rest of a sleep, is skipped with a result of the user's, and the history says by whom."""
+    durable.order.enqueue(7)
+    run_pending()
+    assert control.skip_step(job().pk, "shipped", {"parcel": 1}, by="ann")
+    run_pending()
+    assert control.skip_step(job().pk, "two weeks")
+    [result] = run_pending()
+    assert result.return_value == [[1, 2], {"parcel": 1}]
+    entry = job().history[0]
+    assert (entry["outcome"], entry["worker"], entry["message"], result.attempts) == (
+        "step skipped",
+        "ann",
+        "'shipped'",
+        1,
+    )
+
+
+def test_skip_a_step_that_fails() -> None:
+    """A dead letter goes on behind it when it is requeued."""
+    letter_id = dead()
+    assert control.skip_step(letter_id, "two", 5)
+    requeue(letter_id)
+    [result] = run_pending()
+    assert (result.return_value, effects()) == ([None, 5], {"one": 1})
+
+
+def test_repeat_steps() -> None:
+    """From a step on all are made again."""
+    letter_id = dead()
+    assert control.repeat_steps(letter_id, 1)
+    assert letter().history[-1]["message"] == "from step 1 on"
+    requeue(letter_id)
+    CODE["divisor"] = 1
+    [result] = run_pending()
+    assert (result.return_value, effects()) == ([None, 1], {"one": 2})
+
+
+def test_what_cannot_be_changed() -> None:
+    """What it does not wait for is not skipped, and no step is repeated that was not made."""
+    durable.order.enqueue(7)
+    run_pending()
+    with pytest.raises(ValueError, match="The job waits for event 'shipped', so 'mail' cannot be skipped"):
+        control.skip_step(job().pk, "mail")
+    with pytest.raises(ValueError, match="There is no step 2: 1 are done"):
+        control.repeat_steps(job().pk, 2)
+    with pytest.raises(TypeError, match="not JSON"):
+        control.skip_step(job().pk, "shipped", {1})
+    assert not control.skip_step("f" * 32, "shipped")
+    assert job().history == []
