@@ -9,6 +9,7 @@ settlement, and judged again by the next claim. A job that is over the rate of i
 reserved for it. A look once a second gives back what was moved without a reason that still holds.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from ..engines import Engine
 from ..engines.limits import Parked, RateState
 from .pauses import earliest, unpaused, without
 
+PERIOD = 1.0  # seconds
 GIVEN_BACK_AT_ONCE = 500  # jobs of a key
 KEYS_AT_ONCE = 200  # that one look goes through
 AMONG = 100  # jobs of a key, of which those that are due are counted
@@ -204,6 +206,22 @@ class Limits:
 
 
 NO_LIMITS = Limits()
+
+
+class LookAtParked:
+    """The look of code that claims without a worker: once a second, when it finds nothing that is due."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._next_at, self._after = 0.0, ""  # monotonic; a concurrency key
+
+    def gave_back(self, engine: Engine) -> bool:
+        """Return whether something was given back now."""
+        if time.monotonic() < self._next_at:
+            return False
+        self._next_at = time.monotonic() + PERIOD
+        back, self._after = self._limits.look(engine, self._after)
+        return back > 0
 
 
 def has_own_key(row: Due) -> bool:
