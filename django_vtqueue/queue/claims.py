@@ -18,6 +18,7 @@ from .ended_leases import end_leases
 from .limits import AMONG, NO_LIMITS, Limits, has_own_key
 from .overdue import bury_overdue
 from .pauses import paused_queues, unpaused
+from .verdicts import judge
 
 NO_OVERFLOW: Mapping[str, tuple[int, int]] = {}
 NO_GRACE = GracePeriod()  # holders get no time: for tests, run_pending, and lists of all that is held
@@ -203,7 +204,7 @@ def sifted(
     aside, again = 0, [row for row in due if row.again]
     granted: set[Handle] = set()
     while True:
-        verdict = limits.judge(engine, due, limit, now, granted)
+        verdict = judge(engine, limits, due, limit, now, granted)
         put_aside = verdict.put_aside(engine)
         aside += put_aside
         if not put_aside or aside >= SET_ASIDE_AT_ONCE:
