@@ -175,13 +175,15 @@ def take_rows(
     more_aside, rates = False, NO_RATES
     if any(row.keys for row in due):
         due, more_aside, rates = sifted(engine, limits, scopes, due, limit, ahead, now)
-    rows, further = due[:limit], list(takewhile(lambda row: row.fresh, due[limit:]))
+    rows, further = due[:limit], list(takewhile(lambda row: row.fresh and not row.keys, due[limit:]))
     later = [row.handle for row in rows if row.again or waits(row.task_path)]
     if at_once := [row.handle for row in rows if row.handle not in later]:
         engine.lease(at_once, worker_id, now, lease_us)
     if later := [*later, *(row.handle for row in further)]:
         engine.lease(later, worker_id, now, lease_us, attempts=0)
-    if rates := {**rates, **limits.started(scopes, rows, now)}:
+    if limits.queues:
+        rates = {**rates, **limits.started(scopes, rows, now)}
+    if rates:
         engine.set_rates(rates)
     if limits.shares:
         limits.shares.served([row.queue_name for row in (*rows, *further) if row.queue_name])
