@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN = .venv/bin
 
-.PHONY: test faults demo demo-overflow demo-slots bench lint format types messages screenshots wheel matrix clean
+.PHONY: test faults demo demo-overflow demo-order demo-slots bench lint format types messages screenshots wheel matrix clean
 .PHONY: test-oldest test-newest
 .SECONDARY:
 
@@ -22,6 +22,10 @@ demo: .venv/.installed
 
 demo-overflow: .venv/.installed
 	$(BIN)/python example_project/overflow.py
+
+# Orders are charged, shipped, and asked about 14 days later, while workers are killed; half a minute.
+demo-order: .venv/.installed
+	$(BIN)/python example_project/demo_order.py
 
 # Five instances keep 200 processes running, each in its time slot; then, to compare, without slots. A minute.
 demo-slots: .venv/.installed

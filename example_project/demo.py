@@ -19,8 +19,9 @@ from typing import TypeVar
 import django
 
 HERE = Path(__file__).resolve().parent
-DATABASE = HERE / "db.sqlite3"
-LOG = HERE / "demo.log"
+FOLDER = Path(os.environ.get("DEMO_FOLDER", HERE))
+DATABASE = FOLDER / "db.sqlite3"
+LOG = FOLDER / "demo.log"
 
 os.environ["DATABASE_PATH"] = str(DATABASE)  # the file that fresh_site() removes, and no other
 os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
@@ -99,9 +100,9 @@ def upload() -> None:
 class Run:
     """The workers of this demo, and how far they are."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, unit: str = "files", done: Callable[[], int] | None = None) -> None:
         self.workers: list[subprocess.Popen[bytes]] = []
-        self.progress = Progress(total)
+        self.progress, self.done = Progress(total, unit), done or settled
 
     def start_worker(self, *arguments: str) -> subprocess.Popen[bytes]:
         with LOG.open("ab") as log:
@@ -125,9 +126,9 @@ class Run:
         while not (value := condition()):
             if time.monotonic() > deadline or self.somebody_left():
                 raise SystemExit(f"Gave up waiting until {what}; the workers' log is {LOG}")
-            self.progress.show(settled())
+            self.progress.show(self.done())
             time.sleep(0.02)
-        self.progress.show(settled())
+        self.progress.show(self.done())
         return value
 
     def somebody_left(self) -> bool:
@@ -161,9 +162,9 @@ def frozen(worker: subprocess.Popen[bytes], running: QuerySet[Job]) -> list[obje
 class Progress:
     """A bar where tqdm is installed and somebody looks on, else a line a second."""
 
-    def __init__(self, total: int) -> None:
-        self.total = total
-        self.bar = tqdm(total=total, unit=" files") if tqdm and sys.stderr.isatty() else None
+    def __init__(self, total: int, unit: str) -> None:
+        self.total, self.unit = total, unit
+        self.bar = tqdm(total=total, unit=f" {unit}") if tqdm and sys.stderr.isatty() else None
         self.shown_at = time.monotonic()
 
     def show(self, done: int) -> None:
@@ -171,7 +172,7 @@ class Progress:
             self.bar.update(done - self.bar.n)
         elif time.monotonic() >= self.shown_at + 1:
             self.shown_at = time.monotonic()
-            self.say(f"{done:,} of {self.total:,} files")
+            self.say(f"{done:,} of {self.total:,} {self.unit}")
 
     def say(self, text: str) -> None:
         (print if self.bar is None else self.bar.write)(text)

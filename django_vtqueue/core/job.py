@@ -132,10 +132,10 @@ Handle = int  # names a row; only its engine understands it
 class Due(NamedTuple):
     """A row that a claim may take.
 
-    ``fresh``: it may be claimed ahead: never claimed, more than one attempt, no ``expires``, no unique key until its
-    start, no limit. So the death of a worker costs no job an attempt. ``start_by``: when it expires. ``keys``: of a job
-    with one: its queue, ``concurrency_key``, ``rate_key``, ``moved_from``. ``again``: it runs already, and this is to
-    be one more copy. ``queue_name``: if that queue has a limit of its own.
+    ``fresh``: it may be claimed ahead, if it has no ``keys``: never claimed, more than one attempt, no ``expires``,
+    no unique key until its start. So the death of a worker costs no job an attempt. ``start_by``: when it expires.
+    ``keys``: of a job with one: its queue, ``concurrency_key``, ``rate_key``, ``moved_from``. ``again``: it runs
+    already, and this is to be one more copy. ``queue_name``: if that queue has a limit of its own.
     """
 
     handle: Handle

@@ -11,12 +11,15 @@ from ..core.job import Handle
 
 
 class Parked(NamedTuple):
-    """A concurrency key with parked jobs, and the first of these."""
+    """A concurrency key with parked jobs, and the first of these in the line.
+
+    ``stuck``: whether the unfinished job of the key that was stored first is parked, too.
+    """
 
     key: str
-    handle: Handle
     queue_name: str
     task_path: str
+    stuck: int
 
 
 class RateState(NamedTuple):

@@ -18,6 +18,7 @@ from .ended_leases import end_leases
 from .limits import AMONG, NO_LIMITS, Limits, has_own_key
 from .overdue import bury_overdue
 from .pauses import paused_queues, unpaused
+from .verdicts import judge
 
 NO_OVERFLOW: Mapping[str, tuple[int, int]] = {}
 NO_GRACE = GracePeriod()  # holders get no time: for tests, run_pending, and lists of all that is held
@@ -174,13 +175,15 @@ def take_rows(
     more_aside, rates = False, NO_RATES
     if any(row.keys for row in due):
         due, more_aside, rates = sifted(engine, limits, scopes, due, limit, ahead, now)
-    rows, further = due[:limit], list(takewhile(lambda row: row.fresh, due[limit:]))
+    rows, further = due[:limit], list(takewhile(lambda row: row.fresh and not row.keys, due[limit:]))
     later = [row.handle for row in rows if row.again or waits(row.task_path)]
     if at_once := [row.handle for row in rows if row.handle not in later]:
         engine.lease(at_once, worker_id, now, lease_us)
     if later := [*later, *(row.handle for row in further)]:
         engine.lease(later, worker_id, now, lease_us, attempts=0)
-    if rates := {**rates, **limits.started(scopes, rows, now)}:
+    if limits.queues:
+        rates = {**rates, **limits.started(scopes, rows, now)}
+    if rates:
         engine.set_rates(rates)
     if limits.shares:
         limits.shares.served([row.queue_name for row in (*rows, *further) if row.queue_name])
@@ -203,7 +206,7 @@ def sifted(
     aside, again = 0, [row for row in due if row.again]
     granted: set[Handle] = set()
     while True:
-        verdict = limits.judge(engine, due, limit, now, granted)
+        verdict = judge(engine, limits, due, limit, now, granted)
         put_aside = verdict.put_aside(engine)
         aside += put_aside
         if not put_aside or aside >= SET_ASIDE_AT_ONCE:

@@ -9,20 +9,22 @@ settlement, and judged again by the next claim. A job that is over the rate of i
 reserved for it. A look once a second gives back what was moved without a reason that still holds.
 """
 
+import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..conf import Options, Policy
 from ..core.clock import SECOND
-from ..core.job import Due, Handle, Scope, Settlement
+from ..core.job import Due, Scope, Settlement
 from ..core.rates import Rate, rate_for
 from ..core.shares import Shares
 from ..engines import Engine
 from ..engines.limits import Parked, RateState
 from .pauses import earliest, unpaused, without
 
+PERIOD = 1.0  # seconds
 GIVEN_BACK_AT_ONCE = 500  # jobs of a key
 KEYS_AT_ONCE = 200  # that one look goes through
 AMONG = 100  # jobs of a key, of which those that are due are counted
@@ -113,7 +115,7 @@ class Limits:
             most = self.queues[name].concurrency
             rooms[name] = {"room": None if most is None else max(most - held[name], 0)}
             if pace := paces.get(name):
-                next_at = _next_at(states.get(of_queue(name)), pace, now)
+                next_at = next_at_of(states.get(of_queue(name)), pace, now)
                 rooms[name] |= {"starts": pace.room(next_at, now), "not_before": pace.allowed_at(next_at)}
         return rooms
 
@@ -139,31 +141,6 @@ class Limits:
             return now
         return earliest(engine, self.scoped(engine, scopes, now))
 
-    # Keys
-
-    def judge(
-        self, engine: Engine, due: Sequence[Due], limit: int, now: int, granted: Collection[Handle] = ()
-    ) -> "Verdict":
-        """Return which of these rows the first ``limit`` places of a claim may be given to; it writes nothing.
-
-        Rows behind these places are not judged: they are claimed ahead, or left alone. ``granted``: rows that were
-        allowed before others of their rate were moved.
-        """
-        places, paces, verdict = Places(engine, self, due), Paces(engine, self, due, now), Verdict()
-        for row in due:
-            if not row.keys or len(verdict.allowed) >= limit:
-                verdict.allowed.append(row)
-            elif not places.free(row):
-                verdict.parked.append(row.handle)
-            elif row.handle not in granted and (moment := paces.moment(row)):
-                verdict.reserved[row.handle] = moment
-            else:
-                places.take(row)
-                paces.take(row)
-                verdict.allowed.append(row)
-        verdict.first, verdict.rates = places.waiting, paces.changed
-        return verdict
-
     # The look once a second; it writes nothing where nothing is to be done
 
     def look(self, engine: Engine, after: str) -> tuple[int, str]:
@@ -184,7 +161,9 @@ class Limits:
 
     def _room(self, engine: Engine, parked: Parked) -> int:
         """Return how many parked jobs of a key are to be given back; what is due already is expected to run."""
-        most = self.of_key(parked.queue_name, parked.task_path).most
+        most, ordered = self.of_key(parked.queue_name, parked.task_path)
+        if ordered:
+            return parked.stuck
         if most is None:
             return GIVEN_BACK_AT_ONCE
         room = min(most - engine.held_of_keys([parked.key])[parked.key], GIVEN_BACK_AT_ONCE)
@@ -229,122 +208,28 @@ class Limits:
 NO_LIMITS = Limits()
 
 
+class LookAtParked:
+    """The look of code that claims without a worker: once a second, when it finds nothing that is due."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._next_at, self._after = 0.0, ""  # monotonic; a concurrency key
+
+    def gave_back(self, engine: Engine) -> bool:
+        """Return whether something was given back now."""
+        if time.monotonic() < self._next_at:
+            return False
+        self._next_at = time.monotonic() + PERIOD
+        back, self._after = self._limits.look(engine, self._after)
+        return back > 0
+
+
 def has_own_key(row: Due) -> bool:
     """Return whether a row is a raw job that counts for its own concurrency key, not for its queue."""
     return not row.task_path and row.keys is not None and row.keys[1] is not None
 
 
-@dataclass(slots=True)
-class Verdict:
-    """Which due rows a claim may lease, and which it may not: those are to be parked, or have a moment ``reserved``.
-
-    ``first``: jobs that are the first of their key: one that is parked is to be put back. ``rates``: their states after
-    the claim.
-    """
-
-    allowed: list[Due] = field(default_factory=list)
-    parked: list[Handle] = field(default_factory=list)
-    reserved: dict[Handle, int] = field(default_factory=dict)
-    first: set[Handle] = field(default_factory=set)
-    rates: dict[str, RateState] = field(default_factory=dict)
-
-    def put_aside(self, engine: Engine) -> int:
-        """Park and move what is not allowed; return how many jobs."""
-        if self.parked:
-            engine.park(self.parked)
-        if self.first:
-            engine.put_back(sorted(self.first))
-        if self.reserved:
-            engine.reserve(self.reserved)
-        return len(self.parked) + len(self.reserved)
-
-
-class Places:
-    """The places that are free of the concurrency keys of due rows. ``waiting``: those whose turn it is instead."""
-
-    def __init__(self, engine: Engine, limits: Limits, due: Sequence[Due]) -> None:
-        self.waiting: set[Handle] = set()
-        keyed = [(row, row.keys[0], row.keys[1]) for row in due if row.keys and row.keys[1] is not None]
-        of = {(queue_name, row.task_path): None for row, queue_name, _ in keyed}
-        found = {each: limits.of_key(*each) for each in of}
-        self._limits = {row.handle: found[queue_name, row.task_path] for row, queue_name, _ in keyed}
-        keys = {key or "" for _, _, key in keyed}
-        ordered = {key or "" for row, _, key in keyed if self._limits[row.handle].ordered}
-        self._running = Counter(engine.held_of_keys(keys)) if keys else Counter[str]()
-        self._first = engine.first_of_keys(ordered) if ordered else {}
-
-    def free(self, row: Due) -> bool:
-        """Return whether a row may start, as far as its concurrency key says it."""
-        key = row.keys[1] if row.keys else None
-        if key is None:
-            return True
-        limit = self._limits[row.handle]
-        if limit.ordered and self._first[key] != row.handle:
-            self.waiting.add(self._first[key])
-            return False
-        return limit.most is None or self._running[key] < limit.most
-
-    def take(self, row: Due) -> None:
-        """Note that a row starts."""
-        if row.keys and row.keys[1] is not None:
-            self._running[row.keys[1]] += 1
-
-
-class Paces:
-    """When jobs of the rate keys of due rows may start. ``changed``: the states of the rates after those that do."""
-
-    def __init__(self, engine: Engine, limits: Limits, due: Sequence[Due], now: int) -> None:
-        self.changed: dict[str, RateState] = {}
-        self._now = now
-        self._waited: set[str] = set()
-        keyed = [(row.handle, row.task_path, row.keys[2]) for row in due if row.keys and row.keys[2] is not None]
-        keys = {key or "" for _, _, key in keyed}
-        self._states = engine.rates(map(of_rate_key, keys)) if keys else {}
-        lines = engine.reserved(keys) if keys else {}
-        self._last = {key: moment for key, (moment, _) in lines.items()}
-        of = {(path, key): None for _, path, key in keyed}
-        found = {(path, key): limits.rate_of(path, self._states.get(of_rate_key(key or ""))) for path, key in of}
-        self._rates = {handle: found[path, key] for handle, path, key in keyed}
-
-    def moment(self, row: Due) -> int | None:
-        """Return the moment that is reserved for a row now; None if it may start.
-
-        A new job goes to the end of the line. One that was moved before starts when its moment has come. If the one
-        before it was a bit late it waits for as long; if it is late itself, for nothing was claimed, it goes to the
-        end.
-        """
-        rate, key = self._rates.get(row.handle), row.keys[2] if row.keys else None
-        if rate is None or key is None:
-            return None
-        state, last = self._states.get(of_rate_key(key)), self._last.get(key)
-        stale = state is not None and state.interval != rate.interval
-        earliest = rate.allowed_at(self._next_at(key, rate))
-        moved = row.keys is not None and row.keys[3] is not None
-        if earliest <= self._now and (moved or stale or last is None or last <= self._now):
-            return None
-        if stale and last is not None:  # the line of the old rate is being given back
-            return self._now + SOON
-        if moved and earliest - self._now < rate.interval and key not in self._waited:
-            self._waited.add(key)
-            return earliest
-        self._last[key] = max(earliest, self._now + 1, 0 if last is None else last + rate.interval)
-        return self._last[key]
-
-    def take(self, row: Due) -> None:
-        """Note that a row starts."""
-        rate, key = self._rates.get(row.handle), row.keys[2] if row.keys else None
-        if rate is not None and key is not None:
-            after = RateState(rate.started(self._next_at(key, rate), self._now), rate.interval)
-            self._states[of_rate_key(key)] = self.changed[of_rate_key(key)] = after
-
-    def _next_at(self, key: str, rate: Rate) -> int:
-        state = self._states.get(of_rate_key(key))
-        if state and key in self._last:  # what a clock that was ahead has made of it is set right by the look
-            return state.next_at
-        return _next_at(state, rate, self._now)
-
-
-def _next_at(state: RateState | None, rate: Rate, now: int) -> int:
+def next_at_of(state: RateState | None, rate: Rate, now: int) -> int:
     """Return when the next start is due, without what a clock that was ahead has made of it."""
     return min(state.next_at, rate.latest(now)) if state else now
 

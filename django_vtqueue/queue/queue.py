@@ -10,7 +10,6 @@ In short:
         job.ack()  # done; without it the job reappears by itself
 """
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -38,14 +37,13 @@ from .claims import ENDED_AT_ONCE, collect, find_due, in_order, take_rows
 from .consumer import consume
 from .depth import waiting_aside
 from .ended_leases import end_leases
-from .limits import Limits
+from .limits import Limits, LookAtParked
 from .pauses import pause, paused_queues, resume
 from .publishing import store
 from .settling import settle
 
 Until = Literal["done", "start"]
 OnDuplicate = Literal["keep", "replace", "error"]
-LOOK_AT_PARKED = 1.0  # seconds between two looks at what is parked, while nothing is due
 PUBLISHING = {**POLICY, **UNIQUE, "timeout": duration}  # what checks the arguments of a publish
 
 _gap_watches: dict[str, GapWatch] = {}  # by database: what all queues of this process have noticed
@@ -76,7 +74,7 @@ class Queue:
         self._lease = clock.microseconds(own.get("visibility_timeout", self._policy.visibility_timeout))
         self._overflow = self.options.overflowing if self._policy.overflow else {}
         self._limits = Limits(self.options)
-        self._look_at, self._parked_after = 0.0, ""  # monotonic; a concurrency key
+        self._parked = LookAtParked(self._limits)
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, using={self.database!r})"
@@ -259,36 +257,19 @@ class Queue:
                 again: Sequence[Due] = []
                 if seen:
                     ended, again = self._ended(scope, limit, now, gaps.grace_period(process_worker_id()))
-                scopes = limits.scoped(engine, [scope], now)
                 if ended:
                     end_leases(engine, ended, holder, now)
-                    due = find_due(engine, scopes, limit, now)
+                scopes = limits.scoped(engine, [scope], now)
+                due = find_due(engine, scopes, limit, now) if ended else due
                 due = in_order([*due, *again])[:limit] if again else due
-                taken = take_rows(
-                    engine,
-                    scopes,
-                    due,
-                    limit,
-                    holder,
-                    now,
-                    lease_us=self._lease,
-                    overflow=self._overflow,
-                    limits=limits,
-                )
+                given: Any = {"lease_us": self._lease, "overflow": self._overflow, "limits": limits}
+                taken = take_rows(engine, scopes, due, limit, holder, now, **given)
             jobs = self._readable(collect(engine, taken))
             if jobs or not (taken.rows or taken.endings or seen or not taken.everything):
                 return jobs  # else all that was taken became dead letters: claim what is due behind them
             if seen and not (ended or again):  # the lock is free again: their holders get the time to renew
                 clock.wait(APART)
-        return self._claim_due(limit, gaps, holder) if self._gave_back() else []
-
-    def _gave_back(self) -> bool:
-        """Look once a second at what is parked, as workers do; return whether some of it was given back."""
-        if time.monotonic() < self._look_at:
-            return False
-        self._look_at = time.monotonic() + LOOK_AT_PARKED
-        back, self._parked_after = self._limits.look(self._engine, self._parked_after)
-        return back > 0
+        return self._claim_due(limit, gaps, holder) if self._parked.gave_back(engine) else []
 
     def _ended(
         self, scope: Scope, limit: int, now: int, grace_period: GracePeriod

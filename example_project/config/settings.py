@@ -1,5 +1,6 @@
 """Settings of the example site; each default can be replaced by an environment variable or a line in `.env`."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import django
@@ -28,7 +29,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django_vtqueue",
     "library",
-    "orders",
+    "shop",
     "sleepers",
 ]
 if django.VERSION < (6, 0):
@@ -81,7 +82,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 TASKS = {
     "default": {
         "BACKEND": "django_vtqueue.backend.VTQueueBackend",
-        "QUEUES": ["default", "index", "digests", "previews"],
+        "QUEUES": ["default", "index", "digests", "previews", "orders"],
         "OPTIONS": {
             "visibility_timeout": 60,
             # Reading one file takes milliseconds: a job hidden for ten seconds has lost its worker.
@@ -89,11 +90,17 @@ TASKS = {
                 "index": {"visibility_timeout": 10},
                 # Most previews take a tenth of a second, a few take many: these are begun elsewhere as well.
                 "previews": {"visibility_timeout": 0.5, "overflow": env.bool("OVERFLOW", default=True), "copies": 3},
+                # An order is worth many attempts, the first ones at once.
+                "orders": {"visibility_timeout": 10, "max_attempts": 20, "backoff": 0.5},
             },
         },
     },
 }
 
+# The shop waits for days. Its demo lets a day pass in a moment, and has its bank and its mail server take theirs.
+SHOP_DAY = timedelta(seconds=env.float("SHOP_DAY", default=86_400))
+SHOP_LATENCY = env.float("SHOP_LATENCY", default=0)  # seconds
+
 TIME_ZONE = "UTC"
 STATIC_URL = "static/"
-MEDIA_ROOT = BASE_DIR / "media"
+MEDIA_ROOT = Path(env("DATABASE_PATH")).parent / "media"

@@ -3,6 +3,6 @@ from django.urls import include, path
 
 urlpatterns = [
     path("admin/", admin.site.urls),
-    path("orders/", include("orders.urls")),
+    path("orders/", include("shop.urls")),
     path("", include("library.urls")),
 ]

@@ -161,7 +161,7 @@ class Colour(Enum):
         ((1, (2, Path("a"))), f"{Path.__module__}.PosixPath. root[1][1] is not JSON: pass str() of it."),
         (gettext_lazy("a"), "django.utils.functional.lazy.<locals>.__proxy__. root is not JSON: pass str() of it."),
         (Colour.RED, "tests.core.test_pure.Colour. root is not JSON: pass its .value."),
-        (Job(), "django_vtqueue.models.Job. root is not JSON: pass its primary key, .pk."),
+        (Job(), "django_vtqueue.models.jobs.Job. root is not JSON: pass its primary key, .pk."),
         ({1, 2}, "set. root is not JSON: pass list() of it."),
         (range(3), "range. root is not JSON: pass list() of it."),
         (deque([1]), "collections.deque. root is not JSON: pass list() of it."),

@@ -123,7 +123,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "give one back": (limits.GIVE_ONE_BACK, {"keys": NAMES}, [PARKED, ROWID]),
     "give back": (limits.GIVE_BACK, {"key": "q0", "limit": 10}, [PARKED, ROWID]),
     "put back": (limits.PUT_BACK, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
-    "parked": (limits.PARKED, {"after": "", "limit": 10}, [PARKED, ROWID]),
+    "parked": (limits.PARKED, {"after": "", "limit": 10}, [PARKED, KEY_ORDER, ROWID]),
     "due of a key": (limits.DUE_OF_KEY, {"key": "q0", "now": at(0), "limit": 10}, [KEY_ORDER]),
     "rates": (limits.RATES, {"keys": NAMES}, [RATE]),
     "all rates": (limits.ALL_RATES, {"after": "", "limit": 10}, [RATE]),

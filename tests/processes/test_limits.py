@@ -40,7 +40,7 @@ def test_never_above_and_hardly_below(database: Database, start_worker: Start, j
     queue.publish_many([[path, "raw", each]] * 20)
     queue.publish_many([[path, "raw:9", each]] * 20, concurrency_key=lambda payload: payload[1])
     for _ in range(4):
-        start_worker("--threads", "8", ready=False)
+        start_worker("--threads", "16", ready=False)
     wait_until(lambda: not database.unfinished(), 2 * PATIENCE)
     limits = {"tenant:1": 3, "tenant:2": 3, "two": 2, "queue": 3, "customer:1": 1, "raw": 2, "raw:9": 2}
     assert journal.most() == limits

@@ -70,8 +70,7 @@ LEVEL_HINT = "likelihood(level.priority IS NOT NULL, 1e-9) AND likelihood(level.
 
 DUE = "job.due_at <= :now"
 KEYED = "(job.concurrency_key IS NOT NULL OR job.rate_key IS NOT NULL)"
-FRESH = f"""job.claims = 0 AND job.max_attempts <> 1 AND job.start_by IS NULL AND job.unique_until <> 'start'
-      AND NOT {KEYED}"""
+FRESH = "job.claims = 0 AND job.max_attempts <> 1 AND job.start_by IS NULL AND job.unique_until <> 'start'"
 KEYS = f"""CASE WHEN {KEYED}
     THEN json_array(job.queue_name, job.concurrency_key, job.rate_key, job.moved_from) END"""
 DUE_VALUES = f"""job.rowid, job.priority, job.due_at, job.claims, {FRESH} AS fresh, job.task_path, job.start_by,

@@ -68,7 +68,11 @@ WITH RECURSIVE found(key) AS (
     SELECT ({NEXT_KEY} AND job.concurrency_key > found.key ORDER BY job.concurrency_key LIMIT 1)
     FROM found WHERE found.key IS NOT NULL LIMIT :limit
 )
-SELECT json_group_array(json_array(found.key, first.rowid, first.queue_name, first.task_path))
+SELECT json_group_array(json_array(found.key, first.queue_name, first.task_path, (
+    SELECT job.lease_until IS NULL AND job.moved_from IS NOT NULL AND job.due_at = {NEVER}
+    FROM vtqueue_job AS job INDEXED BY vtqueue_job_key_order
+    WHERE job.concurrency_key = found.key AND job.finished_at IS NULL ORDER BY job.rowid LIMIT 1
+)))
 FROM found CROSS JOIN vtqueue_job AS first WHERE found.key IS NOT NULL AND first.rowid = (
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
     WHERE {IS_PARKED} AND job.concurrency_key = found.key ORDER BY job.priority DESC, job.moved_from LIMIT 1

@@ -5,5 +5,5 @@ from . import views
 urlpatterns = [
     path("", views.orders, name="orders"),
     path("place/", views.place, name="place"),
-    path("<int:number>/ship/", views.ship, name="ship"),
+    path("<int:pk>/ship/", views.ship, name="ship"),
 ]
