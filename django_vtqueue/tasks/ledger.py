@@ -21,7 +21,7 @@ from ..core.failures import storable
 from ..core.job import SHORT, HeldJob
 from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, SNOOZE, STEP, Record, Suspend, Waiting
 from ..engines import Engine, engine_for
-from ..exceptions import DurableMismatch, LeaseLost, StepError, StepsTooLarge
+from ..exceptions import Cancelled, DurableMismatch, LeaseLost, StepError, StepsTooLarge
 from .calls import TaskCall
 from .compat import TaskResult
 
@@ -267,6 +267,8 @@ class Ledger:
             with self.making(name), self.engine.atomic():
                 ids = self.children.enqueue(calls, self.held.id)
                 record = self.add(Record(kind=GATHER, name=name, began=self.now(), children=ids))
+                if self.stopped and self.engine.stop_requests([self.held]):
+                    raise Cancelled(f"It was cancelled before the children of {name!r} were enqueued.")
         ids = record["children"]
         if len(ids) != len(calls):
             raise DurableMismatch(

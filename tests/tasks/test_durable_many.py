@@ -147,6 +147,18 @@ def test_cancelled_with_its_children() -> None:
     assert {each.message for each in DeadLetter.objects.all()} == {"Cancelled by anna."}
 
 
+def test_cancelled_before_it_has_children() -> None:
+    """A parent that was asked to stop a moment before enqueues none, so none runs after its end."""
+
+    def code(context: Any) -> None:
+        control.cancel(context.task_result.id, by="anna")
+        context.gather("all", [call(durable.child, "a")])
+
+    run(code)
+    assert letter().exception_class.endswith("Cancelled")
+    assert not Job.objects.exists()
+
+
 def test_a_child_that_is_requeued_later() -> None:
     """Its history says that the parent has gone on without it; while that waits, it says nothing, and is waited for."""
     later = durable.child.using(run_after=DAY)
