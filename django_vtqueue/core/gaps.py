@@ -1,6 +1,6 @@
 """The gaps: times in which no holder could renew its leases. Each process that claims measures its own.
 
-What a claim does about them is the rule in ``expiry.py``.
+What a claim does about them is the rule in ``grace.py``.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from . import clock
 from .clock import SECOND
-from .expiry import GRACE, GracePeriod
+from .grace import GRACE, GracePeriod
 
 WAITED = 0.005  # seconds of waiting for the write lock after which another connection may have had it for long
 NOTICEABLE = 0.05  # seconds: a shorter gap makes no difference to any lease

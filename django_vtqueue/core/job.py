@@ -26,8 +26,8 @@ class NewJobs:
     job, or None; no other job of the queue, whatever its task, may have it until this one has ended ("done"), or
     started ("start").
     ``replace``: one that waits, and has the key, takes the place, the payload and all else of the new job.
-    ``concurrency_keys``, ``rate_keys``: so too; of the jobs with one of these only so many run at once, or start in a
-    time. ``parent_id``: the job that waits for their end.
+    ``concurrency_keys``, ``rate_keys``: also one for each job, or None; they limit how many jobs of a key run at once,
+    and how often they start. ``parent_id``: the job that waits for their end.
     """
 
     queue_name: str

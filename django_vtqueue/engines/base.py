@@ -16,7 +16,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Expression
 
-from ..core.expiry import GracePeriod
+from ..core.grace import GracePeriod
 from ..core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, Settlement, StoredJob
 from .limits import Limits
 from .overflow import Overflow
@@ -178,7 +178,7 @@ class Engine(Portable, Overflow, Limits, DurableSteps, ABC):
         """Return up to ``limit`` hidden rows of a scope that may be shown again: released, or with an ended lease.
 
         Whether a lease may be taken from its holder depends on its end, its length, and the grace period of the
-        claimer; see core/expiry.py. ``overflow``: without those that reappear instead (see ``reappeared``).
+        claimer; see core/grace.py. ``overflow``: without those that reappear instead (see ``reappeared``).
         """
 
     @abstractmethod

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from ..core.copies import Copy
-from ..core.expiry import GracePeriod
+from ..core.grace import GracePeriod
 from ..core.job import ClaimKey, Due, Handle, HeldJob, Scope
 
 

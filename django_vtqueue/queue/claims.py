@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from ..core import states
-from ..core.expiry import GracePeriod
+from ..core.grace import GracePeriod
 from ..core.job import Due, Handle, HeldJob, Scope, Settlement
 from ..core.shares import Shares
 from ..engines import Engine
@@ -17,8 +17,8 @@ from ..engines.limits import RateState
 from .ended_leases import end_leases
 from .limits import AMONG, NO_LIMITS, Limits, has_own_key
 from .overdue import bury_overdue
+from .parking import judge
 from .pauses import paused_queues, unpaused
-from .verdicts import judge
 
 NO_OVERFLOW: Mapping[str, tuple[int, int]] = {}
 NO_GRACE = GracePeriod()  # holders get no time: for tests, run_pending, and lists of all that is held
@@ -70,7 +70,7 @@ def take(
     """Lease up to ``limit`` due rows to ``worker_id``; to be called inside ``engine.transaction()``.
 
     First, jobs whose lease has ended become due at their place in the line, or dead letters, and due jobs that are
-    overdue are buried. ``grace_period``: see core/expiry.py.
+    overdue are buried. ``grace_period``: see core/grace.py.
     ``ahead``: so many fresh rows directly behind them are leased too, at the most. Their attempts are counted later,
     and so are the attempts of tasks for which ``waits`` returns True. ``overflow``: see Options.overflowing.
     """

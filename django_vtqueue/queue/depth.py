@@ -32,7 +32,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 KEPT_FOR = 0.5  # seconds for which a process relies on what it has counted
-# If the queue was full, that is kept for so many seconds a job that was counted, above CHEAP: 20 times what it took.
+# A full queue is not counted again for FULL_FOR seconds per job above CHEAP: some 20 times what the count took.
 FULL_FOR, CHEAP = 2e-6, 5000
 FEW = 10  # jobs that a process may store without a count, or a hundredth of max_depth if that is more
 PAUSE, LONGEST_PAUSE = 0.02, 0.5  # seconds between two tries of a publisher that waits for room

@@ -1,11 +1,11 @@
 """Limits: how many jobs of a queue or of a key run at once, in which order, and how often they start.
 
-They are judged by the claim, in its transaction, and counted from the rows that are held: no counter can be wrong. What
-a limit is says the code that claims, so a changed one holds at once.
+They are judged by the claim, in its transaction, and counted from the rows that are held: no counter can be wrong. The
+limit is what the code of the claiming process says, so a change holds as soon as that code runs.
 
-A queue that is full, or over its rate, is left out, as a paused one is. A job whose key is full is parked: it is due no
-more, so it costs other claims nothing. It is given back when a job of its key ends, in the transaction of that
-settlement, and judged again by the next claim. A job that is over the rate of its key is moved to a moment that is
+A queue that is full, or over its rate, is left out, as a paused one is. A job whose key is full is parked (parking.py):
+it is due no more, so it costs other claims nothing. It is given back when a job of its key ends, in the transaction of
+that settlement, and judged again by the next claim. A job that is over the rate of its key is moved to a moment that is
 reserved for it. A look once a second gives back what was moved without a reason that still holds.
 """
 

@@ -29,8 +29,8 @@ def store(
 
     Return those that were not stored, for there is a job with their unique key; see insert_with_keys. ``timeout``: see
     ``depth.admitted``; ``limited``: whether ``max_depth`` counts. Raise PayloadTooLarge if one of the payloads is
-    larger than ``max_payload_bytes``, QueueFull if the queue has no room; then none is stored. Where Django refuses
-    because of the place of the call, or the tables are not there, its error says what to do.
+    larger than ``max_payload_bytes``, QueueFull if the queue has no room; then none is stored. If Django
+    refuses the call in async code, or the tables are missing, the error says what to do.
     """
     policy = options.policy(new.queue_name)
     limit = policy.max_payload_bytes

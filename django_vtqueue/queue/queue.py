@@ -23,9 +23,9 @@ from asgiref.sync import sync_to_async
 from ..conf import POLICY, UNIQUE, checked, duration
 from ..core import clock, history
 from ..core.encoding import encode
-from ..core.expiry import GracePeriod
 from ..core.failures import describe
 from ..core.gaps import APART, GapWatch
+from ..core.grace import GracePeriod
 from ..core.ids import new_ids, process_worker_id
 from ..core.job import Due, Ended, HeldJob, NewJobs, Scope, failed
 from ..core.unique import DONE, KEEP, REPLACE, Keys, keys_of

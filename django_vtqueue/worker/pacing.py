@@ -38,7 +38,7 @@ class Pacing:
 
     @property
     def retry_factor(self) -> float:
-        """How many times as long as a publisher to wait between two tries: a publisher stores one job only."""
+        """How many times longer than a publisher a worker waits between two tries: publishers store one job only."""
         return 2.0 if self.contended else 1.0
 
     @property

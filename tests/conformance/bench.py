@@ -5,8 +5,8 @@ from typing import Any
 
 from django_vtqueue.core import history
 from django_vtqueue.core.encoding import encode
-from django_vtqueue.core.expiry import GracePeriod
 from django_vtqueue.core.failures import recorded
+from django_vtqueue.core.grace import GracePeriod
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import (
     ClaimKey,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from django_vtqueue.core import history
-from django_vtqueue.core.expiry import GRACE, GracePeriod
 from django_vtqueue.core.failures import recorded
+from django_vtqueue.core.grace import GRACE, GracePeriod
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope, broken_off, interrupted
 from django_vtqueue.exceptions import WorkerDied
 from django_vtqueue.queue.claims import NO_GRACE, Taken, collect, take

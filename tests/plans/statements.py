@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from django_vtqueue.core.expiry import GracePeriod
+from django_vtqueue.core.grace import GracePeriod
 from django_vtqueue.engines.sqlite import clock_steps as clock_steps
 from django_vtqueue.engines.sqlite import due as due
 from django_vtqueue.engines.sqlite import limits as limits

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from ...core.expiry import GAP_DIVISOR, GRACE_DIVISOR, REST_DIVISOR
+from ...core.grace import GAP_DIVISOR, GRACE_DIVISOR, REST_DIVISOR
 from ...core.job import Scope
 
 
@@ -156,7 +156,7 @@ SELECT min((
 )) FROM json_each(:names) AS name"""
 
 # Hidden rows that may be shown again, of the queues that have any: released rows, and rows whose lease has
-# ended, if the holder has had the time to renew it (see core/expiry.py).
+# ended, if the holder has had the time to renew it (see core/grace.py).
 NAME_HINT = LEVEL_HINT.replace("level.priority", "name.value")
 GRACE = f"min(job.lease_us / {GRACE_DIVISOR}, :grace)"
 OF_HIDING = "job.queue_name = name.value AND (job.task_path = '') = :raw"

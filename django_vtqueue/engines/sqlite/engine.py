@@ -13,7 +13,7 @@ from django.db.models.expressions import RawSQL
 
 from ...core import history, states
 from ...core.clock import SECOND
-from ...core.expiry import GRACE, REST, GracePeriod
+from ...core.grace import GRACE, REST, GracePeriod
 from ...core.ids import first_id
 from ...core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, StoredJob
 from ...core.names import is_reserved

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from ...core import copies
 from ...core.copies import Copy
-from ...core.expiry import REST, GracePeriod
+from ...core.grace import REST, GracePeriod
 from ...core.job import ClaimKey, Due, Handle, HeldJob, Scope
 from . import due
 from .connection import SQLiteConnection
