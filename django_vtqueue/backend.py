@@ -61,6 +61,20 @@ def keys_of_calls(options: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]
     }
 
 
+def encoded(task: Task, calls: Iterable[tuple[int | None, Call]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the calls of a task as JSON has them, and as text; raise TypeError for one that does not fit it."""
+    given: list[dict[str, Any]] = []
+    payloads = []
+    for index, (args, kwargs) in calls:
+        check_call(task, args, kwargs, index)
+        try:
+            given.append({"args": normalize(list(args)), "kwargs": normalize(dict(kwargs))})
+            payloads.append(dumps(given[-1]))
+        except TypeError:
+            raise refused_call(task, args, kwargs, index) from None
+    return given, payloads
+
+
 class VTQueueBackend(BaseTaskBackend):
     """``TASKS = {"default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend"}}``."""
 
@@ -164,28 +178,30 @@ class VTQueueBackend(BaseTaskBackend):
         parent_id: str | None = None,
     ) -> list[TaskResult]:
         self.validate_task(task)
-        options = options_of(task.func)
-        policy = self.settings.policy(task.queue_name)
-        given: list[dict[str, Any]] = []
-        payloads = []
-        for index, (args, kwargs) in calls:
-            check_call(task, args, kwargs, index)
-            try:
-                given.append({"args": normalize(list(args)), "kwargs": normalize(dict(kwargs))})
-                payloads.append(dumps(given[-1]))
-            except TypeError:
-                raise refused_call(task, args, kwargs, index) from None
-        jobs = list(zip(new_ids(len(payloads)), payloads, strict=True))
-        database = self.database
-        now = engine_for(database).now()
+        given, payloads = encoded(task, calls)
+        new = self._new_jobs(task, given, payloads, due_at, unique_key)
+        new.parent_id = parent_id
+        duplicates = {}
+        if new.jobs:
+            on_duplicate = options_of(task.func).get("on_duplicate", KEEP)
+            duplicates = store(new, self.database, self.settings, on_duplicate=on_duplicate)
+            if settings.DEBUG:
+                workers.hint_missing_worker(self.database, task.queue_name)
+        return self._announce(new, task, given, duplicates)
+
+    def _new_jobs(
+        self, task: Task, given: list[dict[str, Any]], payloads: list[str], due_at: int | None, unique_key: str | None
+    ) -> NewJobs:
+        """Return the jobs of calls, with the options of their task."""
+        options, policy = options_of(task.func), self.settings.policy(task.queue_name)
+        now = self.now()
         due_at = due_from(now, task.run_after) if due_at is None else due_at
-        on_duplicate = options.get("on_duplicate", KEEP)
         keys = keys_of_calls(options, given) if options else {}
         if keys and policy.overflow and (limits := checks.limits_of(task.func)):
             raise InvalidTask(checks.not_limited(task.module_path, limits, task.queue_name))
         if unique_key:
             keys.setdefault("unique_key", [unique_key])
-        new = NewJobs(
+        return NewJobs(
             queue_name=task.queue_name,
             task_path=task.module_path,
             priority=int(task.priority),
@@ -193,21 +209,14 @@ class VTQueueBackend(BaseTaskBackend):
             lease_us=in_microseconds(options.get("visibility_timeout", policy.visibility_timeout)),
             enqueued_at=now,
             due_at=due_at,
-            jobs=jobs,
+            jobs=list(zip(new_ids(len(payloads)), payloads, strict=True)),
             start_by=start_by(now, due_at, options.get("expires")),
             unique_keys=keys.get("unique_key"),
             unique_until=options.get("unique_until", DONE),
-            replace=on_duplicate == REPLACE,
-            parent_id=parent_id,
+            replace=options.get("on_duplicate") == REPLACE,
             concurrency_keys=keys.get("concurrency_key") or keys.get("order_key"),
             rate_keys=keys.get("rate_key"),
         )
-        duplicates = {}
-        if jobs:
-            duplicates = store(new, database, self.settings, on_duplicate=on_duplicate)
-            if settings.DEBUG:
-                workers.hint_missing_worker(database, task.queue_name)
-        return self._announce(new, task, given, duplicates)
 
     def _announce(
         self, new: NewJobs, task: Task, given: list[dict[str, Any]], duplicates: Mapping[int, str]
