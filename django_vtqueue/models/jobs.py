@@ -20,9 +20,9 @@ WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
 # What the index of unique keys has.
 HAS_KEY = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STARTED)
 HIDDEN = Q(lease_until__isnull=False)
-KEYED = Q(concurrency_key__isnull=False)
-PARKED = WAITING & KEYED & Q(moved_from__isnull=False, due_at=clock.LAST)
-RESERVING = WAITING & Q(rate_key__isnull=False, moved_from__isnull=False)
+KEYED = Q(concurrency_key__isnull=False)  # first in conditions: most rows are out by then
+PARKED = KEYED & WAITING & Q(moved_from__isnull=False, due_at=clock.LAST)
+RESERVING = Q(rate_key__isnull=False) & Q(moved_from__isnull=False) & WAITING
 # Rows of reserved queues: they are in no list or number of jobs, and no user changes them. Not by ``startswith``, which
 # SQLite answers without regard to case, nor by a range, which another database answers by its own order of letters.
 RESERVED = Q(*(Exact(Left("queue_name", len(name)), name) for name in names.RESERVED), _connector=Q.OR)
@@ -134,8 +134,8 @@ class Job(Entry):
                 fields=["start_by"], name="vtqueue_job_start_by", condition=WAITING & Q(start_by__isnull=False)
             ),
             # Of a concurrency key: what is held, what is first of all (the handle orders them), and what is parked.
-            models.Index(fields=["concurrency_key"], name="vtqueue_job_key_held", condition=HIDDEN & KEYED),
-            models.Index(fields=["concurrency_key"], name="vtqueue_job_key_order", condition=UNFINISHED & KEYED),
+            models.Index(fields=["concurrency_key"], name="vtqueue_job_key_held", condition=KEYED & HIDDEN),
+            models.Index(fields=["concurrency_key"], name="vtqueue_job_key_order", condition=KEYED & UNFINISHED),
             models.Index(
                 F("concurrency_key"), F("priority").desc(), F("moved_from"), name="vtqueue_job_parked", condition=PARKED
             ),
