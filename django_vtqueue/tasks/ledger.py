@@ -265,6 +265,8 @@ class Ledger:
         record = self.next(GATHER, name)
         if record is None:
             with self.making(name), self.engine.atomic():
+                if self.engine.stop_requests([self.held]):  # else the request would not reach these children
+                    raise self.suspend(SNOOZE, name, self.held.due_at, self.now())
                 ids = self.children.enqueue(calls, self.held.id)
                 record = self.add(Record(kind=GATHER, name=name, began=self.now(), children=ids))
         ids = record["children"]

@@ -147,6 +147,33 @@ def test_cancelled_with_its_children() -> None:
     assert {each.message for each in DeadLetter.objects.all()} == {"Cancelled by anna."}
 
 
+def test_cancelled_before_it_has_children() -> None:
+    """A task that was asked to stop enqueues no children any more: the request would not reach them."""
+
+    def code(context: Any) -> None:
+        control.cancel([context.task_result.id])
+        context.gather("all", [call(durable.child, "a")])
+
+    CODE["run"] = code
+    durable.changed_code.enqueue()
+    run_pending()
+    assert (effects(), Job.objects.count()) == ({}, 0)
+    assert letter().exception_class == "django_vtqueue.exceptions.Cancelled"
+
+
+def test_no_child_waits_behind_its_parent() -> None:
+    """A child that has the order key of its parent would never run, nor would its parent go on."""
+    CODE["run"] = lambda context: context.gather("all", [call(durable.ordered_child, "7")])
+    durable.ordered_parent.enqueue("7")
+    run_pending(until=DAY, raise_errors=False)
+    assert (effects(), Job.objects.count()) == ({}, 0)
+    assert "it has the order_key 'customer:7' of its parent" in letter().message
+    CODE["run"] = lambda context: context.gather("all", [call(durable.ordered_child, "8")])
+    durable.ordered_parent.enqueue("7")
+    run_pending(until=DAY)
+    assert effects() == {"8": 1}
+
+
 def test_a_child_that_is_requeued_later() -> None:
     """Its history says that the parent has gone on without it; while that waits, it says nothing, and is waited for."""
     later = durable.child.using(run_after=DAY)
