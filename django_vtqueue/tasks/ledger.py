@@ -29,6 +29,7 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Model)
 
 STEP_SECONDS = 5.0  # of a transactional step: other connections cannot write meanwhile
+LEAST_OF_CHILD = 150  # bytes that the steps of a parent have of a child that has ended
 ASYNC = {STEP: "astep", SLEEP: "asleep", EVENT: "await_for", GATHER: "agather", ITERATE: "aiterate"}
 NO_LEDGER = "This context has no job, so it has no steps."
 
@@ -264,6 +265,12 @@ class Ledger:
             raise StepError(f'gather {name!r} takes a list of call(task, …): gather("send", [call(send, 7)]).')
         record = self.next(GATHER, name)
         if record is None:
+            if len(calls) * LEAST_OF_CHILD > self.limit:
+                raise StepsTooLarge(
+                    f"gather {name!r} has {len(calls):,} children, of each of which {LEAST_OF_CHILD} bytes are kept at "
+                    f"least; max_steps_bytes allows {self.limit:,}. Gather fewer at once, in context.iterate(…), or "
+                    "raise the limit of the queue."
+                )
             with self.making(name), self.engine.atomic():
                 if self.engine.stop_requests([self.held]):  # else the request would not reach these children
                     raise self.suspend(SNOOZE, name, self.held.due_at, self.now())

@@ -161,6 +161,16 @@ def test_cancelled_before_it_has_children() -> None:
     assert letter().exception_class == "django_vtqueue.exceptions.Cancelled"
 
 
+def test_more_children_than_results_are_kept_of() -> None:
+    """They are refused before they run, not when all have run."""
+    calls = [call(durable.child, "a")] * 7000
+    CODE["run"] = lambda context: context.gather("all", calls)
+    durable.changed_code.enqueue()
+    run_pending(raise_errors=False)
+    assert (effects(), Job.objects.count()) == ({}, 0)
+    assert letter().exception_class == "django_vtqueue.exceptions.StepsTooLarge"
+
+
 def test_no_child_waits_behind_its_parent() -> None:
     """A child that has the order key of its parent would never run, nor would its parent go on."""
     CODE["run"] = lambda context: context.gather("all", [call(durable.ordered_child, "7")])
