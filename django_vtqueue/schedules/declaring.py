@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 
+from django.db.models import Q
+
 from ..core.clock import SECOND, from_instant
 from ..core.schedule import Ticks
 from ..engines import Engine
@@ -120,13 +122,20 @@ def _as_declared(row: Schedule, declaration: Schedule, now: int) -> Schedule:
 
 
 def _of_a_wrong_clock(engine: Engine, now: int) -> list[Schedule]:
-    """Return the rows whose last tick was run by a clock that was far ahead: they would wait for years."""
+    """Return the rows that a clock has written that was far ahead: they would wait for years.
+
+    Either their last tick was run by it, or it has left ticks out, or the row is new: its next tick is not the next.
+    """
+    far = from_instant(now + WRONG_CLOCK)
     found = []
-    for row in Schedule.objects.using(engine.alias).filter(last_at__gt=now + WRONG_CLOCK):
+    for row in Schedule.objects.using(engine.alias).filter(Q(last_at__gt=far) | Q(next_at__gt=far)):
         with suppress(ValueError):  # its time zone is not known here
+            next_at, ran = row.next_at, row.last_at is not None and row.last_at > far
             set_next(row, now)
-            row.last_at = None
-            found.append(row)
+            if ran:
+                row.last_at = None
+            if ran or (next_at and row.next_at and next_at > row.next_at):
+                found.append(row)
     return found
 
 

@@ -38,9 +38,21 @@ class Children:
         for task, indexes in of_task.items():
             given = [(calls[index].args, calls[index].kwargs) for index in indexes]
             results = self.backend_of(task).enqueue_children(task, given, parent_id)
+            if "order_key" in options_of(task.func):
+                self._refuse_order_of_parent(task, UUID(parent_id))
             for index, result in zip(indexes, results, strict=True):
                 ids[index] = UUID(result.id).hex
         return ids
+
+    def _refuse_order_of_parent(self, task: Task, parent_id: UUID) -> None:
+        """Raise StepError if a child that was just stored would wait behind its parent, which waits for it."""
+        jobs = Job.objects.using(self.backend.database)
+        key = jobs.filter(pk=parent_id).values_list("concurrency_key", flat=True).first()
+        if key and jobs.filter(parent_id=parent_id, concurrency_key=key, task_path=task.module_path).exists():
+            raise StepError(
+                f"{task.module_path} cannot be a child here: it has the order_key {key!r} of its parent, so each would "
+                "wait for the other. Enqueue it in a step, or give it another order_key."
+            )
 
     def backend_of(self, task: Task) -> VTQueueBackend:
         """Return the backend of a child's task; raise StepError if it cannot be a child."""

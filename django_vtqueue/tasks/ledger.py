@@ -21,7 +21,7 @@ from ..core.failures import storable
 from ..core.job import SHORT, HeldJob
 from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, SNOOZE, STEP, Record, Suspend, Waiting
 from ..engines import Engine, engine_for
-from ..exceptions import Cancelled, DurableMismatch, LeaseLost, StepError, StepsTooLarge
+from ..exceptions import DurableMismatch, LeaseLost, StepError, StepsTooLarge
 from .calls import TaskCall
 from .compat import TaskResult
 
@@ -29,6 +29,7 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Model)
 
 STEP_SECONDS = 5.0  # of a transactional step: other connections cannot write meanwhile
+LEAST_OF_CHILD = 150  # bytes that the steps of a parent have of a child that has ended
 ASYNC = {STEP: "astep", SLEEP: "asleep", EVENT: "await_for", GATHER: "agather", ITERATE: "aiterate"}
 NO_LEDGER = "This context has no job, so it has no steps."
 
@@ -264,11 +265,17 @@ class Ledger:
             raise StepError(f'gather {name!r} takes a list of call(task, …): gather("send", [call(send, 7)]).')
         record = self.next(GATHER, name)
         if record is None:
+            if len(calls) * LEAST_OF_CHILD > self.limit:
+                raise StepsTooLarge(
+                    f"gather {name!r} has {len(calls):,} children, of each of which {LEAST_OF_CHILD} bytes are kept at "
+                    f"least; max_steps_bytes allows {self.limit:,}. Gather fewer at once, in context.iterate(…), or "
+                    "raise the limit of the queue."
+                )
             with self.making(name), self.engine.atomic():
+                if self.engine.stop_requests([self.held]):  # else the request would not reach these children
+                    raise self.suspend(SNOOZE, name, self.held.due_at, self.now())
                 ids = self.children.enqueue(calls, self.held.id)
                 record = self.add(Record(kind=GATHER, name=name, began=self.now(), children=ids))
-                if self.stopped and self.engine.stop_requests([self.held]):
-                    raise Cancelled(f"It was cancelled before the children of {name!r} were enqueued.")
         ids = record["children"]
         if len(ids) != len(calls):
             raise DurableMismatch(

@@ -443,3 +443,26 @@ def test_a_claim_that_waited_for_the_lock_takes_what_is_first_then(queue: Queue,
         threading.Timer(0.3, lambda: other.execute("COMMIT")).start()
         job = claimed(queue)
     assert (job.payload, job.priority) == ("changed", 7)
+
+
+def test_a_transaction_of_django_waits_as_fairly(alias: str) -> None:
+    """It asks for the lock as our own do, not by SQLite's busy handler, whatever the transaction mode is.
+
+    Beside writers that follow each other closely that handler got the lock after 10 s, or not at all (measured).
+    """
+    engine, connection = new_engine(alias), connections[alias]
+    connection.ensure_connection()
+    for mode in ("IMMEDIATE", None):
+        said: list[str] = []
+        usual, connection.transaction_mode = connection.transaction_mode, mode  # type: ignore[attr-defined]
+        connection.connection.set_trace_callback(said.append)
+        try:
+            with engine.atomic():
+                began = said.copy()
+        finally:
+            connection.connection.set_trace_callback(None)
+            connection.transaction_mode = usual  # type: ignore[attr-defined]
+        begin = max(index for index, statement in enumerate(began) if statement.startswith("BEGIN"))
+        assert began[begin] == "BEGIN IMMEDIATE"
+        assert began[begin - 1] == "PRAGMA busy_timeout = 0"
+        assert began[begin + 1].startswith("PRAGMA busy_timeout = ")

@@ -148,6 +148,16 @@ def failing_child(name: str) -> None:
     raise ConnectionError("refused")
 
 
+@task(order_key="customer:{name}")
+def ordered_child(name: str) -> None:
+    note(name)
+
+
+@task(order_key="customer:{name}", takes_context=True)
+def ordered_parent(context: JobContext, name: str) -> None:
+    CODE["run"](context)
+
+
 @task(unique_key="child")
 def unique_child() -> None: ...
 

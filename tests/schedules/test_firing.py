@@ -22,6 +22,8 @@ from .conftest import Declare, report, two, unique
 
 FIRST = (at(60) - at(60) % (60 * SECOND) - START) / SECOND  # seconds to the first whole minute
 
+AHEAD = 400 * 24 * 3600 + 7000  # seconds
+
 Worker = Callable[[], Recurring]
 
 
@@ -206,6 +208,33 @@ def test_a_clock_that_steps_back_repeats_nothing(alias: str, worker: Worker, dec
     time.instant = at(FIRST + 60)
     look(part)
     assert ticks(alias) == [0, 60]
+
+
+@pytest.mark.parametrize("how", ["skip", "overlap", "new"])
+def test_a_clock_that_was_years_ahead_and_ran_nothing(
+    how: str, alias: str, worker: Worker, declare: Declare, time: FakeClock
+) -> None:
+    """When it is set right the schedules do not wait for years, though no tick was run by the wrong clock."""
+    if how == "skip":
+        declare("0 0 * * *", tz="UTC", name="minute", missed="skip")
+    else:
+        declare(every=60, name="minute", overlap=False)
+    declare("0 0 1 1 *", tz="UTC", name="yearly")
+    if how == "new":
+        time.instant = at(FIRST + AHEAD)
+    look(part := worker())
+    yearly = schedule(alias, "yearly").next_at
+    if how == "overlap":  # the first job is not finished
+        time.instant = at(FIRST)
+        look(part)
+    if how != "new":
+        time.instant = at(FIRST + AHEAD)
+        look(part)
+    time.instant = at(FIRST + 60)
+    look(part)
+    assert to_instant(schedule(alias).next_at or 0) <= at(FIRST + 60) + 24 * 3600 * SECOND
+    assert to_instant(schedule(alias, "yearly").next_at or 0) <= at(FIRST + 60) + 366 * 24 * 3600 * SECOND
+    assert how == "new" or schedule(alias, "yearly").next_at == yearly
 
 
 def test_a_clock_that_was_years_ahead(alias: str, worker: Worker, declare: Declare, time: FakeClock) -> None:

@@ -148,15 +148,40 @@ def test_cancelled_with_its_children() -> None:
 
 
 def test_cancelled_before_it_has_children() -> None:
-    """A parent that was asked to stop a moment before enqueues none, so none runs after its end."""
+    """A task that was asked to stop enqueues no children any more: the request would not reach them."""
 
     def code(context: Any) -> None:
-        control.cancel(context.task_result.id, by="anna")
+        control.cancel([context.task_result.id])
         context.gather("all", [call(durable.child, "a")])
 
-    run(code)
-    assert letter().exception_class.endswith("Cancelled")
-    assert not Job.objects.exists()
+    CODE["run"] = code
+    durable.changed_code.enqueue()
+    run_pending()
+    assert (effects(), Job.objects.count()) == ({}, 0)
+    assert letter().exception_class == "django_vtqueue.exceptions.Cancelled"
+
+
+def test_more_children_than_results_are_kept_of() -> None:
+    """They are refused before they run, not when all have run."""
+    calls = [call(durable.child, "a")] * 7000
+    CODE["run"] = lambda context: context.gather("all", calls)
+    durable.changed_code.enqueue()
+    run_pending(raise_errors=False)
+    assert (effects(), Job.objects.count()) == ({}, 0)
+    assert letter().exception_class == "django_vtqueue.exceptions.StepsTooLarge"
+
+
+def test_no_child_waits_behind_its_parent() -> None:
+    """A child that has the order key of its parent would never run, nor would its parent go on."""
+    CODE["run"] = lambda context: context.gather("all", [call(durable.ordered_child, "7")])
+    durable.ordered_parent.enqueue("7")
+    run_pending(until=DAY, raise_errors=False)
+    assert (effects(), Job.objects.count()) == ({}, 0)
+    assert "it has the order_key 'customer:7' of its parent" in letter().message
+    CODE["run"] = lambda context: context.gather("all", [call(durable.ordered_child, "8")])
+    durable.ordered_parent.enqueue("7")
+    run_pending(until=DAY)
+    assert effects() == {"8": 1}
 
 
 def test_a_child_that_is_requeued_later() -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from operator import attrgetter, methodcaller
@@ -19,9 +20,20 @@ from ...core import clock
 from ...core.job import ClaimKey
 from ..base import Trouble
 from .cursor import execute
-from .effects import effects
+from .effects import effects, immediate
 from .file import File, FileExchanged
-from .lock import BUSY, StaleTransaction, WriteTransaction, alone, always, beside, code_of, is_stale, writable
+from .lock import (
+    BUSY,
+    StaleTransaction,
+    WriteTransaction,
+    alone,
+    always,
+    beside,
+    code_of,
+    is_stale,
+    retry_while_locked,
+    writable,
+)
 
 Read = TypeVar("Read")
 T = TypeVar("T")
@@ -91,10 +103,19 @@ class SQLiteConnection:
     def atomic(self) -> Iterator[None]:
         connection = self._connected()
         with ExitStack() as stack:
-            if not connection.in_atomic_block and connection.autocommit:
+            block = transaction.atomic(using=self.alias)
+            if connection.in_atomic_block or not connection.autocommit:
+                stack.enter_context(block)
+            else:
                 stack.enter_context(writable(connection))
-            stack.enter_context(transaction.atomic(using=self.alias))
+                self._enter(stack, block)
             yield
+
+    def _enter(self, stack: ExitStack, block: AbstractContextManager[object]) -> None:
+        """Begin a transaction of Django's own with the write lock, which is waited for fairly; see lock.py."""
+        connection = self.connection  # perhaps a second one, in the place of the first
+        with immediate(connection), connection.wrap_database_errors:
+            retry_while_locked(connection.connection, lambda: stack.enter_context(block), time.monotonic())
 
     def beside_cursors(self, act: Callable[[], T]) -> T:
         try:
