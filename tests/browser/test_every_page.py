@@ -126,6 +126,16 @@ def test_labels(site: Site, visit: Visit) -> None:
     assert word["y"] >= label["y"] + label["height"] + 2
 
 
+def test_fields_are_in_a_line(site: Site, visit: Visit) -> None:
+    """In a form the arguments begin where the other fields do."""
+    with visit() as page:
+        page.goto(f"{site.url}schedule/add/")
+        one, other = (page.locator(f"#id_{name}").bounding_box() for name in ("expression", "arguments"))
+    assert one
+    assert other
+    assert one["x"] == other["x"]
+
+
 def test_copy(site: Site, visit: Visit) -> None:
     """A button copies what stands beside it; without JavaScript there is none, and all else is there."""
     fill(ALIAS, "refused")

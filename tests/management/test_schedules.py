@@ -40,7 +40,7 @@ def test_the_list() -> None:
     [_, nightly, often] = said().splitlines()
     assert "nightly   0 3 * * * Europe/Paris  active  in " in nightly
     assert "done" in nightly
-    assert "often     every 300" in often
+    assert "often     every 300 s  " in often
     [listed, _] = json.loads(said("--json"))
     assert (listed["name"], listed["words"], listed["state"]) == ("nightly", "At 03:00 every day", "active")
     assert listed["next"] > listed["last"]
@@ -57,6 +57,8 @@ def test_pause_and_resume() -> None:
     assert "goes on; next: in " in said("resume", "nightly")
     assert to_instant(Schedule.objects.get().next_at or 0) > clock.now()
     assert "was not paused" in said("resume", "nightly")
+    schedule(name="each night", next_at=clock.now())
+    assert "schedules resume 'each night'" in said("pause", "each night")
 
 
 def test_a_run_that_is_not_needed() -> None:

@@ -33,6 +33,9 @@ def test_what_a_job_waits_for() -> None:
     later = durable.child.using(run_after=DAY)
     found = why(lambda context: context.gather("mails", [call(later, "a")]))
     assert found == "waiting for its children ('mails')"
+    child = Job.objects.get(parent_id__isnull=False)
+    assert read("show", str(child.pk))["parent"] == str(child.parent_id)
+    assert "parent" not in read("show", str(child.parent_id))
 
 
 def test_what_was_done() -> None:

@@ -26,7 +26,7 @@ LOOKED_AT = 100_000  # rows
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--state", choices=WORDS, help="(default: any but dead)")
+    parser.add_argument("--state", choices=WORDS, help="(default: any but dead); parked jobs are scheduled or retrying")
     parser.add_argument("--queue", metavar="QUEUE")
     parser.add_argument("--task", metavar="PATH", help="shop.tasks.charge")
     parser.add_argument(
@@ -111,6 +111,7 @@ def described(entry: Job | DeadLetter, now: int) -> dict[str, Any]:
         **{name: iso(to_instant(moment)) for name in moments if (moment := getattr(entry, name, None))},
         **({"unique_key": entry.unique_key, "unique_until": entry.unique_until} if entry.unique_key else {}),
         **{name: key for name in ("concurrency_key", "rate_key") if (key := getattr(entry, name))},
+        **({"parent": str(entry.parent_id)} if entry.parent_id else {}),
         **({"parked": True} if job and is_parked(job) else {}),
         "arguments": arguments(entry),
         **({"exception": entry.exception_class, "message": entry.message} if isinstance(entry, DeadLetter) else {}),

@@ -1,5 +1,6 @@
 """What ``vtqueue`` does with schedules: lists them, pauses and resumes one, runs one now."""
 
+import shlex
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -35,7 +36,9 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     action, name, database = options["action"], options["name"], backend.database
     if action == "list":
         if name:
-            raise CommandError(f"schedules list takes no name; to run it now: manage.py vtqueue schedules run {name}")
+            raise CommandError(
+                f"schedules list takes no name; to run it now: manage.py vtqueue schedules run {shlex.quote(name)}"
+            )
         return show(database, as_values=options["json"])
     found = Schedule.objects.using(database).filter(pk=name).first()
     if found is None:
@@ -61,10 +64,11 @@ def show(database: str, *, as_values: bool) -> Iterator[str]:
 def row(each: Listed, now: int) -> Sequence[Any]:
     """Return the columns of a schedule."""
     last = each.runs[0] if each.runs else {}
+    unit = "s" if each.row.expression.startswith("every ") else ""
     upcoming = each.state not in ("paused", "vanished") and each.row.next_at
     return [
         each.row.name,
-        f"{each.row.expression} {each.row.time_zone}".strip(),
+        " ".join(filter(None, (each.row.expression, unit, each.row.time_zone))),
         each.state,
         coming(to_instant(upcoming), now) if upcoming else "",
         ago(last["at"], now) if last else "",
@@ -115,7 +119,8 @@ def pause(schedule: Schedule, backend: VTQueueBackend) -> Iterator[str]:
     if not firing.pause(schedule.name, login(), backend.database):
         yield f"Schedule {schedule.name!r} is paused already."
         return
-    yield f"Schedule {schedule.name!r} is paused. To go on: manage.py vtqueue schedules resume {schedule.name}"
+    name = shlex.quote(schedule.name)
+    yield f"Schedule {schedule.name!r} is paused. To go on: manage.py vtqueue schedules resume {name}"
 
 
 def resume(schedule: Schedule, backend: VTQueueBackend) -> Iterator[str]:

@@ -87,7 +87,9 @@ def step_line(record: dict[str, Any]) -> str:
     at, began = record.get("at"), record.get("began")
     when = f" at {whole(local(from_instant(at)))}" if isinstance(at, int) else ""
     took = f" after {duration(max(at - began, 0))}" if isinstance(at, int) and isinstance(began, int) else ""
-    value = "" if record.get("value") is None else f": {in_json(record['value'])[:LONGEST]}"
+    value = "" if record.get("value") is None else f": {in_json(record['value'])}"
+    if len(value) > LONGEST:
+        value = f"{value[:LONGEST]}…"
     return f"{record.get('kind')} {record.get('name')}{when}{took}{value}"
 
 
