@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections
-from django.db.models import Model
 
 from ..core import clock, steps
 from ..core.encoding import decode, dumps, encode
@@ -24,9 +23,6 @@ from ..engines import Engine, engine_for
 from ..exceptions import DurableMismatch, LeaseLost, StepError, StepsTooLarge
 from .calls import TaskCall
 from .compat import TaskResult
-
-T = TypeVar("T")
-M = TypeVar("M", bound=Model)
 
 STEP_SECONDS = 5.0  # of a transactional step: other connections cannot write meanwhile
 LEAST_OF_CHILD = 150  # bytes that the steps of a parent have of a child that has ended
@@ -266,13 +262,10 @@ class Ledger:
         record = self.next(GATHER, name)
         if record is None:
             if len(calls) * LEAST_OF_CHILD > self.limit:
-                raise StepsTooLarge(
-                    f"gather {name!r} has {len(calls):,} children, of each of which {LEAST_OF_CHILD} bytes are kept at "
-                    f"least; max_steps_bytes allows {self.limit:,}. Gather fewer at once, in context.iterate(…), or "
-                    "raise the limit of the queue."
-                )
+                few = f"max_steps_bytes allows {self.limit:,}. Gather fewer at once, in context.iterate(…)."
+                raise StepsTooLarge(f"gather {name!r} has {len(calls):,} children, each is kept: {few}")
             with self.making(name), self.engine.atomic():
-                if self.engine.stop_requests([self.held]):  # else the request would not reach these children
+                if self.engine.stop_requests([self.held]):  # it would not reach these children
                     raise self.suspend(SNOOZE, name, self.held.due_at, self.now())
                 ids = self.children.enqueue(calls, self.held.id)
                 record = self.add(Record(kind=GATHER, name=name, began=self.now(), children=ids))
