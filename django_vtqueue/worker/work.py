@@ -213,13 +213,16 @@ class Work:
         for outcome in outcomes:
             settlement = outcome.settlement
             self.in_flight.remove(outcome.job.key)
-            if settlement.state == states.READY:
+            if settlement.waiting:
+                self.next_due.forget()  # what it waits for may have come already
+            elif settlement.state == states.READY:
                 self.next_due.expect(settlement.due_at or 0)
             if settlement.stopped:
                 self.pool.announce_burial(settlement)
             elif not outcome.released or settlement.waiting:
                 ended.append(outcome)
         if any(outcome.job.parent_id for outcome in outcomes):  # which may be due now
+            self.next_due.forget()
             ring(self.backend.database, self.backend.settings.doorbells)
         self.pool.announce(ended)
         if ended:
