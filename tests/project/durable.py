@@ -9,6 +9,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db import transaction
+from django.db.models import F
 
 from django_vtqueue import JobContext, Snooze, call, task
 from django_vtqueue.models import Job
@@ -20,9 +21,9 @@ DAY = timedelta(days=1)
 
 def note(name: str) -> None:
     """Count one more, as something that cannot be taken back does."""
-    effect, _ = Effect.objects.get_or_create(name=name, defaults={"value": 0})
-    effect.value += 1
-    effect.save()
+    with transaction.atomic():  # it begins with a write, so that of two threads one waits
+        if not Effect.objects.filter(name=name).update(value=F("value") + 1):
+            Effect.objects.create(name=name, value=1)
 
 
 def charge(order_id: int) -> dict[str, Any]:
