@@ -51,8 +51,8 @@ class NewJobs:
         """Whether one of them has a key or a parent."""
         if not (self.unique_keys or self.concurrency_keys or self.rate_keys):  # most have none
             return self.parent_id is not None
-        keys = (self.unique_keys, self.concurrency_keys, self.rate_keys)
-        return self.parent_id is not None or any(key is not None for each in keys if each for key in each)
+        keys = [*(self.unique_keys or ()), *(self.concurrency_keys or ()), *(self.rate_keys or ())]
+        return self.parent_id is not None or keys.count(None) < len(keys)
 
 
 @dataclass(slots=True)

@@ -135,11 +135,12 @@ class Engine(Portable, Overflow, Limits, DurableSteps, ABC):
         """Store new jobs, in the order given; return False if the caller's atomic block is to commit them."""
 
     @abstractmethod
-    def insert_with_keys(self, new: NewJobs) -> list[tuple[str, str]]:
-        """Store new jobs with keys, or of a parent; return an id for each: its own, or that of the job with its key.
+    def insert_with_keys(self, new: NewJobs) -> dict[int, tuple[str, str]]:
+        """Store new jobs with keys, or of a parent; return the indexes of those that were not, for their key is taken.
 
-        With each id goes the path of that job's task: one of another task is never replaced. The database's own
-        constraint decides, also between two jobs of one call: the first of these is stored.
+        With each goes the id of the job that has the key, and the path of that job's task: one of another task is never
+        replaced. The database's own constraint decides, also between two jobs of one call: the first of these is
+        stored.
         """
 
     @abstractmethod
