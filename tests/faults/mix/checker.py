@@ -70,7 +70,8 @@ class Story:
     ``counted``: by the tasks that read and write. ``terms``: for how long each instance of a lease was the leader.
     ``looks``: when instances with time slots found themselves in their turns. ``forked``: the ids of processes that
     tasks made. ``stayed``: the workers that did not leave. ``deepest``: how many jobs that were never begun have waited
-    in the queue with a ``max_depth``, at the most.
+    in the queue with a ``max_depth``, at the most. ``over_time``: the processes that a supervisor killed, as it says
+    itself, because a job of them ran for too long; that job may have come to its end at the last moment.
     """
 
     jobs: list[Job]
@@ -87,6 +88,7 @@ class Story:
     forked: set[int] = field(default_factory=set)
     stayed: list[str] = field(default_factory=list)
     deepest: int = 0
+    over_time: set[int] = field(default_factory=set)
 
     @cached_property
     def runs(self) -> dict[str, list[Execution]]:
@@ -102,7 +104,11 @@ class Story:
 
         If that one was transactional, none of their outcomes could be written since it began.
         """
-        return [
+        last: dict[int, Execution] = {}
+        for run in self.executions:
+            if run.pid in self.over_time and (run.pid not in last or run.last > last[run.pid].last):
+                last[run.pid] = run
+        return [Fault(KILL_CHILD, frozenset({pid}), run.begin, run.last) for pid, run in last.items()] + [
             Fault(KILL_CHILD, frozenset({pid_of(entry["worker"])}), entry.get("started") or 0, entry["ended"])
             for row in self.rows.values()
             for entry in row.history
