@@ -12,7 +12,7 @@ from django_vtqueue.core.clock import LAST, from_instant, to_instant
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope, Settlement, released, succeeded
 from django_vtqueue.queue import claims
-from django_vtqueue.queue.claims import NO_GRACE, Taken, collect, take
+from django_vtqueue.queue.claims import Claims, Taken, collect
 from django_vtqueue.queue.limits import Limits
 from django_vtqueue.queue.settling import settle
 from tests.fake_clock import at
@@ -56,17 +56,7 @@ class Limited:
     def take(self, now: float = 0, limit: int = 100, *, raw: bool = False, ahead: int = 0, **options: Any) -> Taken:
         scopes = options.pop("scopes", [Scope(None, raw)])
         with self.engine.transaction():
-            return take(
-                self.engine,
-                scopes,
-                limit,
-                "w1",
-                at(now),
-                grace_period=NO_GRACE,
-                ahead=ahead,
-                limits=self.limits,
-                **options,
-            )
+            return Claims(self.engine, self.limits).claim(scopes, limit, "w1", at(now), ahead=ahead, **options)
 
     def claim(self, now: float = 0, limit: int = 100, **options: Any) -> dict[str, HeldJob]:
         """Claim; return the jobs by their payloads, in claim order."""
