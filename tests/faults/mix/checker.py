@@ -35,7 +35,7 @@ class Job:
     """A job as its publisher saw it; instants in microseconds. ``due``: 0 if it was not scheduled.
 
     ``cancelled_at``: when it was cancelled while it waited. ``asked``: whether it was asked to stop while it ran.
-    ``key``: no other unfinished job has it; "": none.
+    ``key``: no other unfinished job has it; "": none. ``priority``: most jobs have 0.
     """
 
     id: str
@@ -46,6 +46,7 @@ class Job:
     cancelled_at: int | None = None
     asked: bool = False
     key: str = ""
+    priority: int = 0
 
     @property
     def promises(self) -> Kind:
@@ -290,13 +291,18 @@ def no_retry_before_its_delay(story: Story) -> Broken:
 
 @promise
 def none_begins_late(story: Story) -> Broken:
-    """While there are workers a job begins soon after its time, and a retry after its delay."""
+    """While there are workers a job begins soon after its time, and a retry after its delay.
+
+    One that stands behind all others, by its priority, waits for as long as there are others.
+    """
     for job in story.jobs:
+        if job.priority < 0:
+            continue
         due, runs = max(job.due, job.at), story.runs.get(job.id, [])
         if runs and (late := lateness(story, job, due, runs[0].begin)) > 0:
             yield f"{told(runs[0])} began {late / SECOND:.1f} s too late"
     for job, _, due, following in retries(story):
-        if following and (late := lateness(story, job, due, following.begin)) > 0:
+        if following and job.priority >= 0 and (late := lateness(story, job, due, following.begin)) > 0:
             yield f"{told(following)} began {late / SECOND:.1f} s too late after a failure"
 
 

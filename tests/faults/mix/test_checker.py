@@ -102,6 +102,7 @@ AT_THE_LAST_MOMENT = Story(  # the process was killed for a job that ended well 
 GOOD = [
     HELD_BACK,
     AT_THE_LAST_MOMENT,
+    story(replace(job(), priority=-1), row(), run(31, 32)),
     story(job("writes"), row(ended(history.TIMED_OUT, 6)), run(1, 6), run(7, 8), effects=Counter({"j": 1}), counted=1),
     story(job("hurried"), EXPIRED_JOB),
     story(job("hurried"), row(ended(history.RETRY, 1)), run(0.9, 1), run(3, 3), claims=[claim(0.9), claim(3, 2)]),

@@ -73,7 +73,8 @@ def published(publisher: Running) -> list[Job]:
             jobs[told["cancelled"]].cancelled_at, jobs[told["cancelled"]].asked = told["at"], not told["at"]
         else:
             for job_id in told["jobs"]:
-                jobs[job_id] = Job(job_id, told["kind"], told["queue"], told["at"], told["due"], key=told["key"])
+                own = {name: told[name] for name in ("key", "priority") if name in told}
+                jobs[job_id] = Job(job_id, told["kind"], told["queue"], told["at"], told["due"], **own)
     return list(jobs.values())
 
 
