@@ -19,7 +19,7 @@ from django.views.decorators.http import require_POST
 from ..core import clock
 from ..core.humanize import duration
 from ..core.ids import dashed
-from ..core.schedule import Ticks, zone
+from ..core.ticks import Ticks, zone
 from ..exceptions import UnknownTask, VTQueueError
 from ..models import Schedule
 from ..schedules import firing, listing, runs

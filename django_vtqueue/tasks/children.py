@@ -5,8 +5,8 @@ from typing import Any
 from uuid import UUID
 
 from ..backend import VTQueueBackend
-from ..conf import microseconds_or_none
 from ..core import history, states
+from ..core.clock import microseconds_or_none
 from ..core.encoding import dumps, normalize
 from ..core.failures import class_path
 from ..core.ids import slices
