@@ -18,7 +18,7 @@ from django.db.models import Expression
 
 from ..core.grace import GracePeriod
 from ..core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, Settlement, StoredJob
-from .limits import Limits
+from .limits import Limiting
 from .overflow import Overflow
 from .portable import Portable
 from .steps import DurableSteps
@@ -36,7 +36,7 @@ class Trouble(Enum):
     GONE = "the database cannot be reached"
 
 
-class Engine(Portable, Overflow, Limits, DurableSteps, ABC):
+class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
     """The statements of the queue on one database alias.
 
     ``traced``: query counting, logging and tracing see the statements. For a worker's control loop it is False.

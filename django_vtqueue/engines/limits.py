@@ -29,7 +29,7 @@ class RateState(NamedTuple):
     interval: int
 
 
-class Limits(ABC):
+class Limiting(ABC):
     """See Engine. A parked job waits without an end, and knows its place in the line (``moved_from``)."""
 
     @abstractmethod

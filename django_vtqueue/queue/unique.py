@@ -31,7 +31,7 @@ def insert_with_keys(engine: Engine, new: NewJobs, on_duplicate: str) -> Duplica
     with engine.atomic() if len(new.jobs) > 1 else ALONE:
         if not (found := engine.insert_with_keys(new)):
             return {}
-        if freed := bury_expired(engine, {job_id for job_id, _ in found.values()}):
+        if freed := bury_overdue_holders(engine, {job_id for job_id, _ in found.values()}):
             again = [index for index, (job_id, _) in found.items() if job_id in freed]
             still = engine.insert_with_keys(_some(new, again))
             found = {index: there for index, there in found.items() if index not in again}
@@ -47,7 +47,7 @@ def insert_with_keys(engine: Engine, new: NewJobs, on_duplicate: str) -> Duplica
     return duplicates
 
 
-def bury_expired(engine: Engine, job_ids: set[str]) -> set[str]:
+def bury_overdue_holders(engine: Engine, job_ids: set[str]) -> set[str]:
     """Make dead letters of those of these jobs that wait, but have expired; return their ids.
 
     They will never run, so they shall not keep their keys from a new job.
