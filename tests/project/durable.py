@@ -111,6 +111,12 @@ def loses_its_lease(context: JobContext) -> None:
     context.step("lose", lose)
 
 
+@task(hard_timeout=0.5, max_attempts=1)
+def hang() -> None:
+    """Run for longer than it may; a worker does not load this module before it has found the task."""
+    time.sleep(60)
+
+
 @task(takes_context=True, backoff=0)
 def killed_in_steps(context: JobContext) -> int:
     """Have the worker killed inside a step, and behind it, once each."""
