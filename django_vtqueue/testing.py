@@ -81,8 +81,8 @@ def check_progress(outcome: Outcome, snoozes: Counter[str]) -> None:
     if snoozes[job.id] > MOST_SNOOZES:
         raise RuntimeError(
             f"{job.task_path} (job {job.id}) has put itself off {MOST_SNOOZES:,} times by less than a second, and is "
-            "due again: run_pending() would not end. Make what it waits for happen before, or have it raise Snooze with "
-            "the seconds for which it can wait: it runs again when run_pending(until=...) lets them pass."
+            "due again: run_pending() would not end. Make what it waits for happen before, or have it raise Snooze "
+            "with the seconds for which it can wait: it runs again when run_pending(until=...) lets them pass."
         )
 
 

@@ -184,6 +184,21 @@ def test_no_child_waits_behind_its_parent() -> None:
     assert effects() == {"8": 1}
 
 
+def test_a_grandchild_in_order_behind_its_grandparent() -> None:
+    """It would wait for ever, as a child would; the job between them has no order."""
+
+    def gather(context: Any) -> Any:
+        ordered = context.task_result.args
+        context.gather("all", [call(durable.changed_code) if ordered else call(durable.ordered_child, "7")])
+
+    CODE["run"] = gather
+    durable.ordered_parent.enqueue("7")
+    run_pending(until=DAY)
+    assert effects() == {}
+    assert "it has the order_key 'customer:7' of its parent, or of an ancestor" in letter().message
+    assert Job.objects.get().finished_at is not None
+
+
 def test_a_child_that_is_requeued_later() -> None:
     """Its history says that the parent has gone on without it; while that waits, it says nothing, and is waited for."""
     later = durable.child.using(run_after=DAY)
