@@ -52,7 +52,7 @@ class Children:
         jobs = Job.objects.using(self.backend.database)
         ancestor: UUID | None = parent_id
         children = jobs.filter(parent_id=parent_id, task_path=task.module_path)
-        while row := jobs.filter(pk=ancestor).values_list("concurrency_key", "parent_id").first():
+        while ancestor and (row := jobs.filter(pk=ancestor).values_list("concurrency_key", "parent_id").first()):
             key, ancestor = row
             if key and children.filter(concurrency_key=key).exists():
                 raise StepError(

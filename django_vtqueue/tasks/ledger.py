@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections
@@ -21,11 +21,11 @@ from ..core.job import SHORT, HeldJob
 from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, SNOOZE, STEP, Record, Suspend, Waiting
 from ..engines import Engine, engine_for
 from ..exceptions import DurableMismatch, LeaseLost, StepError, StepsTooLarge
-from .calls import TaskCall
+from .calls import Children, TaskCall
 from .compat import TaskResult
 
 STEP_SECONDS = 5.0  # of a transactional step: other connections cannot write meanwhile
-LEAST_OF_CHILD = 150  # bytes that the steps of a parent have of a child that has ended
+OF_CHILD = 220  # bytes that the steps of a parent have of a child that has ended, with a short result
 ASYNC = {STEP: "astep", SLEEP: "asleep", EVENT: "await_for", GATHER: "agather", ITERATE: "aiterate"}
 NO_LEDGER = "This context has no job, so it has no steps."
 
@@ -38,7 +38,7 @@ class Ledger:
     """
 
     job: HeldJob | None = None
-    children: "Children | None" = None
+    children: Children | None = None
     database: str = ""
     limit: int = 0
     later: int = 0
@@ -183,7 +183,7 @@ class Ledger:
                 if noted.size > self.limit:
                     raise StepsTooLarge(
                         f"The steps of this job have {noted.size:,} bytes; max_steps_bytes allows {self.limit:,}. "
-                        "Return less from a step (the key of a row, not the row), or raise the limit of the queue."
+                        "Return less from a step or a child (a key, not the row), or raise the limit of the queue."
                     )
         except BaseException as error:
             self._stored, self._failed = None, error
@@ -261,9 +261,11 @@ class Ledger:
             raise StepError(f'gather {name!r} takes a list of call(task, …): gather("send", [call(send, 7)]).')
         record = self.next(GATHER, name)
         if record is None:
-            if len(calls) * LEAST_OF_CHILD > self.limit:
-                few = f"max_steps_bytes allows {self.limit:,}. Gather fewer at once, in context.iterate(…)."
-                raise StepsTooLarge(f"gather {name!r} has {len(calls):,} children, each is kept: {few}")
+            if len(calls) > (most := (self.limit - len(dumps(self.done))) // OF_CHILD):
+                raise StepsTooLarge(
+                    f"gather {name!r} has {len(calls):,} children; max_steps_bytes ({self.limit:,}) allows {most:,} "
+                    "here. Gather fewer at once, in context.iterate(…), or raise the limit of the queue."
+                )
             with self.making(name), self.engine.atomic():
                 if self.engine.stop_requests([self.held]):  # it would not reach these children
                     raise self.suspend(SNOOZE, name, self.held.due_at, self.now())
@@ -321,24 +323,6 @@ class Ledger:
             return waiting.since, waiting.until
         now = self.now()
         return now, steps.NEVER if lasts is None else min(now + lasts, steps.NEVER)
-
-
-class Children(Protocol):
-    """What a ledger asks for its job's children; see children.py."""
-
-    def enqueue(self, calls: Sequence[TaskCall], parent_id: str) -> list[str]:
-        """Enqueue children, in the caller's transaction; return their ids."""
-
-    def ended(self, ids: Sequence[str]) -> list[dict[str, Any]] | None:
-        """Return what became of children, to be kept; None as long as one is unfinished."""
-
-    def was_read(self, ids: Sequence[str]) -> None:
-        """Keep children for no longer than other jobs."""
-
-    def results(
-        self, ids: Sequence[str], ended: Sequence[dict[str, Any]], calls: Sequence[TaskCall]
-    ) -> list[TaskResult]:
-        """Return the results of children from what was kept of them."""
 
 
 def in_event_loop() -> bool:
