@@ -6,7 +6,7 @@ if that fits; what comes behind the last one is done now.
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -21,6 +21,7 @@ from ..core.job import SHORT, HeldJob
 from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, SNOOZE, STEP, Record, Suspend, Waiting
 from ..engines import Engine, engine_for
 from ..exceptions import DurableMismatch, LeaseLost, StepError, StepsTooLarge
+from ..queue.consumer import until_done
 from .calls import Children, TaskCall
 from .compat import TaskResult
 
@@ -176,7 +177,7 @@ class Ledger:
         ``event``: the index of the one that is taken out. What is raised here leaves the row as it was.
         """
         try:
-            with self.engine.atomic():
+            with self.begun(self.engine.atomic):
                 noted = self.engine.note_steps(self.held, dumps(self.done), self.now(), event)
                 if noted is None:
                     raise self.lost()
@@ -220,9 +221,22 @@ class Ledger:
         return result
 
     @contextmanager
+    def begun(self, transaction: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+        """Run the block in a transaction, however long the lock is held: it costs the task no attempt.
+
+        Inside of another transaction the lock would be waited for in vain.
+        """
+        with ExitStack() as stack:
+            if self._blocks():
+                stack.enter_context(transaction())
+            else:
+                until_done(self.engine, lambda: stack.enter_context(transaction()))
+            yield
+
+    @contextmanager
     def one_transaction(self) -> Iterator[None]:
         """Commit what the block writes, the record among it, as one; the job is held all the time."""
-        with self.engine.effects(STEP_SECONDS):
+        with self.begun(lambda: self.engine.effects(STEP_SECONDS)):
             if self.engine.renew([self.held], self.engine.now()):
                 raise self.lost()
             yield
@@ -266,7 +280,7 @@ class Ledger:
                     f"gather {name!r} has {len(calls):,} children; max_steps_bytes ({self.limit:,}) allows {most:,} "
                     "here. Gather fewer at once, in context.iterate(…), or raise the limit of the queue."
                 )
-            with self.making(name), self.engine.atomic():
+            with self.making(name), self.begun(self.engine.atomic):
                 if self.engine.stop_requests([self.held]):  # it would not reach these children
                     raise self.suspend(SNOOZE, name, self.held.due_at, self.now())
                 ids = self.children.enqueue(calls, self.held.id)
@@ -283,8 +297,9 @@ class Ledger:
                 since = record["began"]
                 raise self.suspend(GATHER, name, steps.look_again_at(since, self.now()), since)
             record["value"], record["at"] = ended, self.now()
-            self.write()
-            self.children.was_read(ids)
+            with self.begun(self.engine.atomic):
+                self.write()
+                self.children.was_read(ids)
         return self.children.results(ids, record["value"], calls)
 
     def iterate(self, name: str, items: Callable[[Any], Iterator[tuple[Any, Any]]]) -> Iterator[Any]:
