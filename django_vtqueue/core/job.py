@@ -197,6 +197,11 @@ class Settlement:
         """Whether the job waits again and the attempt is not used up."""
         return self.state == states.READY and self.failure is None
 
+    @property
+    def as_before(self) -> bool:
+        """Whether the job is given back as if it had not been started: released, or put off."""
+        return self.released and (self.waiting is None or self.waiting.kind == SNOOZE)
+
     def shift(self, later: int) -> None:
         """Move the next attempt by ``later`` microseconds, for a caller that runs jobs as if it were later.
 

@@ -45,7 +45,7 @@ from ..tasks.task import find_task, options_of
 from .connections import close_leftovers, refresh_connections
 from .outcomes import Outcome
 from .time_limits import timeout_of
-from .transactional import Tell, take_no_notice, together
+from .transactional import TaskFound, Tell, take_no_notice, together
 
 WORDS = {
     Retry: history.RETRY,
@@ -64,7 +64,7 @@ def execute(
     """Run one job to its end in this thread.
 
     ``later``: the microseconds by which it is later than the clock says, for a caller that lets time pass. ``tell`` is
-    given what happens to the transaction of a transactional job, in this thread.
+    given, in this thread, what changes the time that the job may take: its task is found, its transaction begins.
 
     Whatever the task raises is its outcome, SystemExit and KeyboardInterrupt too. Two exceptions go through:
     KeyboardInterrupt with ``inline`` (the caller's own thread and transaction, where Ctrl-C raises it), and a
@@ -137,6 +137,8 @@ class Execution:
             return lambda: awaited_value(called(handler, claimed))
         task = find_task(job.task_path, tuple(backend.settings.task_modules))
         self.options = options_of(task.func)
+        if "hard_timeout" in self.options:
+            self.tell(TaskFound(job.key))
         args, kwargs = call_of(job)
         self._call = task, args, kwargs
         if received(task_started):

@@ -39,7 +39,8 @@ def why(entry: Job | DeadLetter, now: int, limits: Limits = NO_LIMITS) -> str:
         return holder(entry, now)
     if moved := moved_by(entry, limits, now):
         return moved + expiry(entry, now)
-    if entry.state == states.READY and visible_at > now and (waiting := steps.waits_for(entry.steps)):
+    waiting = steps.waits_for(entry.steps) if entry.state == states.READY and visible_at > now else None
+    if waiting and waiting.until == visible_at:  # else it has failed since
         return waits(waiting)
     if entry.start_by and overdue(entry, now):
         age = duration(now - to_instant(entry.start_by))

@@ -1,15 +1,15 @@
-"""The call of a task: the signature of its function, and the keys that are formed of its arguments."""
+"""The call of a task: the signature of its function, the keys that are formed of its arguments, calls as children."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import Parameter, Signature, signature
 from re import split
 from string import Formatter
-from typing import Any, Concatenate, ParamSpec, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, overload
 
 from ..core.unique import checked_key
-from .compat import Task
+from .compat import Task, TaskResult
 
 P = ParamSpec("P")
 KeyOf = Callable[..., str | None]  # of a call's arguments
@@ -38,6 +38,24 @@ def call(task: Task, /, *args: Any, **kwargs: Any) -> TaskCall:
     if not isinstance(task, Task):
         raise TypeError(f"call takes a task (what @task has made), and its arguments, not {task!r:.100}.")
     return TaskCall(task, args, kwargs)
+
+
+class Children(Protocol):
+    """What a ledger asks for its job's children; see children.py."""
+
+    def enqueue(self, calls: Sequence[TaskCall], parent_id: str) -> list[str]:
+        """Enqueue children, in the caller's transaction; return their ids."""
+
+    def ended(self, ids: Sequence[str]) -> list[dict[str, Any]] | None:
+        """Return what became of children, to be kept; None as long as one is unfinished."""
+
+    def was_read(self, ids: Sequence[str]) -> None:
+        """Keep children for no longer than other jobs."""
+
+    def results(
+        self, ids: Sequence[str], ended: Sequence[dict[str, Any]], calls: Sequence[TaskCall]
+    ) -> list[TaskResult]:
+        """Return the results of children from what was kept of them."""
 
 
 @lru_cache(maxsize=1000)

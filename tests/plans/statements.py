@@ -73,6 +73,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "not held": (sql.NOT_HELD, {"held": HELD}, [KEY]),
     "extend": (sql.EXTEND, {"id": "a" + "0" * 31, "claims": 1, "worker_id": "w", "now": 1, **UNTIL}, [KEY]),
     "ack": (settling.ACK, {"done": DONE, "worker_id": "w0", "result": None}, [KEY]),
+    "take keys back": (settling.TAKE_KEYS_BACK, {"held": HELD}, [KEY]),
     "make ready": (settling.MAKE_READY, {"settlements": SETTLEMENTS}, [KEY]),
     "wait": (settling.WAIT, {"settlements": WAITS}, [KEY, PARENT]),
     "not waiting": (settling.NOT_WAITING, {"settlements": WAITS}, [KEY]),

@@ -11,7 +11,7 @@ import pytest
 from django.db import transaction
 from pytest_django import Settings
 
-from django_vtqueue import Queue, Snooze, TaskResultStatus, control, requeue, send_event
+from django_vtqueue import Queue, Snooze, TaskResultStatus, control, requeue, send_event, testing
 from django_vtqueue.core import steps
 from django_vtqueue.exceptions import PayloadTooLarge
 from django_vtqueue.models import DeadLetter, Job
@@ -376,6 +376,19 @@ def test_snooze() -> None:
     *others, last = run_pending(until=timedelta(seconds=301))
     assert (len(others), last.return_value, last.attempts) == (5, 1, 1)
     assert (job().history, job().steps, job().start_by) == ([], None, None)
+
+
+def test_a_snooze_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test whose task puts itself off to now, again and again, fails, and says what to do."""
+    monkeypatch.setattr(testing, "MOST_SNOOZES", 20)
+
+    def wait(context: Any) -> None:
+        durable.note("asked")
+        raise Snooze(0)
+
+    with pytest.raises(RuntimeError, match=r"changed_code .* has put itself off 20 times .*run_pending\(until="):
+        run(wait)
+    assert effects() == {"asked": 21}
 
 
 def test_snooze_of_raw_jobs() -> None:

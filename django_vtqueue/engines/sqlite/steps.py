@@ -8,6 +8,7 @@ import json
 from collections.abc import Collection
 
 from ...core.job import HeldJob
+from ...core.steps import NEVER
 from ..steps import DurableSteps, Noted
 from .connection import SQLiteConnection, all_rows
 from .statements import guard
@@ -27,20 +28,24 @@ RETURNING length(CAST(steps AS BLOB)), cancelled_at, EXISTS (
     WHERE pause.queue_name = vtqueue_job.queue_name AND (paused_until IS NULL OR paused_until > :now)
 )"""
 
-# A job that a limit has moved (``moved_from``) keeps its place: it comes by itself.
-SEND_EVENT = """
+# A job that has begun to wait stands at the place that its wait has given it. One that was woken, and failed before it
+# took what it had waited for, stands elsewhere, though the wait is still in its steps: it comes after its backoff.
+AT_ITS_WAIT = f"due_at = coalesce(json_extract(steps, '$.waiting.until'), {NEVER})"
+
+# A job that a limit has moved (``moved_from``) keeps its place, too: it comes by itself.
+SEND_EVENT = f"""
 UPDATE vtqueue_job
 SET steps = json_insert(
         CASE WHEN json_type(steps, '$.events') = 'array' THEN steps
-            ELSE json_set(coalesce(steps, '{{}}'), '$.events', json_array()) END,
+            ELSE json_set(coalesce(steps, '{{{{}}}}'), '$.events', json_array()) END,
         '$.events[#]', json(:event)
     ),
     due_at = CASE
         WHEN state = 'READY' AND moved_from IS NULL AND json_extract(steps, '$.waiting.kind') = 'event'
-            AND json_extract(steps, '$.waiting.name') = :name
+            AND json_extract(steps, '$.waiting.name') = :name AND {AT_ITS_WAIT}
         THEN min(due_at, :now) ELSE due_at
     END
-WHERE {} AND NOT task_path = '' AND (steps IS NULL OR json_valid(steps))
+WHERE {{}} AND NOT task_path = '' AND (steps IS NULL OR json_valid(steps))
 RETURNING queue_name, length(CAST(steps AS BLOB))"""
 EVENT_TO_ID = SEND_EVENT.format("id = :id AND +finished_at IS NULL")
 EVENT_TO_KEY = SEND_EVENT.format(
@@ -56,7 +61,7 @@ UNFINISHED_CHILD = """EXISTS (
 WAKE_PARENTS = f"""
 UPDATE vtqueue_job SET due_at = :now
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'READY' AND due_at > :now AND moved_from IS NULL
-  AND CASE WHEN json_valid(steps) THEN json_extract(steps, '$.waiting.kind') = 'gather' END
+  AND CASE WHEN json_valid(steps) THEN json_extract(steps, '$.waiting.kind') = 'gather' AND {AT_ITS_WAIT} END
   AND NOT {UNFINISHED_CHILD}"""
 
 
