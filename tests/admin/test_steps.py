@@ -44,7 +44,10 @@ def test_what_it_waits_for(admin_client: Client, time: FakeClock) -> None:
     row.steps, row.due_at = steps(waiting), clock.from_instant(NEVER)
     row.save()
     assert "waiting for 'paid'; send_event wakes it" in html.unescape(text(page(admin_client, row)))
-    assert "waits" in text(admin_client.get(reverse("admin:vtqueue_job_changelist")).content.decode())
+    for query in ("", "?state=waiting"):
+        shown = html.unescape(text(admin_client.get(reverse("admin:vtqueue_job_changelist") + query).content.decode()))
+        assert re.search(r"waiting +waiting for 'paid' +default", shown)
+        assert "waiting (1)" in shown
 
 
 def test_without_steps(admin_client: Client, time: FakeClock) -> None:

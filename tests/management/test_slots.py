@@ -57,7 +57,9 @@ def test_a_holder_that_is_gone(join: Join) -> None:
     ended = clock.now() - 5 * SECOND
     Job.objects.filter(unique_key="0").update(lease_until=ended)
     line = vtqueue("slots", "x").splitlines()[-1]
-    assert re.search(r"^0 +\(free\) +1 +in [\d.]+ m?s +the lease of .* ended 5[.\d]* s ago; an instance that asks now", line)
+    assert re.search(
+        r"^0 +\(free\) +1 +in [\d.]+ m?s +the lease of .* ended 5[.\d]* s ago; an instance that asks now", line
+    )
     [slot] = json.loads(vtqueue("slots", "--json"))[0]["slots"]
     assert (slot["holder"], slot["until"]) == (None, None)
     assert slot["remark"].startswith("the lease of ")

@@ -29,13 +29,48 @@ def test_what_a_job_waits_for() -> None:
     assert why(lambda context: context.wait_for("paid")) == "waiting for 'paid'; send_event wakes it"
     timed = why(lambda context: context.wait_for("paid", timeout=DAY))
     assert re.fullmatch(r"waiting for 'paid' until \d\S+ \S+; send_event wakes it before", timed)
-    assert re.fullmatch(r"sleeping \('nap'\) until \d\S+ \S+", why(lambda context: context.sleep("nap", DAY)))
+    assert re.fullmatch(r"sleeping until \d\S+ \S+ \('nap'\)", why(lambda context: context.sleep("nap", DAY)))
     later = durable.child.using(run_after=DAY)
-    found = why(lambda context: context.gather("mails", [call(later, "a")]))
-    assert found == "waiting for its children ('mails')"
-    child = Job.objects.get(parent_id__isnull=False)
+    found = why(lambda context: context.gather("mails", [call(later, "a"), call(durable.child, "b")]))
+    assert found == "waiting for 1 of 2 children ('mails')"
+    child = Job.objects.get(parent_id__isnull=False, state="READY")
     assert read("show", str(child.pk))["parent"] == str(child.parent_id)
     assert "parent" not in read("show", str(child.parent_id))
+
+
+def test_lists_of_what_waits() -> None:
+    """What waits says for what, has no time if it waits without an end, and is not among what is scheduled."""
+    codes = {
+        "waiting for 'paid'": lambda context: context.wait_for("paid"),
+        "sleeping until": lambda context: context.sleep("nap", DAY),
+        "waiting for 1 of 1 child ('mail')": lambda context: context.gather(
+            "mail", [call(durable.child.using(run_after=DAY), "a")]
+        ),
+    }
+    for code in codes.values():
+        why(code)
+    found = read("list", "--state", "waiting")
+    assert {job["state"] for job in found} == {"waiting"}
+    assert len(found) == 3
+    for text in codes:
+        [job] = [job for job in found if job["waits_for"].startswith(text)]
+        assert (job["due_at"] is None) is (text == "waiting for 'paid'")
+        assert any(line.startswith("waiting") and text in line for line in vtqueue("list").splitlines())
+    assert [job["task"] for job in read("list", "--state", "scheduled")] == ["tests.project.durable.child"]
+
+
+def test_a_job_that_failed_before_it_asked_for_its_event_again() -> None:
+    """It is retried: what it has waited for, and is stored still, says nothing of that."""
+    CODE["run"] = lambda context: context.wait_for("paid", timeout=DAY)
+    result = durable.changed_code.using(queue_name="a").enqueue()
+    run_pending()
+    Job.objects.update(due_at=Job.objects.get().enqueued_at)
+    CODE["run"] = lambda context: 1 // 0
+    run_pending(raise_errors=False)
+    found = read("show", result.id)
+    assert (found["state"], "waits_for" in found) == ("retrying", False)
+    assert found["why"].startswith("retrying at ")
+    assert [job["state"] for job in read("list", "--state", "retrying")] == ["retrying"]
 
 
 def test_what_was_done() -> None:

@@ -62,6 +62,8 @@ READERS: dict[str, tuple[Callable[[], object], int]] = {
     "groups": (group_page, 1000),
     "ids": (lambda: ending(Job.objects.using(ALIAS), "12345678", 5), 20_000),
     **{f"jobs {word}": (jobs(word=word), 1000) for word in ("", "due", "scheduled", "retrying", "running", "expired")},
+    "jobs waiting": (jobs(word="waiting"), 1000),
+    "jobs parked": (jobs(word="parked", queue_name="q1"), 100),
     "jobs done, of a task": (jobs(word="done", task_path="none"), 500),
     "jobs of a worker": (jobs(word="running", worker_id="w1", queue_name="q1"), 500),
     "jobs, scheduled in a queue": (jobs(word="scheduled", queue_name="q1"), 500),
@@ -119,3 +121,4 @@ def test_a_page_looks_at_few_rows(full_alias: sqlite3.Connection, name: str) -> 
     assert "TEMP B-TREE FOR DISTINCT" not in told, told
     assert "BLOOM FILTER" not in told, told  # made from all rows, and, of an index with an expression, made wrong
     assert work < most, told
+    assert name != "jobs parked" or "vtqueue_job_parked" in told

@@ -7,7 +7,11 @@ meanwhile, and the sender's one UPDATE sees whether the job waits. Whichever com
 import json
 from collections.abc import Collection
 
+from django.db.models import TextField
+from django.db.models.expressions import RawSQL
+
 from ...core.job import HeldJob
+from ...core.steps import NEVER
 from ..steps import DurableSteps, Noted
 from .connection import SQLiteConnection, all_rows
 from .statements import guard
@@ -60,6 +64,20 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'READY' AND due_at 
   AND NOT {UNFINISHED_CHILD}"""
 
 
+# The inner CASE is evaluated for sound objects only. A wait without an end has no ``until``.
+WAITS = f"""
+CASE WHEN vtqueue_job.state = 'READY' AND vtqueue_job.moved_from IS NULL AND json_valid(vtqueue_job.steps) THEN
+    CASE WHEN json_type(vtqueue_job.steps, '$.waiting') = 'object' THEN
+        CASE WHEN vtqueue_job.due_at = coalesce(json_extract(vtqueue_job.steps, '$.waiting.until'), {NEVER}) THEN
+            json_set(
+                json_extract(vtqueue_job.steps, '$.waiting'), '$.children',
+                json_array_length(vtqueue_job.steps, '$.done[#-1].children')
+            )
+        END
+    END
+END"""
+
+
 class SQLiteSteps(SQLiteConnection, DurableSteps):
     """The part of an Engine that is for durable tasks."""
 
@@ -84,6 +102,9 @@ class SQLiteSteps(SQLiteConnection, DurableSteps):
             key = {"queue_name": queue_name, "unique_key": unique_key}
             rows = self._write(self._connected(), EVENT_TO_KEY, {**values, **key}, all_rows)
         return tuple(rows[0]) if rows else None
+
+    def waits(self) -> RawSQL:
+        return RawSQL(WAITS, (), TextField())
 
     def wake_parents(self, job_ids: Collection[str], now: int) -> None:
         self._run(WAKE_PARENTS, {"ids": json.dumps(list(job_ids)), "now": now})

@@ -17,7 +17,8 @@ from ...fields import StoredText
 from ...inspection.trees import has_tree, tree
 from ...models import DeadLetter, Job
 from ...queue.lookup import SHORTEST
-from ...queue.why import why, word_of
+from ...queue.waiting import word_of
+from ...queue.why import why
 from ...tasks.limits import limits_for
 from ...tasks.signatures import mask_of
 from ..output import add_json, as_json, in_json, iso
