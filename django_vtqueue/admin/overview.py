@@ -114,8 +114,11 @@ def summary(database: str, held: Held, workers: Sequence[Busy], now: int, pages:
         workers=workers,
         pages=pages,
     )
+    rows = [facts.row(name) for name in shown]
     return {
-        "queues": [facts.row(name) for name in shown],
+        "queues": rows,
+        "some_wait": any(row.waiting.value for row in rows),
+        "some_parked": any(row.parked.value for row in rows),
         "queues_left": len(names) - len(shown),
         "queues_unread": max(len(sizes), len(letters)) >= NAMES,
     }

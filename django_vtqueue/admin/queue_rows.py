@@ -49,6 +49,8 @@ class QueueRow:
     due: Number
     scheduled: Number
     retrying: Number
+    waiting: Number
+    parked: Number
     running: Number
     expired: Number
     dead: Number
@@ -120,6 +122,8 @@ class Facts:
             due=waiting("due", backlog.due),
             scheduled=waiting("scheduled", backlog.scheduled, more=unread),
             retrying=waiting("retrying", backlog.retrying, more=unread),
+            waiting=waiting("waiting", backlog.waiting, more=unread),
+            parked=waiting("parked", backlog.parked, more=unread),
             running=holding("running"),
             expired=holding("expired"),
             dead=number(dead, self.most_letters, url=listed(pages.letters, name)),

@@ -49,7 +49,7 @@ READERS: dict[str, tuple[Callable[[], object], int]] = {
     "sizes": (lambda: overview.sizes(ALIAS, 100, 100), 100),
     "letters": (lambda: overview.letters(ALIAS, 100, 100), 100),
     "acknowledged": (lambda: overview.acknowledged(ALIAS, 100, 100), 100),
-    "backlogs": (lambda: overview.backlogs(ALIAS, ["q0", "q1"], NOW, 20), 300),
+    "backlogs": (lambda: overview.backlogs(ALIAS, ["q0", "q1"], NOW, 20), 400),
     "held": (lambda: overview.held(ALIAS, 100, NOW), 100),
     "begun": (lambda: overview.begun(ALIAS, ["w1", "w2"], 5, 100, NOW), 200),
     "active": (lambda: throughput.active(ALIAS, NOW, 180, 100), 300),

@@ -64,14 +64,15 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'READY' AND due_at 
   AND NOT {UNFINISHED_CHILD}"""
 
 
-# The inner CASE is evaluated for sound objects only. A wait without an end has no ``until``.
+# A branch is evaluated for sound JSON only. A wait without an end has no ``until``. Columns have no table before them,
+# for in a subquery that has another name.
 WAITS = f"""
-CASE WHEN vtqueue_job.state = 'READY' AND vtqueue_job.moved_from IS NULL AND json_valid(vtqueue_job.steps) THEN
-    CASE WHEN json_type(vtqueue_job.steps, '$.waiting') = 'object' THEN
-        CASE WHEN vtqueue_job.due_at = coalesce(json_extract(vtqueue_job.steps, '$.waiting.until'), {NEVER}) THEN
+CASE WHEN state = 'READY' AND moved_from IS NULL AND json_valid(steps) THEN
+    CASE WHEN json_type(steps, '$.waiting') = 'object' THEN
+        CASE WHEN due_at = coalesce(json_extract(steps, '$.waiting.until'), {NEVER}) THEN
             json_set(
-                json_extract(vtqueue_job.steps, '$.waiting'), '$.children',
-                json_array_length(vtqueue_job.steps, '$.done[#-1].children')
+                json_extract(steps, '$.waiting'), '$.children',
+                json_array_length(steps, '$.done[#-1].children')
             )
         END
     END
