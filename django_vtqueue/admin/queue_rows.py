@@ -15,7 +15,7 @@ from ..engines import options_for
 from ..inspection.overview import Backlog, Fill, Held
 from ..models import QueueState
 from ..throughput import Flow
-from . import display
+from . import display, limits
 from .links import Pages
 from .plots import sparkline
 from .workers import Busy, takes
@@ -67,6 +67,7 @@ class QueueRow:
     unserved: bool
     used: bool
     fill: Fill | None
+    limits: str
 
     @property
     def filled(self) -> str:
@@ -151,6 +152,7 @@ class Facts:
                 )
             ),
             fill=self.fills.get(name),
+            limits=limits.of_queue(options_for(name, self.database).policy(name)),
         )
 
     def unserved(self, name: str, backlog: Backlog) -> bool:

@@ -15,7 +15,7 @@ from django_vtqueue import throughput
 from django_vtqueue.admin import groups
 from django_vtqueue.core.counts import MINUTE
 from django_vtqueue.core.ids import new_uuid
-from django_vtqueue.inspection import overview, trees
+from django_vtqueue.inspection import limits, overview, trees
 from django_vtqueue.inspection.keyset import ListQuery, count_jobs, ending, list_jobs, list_letters
 from django_vtqueue.models import DeadLetter, Job, Throughput
 
@@ -52,6 +52,7 @@ READERS: dict[str, tuple[Callable[[], object], int]] = {
     "backlogs": (lambda: overview.backlogs(ALIAS, ["q0", "q1"], NOW, 20), 400),
     "held": (lambda: overview.held(ALIAS, 100, NOW), 100),
     "begun": (lambda: overview.begun(ALIAS, ["w1", "w2"], 5, 100, NOW), 200),
+    "parked keys": (lambda: limits.parked_keys(ALIAS, 10, 100), 100),
     "active": (lambda: throughput.active(ALIAS, NOW, 180, 100), 300),
     "read": (lambda: throughput.read(ALIAS, NOW, 5), 200),
     "lately": (lambda: throughput.lately(ALIAS, ["q0", "q1"], NOW, 5), 200),
@@ -121,4 +122,4 @@ def test_a_page_looks_at_few_rows(full_alias: sqlite3.Connection, name: str) -> 
     assert "TEMP B-TREE FOR DISTINCT" not in told, told
     assert "BLOOM FILTER" not in told, told  # made from all rows, and, of an index with an expression, made wrong
     assert work < most, told
-    assert name != "jobs parked" or "vtqueue_job_parked" in told
+    assert name not in ("jobs parked", "parked keys") or "vtqueue_job_parked" in told
