@@ -1,6 +1,7 @@
 """What ``manage.py vtqueue show`` says of durable tasks."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -78,12 +79,30 @@ def test_what_was_done() -> None:
     result = durable.order.enqueue(7)
     run_pending()
     send_event(result.id, "shipped", {"token": "x7", "parcel": 5})
+    [told] = [line for line in vtqueue("show", result.id).splitlines() if line.startswith("event ")]
+    assert re.fullmatch(r"event +shipped came at \S+ \S+, not asked for yet: .*parcel.*", told)
+    assert "x7" not in told
+    assert [event["name"] for event in read("show", result.id)["events"]] == ["shipped"]
     run_pending()
     lines = [line for line in vtqueue("show", result.id).splitlines() if line.startswith("step ")]
     assert re.fullmatch(r'step 1 +step charge at \S+ \S+ after .* m?s: \{"order": ?7, ?"paid": ?\[1, ?2\]\}', lines[0])
     assert re.search(r"^step 2 +event shipped at .*parcel", lines[1])
     assert "x7" not in lines[1]
     assert [step["name"] for step in read("show", result.id)["steps"]] == ["charge", "shipped"]
+
+
+def test_a_loop_under_way() -> None:
+    """It says behind which item it goes on."""
+
+    def stops(context: Any) -> None:
+        for item in context.iterate("items", range(5)):
+            if item == 3:
+                raise ConnectionError
+
+    CODE["run"] = stops
+    result = durable.changed_code.enqueue()
+    run_pending(raise_errors=False)
+    assert "iterate items, goes on behind 3" in vtqueue("show", result.id)
 
 
 def test_the_tree() -> None:
