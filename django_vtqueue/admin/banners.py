@@ -7,8 +7,10 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
+from uuid import UUID
 
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -16,17 +18,24 @@ from django.utils.translation import ngettext
 
 from ..conf import configured
 from ..core import clock, counts
+from ..core.failures import class_path
 from ..core.humanize import time_of
+from ..core.ids import slices
+from ..core.steps import GATHER
 from ..engines import database_of
-from ..models import DeadLetter, QueueState
+from ..exceptions import Cancelled
+from ..inspection.trees import lean
+from ..models import DeadLetter, Job, QueueState
 from ..queue.pauses import sentence
 from ..queue.schema import APP
+from ..queue.waiting import waits_of
 from . import display
 from .links import Pages
 from .queue_rows import QueueRow
 from .workers import Busy
 
 LETTERS = 1000  # dead letters that are looked at
+CANCELLED = class_path(Cancelled)
 HOUR = 3600 * clock.SECOND
 MOST = 5  # banners of paused queues, and names in a sentence
 
@@ -131,14 +140,17 @@ def dead(rows: Sequence[Busy]) -> Banner:
 def failing(database: str, now: int, pages: Pages) -> list[Banner]:
     """Return the banners of what has died lately and is not acknowledged, the most frequent failures first.
 
-    The latest letters are looked at, no more than LETTERS of them.
+    What people have cancelled has not failed, and a parent judges the failures of its children, see judged_until. The
+    latest letters are looked at, no more than LETTERS of them.
     """
     letters = DeadLetter.objects.using(database).filter(died_at__gt=now - HOUR, died_at__lte=now)
     columns = letters.order_by("-died_at", "-id").values_list(
-        "died_at", "task_path", "queue_name", "exception_class", "acknowledged_at"
+        "died_at", "task_path", "queue_name", "exception_class", "acknowledged_at", "parent_id"
     )
     read = list(columns[:LETTERS])
-    died = [row[:-1] for row in read if row[-1] is None]
+    failed = [row for row in read if row[4] is None and row[3] != CANCELLED]
+    judged = judged_until(database, {row[5] for row in failed if row[5]})
+    died = [row[:4] for row in failed if row[5] is None or row[0] > judged.get(row[5], row[0])]
     recent = [row for row in died if clock.to_instant(row[0]) > now - counts.MINUTE]
     # More than were looked at: then at least so many in this time.
     more = len(read) == LETTERS
@@ -147,6 +159,25 @@ def failing(database: str, now: int, pages: Pages) -> list[Banner]:
     older = [row for row in died if row[1:] not in covered]
     found.append(failures("warning", _("in the last hour"), older, pages, more=more))
     return [banner for banner in found if banner.sentences]
+
+
+def judged_until(database: str, parents: set[UUID]) -> dict[UUID, datetime]:
+    """Return until when these parents have judged the failures of their children themselves, for those that do not.
+
+    One that waits for them still, or is dead itself, has judged none; one that has ended sees nothing of later ones.
+    """
+    found: dict[UUID, datetime] = dict.fromkeys(parents & dead_ones(database, parents), clock.FIRST)
+    for some in slices(list(parents)):
+        for job in lean(Job, database).filter(pk__in=some):
+            waits = waits_of(job)
+            if job.finished_at or (waits and waits.kind == GATHER):
+                found[job.pk] = job.finished_at or clock.FIRST
+    return found
+
+
+def dead_ones(database: str, ids: set[UUID]) -> set[UUID]:
+    letters = DeadLetter.objects.using(database)
+    return {pk for some in slices(list(ids)) for pk in letters.filter(pk__in=some).values_list("pk", flat=True)}
 
 
 def failures(level: str, when: str, died: Sequence[Sequence[Any]], pages: Pages, *, more: bool) -> Banner:

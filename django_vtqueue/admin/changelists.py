@@ -20,6 +20,7 @@ from ..core.masks import Mask
 from ..core.names import is_reserved
 from ..engines import engine_for
 from ..inspection.keyset import TEXT, ListQuery, Page, RowKey, count_jobs, ending, list_jobs, list_letters
+from ..queue.waiting import count_children
 from ..tasks.signatures import mask_of
 from . import display
 from .base import LeanChangeList
@@ -159,6 +160,10 @@ class JobList(KeyedList):
 
     looked = gettext_lazy("Looked at %(number)s jobs.")
     looked_back = gettext_lazy("Looked at %(number)s jobs, back to %(time)s.")
+
+    def summarise(self) -> None:
+        super().summarise()
+        count_children(self.result_list)
 
     def look(self, rows: QuerySet[Any]) -> Page:
         return list_jobs(rows, self.list_query, self.after, size=self.size, limit=self.list_per_page, now=self.now)

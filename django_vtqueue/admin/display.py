@@ -21,8 +21,9 @@ from ..core.masks import HIDDEN, Mask
 from ..core.steps import NEVER
 from ..fields import text_of
 from ..models import DeadLetter, Job
-from ..queue.why import is_parked, overdue
-from ..queue.why import word_of as word_of  # for its callers
+from ..queue.waiting import waits_for
+from ..queue.waiting import word_of as word_of  # for its callers
+from ..queue.why import overdue
 from ..tasks.signatures import in_names, mask_of, shown_call
 
 Entry: TypeAlias = Job | DeadLetter
@@ -93,10 +94,8 @@ def timing(job: Job, now: int) -> SafeString | str:
         return moment(ended, _("finished %s ago") % duration(max(now - clock.to_instant(ended), 0)))
     if word == "expired" and copies.running(job.copies, now):
         return under_way(job, now)
-    if is_parked(job):
-        return _("parked by a limit")
-    if visible_at >= NEVER:
-        return _("waits")  # for an event, say; the page of the job has the whole of it
+    if waits := waits_for(job, now):
+        return waits if visible_at >= NEVER else moment(job.visible_at, waits)
     text = {
         "due": _("due for %s"),
         "scheduled": _("due in %s"),

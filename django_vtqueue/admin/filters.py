@@ -22,6 +22,8 @@ LABELS = {
     "due": _("due"),
     "scheduled": _("scheduled"),
     "retrying": _("retrying"),
+    "waiting": _("waiting"),
+    "parked": _("parked"),
     "running": _("running"),
     "expired": _("expired"),
     "done": _("done"),

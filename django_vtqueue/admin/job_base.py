@@ -21,7 +21,7 @@ from ..core import clock, history, states
 from ..core.humanize import duration, time_of
 from ..core.ids import parse_id
 from ..inspection.keyset import ending
-from ..inspection.trees import has_tree
+from ..inspection.trees import find, has_tree
 from ..models import DeadLetter, Job
 from ..queue.why import why
 from ..tasks.limits import limits_for
@@ -29,8 +29,9 @@ from . import display
 from .base import permitted
 from .display import Entry
 from .links import link
+from .made import made
 from .steps import StepsActions
-from .timelines import made, timeline
+from .timelines import timeline
 from .trees import family
 
 DIGITS = "[0-9a-fA-F]{8,31}"  # the end of an id
@@ -106,7 +107,15 @@ class EntryAdmin(StepsActions):
 
     @admin.display(description=_("steps"))
     def steps_made(self, entry: Entry) -> SafeString | str:
-        return made(entry)
+        return made(entry, self.admin_site.name)
+
+    @admin.display(description=_("parent"))
+    def parent(self, entry: Entry) -> SafeString | str:
+        above = entry.parent_id and find(entry.parent_id, entry._state.db)
+        if not above:
+            return gettext("…%(id)s, which is not here any more") % {"id": str(entry.parent_id)[-8:]}
+        name = format_html("{} …{}", display.task_name(above.task_path), above.pk.hex[-8:])
+        return link(self.admin_site.name, f"{above._meta.model_name}_change", name, above.pk)
 
     @admin.display(description=_("tree"))
     def tree(self, entry: Entry) -> SafeString | str:
@@ -115,6 +124,7 @@ class EntryAdmin(StepsActions):
     def without_unset(self, sets: Any, entry: Entry | None) -> Any:
         """Return fieldsets without the steps of a task that made none, and the tree of a job that is alone."""
         unset = {"steps_made"} if entry and not entry.steps else set()
+        unset |= {"parent"} if entry and entry.parent_id is None else set()
         unset |= {"tree"} if entry and not has_tree(entry) else set()
         return [
             (name, {**options, "fields": tuple(field for field in options["fields"] if field not in unset)})

@@ -59,7 +59,7 @@ class JobAdmin(EntryAdmin):
                 )
             },
         ),
-        (_("Attempts"), {"fields": (("used", "worker"), "tree", "steps_made", "timeline")}),
+        (_("Attempts"), {"fields": (("used", "worker"), "parent", "tree", "steps_made", "timeline")}),
         (_("Details"), {"fields": ("lease", ("claims", "visibility_timeout")), "classes": ("collapse",)}),
     )
 

@@ -84,7 +84,7 @@ class DeadLetterAdmin(EntryAdmin):
     fieldsets = (
         (None, {"fields": ("failure", "traceback", "arguments")}),
         (None, {"fields": (("task_link", "died", "used", "acknowledged"), *GRID)}),
-        (_("Attempts"), {"fields": ("tree", "steps_made", "timeline")}),
+        (_("Attempts"), {"fields": ("parent", "tree", "steps_made", "timeline")}),
         (
             _("Details"),
             {"fields": ("situation", ("claims", "visibility_timeout"), "fingerprint"), "classes": ("collapse",)},

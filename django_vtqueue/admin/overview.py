@@ -19,6 +19,7 @@ from ..queue import pauses
 from . import display
 from .banners import banners, failing, unmigrated
 from .leases import lease_rows
+from .limits import key_rows
 from .links import Pages, pages_for
 from .queue_rows import Facts
 from .workers import Busy, busy
@@ -58,6 +59,7 @@ def situation(database: str, now: int, pages: Pages) -> dict[str, Any]:
     workers = worker_rows(database, held, now, pages)
     leases, leases_left = lease_rows(database, now, pages) if pages.jobs else ([], 0)
     queues = summary(database, held, workers, now, pages) if pages.jobs else {"queues": []}
+    keys, keys_left = key_rows(database, pages) if queues.get("some_parked") else ([], 0)
     return {
         "banners": [
             *(failing(database, now, pages) if pages.letters else []),
@@ -65,6 +67,8 @@ def situation(database: str, now: int, pages: Pages) -> dict[str, Any]:
         ],
         "workers": workers[:SHOWN] if pages.workers else [],
         "workers_left": max(len(workers) - SHOWN, 0),
+        "keys": keys,
+        "keys_left": keys_left,
         "leases": leases,
         "leases_left": leases_left,
         "nothing": bool(pages.jobs and not workers and not leases) and untouched(queues["queues"], database),
@@ -114,8 +118,11 @@ def summary(database: str, held: Held, workers: Sequence[Busy], now: int, pages:
         workers=workers,
         pages=pages,
     )
+    rows = [facts.row(name) for name in shown]
     return {
-        "queues": [facts.row(name) for name in shown],
+        "queues": rows,
+        "some_wait": any(row.waiting.value for row in rows),
+        "some_parked": any(row.parked.value for row in rows),
         "queues_left": len(names) - len(shown),
         "queues_unread": max(len(sizes), len(letters)) >= NAMES,
     }

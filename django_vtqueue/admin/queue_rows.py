@@ -15,7 +15,7 @@ from ..engines import options_for
 from ..inspection.overview import Backlog, Fill, Held
 from ..models import QueueState
 from ..throughput import Flow
-from . import display
+from . import display, limits
 from .links import Pages
 from .plots import sparkline
 from .workers import Busy, takes
@@ -49,6 +49,8 @@ class QueueRow:
     due: Number
     scheduled: Number
     retrying: Number
+    waiting: Number
+    parked: Number
     running: Number
     expired: Number
     dead: Number
@@ -65,6 +67,7 @@ class QueueRow:
     unserved: bool
     used: bool
     fill: Fill | None
+    limits: str
 
     @property
     def filled(self) -> str:
@@ -120,6 +123,8 @@ class Facts:
             due=waiting("due", backlog.due),
             scheduled=waiting("scheduled", backlog.scheduled, more=unread),
             retrying=waiting("retrying", backlog.retrying, more=unread),
+            waiting=waiting("waiting", backlog.waiting, more=unread),
+            parked=waiting("parked", backlog.parked, more=unread),
             running=holding("running"),
             expired=holding("expired"),
             dead=number(dead, self.most_letters, url=listed(pages.letters, name)),
@@ -147,6 +152,7 @@ class Facts:
                 )
             ),
             fill=self.fills.get(name),
+            limits=limits.of_queue(options_for(name, self.database).policy(name)),
         )
 
     def unserved(self, name: str, backlog: Backlog) -> bool:

@@ -14,6 +14,9 @@ from django.utils.translation import gettext_lazy as _
 
 from .. import control
 from ..core.job import SHORT
+from ..core.steps import EVENT, SLEEP
+from ..models import Job
+from ..queue.waiting import waits_of
 from .actions import bound, carry_out, confirm
 from .base import ReadOnlyAdmin
 
@@ -72,12 +75,21 @@ class StepsActions(ReadOnlyAdmin):
         note: str,
     ) -> HttpResponse | None:
         """Ask for the values of a change, and make it."""
-        form = bound(request, form_class)
+        form = bound(request, partial(form_class, initial=waited_for(queryset)))
         if not form.is_valid():
             return confirm(self, request, queryset, form)
         one = partial(change, **form.cleaned_data, using=queryset.db, by=request.user.get_username())
         carry_out(self, request, queryset, partial(each, one), note=note, done=DONE, skipped=SKIPPED)
         return None
+
+
+def waited_for(rows: QuerySet[Any]) -> dict[str, str]:
+    """Return what a form begins with: the name of the event or the sleep that all of these rows wait for."""
+    waits = [waits_of(row) for row in rows if isinstance(row, Job)]
+    found = {each.name for each in waits if each and each.kind in (EVENT, SLEEP)}
+    waits = [waits_of(row) for row in rows if isinstance(row, Job)]
+    found = {each.name for each in waits if each and each.kind in (EVENT, SLEEP)}
+    return {"name": found.pop()} if len(found) == 1 else {}
 
 
 def each(change: Callable[[UUID], bool], rows: list[Any]) -> list[UUID]:

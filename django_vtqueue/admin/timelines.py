@@ -10,12 +10,10 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..core import clock, copies, history, states, steps
+from ..core import clock, copies, history, states
 from ..core.humanize import duration
 from ..core.ids import shown_worker
-from ..core.masks import Mask
 from ..engines import database_for
-from ..fields import text_of
 from ..models import Job, WorkerProcess
 from ..queue.why import shown_word, wait
 from . import display
@@ -42,13 +40,6 @@ OUTCOMES = {
 
 
 SAY_MORE = (history.REQUEUED, history.SKIPPED, history.REPEATED)
-KINDS = {
-    steps.STEP: gettext_lazy("step"),
-    steps.SLEEP: gettext_lazy("sleep"),
-    steps.EVENT: gettext_lazy("event"),
-    steps.GATHER: gettext_lazy("children"),
-    steps.ITERATE: gettext_lazy("loop"),
-}
 
 
 def timeline(entry: Entry, site: str) -> SafeString:
@@ -133,31 +124,6 @@ def what_is_next(job: Job) -> Iterator[dict[str, Any]]:
     now = clock.now()
     if job.state == states.READY:
         yield {"mark": LABELS[shown_word(job, now)], "by": "", "moment": display.timing(job, now)}
-
-
-def made(entry: Entry) -> SafeString | str:
-    """Return what a durable task has done, as a table; what is damaged is shown as it is stored."""
-    own = Mask(display.mask(entry).words)
-    try:
-        done = steps.read(entry.steps).done
-    except (ValueError, RecursionError):
-        return display.unreadable(text_of(entry.steps), own)
-    rows = [step(number, record, own) for number, record in enumerate(done, 1)]
-    return render_to_string("vtqueue/steps.html", {"steps": rows}) if rows else "-"
-
-
-def step(number: int, record: steps.Record, own: Mask) -> dict[str, Any]:
-    """Return a step for the template; nothing in a record is sure to have the right type."""
-    began, at = instant(record.get("began")), instant(record.get("at"))
-    value = own.hide(record.get("value"))
-    return {
-        "number": number,
-        "kind": KINDS.get(str(record.get("kind")), display.cut(record.get("kind", ""))),
-        "name": display.cut(record.get("name", "")),
-        "ended": "-" if at is None else display.moment(clock.from_instant(at)),
-        "duration": took(began, at),
-        "result": "" if value is None else display.short(display.dumps_shown(value), display.SUMMARY),
-    }
 
 
 def mark(word: str, moment: datetime, by: object = "") -> dict[str, Any]:

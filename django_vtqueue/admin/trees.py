@@ -36,7 +36,6 @@ def family(entry: Entry, site: str) -> SafeString | str:
 def row(node: Node, shown: Entry, scale: tuple[int, int], now: int, site: str) -> dict[str, Any]:
     """Return a job of a tree for the template; ``scale``: the instants between which all of it was."""
     entry, word = node.entry, display.word_of(node.entry, now)
-    waits = node.parent and word in ("scheduled", "retrying")
     said, path, lasted = waited_and_ran(entry, now), display.cut(entry.task_path), took(node, now)
     name: Any = path.rpartition(".")[2] or display.task_name(path)
     if entry.pk != shown.pk:
@@ -45,7 +44,7 @@ def row(node: Node, shown: Entry, scale: tuple[int, int], now: int, site: str) -
         "name": format_html("<strong>{}</strong>", name) if entry.pk == shown.pk else name,
         "path": path,
         "indent": "\N{NO-BREAK SPACE}" * 3 * min(node.depth - 1, DEEPEST) + "└ " if node.depth else "",
-        "word": display.badge(word, _("waits") if waits else LABELS[word]),
+        "word": display.badge(word, LABELS[word]),
         "took": "-" if lasted is None else duration(lasted),
         "plot": plots.span(*times(entry, now), scale, word, said),
     }

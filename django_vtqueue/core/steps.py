@@ -109,12 +109,21 @@ def _waiting(stored: Any) -> Waiting | None:
     return None
 
 
-def waits_for(stored: Any) -> Waiting | None:
-    """Return what a job that is READY waits for, given its steps; None also if they are damaged."""
+def waits_for(stored: Any) -> tuple[Waiting, int] | None:
+    """Return what a job waits for, given its steps, and how many children it has there; None if they are damaged."""
     try:
-        return read(stored).waiting if stored else None
+        found = read(stored)
     except (ValueError, RecursionError):
         return None
+    children = found.done[-1].get("children") if found.done else None
+    return (found.waiting, len(children) if isinstance(children, list) else 0) if found.waiting else None
+
+
+def said_to_wait(text: str) -> tuple[Waiting, int] | None:
+    """Return the same, given what the engine has found in the steps of a row; see DurableSteps.waits."""
+    found = decode(text)
+    waiting, children = _waiting(found), found.get("children")
+    return (waiting, children if isinstance(children, int) else 0) if waiting else None
 
 
 def look_again_at(since: int, now: int) -> int:

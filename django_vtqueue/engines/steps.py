@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 from typing import NamedTuple
 
+from django.db.models.expressions import Expression
+
 from ..core.job import HeldJob
 
 
@@ -35,6 +37,14 @@ class DurableSteps(ABC):
         """Add an event to an unfinished job, named by its id or its key; one that waits for it is due at once.
 
         Return its queue and the bytes of its steps; None if there is no such job.
+        """
+
+    @abstractmethod
+    def waits(self) -> Expression:
+        """Return an expression of the ORM: what the task of a job waits for, as JSON, without the rest of its steps.
+
+        ``children``: how many it has enqueued last. NULL for a job that is due at another time than that of its wait:
+        a limit has moved it, or it is to be tried again.
         """
 
     @abstractmethod

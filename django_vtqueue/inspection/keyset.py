@@ -15,13 +15,15 @@ from uuid import UUID
 
 from django.db.models import Case, ExpressionWrapper, F, Q, QuerySet, TextField, Value, When
 from django.db.models.expressions import RawSQL
+from django.db.models.functions import Coalesce
+from django.db.models.lookups import Exact
 
 from ..core import states
-from ..core.clock import to_instant
+from ..core.clock import LAST, to_instant
 from ..core.ids import first_id, parse_id
 from ..core.masks import Mask
 from ..engines import engine_for
-from ..models import RESERVED, WAITING, Job
+from ..models import PARKED, RESERVED, WAITING, Job
 from ..requeueing import PATH
 from ..tasks.signatures import mask_of, searchable
 from .distinct import RAW, tally
@@ -128,14 +130,16 @@ def fits(value: Any, kind: type) -> bool:
 
 # -- jobs --------------------------------------------------------------------------------------------------------------
 
-WAITING_WORDS, HELD_WORDS = ("due", "scheduled", "retrying"), ("running", "expired")
+WAITING_WORDS, HELD_WORDS = ("due", "scheduled", "retrying", "waiting"), ("running", "expired")
 
 
 def list_jobs(rows: QuerySet[Any], query: ListQuery, after: Any, *, size: int, limit: int, now: int) -> Page:
     """Look at the next ``size`` jobs behind a key (None: the first ones); return up to ``limit`` of the query.
 
-    The newest come first; what waits is in the order of the claim, what is held in that of its holders.
+    The newest come first; what waits is in the order of the claim, what is parked in that of its keys, what is held in
+    that of its holders. Each has what its task waits for; see DurableSteps.waits.
     """
+    rows = rows.annotate(waits=engine_for(rows.db).waits())
     return read(parts(rows, query, after, now), wanted_jobs(query, now), query.text, size, limit)
 
 
@@ -144,7 +148,8 @@ def count_jobs(rows: QuerySet[Any], query: ListQuery, size: int, now: int) -> di
     may be more. The word of the query is ignored.
     """
     counts: dict[str, tuple[int, bool]] = {}
-    for words in (("due",), ("scheduled", "retrying"), HELD_WORDS, ("done",)):
+    rows = rows.annotate(waits=engine_for(rows.db).waits())
+    for words in (("due",), ("scheduled", "retrying"), ("waiting",), ("parked",), HELD_WORDS, ("done",)):
         conditions = {word: wanted_jobs(replace(query, word=word), now) for word in words}
         shown = Case(*(When(wanted, then=Value(word)) for word, wanted in conditions.items()), default=Value(""))
         found: Counter[tuple[str]] = Counter()
@@ -160,6 +165,10 @@ def parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterat
     """Yield the parts of the list that has the jobs of a query, from a key on."""
     if query.word in WAITING_WORDS:
         yield from waiting_parts(rows, query, checked(after, int, int, int, int), now)
+    elif query.word == "parked":
+        parked = rows.filter(PARKED).annotate(handle=engine_for(rows.db).handle())
+        part = Part(parked, ("concurrency_key", "-priority", "moved_from", "handle"))
+        yield part.behind(key) if (key := checked(after, str, int, int, int)) else part
     elif query.word in HELD_WORDS:
         held = rows.filter(equal(query, ("worker_id",)), state=RUNNING).annotate(handle=engine_for(rows.db).handle())
         part = Part(held, ("worker_id", "handle"))
@@ -176,6 +185,8 @@ def waiting_parts(rows: QuerySet[Any], query: ListQuery, after: RowKey | None, n
         jobs, rows = (some.filter(queue_name=query.queue_name) for some in (jobs, rows))
     first, _ = levels(jobs)
     time = Q(due_at__lte=now) if query.word == "due" else Q(due_at__gt=now)
+    if query.word in ("scheduled", "retrying"):  # what is due never is parked, or waits
+        time &= Q(due_at__lt=LAST)
     rows = rows.filter(WAITING, time).annotate(raw=RAW, handle=engine_for(rows.db).handle())
     for priority, raw in sorted(first.values_list("priority", "raw"), key=lambda level: (-level[0], level[1])):
         part = Part(rows.filter(raw=Value(raw), priority=priority), ("due_at", "handle"), (priority, int(raw)))
@@ -188,15 +199,21 @@ def waiting_parts(rows: QuerySet[Any], query: ListQuery, after: RowKey | None, n
 def wanted_jobs(query: ListQuery, now: int) -> Q:
     """Return the condition for the jobs of a query, as far as their part of the list does not say it."""
     words = {
-        "scheduled": Q(attempts=0),
-        "retrying": Q(attempts__gt=0),
+        "scheduled": Q(attempts=0, waits=None),
+        "retrying": Q(attempts__gt=0, waits=None),
+        "waiting": Q(waits__isnull=False),
         "running": Q(lease_until__gt=now),
         "expired": Q(lease_until__lte=now),
         "done": Q(finished_at__isnull=False),
     }
-    columns = ("queue_name", "task_path", "worker_id")
+    columns = ["queue_name", "task_path", "worker_id"]
+    own = Q()
+    if query.word == "parked" and query.queue_name is not None:  # no index of queues helps: it is not in this order
+        columns.remove("queue_name")
+        own = Q(Exact(Coalesce("queue_name", Value("")), query.queue_name))
     # The jobs by which a requeue goes on, and the rows of reserved queues, are in no list.
-    return ~Q(task_path=PATH) & ~RESERVED & enqueued(query) & equal(query, columns) & words.get(query.word, Q())
+    asked = own & enqueued(query) & equal(query, columns) & words.get(query.word, Q())
+    return ~Q(task_path=PATH) & ~RESERVED & asked
 
 
 def enqueued(query: ListQuery) -> Q:

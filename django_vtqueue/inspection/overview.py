@@ -12,7 +12,7 @@ from django.db import connections
 from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet
 
 from ..core import copies, states
-from ..core.clock import from_instant
+from ..core.clock import LAST, from_instant
 from ..core.names import is_reserved
 from ..engines import engine_for, options_for
 from ..models import HIDDEN, RESERVED, WAITING, DeadLetter, Job
@@ -70,10 +70,10 @@ def counted(rows: QuerySet[Any], limit: int, most: int) -> dict[str, int]:
 
 @dataclass(slots=True)
 class Backlog:
-    """What waits in a queue. ``payloads``: how many of the due jobs are raw payloads; ``later``: scheduled or retrying.
+    """What is to run in a queue. ``payloads``: how many of the due jobs are raw payloads; ``later``: what is not due.
 
-    ``read``: how many of the later ones were looked at, ``retrying`` how many of these are retried. ``oldest``: since
-    when the first of the due ones is.
+    ``read``: how many of the later ones were looked at; how many of these are retried, wait for something, or are
+    parked. ``oldest``: since when the first of the due ones is.
     """
 
     due: int = 0
@@ -81,11 +81,13 @@ class Backlog:
     later: int = 0
     read: int = 0
     retrying: int = 0
+    waiting: int = 0
+    parked: int = 0
     oldest: datetime | None = None
 
     @property
     def scheduled(self) -> int:
-        return self.read - self.retrying
+        return self.read - self.retrying - self.waiting - self.parked
 
 
 def levels(jobs: QuerySet[Any], *columns: str) -> tuple[QuerySet[Any], QuerySet[Any]]:
@@ -103,27 +105,39 @@ def levels(jobs: QuerySet[Any], *columns: str) -> tuple[QuerySet[Any], QuerySet[
 def backlogs(database: str, queue_names: Collection[str], now: int, most: int) -> dict[str, Backlog]:
     """Return what waits in these queues at an instant, each number counted up to ``most`` for each priority."""
     first, same = levels(Job.objects.using(database), "queue_name")
-    counts = first.filter(queue_name__in=queue_names).annotate(
-        due=Number(same.filter(due_at__lte=now)[:most]), later=Number(same.filter(due_at__gt=now)[:most])
-    )
+    later, never = same.filter(due_at__gt=now, due_at__lt=LAST), same.filter(due_at__gte=LAST)
+    numbers = {"due": same.filter(due_at__lte=now), "later": later, "never": never}
+    counts = first.filter(queue_name__in=queue_names).annotate(**{k: Number(v[:most]) for k, v in numbers.items()})
     found = {name: Backlog() for name in queue_names}
-    tried: dict[Any, Backlog] = {}
-    rows = list(counts.values_list("pk", "queue_name", "raw", "due_at", "due", "later"))
-    read = min(max(READ // max(sum(later > 0 for *_, later in rows), 1), LEAST_READ), most)
-    for pk, name, raw, due_at, due, later in rows:
+    tried: dict[Any, tuple[Backlog, int]] = {}
+    rows = list(counts.values_list("pk", "queue_name", "raw", "due_at", "due", "later", "never"))
+    read = min(max(READ // max(sum(later + never > 0 for *_, later, never in rows), 1), LEAST_READ), most)
+    for pk, name, raw, due_at, due, timed, endless in rows:
         backlog = found[name]
         backlog.due += due
         backlog.payloads += due if raw else 0
-        backlog.later += later
-        backlog.read += min(later, read)
+        backlog.later += timed + endless
+        backlog.read += min(timed, read) + min(endless, read)
         if due:
             backlog.oldest = min(due_at, backlog.oldest or due_at)
-        if later:
-            tried[pk] = backlog
-    again = Number(same.filter(due_at__gt=now).values("attempts")[:read], where="attempts > 0")
-    jobs = Job.objects.using(database).filter(pk__in=tried).annotate(raw=RAW, again=again)
-    for pk, retrying in jobs.values_list("pk", "again"):
-        tried[pk].retrying += retrying
+        if timed or endless:
+            tried[pk] = backlog, min(endless, read)
+    looked = later.annotate(waits=engine_for(database).waits()).values("attempts", "waits")[:read]
+    jobs = (
+        Job.objects.using(database)
+        .filter(pk__in=tried)
+        .annotate(
+            raw=RAW,
+            again=Number(looked, where="attempts > 0 AND waits IS NULL"),
+            waiting=Number(looked, where="waits IS NOT NULL"),
+            parked=Number(never.values("moved_from")[:read], where="moved_from IS NOT NULL"),
+        )
+    )
+    for pk, retrying, waiting, parked in jobs.values_list("pk", "again", "waiting", "parked"):
+        backlog, endless = tried[pk]
+        backlog.retrying += retrying
+        backlog.waiting += waiting + endless - parked  # what is never due waits, unless it is parked
+        backlog.parked += parked
     return found
 
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ..core import steps
+from ..engines import engine_for
 from ..models import DeadLetter, Job
 
 Entry: TypeAlias = Job | DeadLetter
@@ -90,8 +91,9 @@ def children(parents: list[UUID], database: str | None, room: int) -> tuple[list
 
 
 def lean(model: Any, database: str | None) -> Any:
-    """Return rows without their large columns, in the order of an index."""
-    return model.objects.using(database).defer(*LARGE[model])
+    """Return rows without their large columns, in the order of an index; jobs with what they wait for."""
+    rows = model.objects.using(database).defer(*LARGE[model])
+    return rows.annotate(waits=engine_for(rows.db).waits()) if model is Job else rows
 
 
 def walk(root: Entry, below: dict[UUID | None, list[Entry]]) -> Iterator[Node]:

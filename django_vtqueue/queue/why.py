@@ -3,7 +3,7 @@
 from django.utils.translation import gettext as _
 
 from ..core import copies, history, states, steps
-from ..core.clock import LAST, from_instant, microseconds, to_instant
+from ..core.clock import from_instant, microseconds, to_instant
 from ..core.failures import shorten
 from ..core.humanize import duration, time_of
 from ..core.ids import shown_worker
@@ -13,18 +13,12 @@ from ..models import DeadLetter, Job, WorkerProcess
 from .doorbell import folder_of, path_of, proves_death
 from .limits import NO_LIMITS, Limits
 from .pauses import paused, sentence
+from .waiting import is_parked, waits_for, waits_of, word_of
 from .workers import QUIET, SILENCE, STOP, live_workers, serves
 
 LONGEST = 200  # characters of an error's message
 NAMED = 5  # workers in a sentence
 HOLDERS = "leases"  # in the folder of the doorbells, that of the holders of reserved rows
-
-
-def word_of(entry: Job | DeadLetter, now: int) -> str:
-    """Return the word of states.WORDS for a job or dead letter as it was read; ``now``: an instant."""
-    if isinstance(entry, DeadLetter):
-        return "dead"
-    return states.word(entry.state, to_instant(entry.visible_at), entry.attempts, now)
 
 
 def why(entry: Job | DeadLetter, now: int, limits: Limits = NO_LIMITS) -> str:
@@ -37,11 +31,8 @@ def why(entry: Job | DeadLetter, now: int, limits: Limits = NO_LIMITS) -> str:
     visible_at = to_instant(entry.visible_at)
     if entry.reserved:
         return holder(entry, now)
-    if moved := moved_by(entry, limits, now):
-        return moved + expiry(entry, now)
-    waiting = steps.waits_for(entry.steps) if entry.state == states.READY and visible_at > now else None
-    if waiting and waiting.until == visible_at:  # else it has failed since
-        return waits(waiting)
+    if waits := waits_for(entry, now, limits):
+        return waits + more_of(entry, limits) + expiry(entry, now)
     if entry.start_by and overdue(entry, now):
         age = duration(now - to_instant(entry.start_by))
         return _("expired %(age)s ago, so a worker will make it a dead letter") % {"age": age}
@@ -70,18 +61,6 @@ def why(entry: Job | DeadLetter, now: int, limits: Limits = NO_LIMITS) -> str:
     return _("its row was damaged: there is no state '%(state)s'") % {"state": entry.state}
 
 
-def waits(waiting: steps.Waiting) -> str:
-    """Return what a durable task waits for, and until when."""
-    values = {"name": waiting.name, "time": time_of(from_instant(waiting.until))}
-    if waiting.kind == steps.SLEEP:
-        return _("sleeping ('%(name)s') until %(time)s") % values
-    if waiting.kind == steps.GATHER:
-        return _("waiting for its children ('%(name)s')") % values
-    if waiting.until == steps.NEVER:
-        return _("waiting for '%(name)s'; send_event wakes it") % values
-    return _("waiting for '%(name)s' until %(time)s; send_event wakes it before") % values
-
-
 def expiry(job: Job, now: int) -> str:
     """Return until when a job that waits must have started, if that is limited."""
     if job.start_by is None:
@@ -102,33 +81,28 @@ def shown_word(entry: Job | DeadLetter, now: int) -> str:
     return "expired" if overdue(entry, now) else word_of(entry, now)
 
 
-def is_parked(job: Job) -> bool:
-    """Return whether a limit holds a job up until another one of its key ends."""
-    return job.state == states.READY and job.moved_from is not None and to_instant(job.due_at) == to_instant(LAST)
-
-
-def moved_by(job: Job, limits: Limits, now: int) -> str:
-    """Return by which limit a job is held up, and until when; "" for one that is not."""
+def more_of(job: Job, limits: Limits) -> str:
+    """Return what else there is to be known of what a job waits for."""
     if is_parked(job):
-        return parked_by(job, limits)
-    if job.moved_from is None or job.state != states.READY or to_instant(job.due_at) <= now:
-        return ""
-    rate = (limits.task_options(job.task_path) or {}).get("rate", job.rate_key)
-    return _("moved to %(time)s by the rate %(rate)s") % {"time": time_of(job.due_at), "rate": rate}
+        return ": " + parked_by(job, limits)
+    waits = waits_of(job)
+    if waits and waits.kind == steps.EVENT:
+        return "; " + (_("send_event wakes it") if waits.until == steps.NEVER else _("send_event wakes it before"))
+    return ""
 
 
 def parked_by(job: Job, limits: Limits) -> str:
-    """Return what a parked job waits for."""
+    """Return why a limit has parked a job."""
     of_key = Job.objects.using(job._state.db).filter(concurrency_key=job.concurrency_key, finished_at=None)
-    limit, key = limits.of_key(job.queue_name, job.task_path), {"key": job.concurrency_key}
+    limit = limits.of_key(job.queue_name, job.task_path)
     if limit.ordered:
         first = of_key.order_by(engine_for(str(job._state.db)).handle()).values_list("pk", flat=True).first()
         if first not in (None, job.pk):
-            return _("parked: waits behind job …%(id)s, which comes first of %(key)s") % {"id": str(first)[-8:], **key}
+            return _("job …%(id)s comes first there") % {"id": str(first)[-8:]}
     held = of_key.filter(lease_until__isnull=False).count()
     if limit.most is not None and held >= limit.most:
-        return _("parked: %(held)s of %(most)s jobs with %(key)s run") % {"held": held, "most": limit.most, **key}
-    return _("parked, but %(key)s has room now: a worker gives it back within a second or so") % key
+        return _("%(held)s of %(most)s jobs with this key run") % {"held": held, "most": limit.most}
+    return _("there is room now, and a worker gives it back within a second or so")
 
 
 def full(job: Job, limits: Limits, now: int) -> str:

@@ -9,7 +9,10 @@ from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
-from django_vtqueue.models import DeadLetter, QueueState
+from django_vtqueue.core import clock
+from django_vtqueue.core.clock import SECOND
+from django_vtqueue.core.steps import NEVER
+from django_vtqueue.models import DeadLetter, Job, QueueState
 
 from .rows import OVERVIEW, ago, banners, html, job, letter, part, row_of, worker
 
@@ -175,3 +178,44 @@ def test_acknowledged_letters_are_no_alarm(admin_client: Client) -> None:
     DeadLetter.objects.update(acknowledged_at=ago(0))
     assert "3 3 acknowledged" in row_of(admin_client, "queue-default")
     assert "vtq-number vtq-bad" not in html(admin_client)
+
+
+def test_what_people_have_cancelled(admin_client: Client) -> None:
+    """It has not failed, so no banner counts it."""
+    letter(exception_class="django_vtqueue.exceptions.Cancelled", died_at=ago(5))
+    assert "died" not in banners(admin_client)
+
+
+@pytest.mark.parametrize(
+    ("parent", "told"),
+    [
+        ({"steps": {"waiting": {"kind": "gather", "name": "a", "until": None, "since": 1}}, "due_at": NEVER}, True),
+        ({"steps": {"waiting": {"kind": "event", "name": "a", "until": None, "since": 1}}, "due_at": NEVER}, False),
+        ({"state": "SUCCESSFUL", "worker_id": "w", "finished_at": 2}, False),
+        ({"state": "SUCCESSFUL", "worker_id": "w", "finished_at": 8}, True),
+        ({"worker_id": "w"}, False),
+        (None, False),
+    ],
+)
+def test_children_whose_parent_has_judged_them(admin_client: Client, parent: Any, told: bool) -> None:
+    """A parent that has gone on knows of the failure; one that waits does not yet, and one that had ended before never
+    will. Of one that is gone nothing is known.
+    """
+    given = parent or {}
+    if "finished_at" in given:
+        given = given | {"finished_at": clock.now() - given["finished_at"] * SECOND}
+    row = job("mails", 60, **{name: value for name, value in given.items() if name not in ("steps", "due_at")})
+    if "steps" in given:
+        Job.objects.filter(pk=row.pk).update(steps=given["steps"], due_at=given["due_at"])
+    letter(died_at=ago(5), parent_id=row.pk)
+    if parent is None:
+        row.delete()
+    assert ("died" in banners(admin_client)) is told
+
+
+def test_a_child_of_a_dead_parent(admin_client: Client) -> None:
+    """Both are counted: the child is why its parent has died."""
+    parent = letter(died_at=ago(4), task_path="shop.tasks.whole")
+    letter(died_at=ago(5), parent_id=parent.pk, task_path="shop.tasks.part")
+    assert "whole" in banners(admin_client)
+    assert "part" in banners(admin_client)

@@ -17,6 +17,7 @@ from django_vtqueue.core import clock
 from django_vtqueue.core.clock import SECOND
 from django_vtqueue.core.counts import hour_of, minute_of
 from django_vtqueue.core.histograms import bucket_of
+from django_vtqueue.core.steps import NEVER
 from django_vtqueue.models import DeadLetter, HourlyThroughput, Job, QueueState, Throughput
 from tests.fake_clock import FakeClock
 
@@ -52,6 +53,21 @@ def test_numbers_of_a_queue(admin_client: Client, time: FakeClock) -> None:
     job("emails", worker_id=WORKER, state="SUCCESSFUL", finished_at=clock.now())
     assert row_of(admin_client, "queue-emails").startswith("emails 3 1.5 min 3 1 2 1 1 0 0 ")
     assert row_of(admin_client, "queue-other").startswith("other 1 1 s 0 0 0 0 1")
+
+
+def test_what_waits_and_what_is_parked(admin_client: Client, time: FakeClock) -> None:
+    """They have columns of their own as soon as there is one, and lead to their lists."""
+    assert "Parked" not in html(admin_client, OVERVIEW)
+    waiting = {"kind": "event", "name": "paid", "until": None, "since": clock.now()}
+    row, parked = job("emails", 60), job("emails", 60, concurrency_key="k")
+    Job.objects.filter(pk=row.pk).update(due_at=NEVER, steps={"waiting": waiting})
+    Job.objects.filter(pk=parked.pk).update(due_at=NEVER, moved_from=clock.now())
+    assert row_of(admin_client, "queue-emails").startswith("emails 0 0 0 1 1 0 0 0 ")
+    page = html(admin_client, OVERVIEW)
+    for word, found in (("waiting", row), ("parked", parked)):
+        [url] = re.findall(rf'href="([^"]*\?state={word}&amp;queue_name=emails)"', page)
+        listing = admin_client.get(url.replace("&amp;", "&")).context["cl"]
+        assert [each.pk for each in listing.result_list] == [found.pk]
 
 
 def test_each_number_leads_to_its_list(admin_client: Client) -> None:

@@ -3,16 +3,24 @@
 import html
 import json
 import re
+from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
 
+from django_vtqueue import call
+from django_vtqueue.admin import made as admin_made
 from django_vtqueue.core import clock, history
 from django_vtqueue.core.steps import NEVER
 from django_vtqueue.fields import StoredText
+from django_vtqueue.models import Job
+from tests.pending import run_pending
+from tests.project import workflows
+from tests.project.durable import CODE, changed_code
 
 from ..fake_clock import FakeClock
 from .test_admin import EVIL, SECOND, job, letter, page, text
@@ -44,7 +52,10 @@ def test_what_it_waits_for(admin_client: Client, time: FakeClock) -> None:
     row.steps, row.due_at = steps(waiting), clock.from_instant(NEVER)
     row.save()
     assert "waiting for 'paid'; send_event wakes it" in html.unescape(text(page(admin_client, row)))
-    assert "waits" in text(admin_client.get(reverse("admin:vtqueue_job_changelist")).content.decode())
+    for query in ("", "?state=waiting"):
+        shown = html.unescape(text(admin_client.get(reverse("admin:vtqueue_job_changelist") + query).content.decode()))
+        assert re.search(r"waiting +waiting for 'paid' +default", shown)
+        assert "waiting (1)" in shown
 
 
 def test_without_steps(admin_client: Client, time: FakeClock) -> None:
@@ -111,3 +122,78 @@ def test_who_may_change_steps(client: Client, django_user_model: Any, time: Fake
         assert ("Skip step" in page(client, row)) is (status == 302)
         sent = {"action": "skip_step", "_selected_action": str(row.pk), "post": "yes", "name": "paid"}
         assert client.post(reverse("admin:vtqueue_job_changelist"), sent).status_code == status
+
+
+def test_skip_begins_with_what_it_waits_for(admin_client: Client, time: FakeClock) -> None:
+    """The form has the name of the event; for jobs that wait for several, or for none, it is empty."""
+    row = waiting_job()
+    address = reverse("admin:vtqueue_job_changelist")
+    for rows, name in (([row], "paid"), ([row, job("scheduled")], "paid"), ([job("scheduled")], None)):
+        sent = {"action": "skip_step", "_selected_action": [str(each.pk) for each in rows]}
+        form = admin_client.post(address, sent).context["form"]
+        assert form.initial.get("name") == name
+
+
+def test_events_that_no_step_has_taken(admin_client: Client, time: FakeClock) -> None:
+    """They are shown with their values, without what is secret, also before the first step."""
+    events = [{"name": "shipped", "value": {"token": "x7", "n": EVIL}, "at": clock.now()}, {"name": 7}]
+    row = job("scheduled")
+    row.steps = {"events": events}
+    row.save()
+    shown = page(admin_client, row)
+    assert re.search(r'has not asked for yet .* shipped .*"token": "••••".* 7 - ', html.unescape(text(shown)))
+    assert "x7" not in shown
+    assert EVIL not in shown
+
+
+def test_children_of_a_step(admin_client: Client) -> None:
+    """While it waits the state of each child; then its result, or why it has failed. Each is a link."""
+    calls = [call(workflows.send, 1), call(workflows.send.using(run_after=timedelta(days=1)), 2)]
+    CODE["run"] = lambda context: [each.status for each in context.gather("mails", calls)]
+    result = changed_code.enqueue()
+    run_pending()
+    parent = Job.objects.get(pk=result.id)
+    first, second = Job.objects.filter(parent_id=parent.pk).order_by("pk")
+    told = text(page(admin_client, parent))
+    assert "waiting for 1 of 2 children ('mails')" in html.unescape(told)
+    assert re.search(rf"child state result …{first.pk.hex[-8:]} done …{second.pk.hex[-8:]} scheduled", told)
+    workflows.BROKEN.add("2")
+    try:
+        run_pending(until=timedelta(days=30), raise_errors=False)
+    finally:
+        workflows.BROKEN.clear()
+    shown = page(admin_client, Job.objects.get(pk=result.id))
+    assert re.search(rf"…{first.pk.hex[-8:]} done .*…{second.pk.hex[-8:]} dead \w+: ", text(shown))
+    for child in (first, second):
+        assert f"{child.pk}/change/" in shown
+    assert "is not here any more" not in text(page(admin_client, first))
+    assert re.search(rf'<a href="[^"]*/{parent.pk}/change/">[^"]*…{parent.pk.hex[-8:]}', page(admin_client, first))
+
+
+def test_a_child_whose_parent_is_gone(admin_client: Client) -> None:
+    """Its page says so; a job without a parent says nothing of one."""
+    assert "00000007, which is not here any more" in text(page(admin_client, job(parent_id=UUID(int=7))))
+    assert "Parent" not in text(page(admin_client, job()))
+
+
+def test_more_children_than_are_shown(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some are shown, the others counted; damage of any kind is borne."""
+    monkeypatch.setattr(admin_made, "CHILDREN", 2)
+    records = [
+        {"kind": "children", "name": "a", "children": [UUID(int=1).hex, "x", UUID(int=3).hex, 7]},
+        {"kind": "children", "name": "b", "children": [1, None], "value": [{"state": 5}, 7]},
+        {"kind": "children", "name": "c", "children": ["x"], "value": [{"state": "SUCCESSFUL", "result": "{"}]},
+    ]
+    row = job("scheduled")
+    row.steps = {"done": records}
+    row.save()
+    assert "… and 2 other children" in text(page(admin_client, row))
+
+
+def test_a_loop_under_way(admin_client: Client) -> None:
+    """It says behind which item it goes on, as long as it has not ended."""
+    for record, told in (({"next": 17}, True), ({"ended": True}, False), ({}, False)):
+        row = job("running")
+        row.steps = {"done": [{"kind": "iterate", "name": "items", "began": clock.now(), **record}]}
+        row.save()
+        assert ("goes on behind 17" in text(page(admin_client, row))) is told

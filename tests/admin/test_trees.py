@@ -61,7 +61,7 @@ def test_what_waits(admin_client: Client) -> None:
     result = chain(call(shop.send.using(queue_name="other"), 1)).using(queue_name="wholes").enqueue()
     run_pending("wholes")
     whole = Job.objects.get(pk=result.id)
-    assert re.search("run_chain waits .* Waited for .*send due - Waited for", tree(admin_client, whole))
+    assert re.search("run_chain waiting .* Waited for .*send due - Waited for", tree(admin_client, whole))
 
 
 def test_few_queries() -> None:

@@ -12,7 +12,9 @@ from django_vtqueue.core.counts import hour_of
 from django_vtqueue.core.histograms import Percentiles, middle_of
 from django_vtqueue.core.ids import new_uuid
 from django_vtqueue.core.job import MOST_CLAIMS
+from django_vtqueue.core.steps import NEVER
 from django_vtqueue.engines import Engine
+from django_vtqueue.fields import StoredText
 from django_vtqueue.inspection.overview import Backlog, Held, backlogs, begun, held, letters, sizes
 from django_vtqueue.models import DeadLetter, HourlyThroughput, Job, Throughput
 from django_vtqueue.throughput import Flow
@@ -85,6 +87,29 @@ def test_backlogs(engine: Engine) -> None:
         "a": Backlog(due=4, payloads=1, later=3, read=3, retrying=1, oldest=from_instant(PAST - 7)),
         "none": Backlog(),
     }
+
+
+def test_backlogs_of_what_waits_and_what_is_parked(engine: Engine) -> None:
+    """They are told apart from what is scheduled or retried, each up to a limit; a wait that is stored still of a job
+    that is retried does not count.
+    """
+    limited = {"moved_from": PAST, "concurrency_key": "k"}
+    stored(engine, "a", FUTURE)
+    for until in (FUTURE, None):
+        for failed in (0, 1):
+            steps = {"waiting": {"kind": "event", "name": "paid", "until": until, "since": PAST}}
+            job = stored(engine, "a", FUTURE if until else NEVER, attempts=failed)
+            Job.objects.using(engine.alias).filter(pk=job.pk).update(steps=steps)
+            stored(engine, "a", NEVER, attempts=failed, **limited)
+    odd = stored(engine, "a", FUTURE + 1, attempts=1)
+    Job.objects.using(engine.alias).filter(pk=odd.pk).update(steps=steps)
+    for stored_steps in ("{", '"waiting"', '{"waiting": 7}', '{"waiting": {}, "done": 3}'):
+        job = stored(engine, "a", FUTURE)
+        Job.objects.using(engine.alias).filter(pk=job.pk).update(steps=StoredText(stored_steps))
+    [found] = backlogs(engine.alias, ["a"], NOW, 100).values()
+    assert found == Backlog(later=14, read=14, retrying=1, waiting=4, parked=4)
+    assert found.scheduled == 5
+    assert backlogs(engine.alias, ["a"], NOW, 2)["a"].read == 4
 
 
 def test_backlogs_are_counted_up_to_a_limit(engine: Engine) -> None:

@@ -42,14 +42,14 @@ def test_status() -> None:
     found = read("status")
     queues = {queue.pop("queue"): queue for queue in found["queues"]}
     assert queues["emails"] == {
-        **{"due": 2, "scheduled": 1, "retrying": 0, "running": 1, "expired": 0, "dead": 0, "later": 0},
-        **{"depth": None, "max_depth": None, "paused": None},
+        **{"due": 2, "scheduled": 1, "retrying": 0, "waiting": 0, "running": 1, "expired": 0, "dead": 0},
+        **{"later": 0, "depth": None, "max_depth": None, "paused": None},
     }
     assert (queues["reports"]["due"], "moving" in queues["reports"]["paused"]) == (1, True)
     assert [(each["worker"], each["running"]) for each in found["workers"]] == [("web1:4711", 1)]
     assert [(each["task"], each["progress"]) for each in found["running"]] == [("shop.tasks.welcome", 0.25)]
     said = vtqueue("status").splitlines()
-    assert said[0].split() == ["queue", "due", "scheduled", "retrying", "running", "expired", "dead"]
+    assert said[0].split() == ["queue", "due", "scheduled", "retrying", "waiting", "running", "expired", "dead"]
     assert any(line.startswith("reports") and "moving" in line for line in said)
     assert said[-1].endswith("25% half of the half")
 

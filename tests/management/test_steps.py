@@ -1,6 +1,7 @@
 """What ``manage.py vtqueue show`` says of durable tasks."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -29,13 +30,48 @@ def test_what_a_job_waits_for() -> None:
     assert why(lambda context: context.wait_for("paid")) == "waiting for 'paid'; send_event wakes it"
     timed = why(lambda context: context.wait_for("paid", timeout=DAY))
     assert re.fullmatch(r"waiting for 'paid' until \d\S+ \S+; send_event wakes it before", timed)
-    assert re.fullmatch(r"sleeping \('nap'\) until \d\S+ \S+", why(lambda context: context.sleep("nap", DAY)))
+    assert re.fullmatch(r"sleeping until \d\S+ \S+ \('nap'\)", why(lambda context: context.sleep("nap", DAY)))
     later = durable.child.using(run_after=DAY)
-    found = why(lambda context: context.gather("mails", [call(later, "a")]))
-    assert found == "waiting for its children ('mails')"
-    child = Job.objects.get(parent_id__isnull=False)
+    found = why(lambda context: context.gather("mails", [call(later, "a"), call(durable.child, "b")]))
+    assert found == "waiting for 1 of 2 children ('mails')"
+    child = Job.objects.get(parent_id__isnull=False, state="READY")
     assert read("show", str(child.pk))["parent"] == str(child.parent_id)
     assert "parent" not in read("show", str(child.parent_id))
+
+
+def test_lists_of_what_waits() -> None:
+    """What waits says for what, has no time if it waits without an end, and is not among what is scheduled."""
+    codes = {
+        "waiting for 'paid'": lambda context: context.wait_for("paid"),
+        "sleeping until": lambda context: context.sleep("nap", DAY),
+        "waiting for 1 of 1 child ('mail')": lambda context: context.gather(
+            "mail", [call(durable.child.using(run_after=DAY), "a")]
+        ),
+    }
+    for code in codes.values():
+        why(code)
+    found = read("list", "--state", "waiting")
+    assert {job["state"] for job in found} == {"waiting"}
+    assert len(found) == 3
+    for text in codes:
+        [job] = [job for job in found if job["waits_for"].startswith(text)]
+        assert (job["due_at"] is None) is (text == "waiting for 'paid'")
+        assert any(line.startswith("waiting") and text in line for line in vtqueue("list").splitlines())
+    assert [job["task"] for job in read("list", "--state", "scheduled")] == ["tests.project.durable.child"]
+
+
+def test_a_job_that_failed_before_it_asked_for_its_event_again() -> None:
+    """It is retried: what it has waited for, and is stored still, says nothing of that."""
+    CODE["run"] = lambda context: context.wait_for("paid", timeout=DAY)
+    result = durable.changed_code.using(queue_name="a").enqueue()
+    run_pending()
+    Job.objects.update(due_at=Job.objects.get().enqueued_at)
+    CODE["run"] = lambda context: 1 // 0
+    run_pending(raise_errors=False)
+    found = read("show", result.id)
+    assert (found["state"], "waits_for" in found) == ("retrying", False)
+    assert found["why"].startswith("retrying at ")
+    assert [job["state"] for job in read("list", "--state", "retrying")] == ["retrying"]
 
 
 def test_what_was_done() -> None:
@@ -43,12 +79,30 @@ def test_what_was_done() -> None:
     result = durable.order.enqueue(7)
     run_pending()
     send_event(result.id, "shipped", {"token": "x7", "parcel": 5})
+    [told] = [line for line in vtqueue("show", result.id).splitlines() if line.startswith("event ")]
+    assert re.fullmatch(r"event +shipped came at \S+ \S+, not asked for yet: .*parcel.*", told)
+    assert "x7" not in told
+    assert [event["name"] for event in read("show", result.id)["events"]] == ["shipped"]
     run_pending()
     lines = [line for line in vtqueue("show", result.id).splitlines() if line.startswith("step ")]
     assert re.fullmatch(r'step 1 +step charge at \S+ \S+ after .* m?s: \{"order": ?7, ?"paid": ?\[1, ?2\]\}', lines[0])
     assert re.search(r"^step 2 +event shipped at .*parcel", lines[1])
     assert "x7" not in lines[1]
     assert [step["name"] for step in read("show", result.id)["steps"]] == ["charge", "shipped"]
+
+
+def test_a_loop_under_way() -> None:
+    """It says behind which item it goes on."""
+
+    def stops(context: Any) -> None:
+        for item in context.iterate("items", range(5)):
+            if item == 3:
+                raise ConnectionError
+
+    CODE["run"] = stops
+    result = durable.changed_code.enqueue()
+    run_pending(raise_errors=False)
+    assert "iterate items, goes on behind 3" in vtqueue("show", result.id)
 
 
 def test_the_tree() -> None:

@@ -15,7 +15,7 @@ from django_vtqueue import throughput
 from django_vtqueue.admin import groups
 from django_vtqueue.core.counts import MINUTE
 from django_vtqueue.core.ids import new_uuid
-from django_vtqueue.inspection import overview, trees
+from django_vtqueue.inspection import limits, overview, trees
 from django_vtqueue.inspection.keyset import ListQuery, count_jobs, ending, list_jobs, list_letters
 from django_vtqueue.models import DeadLetter, Job, Throughput
 
@@ -49,9 +49,10 @@ READERS: dict[str, tuple[Callable[[], object], int]] = {
     "sizes": (lambda: overview.sizes(ALIAS, 100, 100), 100),
     "letters": (lambda: overview.letters(ALIAS, 100, 100), 100),
     "acknowledged": (lambda: overview.acknowledged(ALIAS, 100, 100), 100),
-    "backlogs": (lambda: overview.backlogs(ALIAS, ["q0", "q1"], NOW, 20), 300),
+    "backlogs": (lambda: overview.backlogs(ALIAS, ["q0", "q1"], NOW, 20), 400),
     "held": (lambda: overview.held(ALIAS, 100, NOW), 100),
     "begun": (lambda: overview.begun(ALIAS, ["w1", "w2"], 5, 100, NOW), 200),
+    "parked keys": (lambda: limits.parked_keys(ALIAS, 10, 100), 100),
     "active": (lambda: throughput.active(ALIAS, NOW, 180, 100), 300),
     "read": (lambda: throughput.read(ALIAS, NOW, 5), 200),
     "lately": (lambda: throughput.lately(ALIAS, ["q0", "q1"], NOW, 5), 200),
@@ -62,6 +63,8 @@ READERS: dict[str, tuple[Callable[[], object], int]] = {
     "groups": (group_page, 1000),
     "ids": (lambda: ending(Job.objects.using(ALIAS), "12345678", 5), 20_000),
     **{f"jobs {word}": (jobs(word=word), 1000) for word in ("", "due", "scheduled", "retrying", "running", "expired")},
+    "jobs waiting": (jobs(word="waiting"), 1000),
+    "jobs parked": (jobs(word="parked", queue_name="q1"), 100),
     "jobs done, of a task": (jobs(word="done", task_path="none"), 500),
     "jobs of a worker": (jobs(word="running", worker_id="w1", queue_name="q1"), 500),
     "jobs, scheduled in a queue": (jobs(word="scheduled", queue_name="q1"), 500),
@@ -119,3 +122,4 @@ def test_a_page_looks_at_few_rows(full_alias: sqlite3.Connection, name: str) -> 
     assert "TEMP B-TREE FOR DISTINCT" not in told, told
     assert "BLOOM FILTER" not in told, told  # made from all rows, and, of an index with an expression, made wrong
     assert work < most, told
+    assert name not in ("jobs parked", "parked keys") or "vtqueue_job_parked" in told

@@ -1,6 +1,7 @@
 """One sentence on each job: why it is not running, or what became of it."""
 
 import io
+import json
 import re
 from datetime import timedelta
 from typing import Any
@@ -18,6 +19,7 @@ from django_vtqueue.core.clock import from_instant
 from django_vtqueue.core.humanize import time_of
 from django_vtqueue.core.job import Scope
 from django_vtqueue.engines import engine_for
+from django_vtqueue.inspection.keyset import ListQuery, count_jobs, list_jobs
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
 from django_vtqueue.queue.claims import Claims
 from django_vtqueue.queue.pauses import pause
@@ -233,9 +235,10 @@ def test_parked(time: FakeClock, narrow: Queue) -> None:
     """How many jobs of its key run, of how many that may; and that the key has room, where nothing gave it back."""
     ids = narrow.publish_many([1, 2, 3], concurrency_key=lambda payload: "tenant:9")
     assert len(narrow.claim_many(5)) == 2
-    assert said(ids[2]) == "parked: 2 of 2 jobs with tenant:9 run"
+    assert said(ids[2]) == "parked by the limit 'tenant:9': 2 of 2 jobs with this key run"
     Job.objects.filter(pk=ids[0]).delete()
-    assert said(ids[2]) == "parked, but tenant:9 has room now: a worker gives it back within a second or so"
+    room = "there is room now, and a worker gives it back within a second or so"
+    assert said(ids[2]) == f"parked by the limit 'tenant:9': {room}"
 
 
 def test_parked_behind_another_job(time: FakeClock) -> None:
@@ -243,7 +246,7 @@ def test_parked_behind_another_job(time: FakeClock) -> None:
     first, second = (limited.in_order.enqueue("", 0, 7, number) for number in (1, 2))
     with engine_for("default").transaction():
         Claims(engine_for("default"), task_backends["default"].limits).claim([Scope(None, False)], 5, "w", time.instant)
-    assert said(second.id) == f"parked: waits behind job …{first.id[-8:]}, which comes first of customer:7"
+    assert said(second.id) == f"parked by the limit 'customer:7': job …{first.id[-8:]} comes first there"
 
 
 def test_moved_by_a_rate(time: FakeClock) -> None:
@@ -275,6 +278,31 @@ def test_limits_in_lists(time: FakeClock, narrow: Queue) -> None:
         line.startswith("narrow") and line.endswith("2 at once; 1 parked by a limit") for line in lines("status")
     )
     assert any(line.startswith("concurrency_key") and line.endswith("tenant:9") for line in lines("show", str(ids[2])))
+    shown = json.loads("\n".join(lines("show", str(ids[2]), "--json")))
+    assert (shown["state"], shown["due_at"]) == ("parked", None)
+    assert shown["waits_for"] == "parked by the limit 'tenant:9'"
+
+
+def test_lists_of_what_is_parked(time: FakeClock, narrow: Queue) -> None:
+    """What is parked is listed by its keys, page by page, and is not among what is scheduled."""
+    keys = ("tenant:9", "tenant:7")
+    for key in keys:
+        narrow.publish_many([1, 2, 3, 4], concurrency_key=lambda payload, key=key: key, priority=1)
+        narrow.publish(5, concurrency_key=key)
+    narrow.claim_many(20)
+    parked = json.loads("\n".join(lines("list", "--state", "parked", "--json")))
+    assert [(job["concurrency_key"], job["arguments"]) for job in parked] == [
+        (key, payload) for key in sorted(keys) for payload in (3, 4, 5)
+    ]
+    rows, found, after = Job.objects.using("default"), [], None
+    while not found or after:
+        page = list_jobs(rows, ListQuery(word="parked"), after, size=10, limit=2, now=time.instant)
+        found += [str(row.pk) for row in page.rows]
+        after = page.next_key
+    assert found == [job["id"] for job in parked]
+    assert lines("list", "--state", "scheduled") == []
+    counts = count_jobs(rows, ListQuery(), 10, time.instant)
+    assert (counts["parked"], counts["scheduled"], counts["waiting"]) == ((6, False), (0, False), (0, False))
 
 
 def lines(*command: str) -> list[str]:

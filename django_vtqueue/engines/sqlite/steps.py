@@ -7,6 +7,9 @@ meanwhile, and the sender's one UPDATE sees whether the job waits. Whichever com
 import json
 from collections.abc import Collection
 
+from django.db.models import TextField
+from django.db.models.expressions import RawSQL
+
 from ...core.job import HeldJob
 from ...core.steps import NEVER
 from ..steps import DurableSteps, Noted
@@ -65,6 +68,21 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'READY' AND due_at 
   AND NOT {UNFINISHED_CHILD}"""
 
 
+# A branch is evaluated for sound JSON only. A wait without an end has no ``until``. Columns have no table before them,
+# for in a subquery that has another name.
+WAITS = f"""
+CASE WHEN state = 'READY' AND moved_from IS NULL AND json_valid(steps) THEN
+    CASE WHEN json_type(steps, '$.waiting') = 'object' THEN
+        CASE WHEN {AT_ITS_WAIT} THEN
+            json_set(
+                json_extract(steps, '$.waiting'), '$.children',
+                json_array_length(steps, '$.done[#-1].children')
+            )
+        END
+    END
+END"""
+
+
 class SQLiteSteps(SQLiteConnection, DurableSteps):
     """The part of an Engine that is for durable tasks."""
 
@@ -89,6 +107,9 @@ class SQLiteSteps(SQLiteConnection, DurableSteps):
             key = {"queue_name": queue_name, "unique_key": unique_key}
             rows = self._write(self._connected(), EVENT_TO_KEY, {**values, **key}, all_rows)
         return tuple(rows[0]) if rows else None
+
+    def waits(self) -> RawSQL:
+        return RawSQL(WAITS, (), TextField())
 
     def wake_parents(self, job_ids: Collection[str], now: int) -> None:
         self._run(WAKE_PARENTS, {"ids": json.dumps(list(job_ids)), "now": now})

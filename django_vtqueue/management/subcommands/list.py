@@ -3,21 +3,22 @@
 import re
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.core.management.base import CommandError
 from django.utils.dateparse import parse_datetime
 
 from ...backend import VTQueueBackend
-from ...core.clock import microseconds, to_instant
+from ...core.clock import LAST, microseconds, to_instant
 from ...core.ids import parse_id
 from ...core.names import is_reserved
 from ...core.states import WORDS
 from ...engines import engine_for
 from ...inspection.keyset import ListQuery, Page, list_jobs, list_letters
 from ...models import DeadLetter, Job
-from ...queue.why import is_parked, shown_word
+from ...queue.waiting import count_children, waits_for
+from ...queue.why import shown_word
 from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
 from .queues import UNITS
 
@@ -26,7 +27,7 @@ LOOKED_AT = 100_000  # rows
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--state", choices=WORDS, help="(default: any but dead); parked jobs are scheduled or retrying")
+    parser.add_argument("--state", choices=WORDS, help="(default: any but dead)")
     parser.add_argument("--queue", metavar="QUEUE")
     parser.add_argument("--task", metavar="PATH", help="shop.tasks.charge")
     parser.add_argument(
@@ -68,7 +69,9 @@ def found(database: str, query: ListQuery, limit: int, now: int, *, dead: bool) 
     """Return the jobs, or dead letters, of a query, with their payloads."""
     if dead:
         return list_letters(DeadLetter.objects.using(database), query, None, size=LOOKED_AT, limit=limit)
-    return list_jobs(Job.objects.using(database), query, None, size=LOOKED_AT, limit=limit, now=now)
+    page = list_jobs(Job.objects.using(database), query, None, size=LOOKED_AT, limit=limit, now=now)
+    count_children(page.rows)
+    return page
 
 
 def since(given: str | None, now: int) -> int | None:
@@ -86,13 +89,18 @@ def since(given: str | None, now: int) -> int | None:
     return to_instant(moment)
 
 
+def when(moment: datetime) -> str | None:
+    """Return a moment as programs read it; None for one that never comes: of what waits without an end."""
+    return None if moment == LAST else iso(to_instant(moment))
+
+
 def line(entry: Job | DeadLetter, now: int) -> list[str]:
     """Return the columns of a line."""
     name = entry.task_path or "(raw payload)"
     age = ago(to_instant(entry.died_at if isinstance(entry, DeadLetter) else entry.enqueued_at), now)
     what = entry.exception_class if isinstance(entry, DeadLetter) else in_one_line(arguments(entry))
-    word = "parked" if isinstance(entry, Job) and is_parked(entry) else shown_word(entry, now)
-    return [word, name, str(entry.pk), entry.queue_name, age, what]
+    waits = waits_for(entry, now) if isinstance(entry, Job) else ""
+    return [shown_word(entry, now), name, str(entry.pk), entry.queue_name, age, " ".join(filter(None, [what, waits]))]
 
 
 def described(entry: Job | DeadLetter, now: int) -> dict[str, Any]:
@@ -108,11 +116,11 @@ def described(entry: Job | DeadLetter, now: int) -> dict[str, Any]:
         "attempts": entry.attempts,
         "max_attempts": entry.max_attempts,
         "worker": entry.worker_id,
-        **{name: iso(to_instant(moment)) for name in moments if (moment := getattr(entry, name, None))},
+        **{name: when(moment) for name in moments if (moment := getattr(entry, name, None))},
+        **({"waits_for": waits} if job and (waits := waits_for(job, now)) else {}),
         **({"unique_key": entry.unique_key, "unique_until": entry.unique_until} if entry.unique_key else {}),
         **{name: key for name in ("concurrency_key", "rate_key") if (key := getattr(entry, name))},
         **({"parent": str(entry.parent_id)} if entry.parent_id else {}),
-        **({"parked": True} if job and is_parked(job) else {}),
         "arguments": arguments(entry),
         **({"exception": entry.exception_class, "message": entry.message} if isinstance(entry, DeadLetter) else {}),
         **({"progress": job.progress, "progress_text": job.progress_text} if job else {}),

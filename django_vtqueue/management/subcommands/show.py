@@ -17,7 +17,8 @@ from ...fields import StoredText
 from ...inspection.trees import has_tree, tree
 from ...models import DeadLetter, Job
 from ...queue.lookup import SHORTEST
-from ...queue.why import why, word_of
+from ...queue.waiting import word_of
+from ...queue.why import why
 from ...tasks.limits import limits_for
 from ...tasks.signatures import mask_of
 from ..output import add_json, as_json, in_json, iso
@@ -45,9 +46,9 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     if isinstance(entry, Job) and entry.state == "SUCCESSFUL":
         damaged = isinstance(entry.result, StoredText) and mask.conceals(entry.result)
         known["result"] = HIDDEN if damaged else Mask(mask.words).hide(entry.result)
-    made = steps_of(entry, Mask(mask.words))
+    made, events = steps_of(entry, Mask(mask.words))
     if options["json"]:
-        yield as_json(known | {"steps": made, "history": [exported(attempt) for attempt in attempts]})
+        yield as_json(known | {"steps": made, "events": events, "history": [exported(attempt) for attempt in attempts]})
         return
     width = max(map(len, known))
     for name, value in known.items():
@@ -55,6 +56,8 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
             yield f"{name.ljust(width)}  {value if isinstance(value, str) else in_json(value)}"
     for number, record in enumerate(made, 1):
         yield f"{f'step {number}'.ljust(width)}  {step_line(record)}"
+    for event in events:
+        yield f"{'event'.ljust(width)}  {event_line(event)}"
     for line in tree_of(entry, now):
         yield f"{'tree'.ljust(width)}  {line}"
     for attempt in attempts:
@@ -63,12 +66,16 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
         yield from str(attempt.get("traceback") or attempt.get("message") or "").rstrip().splitlines()
 
 
-def steps_of(entry: Job | DeadLetter, mask: Mask) -> list[dict[str, Any]]:
-    """Return what a durable task has done, with what is secret hidden; nothing if that is damaged."""
+def steps_of(entry: Job | DeadLetter, mask: Mask) -> tuple[list[dict[str, Any]], ...]:
+    """Return what a durable task has done, and the events that it has not asked for, with what is secret hidden.
+
+    Nothing if that is damaged.
+    """
     try:
-        return [{**record, "value": mask.hide(record.get("value"))} for record in steps.read(entry.steps).done]
+        found = steps.read(entry.steps)
+        return tuple([{**each, "value": mask.hide(each.get("value"))} for each in some] for some in found[:2])
     except (ValueError, RecursionError):
-        return []
+        return [], []
 
 
 def tree_of(entry: Job | DeadLetter, now: int) -> Iterator[str]:
@@ -87,10 +94,21 @@ def step_line(record: dict[str, Any]) -> str:
     at, began = record.get("at"), record.get("began")
     when = f" at {whole(local(from_instant(at)))}" if isinstance(at, int) else ""
     took = f" after {duration(max(at - began, 0))}" if isinstance(at, int) and isinstance(began, int) else ""
+    behind = f", goes on behind {in_json(record['next'])}" if "next" in record else ""
+    return f"{record.get('kind')} {record.get('name')}{when}{took}{behind}{value_of(record)}"
+
+
+def event_line(event: dict[str, Any]) -> str:
+    """Return an event that no step has taken in one line: its name, when it came, and its value."""
+    at = event.get("at")
+    when = f" came at {whole(local(from_instant(at)))}" if isinstance(at, int) else ""
+    return f"{event.get('name')}{when}, not asked for yet{value_of(event)}"
+
+
+def value_of(record: dict[str, Any]) -> str:
+    """Return the value of a step or an event for its line, behind a colon."""
     value = "" if record.get("value") is None else f": {in_json(record['value'])}"
-    if len(value) > LONGEST:
-        value = f"{value[:LONGEST]}…"
-    return f"{record.get('kind')} {record.get('name')}{when}{took}{value}"
+    return f"{value[:LONGEST]}…" if len(value) > LONGEST else value
 
 
 def exported(attempt: history.Entry) -> dict[str, Any]:

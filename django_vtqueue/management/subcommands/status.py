@@ -5,8 +5,6 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count
-
 from ...backend import VTQueueBackend
 from ...core.clock import to_instant
 from ...core.humanize import duration
@@ -14,7 +12,7 @@ from ...core.ids import shown_worker
 from ...engines import engine_for, named_queues, options_for
 from ...inspection import overview
 from ...inspection.overview import Held
-from ...models import PARKED, Job, WorkerProcess
+from ...models import WorkerProcess
 from ...queue import pauses
 from ...queue.workers import live_workers
 from ..output import add_json, ago, as_json, iso, table
@@ -22,8 +20,9 @@ from ..output import add_json, ago, as_json, iso, table
 HELP = "Shows how the queues stand, which workers are there, and what they run."
 MOST = 10_000  # jobs of a kind that are counted
 NAMES = 1000  # queues that are looked for
+LATER = ("scheduled", "retrying", "waiting")
 EACH = 100  # running jobs of a worker
-NUMBERS = ("due", "scheduled", "retrying", "running", "expired", "dead")
+NUMBERS = ("due", "scheduled", "retrying", "waiting", "running", "expired", "dead")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -59,20 +58,20 @@ def queues(database: str, held: Held, now: int) -> list[dict[str, Any]]:
     letters, paused = overview.letters(database, NAMES, MOST + 1), pauses.paused(database, now)
     names = {*engine_for(database).queue_names(NAMES), *letters, *paused, *named_queues(database)}
     backlogs, fills = overview.backlogs(database, names, now, MOST + 1), overview.fills(database, names)
-    parked = dict(Job.objects.using(database).filter(PARKED).values_list("queue_name").annotate(Count("pk")))
     return [
         {
             "queue": name,
             "due": backlogs[name].due,
             "scheduled": backlogs[name].scheduled,
             "retrying": backlogs[name].retrying,
+            "waiting": backlogs[name].waiting,
             "running": held.queues[name, "running"],
             "expired": held.queues[name, "expired"],
             "dead": letters.get(name, 0),
             "later": backlogs[name].later - backlogs[name].read,
             "depth": fills[name].depth if name in fills else None,
             "max_depth": fills[name].max_depth if name in fills else None,
-            **limited(database, name, parked.get(name, 0)),
+            **limited(database, name, backlogs[name].parked),
             "paused": pauses.sentence(paused[name]) if name in paused else None,
         }
         for name in sorted(names)
@@ -93,7 +92,7 @@ def limits_of(queue: dict[str, Any]) -> Iterator[str]:
     if "rate" in queue:
         yield f"{queue['rate']} start"
     if "parked" in queue:
-        yield f"{queue['parked']:,} parked by a limit"
+        yield f"{queue['parked']:,}{'+' * bool(queue['later'])} parked by a limit"
 
 
 def workers(present: Sequence[WorkerProcess], held: Held) -> list[dict[str, Any]]:
@@ -129,7 +128,7 @@ def running(database: str, present: Sequence[WorkerProcess], now: int) -> list[d
 
 def queue_row(queue: dict[str, Any]) -> list[str]:
     """Return the columns of a queue; a plus says that not all jobs that wait for a later time were looked at."""
-    more = {name: "+" for name in ("scheduled", "retrying") if queue["later"]}
+    more = {name: "+" for name in LATER if queue["later"]}
     numbers = ["10,000+" if queue[name] > MOST else f"{queue[name]:,}{more.get(name, '')}" for name in NUMBERS]
     return [queue["queue"], *numbers, "; ".join(filter(None, [filled(queue), *limits_of(queue), queue["paused"]]))]
 
