@@ -170,17 +170,20 @@ class SQLiteSettling(SQLiteConnection):
         large = [item for item in done if len(item.result or "") > LARGE]
         small = [item for item in done if len(item.result or "") <= LARGE] if large else done
         lost = self._bury(dying) if dying else set()
-        if back := [guard(item.job) for item in again if item.as_before]:
-            self._run(TAKE_KEYS_BACK, {"held": json.dumps(back)})
+        if again:
+            lost |= self._again(again)
         if small:
             lost |= self._ack(small)
-        if at_once := [item for item in again if not item.waiting]:
-            lost |= self._make_ready(at_once)
-        if waits := [item for item in again if item.waiting]:
-            lost |= self._wait(waits)
         for item in large:
             lost |= self._ack([replace(item, result=None)], item.result)
         return lost
+
+    def _again(self, again: Sequence[Settlement]) -> set[ClaimKey]:
+        if back := [guard(item.job) for item in again if item.as_before]:
+            self._run(TAKE_KEYS_BACK, {"held": json.dumps(back)})
+        ready, waiting = [s for s in again if not s.waiting], [s for s in again if s.waiting]
+        lost = self._make_ready(ready) if ready else set()
+        return lost | self._wait(waiting) if waiting else lost
 
     def _make_ready(self, again: Sequence[Settlement]) -> set[ClaimKey]:
         rows = _json(again, SETTLED)
