@@ -216,6 +216,7 @@ def test_public_names() -> None:
         "UnknownTask",
         "VTQueueError",
         "WorkflowFailed",
+        "asend_event",
         "await_for_result",
         "call",
         "chain",
