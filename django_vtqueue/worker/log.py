@@ -15,6 +15,7 @@ from django.utils.log import RequireDebugTrue
 from ..core import clock, states
 from ..core.job import HeldJob, Settlement
 from ..core.steps import NEVER, Waiting
+from ..exceptions import Retry
 from ..execution.outcomes import Outcome
 from ..tasks.compat import FRAMEWORK_LOGGER
 
@@ -56,12 +57,13 @@ class WorkerLog:
             wait = 0.0 if settlement.due_at is None else (settlement.due_at - clock.now()) / clock.SECOND
             limit = f"/{job.max_attempts}" if job.max_attempts else ""
             logger.warning(
-                "retry %s attempt=%d%s %s; next in %.1fs",
+                "retry %s attempt=%d%s %s; next in %.1fs%s",
                 name(job),
                 job.attempts,
                 limit,
                 words(settlement),
                 max(wait, 0),
+                f", and queue {job.queue_name} is paused until then" if holds_up(outcome) else "",
             )
         elif settlement.state == states.SUCCESSFUL and self._worth_a_line(outcome.seconds):
             logger.info(
@@ -157,6 +159,11 @@ class WorkerLog:
 def name(job: HeldJob) -> str:
     """Return a job as the log shows it: its task, and the end of its id."""
     return f"{job.task_path or job.queue_name} …{job.id[-8:]}"
+
+
+def holds_up(outcome: Outcome) -> bool:
+    """Return whether a task has paused its queue; see Retry."""
+    return isinstance(outcome.exception, Retry) and outcome.exception.whole_queue
 
 
 def words(settlement: Settlement) -> str:
