@@ -71,6 +71,10 @@ class Limits:
         """The queues that have a limit of their own."""
         return self.options.limited
 
+    def known(self, task_path: str) -> bool:
+        """Return whether the limits of a task are known here: it is loaded, or the job is a raw payload."""
+        return not task_path or self.task_options(task_path) is not None
+
     def of_key(self, queue_name: str, task_path: str) -> KeyLimit:
         """Return the limit for the concurrency key of a job."""
         if not task_path:

@@ -97,11 +97,15 @@ def parked_by(job: Job, limits: Limits) -> str:
     """Return why a limit has parked a job."""
     of_key = Job.objects.using(job._state.db).filter(concurrency_key=job.concurrency_key, finished_at=None)
     limit = limits.of_key(job.queue_name, job.task_path)
-    if limit.ordered:
+    if limit.ordered and limits.known(job.task_path):
         first = of_key.order_by(engine_for(str(job._state.db)).handle()).values_list("pk", flat=True).first()
         if first not in (None, job.pk):
             return _("job …%(id)s comes first there") % {"id": str(first)[-8:]}
     held = of_key.filter(lease_until__isnull=False).count()
+    if not limits.known(job.task_path):
+        return _("jobs with this key that run: %(held)s; this process has not loaded the task, so knows no more") % {
+            "held": held
+        }
     if limit.most is not None and held >= limit.most:
         return _("%(held)s of %(most)s jobs with this key run") % {"held": held, "most": limit.most}
     return _("there is room now, and a worker gives it back within a second or so")

@@ -14,7 +14,7 @@ from django.utils.log import RequireDebugTrue
 
 from ..core import clock, states
 from ..core.job import HeldJob, Settlement
-from ..core.steps import NEVER, Waiting
+from ..core.steps import GATHER, NEVER, Waiting
 from ..exceptions import Retry
 from ..execution.outcomes import Outcome
 from ..tasks.compat import FRAMEWORK_LOGGER
@@ -178,7 +178,8 @@ def words(settlement: Settlement) -> str:
 
 def waits_for(waiting: Waiting) -> str:
     """Return what a job waits for, and until when."""
-    until = "" if waiting.until == NEVER else f" until {clock.from_instant(waiting.until):%Y-%m-%d %H:%M:%S}"
+    endless = waiting.until == NEVER or waiting.kind == GATHER  # which looks at its children then, and waits again
+    until = "" if endless else f" until {clock.from_instant(waiting.until):%Y-%m-%d %H:%M:%S}"
     return f"{waiting.kind}{f' {waiting.name!r}' if waiting.name else ''}{until}"
 
 
