@@ -164,14 +164,16 @@ def failing(database: str, now: int, pages: Pages) -> list[Banner]:
 def judged_until(database: str, parents: set[UUID]) -> dict[UUID, datetime]:
     """Return until when these parents have judged the failures of their children themselves, for those that do not.
 
-    One that waits for them still, or is dead itself, has judged none; one that has ended sees nothing of later ones.
+    One that is dead itself has judged none, and one that waits for them still none of these; one that has ended sees
+    nothing of later ones.
     """
     found: dict[UUID, datetime] = dict.fromkeys(parents & dead_ones(database, parents), clock.FIRST)
     for some in slices(list(parents)):
         for job in lean(Job, database).filter(pk__in=some):
-            waits = waits_of(job)
-            if job.finished_at or (waits and waits.kind == GATHER):
-                found[job.pk] = job.finished_at or clock.FIRST
+            if job.finished_at:
+                found[job.pk] = job.finished_at
+            elif (waits := waits_of(job)) and waits.kind == GATHER:
+                found[job.pk] = clock.from_instant(waits.since)  # what died before is of another gather
     return found
 
 

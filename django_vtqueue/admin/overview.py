@@ -59,7 +59,8 @@ def situation(database: str, now: int, pages: Pages) -> dict[str, Any]:
     workers = worker_rows(database, held, now, pages)
     leases, leases_left = lease_rows(database, now, pages) if pages.jobs else ([], 0)
     queues = summary(database, held, workers, now, pages) if pages.jobs else {"queues": []}
-    keys, keys_left = key_rows(database, pages) if queues.get("some_parked") else ([], 0)
+    parked = any(queue.parked.value for queue in queues["queues"])
+    keys, keys_left = key_rows(database, pages) if parked else ([], 0)
     return {
         "banners": [
             *(failing(database, now, pages) if pages.letters else []),
@@ -118,11 +119,8 @@ def summary(database: str, held: Held, workers: Sequence[Busy], now: int, pages:
         workers=workers,
         pages=pages,
     )
-    rows = [facts.row(name) for name in shown]
     return {
-        "queues": rows,
-        "some_wait": any(row.waiting.value for row in rows),
-        "some_parked": any(row.parked.value for row in rows),
+        "queues": [facts.row(name) for name in shown],
         "queues_left": len(names) - len(shown),
         "queues_unread": max(len(sizes), len(letters)) >= NAMES,
     }

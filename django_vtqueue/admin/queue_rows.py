@@ -123,8 +123,8 @@ class Facts:
             due=waiting("due", backlog.due),
             scheduled=waiting("scheduled", backlog.scheduled, more=unread),
             retrying=waiting("retrying", backlog.retrying, more=unread),
-            waiting=waiting("waiting", backlog.waiting, more=unread),
-            parked=waiting("parked", backlog.parked, more=unread),
+            waiting=in_words(_("%s waiting"), waiting("waiting", backlog.waiting, more=unread)),
+            parked=in_words(_("%s parked"), waiting("parked", backlog.parked, more=unread)),
             running=holding("running"),
             expired=holding("expired"),
             dead=number(dead, self.most_letters, url=listed(pages.letters, name)),
@@ -166,6 +166,11 @@ def number(value: int, most: int | None = None, *, more: bool = False, url: str 
     if most is not None and value > most:
         value, more = most, True
     return Number(value, display.number(value, more=more), url)
+
+
+def in_words(words: str, count: Number) -> Number:
+    """Return a number whose text says what it counts."""
+    return count._replace(text=words % count.text)
 
 
 def listed(page: str | None, queue_name: str, state: str = "") -> str | None:

@@ -41,7 +41,7 @@ class ScheduleForm(EnqueueForm):
         max_length=255,
         help_text=gettext_lazy(
             "The five fields of cron (minute, hour, day of the month, month, day of the week): 0 3 * * *. "
-            "Or a period in seconds: every 300."
+            "Of an expression with six fields leave out the seconds. Or a period in seconds: every 300."
         ),
     )
     time_zone = forms.CharField(

@@ -23,6 +23,10 @@ MOST = 100  # missed ticks that are run one by one
 LATE = 60 * SECOND  # a tick that is fired later than this was missed
 EVERY = "every "
 MALFORMED = (CronSimError, AssertionError, ValueError, TypeError, RecursionError)  # what cronsim raises
+SIX = (
+    " Some libraries have a sixth field, the seconds, as the first one or as the last one: leave it out. A period of "
+    "seconds is every=timedelta(seconds=30) in code, and 'every 30' in the admin."
+)
 FIELDS = "minute, hour, day of the month, month, day of the week"
 
 
@@ -53,7 +57,7 @@ def checked(expression: str) -> str:
     fields = expression.upper().split()
     if len(fields) != 5:
         number = f"{len(fields)} field{'' if len(fields) == 1 else 's'}"
-        hint = " Seconds are not among them: say every=timedelta(seconds=30)." if len(fields) == 6 else ""
+        hint = SIX if len(fields) == 6 else ""
         raise ValueError(f"The cron expression {expression!r:.100} has {number}, but must have five: {FIELDS}.{hint}")
     if wrong := _refusal(fields):
         raise ValueError(f"The cron expression {expression!r:.100} is wrong: {wrong}. Its fields are: {FIELDS}.")

@@ -21,6 +21,7 @@ from ..conf import WAIT, Policy
 from ..core import clock
 from ..core.clock import SECOND
 from ..core.counts import MINUTE, minute_of
+from ..core.humanize import time_of
 from ..core.job import NewJobs, Scope
 from ..engines import Engine
 from ..exceptions import QueueFull
@@ -45,6 +46,7 @@ IS_FULL = "Queue {name!r} is full: its depth is {depth:,}, and its max_depth {mo
 NO_ROOM = "Queue {name!r} has no room for {jobs:,} jobs: its depth is {depth:,}, and its max_depth {most:,}."
 NEVER_FITS = "Queue {name!r} never has room for {jobs:,} jobs at once: its max_depth is {most:,}."
 NOTHING = " Nothing was stored."
+RESUME = NOTHING + " The queue is paused{until}, so workers make no room: resume it, or raise max_depth."
 TRY_AGAIN = NOTHING + " Try again in {seconds:.0f} s, start more workers, or raise max_depth."
 IN_PARTS = NOTHING + " Publish them in smaller parts, or raise max_depth."
 NOT_WAITED = (
@@ -163,12 +165,16 @@ class NoRoom(Exception):
 
 
 class Full(NamedTuple):
-    """A count that found no room. ``oldest``: since when the first job is due, None: none is; ``until``: monotonic."""
+    """A count that found no room. ``oldest``: since when the first job is due, None: none is; ``until``: monotonic.
+
+    ``pause``: until when the queue is paused, as a text; None: it is not.
+    """
 
     depth: int
     oldest: int | None
     rate: float
     until: float
+    pause: str | None = None
 
 
 class Gate:
@@ -242,7 +248,8 @@ class Gate:
         oldest = min((due for due in dues if due is not None), default=None)
         if (now := time.monotonic()) >= self._rate[0]:
             self._rate = now + KEPT_FOR, rate_of(engine, self.queue_name)
-        self._full = full = Full(depth, oldest, self._rate[1], now + full_for(depth))
+        pause = pause_of(engine, self.queue_name)
+        self._full = full = Full(depth, oldest, self._rate[1], now + full_for(depth), pause)
         return full
 
     def _refusal(self, full: Full, now: int, jobs: int) -> QueueFull:
@@ -250,8 +257,9 @@ class Gate:
         seconds, text = LATEST, NEVER_FITS + IN_PARTS
         if jobs <= self.max_depth:
             seconds = retry_after(full.depth + jobs - self.max_depth, self.max_depth, full.rate)
-            text = (NO_ROOM if jobs > 1 else IS_FULL) + TRY_AGAIN
-        text = text.format(name=self.queue_name, most=self.max_depth, jobs=jobs, depth=full.depth, seconds=seconds)
+            text = (NO_ROOM if jobs > 1 else IS_FULL) + (TRY_AGAIN if full.pause is None else RESUME)
+        known = {"name": self.queue_name, "most": self.max_depth, "depth": full.depth, "until": full.pause}
+        text = text.format(jobs=jobs, seconds=seconds, **known)
         return QueueFull(self.queue_name, full.depth, age, seconds, text)
 
 
@@ -269,6 +277,14 @@ def test_of(alias: str) -> object:
     """Return the transaction that a TestCase has begun for its present test; None outside of one."""
     blocks: list[Any] = connections[alias].atomic_blocks
     return next((block for block in reversed(blocks) if block._from_testcase), None)
+
+
+def pause_of(engine: Engine, queue_name: str) -> str | None:
+    """Return until when a queue is paused, "" for no end; None for one that is not paused."""
+    pauses = engine.pauses()
+    if queue_name not in pauses or ((until := pauses[queue_name]) is not None and until <= engine.now()):
+        return None
+    return "" if until is None else f" until {time_of(clock.from_instant(until))}"
 
 
 def rate_of(engine: Engine, queue_name: str) -> float:

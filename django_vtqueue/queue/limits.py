@@ -3,10 +3,11 @@
 They are judged by the claim, in its transaction, and counted from the rows that are held: no counter can be wrong. The
 limit is what the code of the claiming process says, so a change holds as soon as that code runs.
 
-A queue that is full, or over its rate, is left out, as a paused one is. A job whose key is full is parked (parking.py):
-it is due no more, so it costs other claims nothing. It is given back when a job of its key ends, in the transaction of
-that settlement, and judged again by the next claim. A job that is over the rate of its key is moved to a moment that is
-reserved for it. A look once a second gives back what was moved without a reason that still holds.
+A queue that is at its limit, or over its rate, is left out, as a paused one is. A job whose key is at its limit is
+parked (parking.py): it is due no more, so it costs other claims nothing. It is given back when a job of its key ends,
+in the transaction of that settlement, and judged again by the next claim. A job that is over the rate of its key is
+moved to a moment that is reserved for it. A look once a second gives back what was moved without a reason that still
+holds.
 """
 
 import time
@@ -72,6 +73,10 @@ class Limits:
     def queues(self) -> Mapping[str, Policy]:
         """The queues that have a limit of their own."""
         return self.options.limited
+
+    def known(self, task_path: str) -> bool:
+        """Return whether the limits of a task are known here: it is loaded, or the job is a raw payload."""
+        return not task_path or self.task_options(task_path) is not None
 
     def of_key(self, queue_name: str, task_path: str) -> KeyLimit:
         """Return the limit for the concurrency key of a job."""
@@ -139,7 +144,7 @@ class Limits:
         return after
 
     def earliest(self, engine: Engine, scopes: Sequence[Scope]) -> int | None:
-        """Return pauses.earliest, without what waits in queues that are full, or over their rates."""
+        """Return pauses.earliest, without what waits in queues at their limits, or over their rates."""
         if not self.queues:
             return earliest(engine, scopes)
         now = engine.now()

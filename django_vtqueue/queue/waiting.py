@@ -21,6 +21,7 @@ class Waits(NamedTuple):
     kind: str
     name: str
     until: int
+    since: int
     children: int
 
 
@@ -53,8 +54,8 @@ def waits_of(job: Job) -> Waits | None:
         found = steps.waits_for(job.steps) if job.steps else None
     if found is None or found[0].until != to_instant(job.due_at):
         return None
-    (kind, name, until, _since), children = found
-    return Waits(kind, name, until, children)
+    waiting, children = found
+    return Waits(*waiting, children)
 
 
 def waits_for(job: Job, now: int, limits: Limits = NO_LIMITS) -> str:

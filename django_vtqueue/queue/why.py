@@ -43,6 +43,8 @@ def why(entry: Job | DeadLetter, now: int, limits: Limits = NO_LIMITS) -> str:
                 "age": duration(max(ended, 0)),
                 "worker": shown_worker(entry.worker_id),
             }
+        case "scheduled" | "retrying" if snoozed(entry):
+            return _("put off by its own code (Snooze) until %(time)s") % {"time": time_of(entry.visible_at)}
         case "scheduled":
             return _("scheduled for %(time)s") % {"time": time_of(entry.visible_at)} + expiry(entry, now)
         case "retrying":
@@ -57,7 +59,7 @@ def why(entry: Job | DeadLetter, now: int, limits: Limits = NO_LIMITS) -> str:
             return stop_request(entry, now) + expired + "; " + takers(entry, now)
         case "due":
             due = _("due for %(age)s") % {"age": duration(now - visible_at)}
-            return due + expiry(entry, now) + "; " + (full(entry, limits, now) or takers(entry, now))
+            return due + expiry(entry, now) + "; " + (at_limit(entry, limits, now) or takers(entry, now))
     return _("its row was damaged: there is no state '%(state)s'") % {"state": entry.state}
 
 
@@ -95,24 +97,28 @@ def parked_by(job: Job, limits: Limits) -> str:
     """Return why a limit has parked a job."""
     of_key = Job.objects.using(job._state.db).filter(concurrency_key=job.concurrency_key, finished_at=None)
     limit = limits.of_key(job.queue_name, job.task_path)
-    if limit.ordered:
+    if limit.ordered and limits.known(job.task_path):
         first = of_key.order_by(engine_for(str(job._state.db)).handle()).values_list("pk", flat=True).first()
         if first not in (None, job.pk):
             return _("job …%(id)s comes first there") % {"id": str(first)[-8:]}
     held = of_key.filter(lease_until__isnull=False).count()
+    if not limits.known(job.task_path):
+        return _("jobs with this key that run: %(held)s; this process has not loaded the task, so knows no more") % {
+            "held": held
+        }
     if limit.most is not None and held >= limit.most:
         return _("%(held)s of %(most)s jobs with this key run") % {"held": held, "most": limit.most}
     return _("there is room now, and a worker gives it back within a second or so")
 
 
-def full(job: Job, limits: Limits, now: int) -> str:
+def at_limit(job: Job, limits: Limits, now: int) -> str:
     """Return which limit of its queue a job that is due waits for; "" for none."""
     if not (policy := limits.queues.get(job.queue_name)):
         return ""
     engine = engine_for(str(job._state.db))
     [scope] = [each for each in limits.scoped(engine, [Scope((job.queue_name,), False)], now) if each.limited]
     if scope.room == 0:
-        return _("the queue is full: %(most)s of %(most)s jobs run") % {"most": policy.concurrency}
+        return _("the queue is at its limit: %(most)s of %(most)s jobs run") % {"most": policy.concurrency}
     if scope.starts == 0:
         values = {"rate": policy.rate, "time": time_of(from_instant(scope.not_before))}
         return _("the rate %(rate)s of the queue allows the next start at %(time)s") % values
@@ -166,6 +172,12 @@ def retrying(job: Job) -> str:
         "attempts": f"{job.attempts}/{job.max_attempts}" if job.max_attempts else job.attempts,
     }
     return _("retrying at %(time)s after %(failure)s (attempts: %(attempts)s)") % values
+
+
+def snoozed(job: Job) -> bool:
+    """Return whether a job that is due later was put off by its code: its last attempt is not in the history."""
+    started = None if job.started_at is None else to_instant(job.started_at)
+    return started is not None and all(item.get("started") != started for item in history.read(job.history))
 
 
 def stop_request(job: Job, now: int) -> str:

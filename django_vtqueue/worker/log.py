@@ -14,7 +14,8 @@ from django.utils.log import RequireDebugTrue
 
 from ..core import clock, states
 from ..core.job import HeldJob, Settlement
-from ..core.steps import NEVER, Waiting
+from ..core.steps import GATHER, NEVER, Waiting
+from ..exceptions import Retry
 from ..execution.outcomes import Outcome
 from ..tasks.compat import FRAMEWORK_LOGGER
 
@@ -56,12 +57,13 @@ class WorkerLog:
             wait = 0.0 if settlement.due_at is None else (settlement.due_at - clock.now()) / clock.SECOND
             limit = f"/{job.max_attempts}" if job.max_attempts else ""
             logger.warning(
-                "retry %s attempt=%d%s %s; next in %.1fs",
+                "retry %s attempt=%d%s %s; next in %.1fs%s",
                 name(job),
                 job.attempts,
                 limit,
                 words(settlement),
                 max(wait, 0),
+                f", and queue {job.queue_name} is paused until then" if holds_up(outcome) else "",
             )
         elif settlement.state == states.SUCCESSFUL and self._worth_a_line(outcome.seconds):
             logger.info(
@@ -159,6 +161,11 @@ def name(job: HeldJob) -> str:
     return f"{job.task_path or job.queue_name} …{job.id[-8:]}"
 
 
+def holds_up(outcome: Outcome) -> bool:
+    """Return whether a task has paused its queue; see Retry."""
+    return isinstance(outcome.exception, Retry) and outcome.exception.whole_queue
+
+
 def words(settlement: Settlement) -> str:
     """Return why an attempt failed, in one line."""
     failure = settlement.failure
@@ -171,7 +178,8 @@ def words(settlement: Settlement) -> str:
 
 def waits_for(waiting: Waiting) -> str:
     """Return what a job waits for, and until when."""
-    until = "" if waiting.until == NEVER else f" until {clock.from_instant(waiting.until):%Y-%m-%d %H:%M:%S}"
+    endless = waiting.until == NEVER or waiting.kind == GATHER  # which looks at its children then, and waits again
+    until = "" if endless else f" until {clock.from_instant(waiting.until):%Y-%m-%d %H:%M:%S}"
     return f"{waiting.kind}{f' {waiting.name!r}' if waiting.name else ''}{until}"
 
 

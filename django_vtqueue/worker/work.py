@@ -253,7 +253,7 @@ class Work:
         parked, self._parked_after = limits.look(engine, self._parked_after)
         reserved, self._rates_after = limits.look_at_rates(engine, self._rates_after)
         if limits.queues:
-            self.next_due.forget()  # what is due in a queue that is full has become more, or may be claimed now
+            self.next_due.forget()  # what is due in a queue at its limit has become more, or may be claimed now
         if parked or reserved:
             self.next_due.expect(0)
             ring(self.backend.database, self.backend.settings.doorbells)

@@ -190,6 +190,10 @@ def test_what_people_have_cancelled(admin_client: Client) -> None:
     ("parent", "told"),
     [
         ({"steps": {"waiting": {"kind": "gather", "name": "a", "until": None, "since": 1}}, "due_at": NEVER}, True),
+        (
+            {"steps": {"waiting": {"kind": "gather", "name": "b", "until": None, "since": NEVER}}, "due_at": NEVER},
+            False,
+        ),
         ({"steps": {"waiting": {"kind": "event", "name": "a", "until": None, "since": 1}}, "due_at": NEVER}, False),
         ({"state": "SUCCESSFUL", "worker_id": "w", "finished_at": 2}, False),
         ({"state": "SUCCESSFUL", "worker_id": "w", "finished_at": 8}, True),

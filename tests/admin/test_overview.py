@@ -56,13 +56,14 @@ def test_numbers_of_a_queue(admin_client: Client, time: FakeClock) -> None:
 
 
 def test_what_waits_and_what_is_parked(admin_client: Client, time: FakeClock) -> None:
-    """They have columns of their own as soon as there is one, and lead to their lists."""
-    assert "Parked" not in html(admin_client, OVERVIEW)
+    """They stand below the name of the queue, as far as there are any, and lead to their lists."""
+    job("other")
+    assert row_of(admin_client, "queue-other").startswith("other no worker 1")
     waiting = {"kind": "event", "name": "paid", "until": None, "since": clock.now()}
     row, parked = job("emails", 60), job("emails", 60, concurrency_key="k")
     Job.objects.filter(pk=row.pk).update(due_at=NEVER, steps={"waiting": waiting})
     Job.objects.filter(pk=parked.pk).update(due_at=NEVER, moved_from=clock.now())
-    assert row_of(admin_client, "queue-emails").startswith("emails 0 0 0 1 1 0 0 0 ")
+    assert row_of(admin_client, "queue-emails").startswith("emails 1 waiting 1 parked 0 0 0 0 0 0 ")
     page = html(admin_client, OVERVIEW)
     for word, found in (("waiting", row), ("parked", parked)):
         [url] = re.findall(rf'href="([^"]*\?state={word}&amp;queue_name=emails)"', page)

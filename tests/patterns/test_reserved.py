@@ -234,7 +234,7 @@ def test_why_and_show(vtqueue: Callable[..., str], lease: Lease, alias: str) -> 
     assert "free: the next instance that asks has it; the last token was 1" in vtqueue("why", job_id)
     lease.acquire()
     assert "with the token 2; renewed, or else free in" in vtqueue("why", job_id)
-    assert "released by" in vtqueue("show", job_id)
+    assert "released on" in vtqueue("show", job_id)
     Job.objects.using(alias).update(lease_until=1)
     assert "an instance that asks now waits 30 s; the last token was 2" in vtqueue("why", job_id)
     Job.objects.using(alias).update(lease_until=clock.now() + 10**7)

@@ -19,9 +19,11 @@ from django.test.utils import CaptureQueriesContext
 
 from django_vtqueue import ClaimedJob, Queue, QueueFull, VTQueueError, enqueue_many, requeue
 from django_vtqueue.core.counts import MINUTE, minute_of
+from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job, Throughput
 from django_vtqueue.queue import depth
 from django_vtqueue.queue.depth import DEFAULT, LATEST, SOONEST, full_for, retry_after, share
+from django_vtqueue.queue.pauses import paused
 from django_vtqueue.tasks.compat import task_finished
 from tests.fake_clock import FakeClock
 from tests.project import tasks
@@ -95,6 +97,18 @@ def test_a_full_queue_refuses(small: Queue) -> None:
         small.publish(5)
     small.purge()
     small.publish(5)
+
+
+@pytest.mark.parametrize("until", [None, 3600, 0.001])
+def test_a_full_queue_that_is_paused(small: Queue, until: float | None) -> None:
+    """The error says that no room will be made, and until when; a pause that has ended is none."""
+    small.pause(until=until)
+    wait_until(lambda: until != 0.001 or not paused(small.database, engine_for(small.database).now()), 5)
+    small.publish_many([1, 2, 3])
+    told = {None: "The queue is paused, so", 3600: r"The queue is paused until [\d:\- ]+, so workers make no room"}
+    with pytest.raises(QueueFull, match=told.get(until, r"Try again in")) as refused:
+        small.publish(4)
+    assert ("paused" in str(refused.value)) is (until != 0.001)
 
 
 def test_what_counts(small: Queue) -> None:

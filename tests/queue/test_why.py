@@ -17,12 +17,13 @@ from pytest_django import Settings
 from django_vtqueue import Queue
 from django_vtqueue.core.clock import from_instant
 from django_vtqueue.core.humanize import time_of
-from django_vtqueue.core.job import Scope
+from django_vtqueue.core.job import Scope, put_off
 from django_vtqueue.engines import engine_for
 from django_vtqueue.inspection.keyset import ListQuery, count_jobs, list_jobs
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
 from django_vtqueue.queue.claims import Claims
 from django_vtqueue.queue.pauses import pause
+from django_vtqueue.queue.settling import settle
 from django_vtqueue.queue.workers import serves
 from django_vtqueue.tasks.compat import task_backends
 from tests.fake_clock import FakeClock
@@ -142,6 +143,20 @@ def test_scheduled_and_retrying(time: FakeClock) -> None:
     assert said(retried).startswith("retrying at ")
 
 
+def test_put_off(time: FakeClock) -> None:
+    """A job that its own code has put off says so, also after a failure before; one that failed since does not."""
+    queue = Queue("sensors", max_attempts=9)
+    job_id = queue.publish("x")
+    for delays, told in (("snooze", True), ("fail", False), ("snooze", True)):
+        [held] = queue.claim_many(1)
+        if delays == "fail":
+            held.nack(delay=60, error=ValueError("no"))
+        else:
+            settle(engine_for("default"), [put_off(held._held, 60, time.instant)])
+        assert said(job_id).startswith("put off by its own code (Snooze) until ") is told
+        time.advance(61)
+
+
 def test_done_and_dead(time: FakeClock) -> None:
     """What became of jobs that do not run any more."""
     queue = Queue("sensors", max_attempts=1)
@@ -258,11 +273,11 @@ def test_moved_by_a_rate(time: FakeClock) -> None:
 
 
 def test_due_in_a_queue_without_room(time: FakeClock, narrow: Queue) -> None:
-    """Its queue is full, or over its rate."""
+    """Its queue is at its limit, or over its rate."""
     worker(time)
     ids = narrow.publish_many([1, 2, 3])
     narrow.claim_many(5)
-    assert said(ids[2]).endswith("; the queue is full: 2 of 2 jobs run")
+    assert said(ids[2]).endswith("; the queue is at its limit: 2 of 2 jobs run")
     slow = Queue("slow")
     ids = slow.publish_many([1, 2])
     slow.claim_many(5)

@@ -17,10 +17,12 @@ from django.db.models import Q
 
 from ...backend import VTQueueBackend
 from ...checks import TAG
-from ...core.clock import SECOND, microseconds, to_instant
+from ...core.clock import microseconds, to_instant
 from ...core.forks import dump_threads_at
+from ...core.humanize import duration
 from ...core.ids import shown_worker
 from ...core.job import Scope
+from ...core.steps import NEVER
 from ...engines import Engine, engine_for
 from ...models import PARKED, WAITING, Job
 from ...queue.pauses import paused
@@ -28,7 +30,7 @@ from ...queue.schema import mismatch
 from ...tasks.task import import_task_modules
 from ...worker import systemd
 from ...worker.inline import run_due
-from ...worker.log import WorkerLog, duration, leave_running, log_lines, without_unread_records
+from ...worker.log import WorkerLog, leave_running, log_lines, without_unread_records
 from ...worker.loop import Worker
 from ...worker.options import WorkerOptions, limits_of, scopes_of, served
 from ...worker.outage import Outage
@@ -116,9 +118,10 @@ class Command(BaseCommand):
         with without_unread_records(), progress(worker.engine, worker.scopes, log, show=show):
             worker.run()
         logger.info(
-            "vtworker %s done: %d jobs; longest write lock %.1fms",
+            "vtworker %s done: %d job%s; longest write lock %.1fms",
             shown_worker(worker.id),
             log.ended,
+            "" if log.ended == 1 else "s",
             worker.engine.longest_hold * 1000,
         )
         if plan.drain and (left := left_for_later(worker.engine, worker.scopes)):
@@ -160,7 +163,9 @@ def left_for_later(engine: Engine, scopes: Sequence[Scope]) -> str:
     first = claimable.order_by("due_at").values_list("due_at", flat=True).first()  # no other column: it may be damaged
     if first is None:
         return f"{number} held up by limits" if waiting.filter(PARKED).exists() else f"{number} in paused queues"
-    return f"{number}; the first is due in {duration(max(to_instant(first) - now, 0) / SECOND)}"
+    if to_instant(first) >= NEVER:
+        return f"{number}; what they wait for has not come"
+    return f"{number}; the first is due in {duration(max(to_instant(first) - now, 0))}"
 
 
 def plan_of(options: dict[str, Any], backend: VTQueueBackend, owns_process: bool) -> WorkerOptions:

@@ -100,7 +100,7 @@ def line(entry: Job | DeadLetter, now: int) -> list[str]:
     age = ago(to_instant(entry.died_at if isinstance(entry, DeadLetter) else entry.enqueued_at), now)
     what = entry.exception_class if isinstance(entry, DeadLetter) else in_one_line(arguments(entry))
     waits = waits_for(entry, now) if isinstance(entry, Job) else ""
-    return [shown_word(entry, now), name, str(entry.pk), entry.queue_name, age, " ".join(filter(None, [what, waits]))]
+    return [shown_word(entry, now), name, str(entry.pk), entry.queue_name, age, what, waits]
 
 
 def described(entry: Job | DeadLetter, now: int) -> dict[str, Any]:

@@ -123,6 +123,6 @@ def summary(attempt: history.Entry) -> str:
         return f"{attempt['omitted']} attempts are not kept"
     ended = attempt.get("ended")
     when = f" at {whole(local(from_instant(ended)))}" if isinstance(ended, int) else ""
-    by = f" by {shown_worker(str(attempt['worker']))}" if attempt.get("worker") else ""
-    number = f"attempt {attempt['number']}: " if attempt.get("number") else ""
+    number = f"attempt {attempt['number']}: " if attempt.get("number") else ""  # what people did has none
+    by = f" {'on' if number else 'by'} {shown_worker(str(attempt['worker']))}" if attempt.get("worker") else ""
     return f"{number}{attempt.get('outcome')}{by}{when}"
