@@ -16,7 +16,7 @@ def take_a_part_of_its_time(name: str) -> None:
     time.sleep(1.3)
 
 
-@task(transactional=True, max_attempts=1)
+@task(transactional=True, timeout=900, max_attempts=1)
 def say_and_sleep(path: str, seconds: float) -> None:
     """Write a line to a file, and hold the write lock."""
     tasks.note.func(path, "begun")
