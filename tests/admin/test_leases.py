@@ -15,6 +15,7 @@ from django_vtqueue.core.clock import SECOND
 from django_vtqueue.models import Job
 from django_vtqueue.queue.doorbell import declare_dead
 
+from ..fake_clock import FakeClock
 from .rows import html, job, row_of
 from .test_admin import act, client_with, text
 
