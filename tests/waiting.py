@@ -8,7 +8,8 @@ import pytest
 
 T = TypeVar("T")
 
-PATIENCE = 30  # seconds: generous, for a busy machine; nothing waits for it in vain
+PATIENCE = 100  # seconds: generous, for a busy machine; nothing waits for it in vain
+PROMPT = 10  # seconds: what takes no time, on a busy machine; half of the time for which a connection waits for a lock
 
 
 def wait_until(condition: Callable[[], T | None], timeout: float = PATIENCE, every: float = 0.01) -> T:

@@ -572,7 +572,7 @@ def test_what_is_no_duration(value: Any) -> None:
 
 def test_now_is_the_wall_clock() -> None:
     """In microseconds since 1970, UTC."""
-    assert abs(clock.now() / 1e6 - datetime.now(UTC).timestamp()) < 1
+    assert abs(clock.now() / 1e6 - datetime.now(UTC).timestamp()) < 60
     assert clock.since_boot() <= clock.since_boot()
 
 

@@ -22,8 +22,7 @@ from django_vtqueue.worker.log import WorkerLog
 from django_vtqueue.worker.thread_pool import Pool
 
 from ..conftest import ALIAS
-
-PATIENCE = 10  # seconds
+from ..waiting import PATIENCE
 
 
 def test_short_limits(restless: None) -> None:

@@ -25,7 +25,7 @@ def test_eight_processes_publish_the_same_keys(database: Database, start: Start,
     meeting.mkdir()
     arguments = (str(ROUNDS), str(KEYS), str(meeting), str(RIVALS))
     rivals = [start("-m", "tests.faults.rival", *arguments) for _ in range(RIVALS)]
-    wait_until(lambda: all(rival.ended() for rival in rivals), timeout=scaled(60, 1200))
+    wait_until(lambda: all(rival.ended() for rival in rivals), timeout=scaled(250, 1200))
     assert [rival.wait() for rival in rivals] == [0] * RIVALS, [rival.log for rival in rivals]
     rows = database.rows("SELECT unique_key, id FROM vtqueue_job")
     assert set(Counter(row["unique_key"] for row in rows).values()) == {1}

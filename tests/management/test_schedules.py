@@ -50,12 +50,13 @@ def test_the_list() -> None:
 
 def test_pause_and_resume() -> None:
     """By name, each once; what to type next is said."""
-    schedule(next_at=clock.now())
+    paused = clock.now()
+    schedule(next_at=paused)
     assert "is paused. To go on: manage.py vtqueue schedules resume nightly" in said("pause", "nightly")
     assert "is paused already" in said("pause", "nightly")
     assert "  paused" in said()
     assert "goes on; next: in " in said("resume", "nightly")
-    assert to_instant(Schedule.objects.get().next_at or 0) > clock.now()
+    assert to_instant(Schedule.objects.get().next_at or 0) > paused
     assert "was not paused" in said("resume", "nightly")
     schedule(name="each night", next_at=clock.now())
     assert "schedules resume 'each night'" in said("pause", "each night")

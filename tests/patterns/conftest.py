@@ -8,6 +8,7 @@ import pytest
 
 from django_vtqueue import Lease
 from django_vtqueue.core import clock
+from django_vtqueue.patterns import holder
 
 TTL = 30.0
 
@@ -31,6 +32,12 @@ def boot(monkeypatch: pytest.MonkeyPatch) -> BootClock:
     fake = BootClock()
     monkeypatch.setattr(clock, "since_boot", fake)
     return fake
+
+
+@pytest.fixture
+def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the thread that renews look at the boot clock all the time, for a test that moves it."""
+    monkeypatch.setattr(holder, "LOOK_AT_CLOCK", 0.01)
 
 
 @pytest.fixture

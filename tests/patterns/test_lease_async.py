@@ -14,6 +14,7 @@ from django_vtqueue import Lease
 from django_vtqueue.patterns.holder import Holder
 
 from ..conftest import ALIAS
+from ..waiting import PATIENCE
 from .test_lease import locked
 
 
@@ -47,7 +48,7 @@ def test_async_with(leases: Any) -> None:
             await asyncio.sleep(0.3)
             assert not waiting.done()
         assert not lease.held
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, PATIENCE)
         assert other.held
         await sync_to_async(other.release)()
 
@@ -95,21 +96,21 @@ def test_cancelled_while_it_takes_it(leases: Any, monkeypatch: pytest.MonkeyPatc
     def slow(self: Holder, troubled: bool = False) -> bool | None:
         taken = attempt(self, troubled)
         taking.set()
-        assert go_on.wait(10)
+        assert go_on.wait(PATIENCE)
         return taken
 
     monkeypatch.setattr(Holder, "attempt", slow)
 
     async def main() -> None:
         entering = asyncio.ensure_future(enter(lease))
-        await asyncio.to_thread(taking.wait, 10)
+        await asyncio.to_thread(taking.wait, PATIENCE)
         for _ in range(times):
             entering.cancel()
             await asyncio.sleep(0.05)
         go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await entering
-        for _ in range(100):
+        for _ in range(1000):
             if not lease.held:
                 return
             await asyncio.sleep(0.05)
@@ -132,7 +133,7 @@ def test_waits_through_a_lock(leases: Any, alias: str, monkeypatch: pytest.Monke
             entering = asyncio.ensure_future(enter(lease))
             await asyncio.sleep(0.5)
             assert not entering.done()
-        await asyncio.wait_for(entering, 10)
+        await asyncio.wait_for(entering, PATIENCE)
         assert lease.held
         await sync_to_async(lease.release)()
 

@@ -26,7 +26,7 @@ def in_child(act: Callable[[], bool]) -> bool:
 @pytest.fixture
 def held(leases: Any) -> Lease:
     """Return a lease that is held, and renewed by a thread."""
-    lease: Lease = leases(ttl=1.0, renewing=True, on_lost=lambda: os._exit(3))
+    lease: Lease = leases(renewing=True, on_lost=lambda: os._exit(3))
     lease.acquire()
     return lease
 

@@ -67,8 +67,8 @@ def test_a_killed_childs_job_goes_on_at_once(database: Database, start_worker: S
 def test_a_task_that_holds_the_interpreter_keeps_its_lease(
     database: Database, start_worker: Start, tmp_path: Path
 ) -> None:
-    """A task that lets no thread of its process run for three visibility timeouts is not run twice."""
-    job_id = database.enqueue(tasks.hold_the_interpreter, str(tmp_path), 3)
+    """A task that lets no thread of its process run for two visibility timeouts is not run twice."""
+    job_id = database.enqueue(tasks.hold_the_interpreter, str(tmp_path), 7)
     start_worker("--processes", "2", "--threads", "1")
     start_worker("--processes", "2", "--threads", "1")
     wait_until(lambda: database.succeeded(job_id))
@@ -167,11 +167,11 @@ def test_a_thread_that_does_not_end_ends_the_worker(database: Database, start_wo
 def test_a_child_that_does_not_read_stops_nobody(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """A child that hangs with its pipe full keeps its worker neither from ending it in time nor from other jobs."""
     database.options |= {"hard_timeout": 2, "max_attempts": 2}
-    hanging = database.enqueue(tasks.hold_the_interpreter, str(tmp_path), 30)
+    hanging = database.enqueue(tasks.hold_the_interpreter, str(tmp_path), 600)
     start_worker("--processes", "2", "--threads", "4")
     wait_until(lambda: lines(tmp_path / "started"))
     large = [database.enqueue(tasks.note, str(tmp_path / "noted"), "x" * 900_000) for _ in range(6)]
-    wait_until(lambda: database.letter(hanging), 20)
+    wait_until(lambda: database.letter(hanging))
     wait_until(lambda: database.succeeded(*large))
     assert [entry["outcome"] for entry in database.history(hanging)] == ["timed out"] * 2
 

@@ -19,7 +19,7 @@ from .running import Running
 @pytest.fixture
 def consumer(database: Database, start: Start, tmp_path: Path) -> Running:
     """Return a consumer of the queue ``raw``, which is not patient with locks, and has its bell."""
-    process = start("-m", "tests.processes.consumer", str(tmp_path), VTQUEUE_TEST_TIMEOUT="0.05")
+    process = start("-m", "tests.processes.consumer", str(tmp_path), VTQUEUE_TEST_TIMEOUT="0.5")
     wait_until(lambda: bells(database))
     return process
 

@@ -35,9 +35,13 @@ def limit(database: Database) -> Callable[..., None]:
     return limit
 
 
-def flooded(start: Start, most: int) -> tuple[int, int]:
-    """Have several processes publish at once; return how many jobs were stored, and how many were refused."""
-    publishers = [start("-m", "tests.processes.flood", str(most), str(REFUSALS)) for _ in range(PUBLISHERS)]
+def flood(start: Start, most: int) -> list[Running]:
+    """Have several processes publish at once."""
+    return [start("-m", "tests.processes.flood", str(most), str(REFUSALS)) for _ in range(PUBLISHERS)]
+
+
+def flooded(publishers: list[Running]) -> tuple[int, int]:
+    """Wait for the end of a flood; return how many jobs were stored, and how many were refused."""
     assert [publisher.wait() for publisher in publishers] == [0] * PUBLISHERS, [each.log for each in publishers]
     said = [re.search(r"stored (\d+), refused (\d+)", publisher.log) for publisher in publishers]
     stored, refused = (sum(int(found[place]) for found in said if found) for place in (1, 2))
@@ -45,7 +49,7 @@ def flooded(start: Start, most: int) -> tuple[int, int]:
 
 
 def deepest(database: Database) -> int:
-    return int(database.rows("SELECT max(depth) FROM depths")[0][0])
+    return int(database.rows("SELECT max(depth) FROM depths")[0][0] or 0)
 
 
 @pytest.mark.parametrize(("max_depth", "overshoot"), [(5, 1), (100, 10), (1500, 15)])
@@ -65,7 +69,7 @@ def test_a_flood(
     database.enqueue_many(nap, [(0.002,)] * before)
     limit(max_depth=max_depth)
     start_worker("--threads", "1")
-    stored, refused = flooded(start, MANY)
+    stored, refused = flooded(flood(start, MANY))
     assert refused == PUBLISHERS * REFUSALS
     assert database.rows("SELECT count(*) FROM vtqueue_job")[0][0] == before + stored
     assert max_depth <= deepest(database) <= max_depth + (PUBLISHERS - 1) * overshoot
@@ -73,9 +77,11 @@ def test_a_flood(
 
 def test_publishers_wait(database: Database, start: Start, start_worker: Start, limit: Callable[..., None]) -> None:
     """With on_full="wait" none is refused while a worker drains; all that they publish is done."""
-    limit(max_depth=20, on_full="wait", full_timeout=60)
+    limit(max_depth=20, on_full="wait", full_timeout=600)
+    publishers = flood(start, 100)
+    wait_until(lambda: deepest(database) >= 20)
     start_worker("--threads", "2")
-    assert flooded(start, 100) == (PUBLISHERS * 100, 0)
+    assert flooded(publishers) == (PUBLISHERS * 100, 0)
     assert 20 <= deepest(database) <= 20 + (PUBLISHERS - 1) * 10
     wait_until(lambda: database.unfinished() == 0)
     assert database.rows("SELECT count(*) FROM vtqueue_job WHERE state = 'SUCCESSFUL'")[0][0] == PUBLISHERS * 100

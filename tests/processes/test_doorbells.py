@@ -18,7 +18,7 @@ from django_vtqueue.queue.doorbell import Doorbell, proves_death, ring
 from tests.project import tasks
 
 from ..conftest import ALIAS
-from ..waiting import wait_until
+from ..waiting import PATIENCE, wait_until
 from .conftest import NEVER_LOOKS, Start
 from .database import Database
 from .running import Running
@@ -32,7 +32,7 @@ from django_vtqueue.queue.doorbell import Doorbell
 bell = Doorbell("default", Path(sys.argv[1]), "owner")
 bell.listen(lambda asked: print("rung", flush=True))
 print(bell.path, flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -115,12 +115,13 @@ def folder() -> Iterator[Path]:
 
 def test_a_closed_bell_is_gone_and_its_listener_ends(database: Database, folder: Path) -> None:
     """Closing takes the socket out of the folder and ends the thread that waited at it."""
-    before = threading.active_count()
+    before = set(threading.enumerate())
     bell = Doorbell(ALIAS, folder, "own")
     bell.listen(lambda asked: None)
-    assert threading.active_count() == before + 1
+    [listener] = set(threading.enumerate()) - before
     bell.close()
-    wait_until(lambda: threading.active_count() == before)
+    listener.join(PATIENCE)
+    assert not listener.is_alive()
     assert list(folder.iterdir()) == []
     assert not proves_death(bell.path, ALIAS, folder)
 

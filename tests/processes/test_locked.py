@@ -10,7 +10,7 @@ from django.db import OperationalError, connections
 from tests.project import durable, tasks
 
 from ..conftest import ALIAS
-from ..waiting import wait_until
+from ..waiting import PROMPT, wait_until
 from .conftest import Start
 from .database import Database
 from .held import begin
@@ -48,13 +48,13 @@ def test_a_job_that_ends_in_time_is_not_ended_because_of_a_lock(
     database: Database, start_worker: Start, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     """The time of a job that has finished cannot be up, however long a lock keeps it from being settled."""
-    database.options["hard_timeout"] = 1.5
+    database.options["hard_timeout"] = limit = 4
     worker = start_worker(*arguments, VTQUEUE_TEST_TIMEOUT="1")
     job_id = begin(database, tmp_path)
     with database.locked():
         (tmp_path / "go").touch()
         worker.wait_for(LOCKED)
-        time.sleep(LONG)
+        time.sleep(limit)
     database.wait_for(job_id)
     assert "runs for too long" not in worker.log
     assert "ended with code" not in worker.log
@@ -81,7 +81,7 @@ def test_a_lock_longer_than_the_leases_takes_no_job_from_its_living_holder(
     database: Database, start_worker: Start, tmp_path: Path
 ) -> None:
     """After the lock every lease looks expired, but living workers renew theirs before another one takes them."""
-    database.options["visibility_timeout"] = 1.5
+    database.options["visibility_timeout"] = lease = 4
     workers = [start_worker("--threads", "12", VTQUEUE_TEST_TIMEOUT="1") for _ in range(2)]
     jobs = [
         begin(database, tmp_path, f"{number}-") for number in range(16)
@@ -89,7 +89,7 @@ def test_a_lock_longer_than_the_leases_takes_no_job_from_its_living_holder(
     with database.locked():
         for worker in workers:
             worker.wait_for(LOCKED)
-        time.sleep(LONG)
+        time.sleep(lease)
         locked_until = time.time_ns() // 1000
     wait_until(lambda: all(database.job(job_id)["visible_at"] > locked_until for job_id in jobs))
     for number in range(16):
@@ -109,7 +109,7 @@ def test_enqueue_waits_as_long_as_its_own_timeout_and_works_afterwards(database:
         began = time.monotonic()
         with pytest.raises(OperationalError, match="locked"):
             database.enqueue(tasks.add, 1, 2)
-        assert 0.5 <= time.monotonic() - began < LONG
+        assert 0.5 <= time.monotonic() - began < PROMPT
     assert database.job(database.enqueue(tasks.add, 1, 2))["state"] == "READY"
     with connections[ALIAS].cursor() as cursor:
         assert cursor.execute("PRAGMA busy_timeout").fetchone() == (500,)

@@ -19,6 +19,7 @@ from tests.project import durable, tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
+from ..words import DURATION, IN_LOG
 from .conftest import MANAGE, Start, environment
 from .database import Database
 from .running import PATIENCE, Running, python
@@ -26,7 +27,6 @@ from .running import PATIENCE, Running, python
 Drain = Callable[..., Running]
 
 JOB = r"tests\.project\.tasks\.(\w+) …[0-9a-f]{8}"
-TIME = r"\d+(\.\d)?m?s"
 
 
 def line_of(worker: Running, beginning: str) -> str:
@@ -43,7 +43,7 @@ def test_each_outcome_has_its_line(database: Database, drain: Drain) -> None:
     ready = worker.lines("vtworker ")[0]
     assert re.fullmatch(r"vtworker [^:]+:\d+ ready: queues all; 2 threads; db\.sqlite3 \(wal, normal\)", ready)
     ok = line_of(worker, "ok ")
-    assert re.fullmatch(rf"ok    {JOB} queue=emails attempt=1 wait={TIME} run={TIME}", ok)
+    assert re.fullmatch(rf"ok    {JOB} queue=emails attempt=1 wait={IN_LOG} run={IN_LOG}", ok)
     assert f"tasks.add …{succeeding[-8:]}" in ok
     retry = line_of(worker, "retry ")
     assert re.fullmatch(rf"retry {JOB} attempt=1/10 ConnectionError: refused; next in \d+\.\ds", retry)
@@ -55,7 +55,7 @@ def test_each_outcome_has_its_line(database: Database, drain: Drain) -> None:
     assert f"tasks.raise_it …{dying[-8:]}" in dead
     assert re.fullmatch(r"vtworker [^:]+:\d+ done: 3 jobs; longest write lock \d+\.\dms", worker.lines("vtworker ")[-1])
     assert re.fullmatch(
-        r"left for later: 1 job \(1 to be tried again\); the first is due in \d+(\.\d)? min", line_of(worker, "left")
+        rf"left for later: 1 job \(1 to be tried again\); the first is due in {DURATION}", line_of(worker, "left")
     )
 
 
@@ -135,13 +135,19 @@ def test_the_line_of_a_dead_letter_ends_in_a_command(database: Database, drain: 
 MANY = 400
 
 
-def test_above_fifty_jobs_a_second_there_is_a_summary_that_counts_them_all(database: Database, drain: Drain) -> None:
-    """Many short jobs get a line for each only until there are too many in a second; every other one is counted."""
+def test_above_fifty_jobs_a_second_there_is_a_summary_that_counts_them_all(
+    database: Database, start_worker: Start
+) -> None:
+    """Many short jobs get a line for each only until there are too many in a second; every other one is counted.
+
+    Here of five, for a machine that is slow.
+    """
     database.enqueue_many(tasks.add, [(1, 2)] * MANY)
-    worker = drain()
+    worker = start_worker("--drain", ready=False, constants={"worker.log.MANY": 5})
+    assert worker.wait() == 0
     lines = [line for line in worker.lines("ok ") if "tests.project" in line]
     counted = [int(count.replace(",", "")) for count in re.findall(r"^ok    ([\d,]+) (?:more )?jobs", worker.log, re.M)]
-    assert 50 <= len(lines) < MANY
+    assert 5 <= len(lines) < MANY
     assert len(lines) + sum(counted) == MANY
 
 

@@ -14,6 +14,7 @@ from .held import begin, executions
 from .running import Running, is_ours
 
 GRACE = 1.0  # seconds for which a job may run on after a change of the code
+LONG_GRACE = pytest.mark.parametrize("grace", [60.0], ids=[""])  # one whose end is not waited for
 
 TASKS = """
 from django_vtqueue import task
@@ -43,11 +44,16 @@ def code(tmp_path: Path) -> Code:
 
 
 @pytest.fixture
-def parent(start_worker: Start, code: Code, tmp_path: Path) -> Running:
+def grace() -> float:
+    return GRACE
+
+
+@pytest.fixture
+def parent(start_worker: Start, code: Code, tmp_path: Path, grace: float) -> Running:
     """Return a running ``vtworker --reload``, with a worker that is ready."""
     return start_worker(
         reload=True,
-        constants={"worker.reload.INTERVAL": 0.2, "worker.reload.ENDING": GRACE},
+        constants={"worker.reload.INTERVAL": 0.2, "worker.reload.ENDING": grace},
         PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}",
         PYTHONDONTWRITEBYTECODE="1",  # a file that is changed twice in a second would be taken from there
         VTQUEUE_TEST_APPS="edited",
@@ -61,6 +67,7 @@ def answer(database: Database) -> str:
     return str(database.result(job_id))
 
 
+@LONG_GRACE
 def test_a_change_restarts_the_worker_when_its_job_has_ended(
     database: Database, parent: Running, code: Code, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from .database import Database
 from .held import begin, executions
 from .running import PATIENCE
 
-LEASE = 1.5  # seconds
+LEASE = 3.0  # seconds
 
 
 def lock_around_the_end(database: Database, job_id: str, after: float) -> None:
@@ -60,15 +60,17 @@ def test_moments_between_locks_after_the_end_of_a_lease(
     start_worker("--threads", "1")
     job_id = begin(database, tmp_path)
     renewed = 0
-    for _ in range(3):
+    for _ in range(10):  # a machine with much to do may miss some
         lock_around_the_end(database, job_id, 2.1)
         time.sleep(0.05)
         with database.locked():
             renewed += database.job(job_id)["visible_at"] > clock.now()
         wait_until_renewed(database, job_id)
+        if renewed == 2:
+            break
     (tmp_path / "go").touch()
     database.wait_for(job_id)
-    assert renewed >= 2  # a machine with much to do may miss one
+    assert renewed == 2
 
 
 def test_a_lock_around_the_end_of_a_consumers_lease(database: Database, start: Start, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_a_lost_lease_takes_its_writes_back(database: Database, start_worker: St
 def test_many_in_a_row_do_not_keep_others_from_writing(database: Database, start_worker: Start) -> None:
     """Between two of them another worker claims, renews and settles, although the lock is free for a moment only."""
     one_after_the_other = transactional.take_long.using(queue_name="slow")
-    slow = database.enqueue_many(one_after_the_other, [("x", 1.2)] * 15)
+    slow = database.enqueue_many(one_after_the_other, [("x", 1.2)] * 100)
     for _ in range(2):
         start_worker("--queues", "slow", ready=False)
     wait_until(lambda: database.unfinished() < len(slow))  # it is in the middle of it
@@ -97,27 +97,31 @@ def line(database: Database, known: None, start_worker: Start, tmp_path: Path) -
     return jobs
 
 
-def test_cancelled_in_line_it_does_not_begin(database: Database, line: list[str]) -> None:
+def test_cancelled_in_line_it_does_not_begin(database: Database, line: list[str], tmp_path: Path) -> None:
     """A job that waits for its turn in a worker becomes a dead letter, as one does that waits in the queue."""
-    cancelled = control.cancel(line[20:], using=ALIAS, by="anna")
+    control.cancel(line[20:], using=ALIAS, by="anna")
     wait_until(lambda: not database.unfinished())
-    never_begun = database.rows("SELECT 1 FROM vtqueue_deadletter WHERE attempts = 0")
-    assert (len(cancelled), len(never_begun)) == (20, 20)
+    letters = database.rows("SELECT attempts FROM vtqueue_deadletter")
+    assert {row["attempts"] for row in letters} == {0}
+    begun = len(lines(tmp_path / "log"))  # some of the others, too, if the machine is busy
+    assert begun >= 20
+    assert len(letters) == len(line) - begun
     assert database.succeeded(*line[:20])
 
 
 def test_the_line_is_in_the_order_of_priority(database: Database, line: list[str], tmp_path: Path) -> None:
     """What is urgent does not wait for all those that were there before."""
     urgent = database.enqueue(writers.say_and_sleep.using(priority=100), str(tmp_path / "log"), 0)
-    database.wait_for(urgent)
-    assert database.unfinished() > 5
+    database.wait_for(urgent, *line)
+    order = database.rows("SELECT id FROM vtqueue_job ORDER BY finished_at")
+    assert order[-1]["id"] != urgent
 
 
 def test_a_pause_holds_the_line(database: Database, line: list[str], tmp_path: Path) -> None:
     """Those that wait for their turn when their queue is paused go back to their places, and begin after it."""
     Queue("default", using=ALIAS).pause()
     wait_until(lambda: not database.rows("SELECT 1 FROM vtqueue_job WHERE state = 'RUNNING'"))
-    assert database.unfinished() > 5
+    assert database.unfinished()
     assert database.rows("SELECT max(attempts) FROM vtqueue_job WHERE state = 'READY'")[0][0] == 0
     Queue("default", using=ALIAS).resume()
     database.wait_for(*line)
@@ -128,7 +132,7 @@ def test_what_hangs_before_its_transaction_is_ended(
     database: Database, known: None, start_worker: Start, tmp_path: Path
 ) -> None:
     """Its time runs from its turn on, so that the next one has it: here a receiver of ``task_started`` hangs."""
-    database.options |= {"hard_timeout": 1.5, "max_attempts": 1}
+    database.options |= {"hard_timeout": 4, "max_attempts": 1}
     environment = {"VTQUEUE_TEST_APPS": "tests.project.tracing.Tracing"}
     hanging = database.enqueue(writers.append, "HANG")
     others = database.enqueue_many(writers.append, [("x",)] * 5)
@@ -148,13 +152,12 @@ def test_the_time_limit_rolls_back(database: Database, drain: Start) -> None:
 
 def test_the_write_lock_is_free_when_the_time_is_up(database: Database, start_worker: Start) -> None:
     """A task that hangs where nothing ends it loses its transaction: others write, and its later writes are refused."""
-    job_id = database.enqueue(transactional.hang_and_write, "x", 3)
+    job_id = database.enqueue(transactional.hang_and_write, "x", 8)
     start_worker()
     wait_until(lambda: database.job(job_id)["state"] == "RUNNING")
-    began = time.monotonic()
     other = database.enqueue(tasks.add, 1, 2)
     database.wait_for(other)
-    assert time.monotonic() - began < 3
+    assert database.job(job_id)["state"] == "RUNNING"
     wait_until(lambda: database.letter(job_id))
     assert (effects(database), database.outcomes(job_id)) == (0, ["timed out"])
     again = database.enqueue(transactional.append, "y")
@@ -165,7 +168,7 @@ def test_the_write_lock_is_free_when_the_time_is_up(database: Database, start_wo
 @KINDS
 def test_to_wait_for_a_turn_is_not_to_run(database: Database, drain: Start, processes: str) -> None:
     """Each of many has its whole time, from the moment at which its own transaction begins; none ends without it."""
-    ids = database.enqueue_many(writers.take_half_its_time, [("x",)] * 4)
+    ids = database.enqueue_many(writers.take_a_part_of_its_time, [("x",)] * 4)
     drain("--processes", processes)
     assert database.succeeded(*ids)
     assert effects(database) == 4
@@ -175,7 +178,7 @@ def test_the_time_of_another_workers_transaction_is_no_time_of_ones_own(
     database: Database, start_worker: Start
 ) -> None:
     """The same holds where another process has the write lock."""
-    ids = database.enqueue_many(writers.take_half_its_time, [("x",)] * 4)
+    ids = database.enqueue_many(writers.take_a_part_of_its_time, [("x",)] * 4)
     for _ in range(2):
         start_worker("--threads", "2")
     database.wait_for(*ids)
@@ -188,11 +191,11 @@ def test_one_that_hangs_holds_up_no_other(database: Database, start_worker: Star
 
     Those that wait meanwhile occupy no slot: other jobs run.
     """
-    hanging = database.enqueue(writers.hang, "x", 20)
+    hanging = database.enqueue(writers.hang, "x", 600)
     others = database.enqueue_many(writers.append, [("y",)] * 3)
     ordinary = database.enqueue(tasks.add, 1, 2)
     worker = start_worker("--threads", "2")
-    wait_until(lambda: database.succeeded(ordinary, *others), 15)
+    database.wait_for(ordinary, *others)
     assert database.job(hanging)["state"] == "RUNNING"
     worker.kill()
 
@@ -200,7 +203,7 @@ def test_one_that_hangs_holds_up_no_other(database: Database, start_worker: Star
 @pytest.mark.usefixtures("known")
 def test_what_waits_for_its_turn_dies_with_no_worker(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """A worker that is killed takes no attempt of those along that have not begun."""
-    first = database.enqueue(writers.say_and_sleep, str(tmp_path / "first"), 4)
+    first = database.enqueue(writers.say_and_sleep, str(tmp_path / "first"), 600)
     waiting = database.enqueue_many(writers.append, [("x",)] * 3)
     database.write("UPDATE vtqueue_job SET max_attempts = 1")
     worker = start_worker()
@@ -218,7 +221,7 @@ def test_what_waits_for_its_turn_is_given_back_at_a_stop(
     database: Database, start_worker: Start, tmp_path: Path
 ) -> None:
     """It is not run to its end: it has not begun."""
-    first = database.enqueue(writers.say_and_sleep, str(tmp_path / "first"), 1)
+    first = database.enqueue(writers.say_and_sleep, str(tmp_path / "first"), 4)
     waiting = database.enqueue_many(writers.append, [("x",)] * 3)
     worker = start_worker()
     wait_until((tmp_path / "first").exists)
@@ -295,11 +298,9 @@ def test_a_transaction_that_waited_for_the_lock_has_its_time_limit(
     """Its time runs from its beginning, also where its task lets no other thread run: its process is killed."""
     start_worker("--processes", "2", "--threads", "1")
     wait_until(lambda: len(database.workers()) == 2)
-    began = time.monotonic()
-    job_id = database.enqueue(writers.hold_the_interpreter, 25)
+    job_id = database.enqueue(writers.hold_the_interpreter, 600)
     wait_until(lambda: database.job(job_id)["attempts"] == 1, every=0.0005)
     with database.locked():
         time.sleep(0.5)  # for which it may have to wait
     wait_until(lambda: database.letter(job_id))
-    assert time.monotonic() - began < 20
     assert database.outcomes(job_id) == ["timed out"]

@@ -20,7 +20,7 @@ from django_vtqueue.exceptions import TaskTimeout
 
 from .models import Effect
 
-LONGEST = 60  # seconds that a task waits for a test which may have failed meanwhile
+LONGEST = 200  # seconds that a task waits for a test which may have failed meanwhile
 
 
 @task(max_attempts=1)
@@ -76,7 +76,7 @@ def hold(folder: str, name: str = "") -> str:
     return wait_for_file(Path(folder) / f"{name}go")
 
 
-@task(visibility_timeout=3, max_attempts=1)
+@task(visibility_timeout=6, max_attempts=1)
 def hold_on_a_short_lease(folder: str, name: str = "") -> str:
     """Like ``hold``, with a lease of its own."""
     return hold.func(folder, name)  # type: ignore[no-any-return]
@@ -265,7 +265,7 @@ def ignored_signals() -> int:
     return int(re.search(r"^SigIgn:\s+(\w+)$", status, re.MULTILINE)[1], 16)  # type: ignore[index]
 
 
-@task(visibility_timeout=1)
+@task(visibility_timeout=3)
 def hold_the_interpreter(folder: str, seconds: int) -> None:
     """Let no other thread of this process run."""
     with (Path(folder) / "started").open("a") as file:
@@ -291,7 +291,7 @@ async def loop_for_long() -> None:
         await asyncio.sleep(0.1)
 
 
-@task(timeout=0.2)
+@task(timeout=1)
 def clean_up_in_time(path: str) -> str:
     """Catch what is raised when the time is up."""
     try:

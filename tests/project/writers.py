@@ -9,14 +9,14 @@ from . import tasks
 from .models import Effect
 
 
-@task(transactional=True, hard_timeout=1, max_attempts=1)
-def take_half_its_time(name: str) -> None:
-    """Write, and take half of the time that an attempt may take."""
+@task(transactional=True, hard_timeout=4, max_attempts=1)
+def take_a_part_of_its_time(name: str) -> None:
+    """Write, and take a third of the time that an attempt may take."""
     Effect.objects.create(name=name)
-    time.sleep(0.5)
+    time.sleep(1.3)
 
 
-@task(transactional=True, max_attempts=1)
+@task(transactional=True, timeout=900, max_attempts=1)
 def say_and_sleep(path: str, seconds: float) -> None:
     """Write a line to a file, and hold the write lock."""
     tasks.note.func(path, "begun")
@@ -41,6 +41,6 @@ def hold_the_interpreter(seconds: int) -> None:
     ctypes.PyDLL(None).sleep(seconds)
 
 
-@task(transactional=True, expires=0.5)
+@task(transactional=True, expires=5)
 def append_soon(name: str) -> None:
     Effect.objects.create(name=name)

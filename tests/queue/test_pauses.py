@@ -19,7 +19,7 @@ from tests.fake_clock import FakeClock, at
 from tests.pending import run_pending
 from tests.project import tasks
 
-from ..waiting import wait_until
+from ..waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.django_db
 LATER = datetime(2027, 1, 15, 15, tzinfo=UTC)
@@ -170,7 +170,7 @@ def test_a_consumer_goes_on_when_its_queue_is_resumed(sqlite_file: str) -> None:
         wait_until(lambda: handled == ["first", "second"])
     finally:
         stop.set()
-        thread.join(10)
+        thread.join(PATIENCE)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,12 @@ from django_vtqueue.core.clock import SECOND
 from ...processes.instance import Term
 from ...processes.slot_instance import Look
 from ..ledger import Event
-from .checker import PROMISES, Job, Row, Story, broken
+from .checker import LATEST, PROMISES, Job, Row, Story, broken
 from .faults import KILL, KILL_CHILD, PAUSE, STANDSTILL, STOP, TERM_TWICE, Fault
 from .journal import Execution
 from .kinds import ASIDE, LONG_LEASE, MAX_DEPTH, SHORT_LEASE
+
+LATE = LATEST // SECOND + 1
 
 ONE, OTHER = "host:1:a", "host:2:b"
 
@@ -179,8 +181,10 @@ BAD = {
         story(job("backs_off"), row(ended(history.FAILED, 2)), run(1, 2, outcome="E", delay=4.0), run(2.5, 8)),
     ],
     "none_begins_late": [
-        story(job(), row(), run(31, 32)),
-        story(job("later"), row(ended(history.RETRY, 2)), run(1, 2, outcome="Retry", delay=5.0), run(40, 41)),
+        story(job(), row(), run(LATE, LATE + 1)),
+        story(
+            job("later"), row(ended(history.RETRY, 2)), run(1, 2, outcome="Retry", delay=5.0), run(LATE + 9, LATE + 10)
+        ),
     ],
     "attempts_are_those_that_began": [
         story(job("slow"), row(ended(history.TIMED_OUT, 3)), run(5, 7), effects=Counter({"j": 1})),
