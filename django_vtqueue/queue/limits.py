@@ -5,9 +5,8 @@ limit is what the code of the claiming process says, so a change holds as soon a
 
 A queue that is at its limit, or over its rate, is left out, as a paused one is. A job whose key is at its limit is
 parked (parking.py): it is due no more, so it costs other claims nothing. It is given back when a job of its key ends,
-in the transaction of that settlement, and judged again by the next claim. A job that is over the rate of its key is
-moved to a moment that is reserved for it. A look once a second gives back what was moved without a reason that still
-holds.
+in the transaction of that settlement (unparking.py), and judged again by the next claim. A job that is over the rate of
+its key is moved to a moment that is reserved for it.
 """
 
 import time
@@ -18,16 +17,13 @@ from typing import Any, NamedTuple
 
 from ..conf import Options, Policy
 from ..core.clock import SECOND
-from ..core.job import Due, Scope, Settlement
+from ..core.job import Due, Scope
 from ..core.rates import Rate, rate_for
 from ..core.shares import Shares
 from ..engines import Engine
-from ..engines.limits import Parked, RateState
+from ..engines.limits import RateState
 from .pauses import earliest, unpaused, without
 
-PERIOD = 1.0  # seconds
-GIVEN_BACK_AT_ONCE = 500  # jobs of a key
-KEYS_AT_ONCE = 200  # that one look goes through
 AMONG = 100  # jobs of a key, of which those that are due are counted
 OF_ONE_MIND = 60.0  # seconds for which a rate stays as other code has it, after this code has set it right
 SOON = SECOND  # microseconds by which a job is put off while the moments of its rate are given back
@@ -97,6 +93,13 @@ class Limits:
             return Rate(state.interval, (known or {}).get("burst", 1))
         return Rate(SLOWEST) if known is None else rate_for(known.get("rate"), known.get("burst", 1))
 
+    def set_right(self, key: str) -> None:
+        """Note that the state of a rate key's rate is that of this code now."""
+        now = time.monotonic()
+        for old in [old for old, until in self._set_right.items() if until < now]:
+            del self._set_right[old]
+        self._set_right[key] = now + OF_ONE_MIND
+
     # Queues
 
     def apart(self, scopes: Sequence[Scope]) -> Sequence[Scope]:
@@ -154,90 +157,8 @@ class Limits:
             return now
         return earliest(engine, self.scoped(engine, scopes, now))
 
-    # The look once a second; it writes nothing where nothing is to be done
-
-    def look(self, engine: Engine, after: str) -> tuple[int, str]:
-        """Give back parked jobs of concurrency keys behind ``after`` that have room.
-
-        Return how many, and the key behind which to go on ("": it begins anew).
-        """
-        found, back = engine.parked(after, KEYS_AT_ONCE), 0
-        if any(self._room(engine, parked) for parked in found):
-            with engine.transaction():
-                for parked in found:
-                    room = self._room(engine, parked)
-                    if room and self.of_key(parked.queue_name, parked.task_path).ordered:
-                        back += engine.put_back(list(engine.first_of_keys([parked.key]).values()))
-                    elif room:
-                        back += engine.give_back({parked.key: room})
-        return back, found[-1].key if len(found) == KEYS_AT_ONCE else ""
-
-    def _room(self, engine: Engine, parked: Parked) -> int:
-        """Return how many parked jobs of a key are to be given back; what is due already is expected to run."""
-        most, ordered = self.of_key(parked.queue_name, parked.task_path)
-        if ordered:
-            return parked.stuck
-        if most is None:
-            return GIVEN_BACK_AT_ONCE
-        room = min(most - engine.held_of_keys([parked.key])[parked.key], GIVEN_BACK_AT_ONCE)
-        return max(room - engine.due_of_key(parked.key, engine.now(), AMONG), 1) if room > 0 else 0
-
-    def look_at_rates(self, engine: Engine, after: str) -> tuple[int, str]:
-        """Give back jobs whose rate has changed, or was used by a clock that was ahead; forget rates that are unused.
-
-        Return how many jobs, and the key of the rate behind which to go on ("": it begins anew).
-        """
-        found, now, back = engine.all_rates(after, KEYS_AT_ONCE), engine.now(), 0
-        reserved = engine.reserved([key.removeprefix("key:") for key, _ in found if key.startswith("key:")])
-        for key in [key for key, until in self._set_right.items() if until < time.monotonic()]:
-            del self._set_right[key]
-        unused: list[str] = []
-        for key, state in found:
-            name = key.removeprefix("key:")
-            if key.startswith("key:") and name in reserved:
-                back += self._free_reserved(engine, name, state, reserved[name][1], now)
-            elif state.next_at <= now:
-                unused.append(key)
-        if unused:
-            with engine.transaction():
-                states, lines = engine.rates(unused), engine.reserved([key.removeprefix("key:") for key in unused])
-                engine.forget_rates(
-                    [key for key in states if states[key].next_at <= now and key.removeprefix("key:") not in lines]
-                )
-        return back, found[-1][0] if len(found) == KEYS_AT_ONCE else ""
-
-    def _free_reserved(self, engine: Engine, key: str, state: RateState, task_path: str, now: int) -> int:
-        """Give back the jobs of a rate key, if the moments reserved for them are not those of the rate now."""
-        rate = self.rate_of(task_path, key, state)
-        latest = rate.latest(now) if rate else now
-        if rate and rate.interval == state.interval and state.next_at <= latest:
-            return 0
-        with engine.transaction():
-            back = engine.free_reserved(key, now + 2 * SOON if rate else now, GIVEN_BACK_AT_ONCE)
-            if rate and back < GIVEN_BACK_AT_ONCE:
-                state = RateState(min(state.next_at, latest), rate.interval)
-                engine.set_rates({of_rate_key(key): state}, interval=True)
-                self._set_right[key] = time.monotonic() + OF_ONE_MIND
-        return back
-
 
 NO_LIMITS = Limits()
-
-
-class LookAtParked:
-    """The look of code that claims without a worker: once a second, when it finds nothing that is due."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._next_at, self._after = 0.0, ""  # monotonic; a concurrency key
-
-    def gave_back(self, engine: Engine) -> bool:
-        """Return whether something was given back now."""
-        if time.monotonic() < self._next_at:
-            return False
-        self._next_at = time.monotonic() + PERIOD
-        back, self._after = self._limits.look(engine, self._after)
-        return back > 0
 
 
 def has_own_key(row: Due) -> bool:
@@ -248,14 +169,3 @@ def has_own_key(row: Due) -> bool:
 def next_at_of(state: RateState | None, rate: Rate, now: int) -> int:
     """Return when the next start is due, without what a clock that was ahead has made of it."""
     return min(state.next_at, rate.latest(now)) if state else now
-
-
-def give_back(engine: Engine, settlements: Sequence[Settlement]) -> None:
-    """Give back as many parked jobs of each key as jobs of it have ended, or are held no more.
-
-    One at least: the end of a job that only waited may be what the next one of an ordered key has waited for.
-    """
-    keyed = [s.job for s in settlements if s.job.concurrency_key is not None]
-    if keyed:
-        ended = Counter(job.concurrency_key or "" for job in keyed if job.worker_id)
-        engine.give_back({key: max(ended[key], 1) for job in keyed if (key := job.concurrency_key)})

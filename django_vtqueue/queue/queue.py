@@ -35,10 +35,11 @@ from .claimed_job import ClaimedJob
 from .claims import Claims, Found, collect
 from .consumer import consume
 from .depth import waiting_aside
-from .limits import Limits, LookAtParked
+from .limits import Limits
 from .pauses import pause, resume
 from .publishing import store
 from .settling import settle
+from .unparking import Unparking
 
 Until = Literal["done", "start"]
 OnDuplicate = Literal["keep", "replace", "error"]
@@ -72,7 +73,7 @@ class Queue:
         self._lease = clock.microseconds(own.get("visibility_timeout", self._policy.visibility_timeout))
         self._overflow = self.options.overflowing if self._policy.overflow else {}
         self._limits = Limits(self.options)
-        self._parked = LookAtParked(self._limits)
+        self._unparking = Unparking(self._limits)
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, using={self.database!r})"
@@ -262,7 +263,7 @@ class Queue:
                 return jobs  # else all that was taken became dead letters: claim what is due behind them
             if seen and not (found.ended or found.again):  # the lock is free: their holders get the time to renew
                 clock.wait(APART)
-        return self._claim_due(limit, gaps, holder) if self._parked.gave_back(engine) else []
+        return self._claim_due(limit, gaps, holder) if self._unparking.gave_back(engine) else []
 
     def ack(self, job: ClaimedJob, result: Any = None) -> None:
         """See ClaimedJob.ack."""

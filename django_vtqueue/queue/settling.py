@@ -11,7 +11,7 @@ from ..core import copies, history, states
 from ..core.copies import Copy
 from ..core.job import ClaimKey, Settlement, StoredJob, end_cancelled
 from ..engines import Engine, options_for
-from .limits import give_back
+from .unparking import give_back
 from .workers import gone
 
 

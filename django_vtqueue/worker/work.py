@@ -13,8 +13,8 @@ from ..execution.outcomes import Outcome, not_executed
 from ..execution.time_limits import longest_runs
 from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring, ring_results
-from ..queue.limits import GIVEN_BACK_AT_ONCE
 from ..queue.overdue import bury_overdue
+from ..queue.unparking import Unparking
 from .in_flight import InFlight
 from .leases import Leases
 from .log import WorkerLog, name
@@ -57,7 +57,7 @@ class Work:
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.starting: HeldJob | None = None  # a transactional job whose turn it is
         self.started = 0
-        self._parked_after = self._rates_after = ""  # the keys behind which to look for what limits hold up
+        self.unparking = Unparking(backend.limits)
         self._none_ahead = False  # the last claim had no free slot, and found nothing that may be claimed ahead
 
     # Room
@@ -249,15 +249,13 @@ class Work:
 
     def give_back(self) -> bool:
         """Give back some jobs that a limit holds up without a reason; return whether there may be more."""
-        limits, engine = self.backend.limits, self.engine
-        parked, self._parked_after = limits.look(engine, self._parked_after)
-        reserved, self._rates_after = limits.look_at_rates(engine, self._rates_after)
-        if limits.queues:
+        given_back, more = self.unparking.look(self.engine)
+        if self.backend.limits.queues:
             self.next_due.forget()  # what is due in a queue at its limit has become more, or may be claimed now
-        if parked or reserved:
+        if given_back:
             self.next_due.expect(0)
             ring(self.backend.database, self.backend.settings.doorbells)
-        return max(parked, reserved) >= GIVEN_BACK_AT_ONCE or bool(self._parked_after or self._rates_after)
+        return more
 
     def ended_elsewhere(self, endings: Sequence[Settlement]) -> None:
         """Count the ends of jobs that this worker did not run, and tell of those that became dead letters."""

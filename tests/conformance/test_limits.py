@@ -16,6 +16,7 @@ from django_vtqueue.queue.claims import Claims, Taken, collect
 from django_vtqueue.queue.limits import Limits
 from django_vtqueue.queue.pauses import pause
 from django_vtqueue.queue.settling import settle
+from django_vtqueue.queue.unparking import Unparking
 from tests.fake_clock import at
 
 from .bench import Bench, failure
@@ -72,7 +73,7 @@ class Limited:
         self.end(*(succeeded(job, "null", at(1), None) for job in jobs))
 
     def look(self) -> int:
-        return self.limits.look(self.engine, "")[0]
+        return Unparking(self.limits).give_back_parked(self.engine)
 
     @property
     def parked(self) -> set[str]:

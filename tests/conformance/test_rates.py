@@ -10,6 +10,7 @@ from django_vtqueue.core.job import Scope, released
 from django_vtqueue.engines.limits import RateState
 from django_vtqueue.models import Rate
 from django_vtqueue.queue import limits
+from django_vtqueue.queue.unparking import Unparking
 from tests.fake_clock import at
 
 from .bench import Bench, failure
@@ -123,10 +124,10 @@ def test_a_changed_rate(limited: Limited, rate: str | None, expected: str, monke
     assert moments(limited) == [3600, 7200, 10800]
     monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
     limited.tasks["app.second"] = {} if rate is None else {"rate": rate}
-    limited.limits.look_at_rates(limited.engine, "")
+    Unparking(limited.limits).give_back_reserved(limited.engine)
     found = [name for now in (5, 5.01, 5.02, 5.03, 5.05) for name in limited.claim(now)]
     assert names(found) == expected
-    limited.limits.look_at_rates(limited.engine, "")
+    Unparking(limited.limits).give_back_reserved(limited.engine)
     if expected:
         assert moments(limited) == []
 
@@ -138,7 +139,7 @@ def test_a_clock_that_was_ahead(limited: Limited, monkeypatch: pytest.MonkeyPatc
     assert moments(limited) == [3601, 3602]
     monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
     assert limited.claim(5) == {}
-    assert limited.limits.look_at_rates(limited.engine, "")[0] == 2
+    assert Unparking(limited.limits).give_back_reserved(limited.engine) == 2
     assert [name for now in (5, 6, 6.5, 7, 8) for name in limited.claim(now)] == ["b", "c"]
 
 
@@ -148,7 +149,7 @@ def test_unused_rates_are_forgotten(limited: Limited, monkeypatch: pytest.Monkey
     publish(limited, "app.second", "c", rate="s")
     limited.claim()
     monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(50))
-    limited.limits.look_at_rates(limited.engine, "")
+    Unparking(limited.limits).give_back_reserved(limited.engine)
     assert set(Rate.objects.using(limited.engine.alias).values_list("key", flat=True)) == {"key:r"}
 
 
@@ -163,7 +164,7 @@ def test_a_task_that_is_not_loaded(limited: Limited, monkeypatch: pytest.MonkeyP
     assert moments(limited) == [60, 86_400]
     limited.tasks["app.unknown"] = {"rate": "10/s"}
     monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
-    limited.limits.look_at_rates(limited.engine, "")
+    Unparking(limited.limits).give_back_reserved(limited.engine)
     assert [name for now in (5, 5.1, 5.2) for name in limited.claim(now)] == ["d", "b"]
 
 
@@ -177,12 +178,12 @@ def test_two_rates_in_one_deploy(limited: Limited, monkeypatch: pytest.MonkeyPat
     moved: list[int] = []
     for _ in range(5):
         for each in (new, old):
-            moved.append(each.limits.look_at_rates(each.engine, "")[0])
+            moved.append(Unparking(each.limits).give_back_reserved(each.engine))
             each.claim(1)
     assert moved == [3, 3, *[0] * 8]
     later = limits.time.monotonic() + limits.OF_ONE_MIND
     monkeypatch.setattr(limits.time, "monotonic", lambda: later)
-    new.limits.look_at_rates(new.engine, "")
+    Unparking(new.limits).give_back_reserved(new.engine)
     new.claim(2)
     assert moments(new)[-1] < 200
 

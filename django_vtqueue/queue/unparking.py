@@ -1,0 +1,120 @@
+"""How jobs that limits hold up come back: at the end of a job of their key, and by a look once a second.
+
+The look gives back what is held up without a reason that still holds: the code has another limit now, or a holder has
+gone in a way that no settlement tells of. It writes nothing where nothing is to be done.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ..core.job import Settlement
+from ..engines import Engine
+from ..engines.limits import Parked, RateState
+from .limits import AMONG, SOON, Limits, of_rate_key
+
+PERIOD = 1.0  # seconds
+GIVEN_BACK_AT_ONCE = 500  # jobs of a key
+KEYS_AT_ONCE = 200  # that one look goes through
+RATE_KEY = of_rate_key("")
+
+
+def give_back(engine: Engine, settlements: Sequence[Settlement]) -> None:
+    """Give back as many parked jobs of each key as jobs of it have ended, or are held no more.
+
+    One at least: the end of a job that only waited may be what the next one of an ordered key has waited for.
+    """
+    keyed = [s.job for s in settlements if s.job.concurrency_key is not None]
+    if keyed:
+        ended = Counter(job.concurrency_key or "" for job in keyed if job.worker_id)
+        engine.give_back({key: max(ended[key], 1) for job in keyed if (key := job.concurrency_key)})
+
+
+def _names(keys: Iterable[str]) -> list[str]:
+    """Return the rate keys among the keys of rates, of which others are those of queues."""
+    return [key.removeprefix(RATE_KEY) for key in keys if key.startswith(RATE_KEY)]
+
+
+class Unparking:
+    """The look of one claimer, which goes on where it ended the last time."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._parked_after = self._rates_after = ""  # the keys behind which to go on; "": it begins anew
+        self._next_at = 0.0  # monotonic
+
+    def look(self, engine: Engine) -> tuple[int, bool]:
+        """Give jobs back; return how many, and whether there may be more."""
+        parked, reserved = self.give_back_parked(engine), self.give_back_reserved(engine)
+        more = max(parked, reserved) >= GIVEN_BACK_AT_ONCE or bool(self._parked_after or self._rates_after)
+        return parked + reserved, more
+
+    def gave_back(self, engine: Engine) -> bool:
+        """Look for parked jobs, if the last look is a second ago; return whether some were given back.
+
+        For code that claims without a worker, when it finds nothing that is due.
+        """
+        if time.monotonic() < self._next_at:
+            return False
+        self._next_at = time.monotonic() + PERIOD
+        return self.give_back_parked(engine) > 0
+
+    def give_back_parked(self, engine: Engine) -> int:
+        """Give back parked jobs of concurrency keys that have room; return how many."""
+        found, back = engine.parked(self._parked_after, KEYS_AT_ONCE), 0
+        if any(self._room(engine, parked) for parked in found):
+            with engine.transaction():
+                for parked in found:
+                    room = self._room(engine, parked)
+                    if room and self._limits.of_key(parked.queue_name, parked.task_path).ordered:
+                        back += engine.put_back(list(engine.first_of_keys([parked.key]).values()))
+                    elif room:
+                        back += engine.give_back({parked.key: room})
+        self._parked_after = found[-1].key if len(found) == KEYS_AT_ONCE else ""
+        return back
+
+    def _room(self, engine: Engine, parked: Parked) -> int:
+        """Return how many parked jobs of a key are to be given back; what is due already is expected to run."""
+        most, ordered = self._limits.of_key(parked.queue_name, parked.task_path)
+        if ordered:
+            return parked.stuck
+        if most is None:
+            return GIVEN_BACK_AT_ONCE
+        room = min(most - engine.held_of_keys([parked.key])[parked.key], GIVEN_BACK_AT_ONCE)
+        return max(room - engine.due_of_key(parked.key, engine.now(), AMONG), 1) if room > 0 else 0
+
+    def give_back_reserved(self, engine: Engine) -> int:
+        """Give back jobs whose rate has changed, or was used by a clock that was ahead; return how many.
+
+        Rates that are unused are forgotten.
+        """
+        found, now, back = engine.all_rates(self._rates_after, KEYS_AT_ONCE), engine.now(), 0
+        reserved = engine.reserved(_names(key for key, _ in found))
+        unused: list[str] = []
+        for key, state in found:
+            name = key.removeprefix(RATE_KEY)
+            if key.startswith(RATE_KEY) and name in reserved:
+                back += self._free_reserved(engine, name, state, reserved[name][1], now)
+            elif state.next_at <= now:
+                unused.append(key)
+        if unused:
+            with engine.transaction():
+                states, lines = engine.rates(unused), engine.reserved(_names(unused))
+                over = [key for key in states if states[key].next_at <= now]
+                engine.forget_rates([key for key in over if key.removeprefix(RATE_KEY) not in lines])
+        self._rates_after = found[-1][0] if len(found) == KEYS_AT_ONCE else ""
+        return back
+
+    def _free_reserved(self, engine: Engine, key: str, state: RateState, task_path: str, now: int) -> int:
+        """Give back the jobs of a rate key, if the moments reserved for them are not those of the rate now."""
+        rate = self._limits.rate_of(task_path, key, state)
+        latest = rate.latest(now) if rate else now
+        if rate and rate.interval == state.interval and state.next_at <= latest:
+            return 0
+        with engine.transaction():
+            back = engine.free_reserved(key, now + 2 * SOON if rate else now, GIVEN_BACK_AT_ONCE)
+            if rate and back < GIVEN_BACK_AT_ONCE:
+                state = RateState(min(state.next_at, latest), rate.interval)
+                engine.set_rates({of_rate_key(key): state}, interval=True)
+                self._limits.set_right(key)
+        return back
