@@ -21,8 +21,8 @@ from django_vtqueue import ClaimedJob, Queue, QueueFull, VTQueueError, enqueue_m
 from django_vtqueue.core.counts import MINUTE, minute_of
 from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job, Throughput
-from django_vtqueue.queue import depth
-from django_vtqueue.queue.depth import DEFAULT, LATEST, SOONEST, full_for, retry_after, share
+from django_vtqueue.queue import gate
+from django_vtqueue.queue.gate import DEFAULT, LATEST, SOONEST, full_for, gate_of, retry_after, share
 from django_vtqueue.queue.pauses import paused
 from django_vtqueue.tasks.compat import task_finished
 from tests.fake_clock import FakeClock
@@ -290,7 +290,7 @@ def test_threads_of_one_process(alias: str) -> None:
 
 def test_a_refusal_asks_for_no_lock(small: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """While another connection has it, a full queue refuses at once, and the lock is not waited for."""
-    monkeypatch.setattr(depth, "KEPT_FOR", 600)
+    monkeypatch.setattr(gate, "KEPT_FOR", 600)
     small.publish_many([1, 2, 3])
     fill(small)
     other = connections[small.database].copy()
@@ -305,7 +305,7 @@ def test_a_refusal_asks_for_no_lock(small: Queue, monkeypatch: pytest.MonkeyPatc
 
 def test_a_large_full_queue_is_not_counted_each_time(alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal is kept for a while that grows with what a count costs."""
-    monkeypatch.setattr(depth, "full_for", float)
+    monkeypatch.setattr(gate, "full_for", float)
     with policies(alias, full={"max_depth": 20}):
         queue = Queue("full")
         fill(queue)
@@ -404,7 +404,7 @@ def claimed_soon(queue: Queue) -> threading.Thread:
         finally:
             connections[queue.database].close()
 
-    gate = depth.gate_of(queue.database, queue.name, 3)
+    gate = gate_of(queue.database, queue.name, 3)
     thread = threading.Thread(target=claim)
     thread.start()
     return thread
@@ -470,7 +470,7 @@ def test_the_event_loop_goes_on(alias: str) -> None:
         beats: list[int] = []
 
         async def beat() -> None:
-            while depth.gate_of(alias, "small", 3)._full is None or len(beats) < 3:
+            while gate_of(alias, "small", 3)._full is None or len(beats) < 3:
                 beats.append(await sync_to_async(lambda: waiting(queue))())
             await sync_to_async(lambda: queue.claim_many(2))()
 
