@@ -8,7 +8,7 @@ from ..engines import engine_for
 from ..models import PARKED, Job
 from .distinct import Number, first_of_each
 
-KEYS = 500  # that are looked at
+KEYS = 200  # that are looked at
 
 
 class ParkedKey(NamedTuple):
