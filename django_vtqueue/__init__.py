@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported wh
     from .patterns.slot_cycle import SlotCycle
     from .queue.claimed_job import ClaimedJob
     from .queue.dead_letters import requeue
-    from .queue.events import send_event
+    from .queue.events import asend_event, send_event
     from .queue.queue import Queue
     from .tasks.calls import call
     from .tasks.compat import TaskContext, TaskResult, TaskResultStatus
@@ -61,6 +61,7 @@ __all__ = [
     "UnknownTask",
     "VTQueueError",
     "WorkflowFailed",
+    "asend_event",
     "await_for_result",
     "call",
     "chain",
@@ -95,7 +96,7 @@ _HOMES = {
     "patterns.slot_cycle": ("SlotCycle",),
     "queue.claimed_job": ("ClaimedJob",),
     "queue.dead_letters": ("requeue",),
-    "queue.events": ("send_event",),
+    "queue.events": ("asend_event", "send_event"),
     "queue.queue": ("Queue",),
     "tasks.calls": ("call",),
     "tasks.compat": ("TaskContext", "TaskResult", "TaskResultStatus"),

@@ -3,6 +3,7 @@
 A setting is looked up in this order: the call, ``@task``, ``queue_options``, ``OPTIONS``, the default below.
 """
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
@@ -16,15 +17,10 @@ from django.dispatch import receiver
 from django.utils.module_loading import import_string
 
 from .core import copies
-from .core.clock import LONGEST, microseconds
+from .core.backoff import backoff_delay
+from .core.clock import LONGEST, microseconds, microseconds_or_none
 from .core.rates import Rate, interval_of, rate_for
 from .core.unique import DONE, ERROR, KEEP, REPLACE, START
-
-
-def microseconds_or_none(seconds: float | None) -> int | None:
-    """Return a duration of the settings in microseconds, None for ever."""
-    return None if seconds is None else microseconds(seconds)
-
 
 Backoff = float | Sequence[float] | Callable[..., float | None]
 DEFAULT_BACKOFF = 2.0
@@ -157,6 +153,12 @@ class Policy:
     def pace(self) -> Rate | None:
         """How often jobs of the queue may start; None: without a limit."""
         return rate_for(self.rate, self.burst)
+
+    def delay(self, times: int, backoff: Backoff | None = None) -> float:
+        """Return the seconds until the next try after so many failures; a function as backoff is not called."""
+        chosen = self.backoff if backoff is None else backoff
+        chosen = DEFAULT_BACKOFF if callable(chosen) else chosen
+        return backoff_delay(chosen, self.backoff_max, times, random.random())
 
     def renews(self, running: str | None) -> bool:
         """Return whether the lease of a job is kept up; ``running``: its copies, as its row has them.

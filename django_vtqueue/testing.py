@@ -11,6 +11,7 @@ For example:
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -19,10 +20,13 @@ from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
 from .backend import VTQueueBackend
+from .core.clock import SECOND
 from .core.failures import from_task
 from .core.job import Scope
+from .core.steps import SNOOZE
 from .engines import engine_for, options_for
 from .exceptions import Cancelled, Retry
+from .execution.outcomes import Outcome
 from .models import DeadLetter, Job
 from .queue.arguments import due_from
 from .tasks.compat import Task, TaskResult, task_backends
@@ -31,6 +35,7 @@ from .tasks.signatures import arguments_of, check_call
 from .worker.inline import run_due
 
 NO_ERRORS = (Retry, Cancelled)  # what a task raises, and what people do to it, on purpose
+MOST_SNOOZES = 1000  # of one job, each by less than a second, in one call of run_pending
 SHOWN = 10  # jobs that a failed assertion shows
 
 
@@ -45,10 +50,11 @@ def run_pending(
     Raises the first error that a task raises, from the task's own frame on, when its outcome is stored: the job waits
     for its next attempt, or is a dead letter. With ``raise_errors=False`` tasks do not raise here: an execution that
     failed and will be retried is READY and has its error in ``errors``. Retry and Cancelled are never raised here.
+    Raises RuntimeError for a task that puts itself off for ever: no time passes meanwhile.
     """
     if in_event_loop():
         raise SynchronousOnlyOperation("run_pending() may not be called in an async test. Write: await arun_pending()")
-    results = []
+    results, snoozes = [], Counter[str]()
     for backend in _backends():
         queues = tuple(sorted(backend.settings.queues)) or None
         if queue_name is not None:
@@ -62,7 +68,22 @@ def run_pending(
                 raise BaseException.with_traceback(error, from_task(error))
             if outcome.result is not None:
                 results.append(outcome.result)
+            check_progress(outcome, snoozes)
     return results
+
+
+def check_progress(outcome: Outcome, snoozes: Counter[str]) -> None:
+    """Raise RuntimeError for a job that is put off again and again to a moment that has come already."""
+    job, waiting = outcome.job, outcome.settlement.waiting
+    if waiting is None or waiting.kind != SNOOZE or waiting.until - waiting.since >= SECOND:
+        return
+    snoozes[job.id] += 1
+    if snoozes[job.id] > MOST_SNOOZES:
+        raise RuntimeError(
+            f"{job.task_path} (job {job.id}) has put itself off {MOST_SNOOZES:,} times by less than a second, and is "
+            "due again: run_pending() would not end. Make what it waits for happen before, or have it raise Snooze "
+            "with the seconds for which it can wait: it runs again when run_pending(until=...) lets them pass."
+        )
 
 
 async def arun_pending(

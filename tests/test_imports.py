@@ -126,6 +126,21 @@ def test_few_modules_at_the_top() -> None:
     assert len(list(PACKAGE.glob("*.py"))) <= 14
 
 
+def test_transactions_wait_for_the_lock_as_an_engine_does() -> None:
+    """Django's own ``atomic`` waits by SQLite's busy handler, which may never get the lock beside busy writers.
+
+    So the engines call it, and nothing else does, but for a look at the transaction that is there already.
+    """
+    called = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in sources()
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Attribute) and node.attr == "atomic" and isinstance(node.value, ast.Name)
+        if node.value.id == "transaction" and "engines" not in path.parts
+    }
+    assert called == {"patterns/holder.py"}
+
+
 def test_the_length_of_files() -> None:
     """No file is longer than can be read at one go: 350 lines, but for the first migration."""
     lengths = {path.relative_to(PACKAGE).as_posix(): path.read_text().count("\n") for path in sources()}
@@ -201,6 +216,7 @@ def test_public_names() -> None:
         "UnknownTask",
         "VTQueueError",
         "WorkflowFailed",
+        "asend_event",
         "await_for_result",
         "call",
         "chain",

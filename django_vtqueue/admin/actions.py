@@ -8,7 +8,6 @@ from django import forms
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
-from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
@@ -16,7 +15,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from ..core import clock
 from ..core.ids import shown_worker
-from ..engines import database_for
+from ..engines import database_for, engine_for
 from ..models import HAS_KEY, DeadLetter, Job
 from . import display
 from .base import ReadOnlyAdmin
@@ -99,7 +98,7 @@ def carry_out(
     ``note``: what the log says; without one the rows are gone.
     """
     rows, flag = list(queryset), CHANGE if note else DELETION
-    with transaction.atomic(using=queryset.db):
+    with engine_for(str(queryset.db)).atomic():
         changed = set(change(rows))
         log = [as_job(row) if note else row for row in rows if row.pk in changed]
         LogEntry.objects.log_actions(request.user.pk, log, flag, note)  # type: ignore[arg-type]

@@ -7,14 +7,13 @@ from typing import Any, cast
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..core.ids import parse_id
 from ..core.masks import HIDDEN
-from ..engines import backend_options, database_for
+from ..engines import backend_options, database_for, engine_for
 from ..exceptions import DuplicateJob, QueueFull, UnknownTask
 from ..models import Job
 from ..tasks.compat import InvalidTask, Task, TaskResult
@@ -159,7 +158,7 @@ def beginning(model_admin: EntryAdmin, request: HttpRequest) -> dict[str, Any]:
 def enqueued(model_admin: EntryAdmin, request: HttpRequest, form: EnqueueForm) -> TaskResult | None:
     """Enqueue the call of a form, with a line in the admin's log; None, and an error in the form, if it is refused."""
     try:
-        with transaction.atomic(using=database_for()):
+        with engine_for(database_for()).atomic():
             result = form.enqueue()
             row = Job(pk=parse_id(result.id), task_path=form.task.module_path, queue_name=form.task.queue_name)
             if not getattr(result, "duplicate", False):

@@ -6,7 +6,6 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.widgets import AdminSplitDateTime
 from django.core.exceptions import BadRequest, PermissionDenied
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import URLPattern, path
 from django.utils.text import capfirst
@@ -106,7 +105,7 @@ class QueueStateAdmin(ReadOnlyAdmin):
 
     def begin(self, request: HttpRequest, queue_name: str, reason: str, until: Any) -> HttpResponse:
         database = database_for()
-        with transaction.atomic(using=database):
+        with engine_for(database).atomic():
             pauses.pause(queue_name, reason=reason, until=until, by=request.user.get_username(), using=database)
             state = QueueState(queue_name=queue_name, reason=reason, paused_until=until)
             self.log_change(request, state, f"{capfirst(pauses.sentence(state))}.")
@@ -119,7 +118,7 @@ class QueueStateAdmin(ReadOnlyAdmin):
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         queue_name, database = request.POST.get("queue_name", ""), database_for()
-        with transaction.atomic(using=database):
+        with engine_for(database).atomic():
             resumed = self.resumed(queue_name, database)
             if resumed:
                 self.log_change(request, QueueState(queue_name=queue_name), gettext("Resumed."))

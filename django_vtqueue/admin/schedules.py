@@ -5,7 +5,6 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.template.loader import render_to_string
@@ -19,7 +18,8 @@ from django.views.decorators.http import require_POST
 from ..core import clock
 from ..core.humanize import duration
 from ..core.ids import dashed
-from ..core.schedule import Ticks, zone
+from ..core.ticks import Ticks, zone
+from ..engines import engine_for
 from ..exceptions import UnknownTask, VTQueueError
 from ..models import Schedule
 from ..schedules import firing, listing, runs
@@ -184,7 +184,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
     def pause(self, request: HttpRequest) -> HttpResponse:
         """Have a schedule publish nothing for now."""
         row = self.named(request)
-        with transaction.atomic(using=row._state.db):
+        with engine_for(str(row._state.db)).atomic():
             if firing.pause(row.name, request.user.get_username(), str(row._state.db)):
                 self.log_change(request, row, _("Paused."))
         return self.back(request, row, _("The schedule “%s” is paused.") % row.name)
@@ -194,7 +194,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
         """Have a schedule go on."""
         row = self.named(request)
         try:
-            with transaction.atomic(using=row._state.db):
+            with engine_for(str(row._state.db)).atomic():
                 if firing.resume(row.name, str(row._state.db)):
                     self.log_change(request, row, _("Resumed."))
         except ValueError as error:
@@ -206,7 +206,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
         """Publish a job of a schedule at once."""
         row = self.named(request)
         try:
-            with transaction.atomic(using=row._state.db):
+            with engine_for(str(row._state.db)).atomic():
                 result = firing.run_now(row, str(row._state.db), scheduling.task_modules())
                 if getattr(result, "duplicate", False):
                     text = _("No job was added: one of this schedule is not finished.")
@@ -226,7 +226,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
             return self.form_page(
                 request, None, title=_("Delete a schedule"), text=text, button=_("Delete"), danger=True
             )
-        with transaction.atomic(using=row._state.db):
+        with engine_for(str(row._state.db)).atomic():
             self.log_deletions(request, self.get_queryset(request).filter(pk=row.pk))
             row.delete()
         self.message_user(request, _("The schedule “%s” was deleted.") % row.name)
@@ -257,7 +257,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
         if not form.seen():
             text = format_html("{} {}", _("Its next ticks:"), ticks(*form.times()))
             return self.form_page(request, form.again(), title=title, text=text, button=_("Save"))
-        with transaction.atomic(using=form.database):
+        with engine_for(form.database).atomic():
             made = form.save()
             if row is None:
                 self.log_addition(request, made, "")

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy
 
 from ..core import clock
 from ..core.clock import SECOND, microseconds
-from ..core.schedule import ALL, EVERY, ONE, SKIP, Ticks, checked
+from ..core.ticks import ALL, EVERY, ONE, SKIP, Ticks, checked
 from ..engines import backend_options, database_for
 from ..models import Schedule
 from ..schedules.declaring import DEFINITION, set_next

@@ -7,7 +7,6 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote
 from django.core.exceptions import BadRequest
-from django.db import transaction
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
@@ -121,7 +120,7 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
             raise BadRequest(f"A worker can be asked to {', '.join(map(repr, ASKED))}, not {to!r}.")
         said, note = ASKED[to]
         queryset = self.get_queryset(request)
-        with transaction.atomic(using=queryset.db):
+        with engine_for(str(queryset.db)).atomic():
             asked = control.ask([worker_id], to, using=queryset.db)
             if asked:
                 self.log_change(request, WorkerProcess(pk=worker_id), str(note))

@@ -37,6 +37,11 @@ def microseconds(duration: float | timedelta) -> int:
     return duration // MICROSECOND if isinstance(duration, timedelta) else round(duration * SECOND)
 
 
+def microseconds_or_none(seconds: float | None) -> int | None:
+    """Return a duration in microseconds, None for ever."""
+    return None if seconds is None else microseconds(seconds)
+
+
 def to_instant(moment: datetime) -> int:
     """Return a datetime as an instant; a naive one is local time in ``TIME_ZONE`` (its ``fold`` counts)."""
     if timezone.is_naive(moment):

@@ -51,8 +51,8 @@ class NewJobs:
         """Whether one of them has a key or a parent."""
         if not (self.unique_keys or self.concurrency_keys or self.rate_keys):  # most have none
             return self.parent_id is not None
-        keys = (self.unique_keys, self.concurrency_keys, self.rate_keys)
-        return self.parent_id is not None or any(key is not None for each in keys if each for key in each)
+        keys = [*(self.unique_keys or ()), *(self.concurrency_keys or ()), *(self.rate_keys or ())]
+        return self.parent_id is not None or keys.count(None) < len(keys)
 
 
 @dataclass(slots=True)
@@ -196,6 +196,11 @@ class Settlement:
     def released(self) -> bool:
         """Whether the job waits again and the attempt is not used up."""
         return self.state == states.READY and self.failure is None
+
+    @property
+    def as_before(self) -> bool:
+        """Whether the job is given back as if it had not been started: released, or put off."""
+        return self.released and (self.waiting is None or self.waiting.kind == SNOOZE)
 
     def shift(self, later: int) -> None:
         """Move the next attempt by ``later`` microseconds, for a caller that runs jobs as if it were later.

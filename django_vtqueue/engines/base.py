@@ -18,7 +18,7 @@ from django.db.models import Expression
 
 from ..core.grace import GracePeriod
 from ..core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, Settlement, StoredJob
-from .limits import Limits
+from .limits import Limiting
 from .overflow import Overflow
 from .portable import Portable
 from .steps import DurableSteps
@@ -36,7 +36,7 @@ class Trouble(Enum):
     GONE = "the database cannot be reached"
 
 
-class Engine(Portable, Overflow, Limits, DurableSteps, ABC):
+class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
     """The statements of the queue on one database alias.
 
     ``traced``: query counting, logging and tracing see the statements. For a worker's control loop it is False.
@@ -135,11 +135,12 @@ class Engine(Portable, Overflow, Limits, DurableSteps, ABC):
         """Store new jobs, in the order given; return False if the caller's atomic block is to commit them."""
 
     @abstractmethod
-    def insert_with_keys(self, new: NewJobs) -> list[tuple[str, str]]:
-        """Store new jobs with keys, or of a parent; return an id for each: its own, or that of the job with its key.
+    def insert_with_keys(self, new: NewJobs) -> dict[int, tuple[str, str]]:
+        """Store new jobs with keys, or of a parent; return the indexes of those that were not, for their key is taken.
 
-        With each id goes the path of that job's task: one of another task is never replaced. The database's own
-        constraint decides, also between two jobs of one call: the first of these is stored.
+        With each goes the id of the job that has the key, and the path of that job's task: one of another task is never
+        replaced. The database's own constraint decides, also between two jobs of one call: the first of these is
+        stored.
         """
 
     @abstractmethod

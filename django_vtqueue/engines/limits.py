@@ -11,7 +11,7 @@ from ..core.job import Handle
 
 
 class Parked(NamedTuple):
-    """A concurrency key with parked jobs, and the first of these in the line.
+    """A concurrency key with parked jobs, and one of these.
 
     ``stuck``: whether the unfinished job of the key that was stored first is parked, too.
     """
@@ -29,7 +29,7 @@ class RateState(NamedTuple):
     interval: int
 
 
-class Limits(ABC):
+class Limiting(ABC):
     """See Engine. A parked job waits without an end, and knows its place in the line (``moved_from``)."""
 
     @abstractmethod
@@ -52,7 +52,8 @@ class Limits(ABC):
     def give_back(self, keys: Mapping[str, int]) -> int:
         """Put up to so many parked jobs of each concurrency key back to their places in the line; return how many.
 
-        The first are those of the highest priority, and of these the ones that were due first.
+        The first are those of the highest priority, and of these the ones that were due first. So many of each queue:
+        those of one queue cannot run while it is paused or full, or no worker serves it, and must not be in the way.
         """
 
     @abstractmethod

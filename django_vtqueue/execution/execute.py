@@ -1,6 +1,5 @@
 """One job to its outcome: the task is called, what it raises is caught, what will be stored is encoded."""
 
-import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -12,9 +11,8 @@ from typing import Any, cast
 from django.utils.module_loading import import_string
 
 from ..backend import VTQueueBackend
-from ..conf import DEFAULT_BACKOFF, Policy, microseconds_or_none
+from ..conf import DEFAULT_BACKOFF, Policy
 from ..core import clock, history, states
-from ..core.backoff import backoff_delay
 from ..core.encoding import decode, encode
 from ..core.failures import describe, storable, summary
 from ..core.forks import ForksEnd
@@ -47,7 +45,7 @@ from ..tasks.task import find_task, options_of
 from .connections import close_leftovers, refresh_connections
 from .outcomes import Outcome
 from .time_limits import timeout_of
-from .transactional import Tell, take_no_notice, together
+from .transactional import TaskFound, Tell, take_no_notice, together
 
 WORDS = {
     Retry: history.RETRY,
@@ -66,7 +64,7 @@ def execute(
     """Run one job to its end in this thread.
 
     ``later``: the microseconds by which it is later than the clock says, for a caller that lets time pass. ``tell`` is
-    given what happens to the transaction of a transactional job, in this thread.
+    given, in this thread, what changes the time that the job may take: its task is found, its transaction begins.
 
     Whatever the task raises is its outcome, SystemExit and KeyboardInterrupt too. Two exceptions go through:
     KeyboardInterrupt with ``inline`` (the caller's own thread and transaction, where Ctrl-C raises it), and a
@@ -139,6 +137,8 @@ class Execution:
             return lambda: awaited_value(called(handler, claimed))
         task = find_task(job.task_path, tuple(backend.settings.task_modules))
         self.options = options_of(task.func)
+        if "hard_timeout" in self.options:
+            self.tell(TaskFound(job.key))
         args, kwargs = call_of(job)
         self._call = task, args, kwargs
         if received(task_started):
@@ -172,7 +172,7 @@ class Execution:
         except (TypeError, ValueError) as error:
             self.final = True
             raise TypeError(f"{error} The call has returned, so it is not tried again.") from None
-        ttl = microseconds_or_none(self.policy.result_ttl)
+        ttl = clock.microseconds_or_none(self.policy.result_ttl)
         if self.job.parent_id and ttl is not None:
             ttl = max(ttl, KEPT_FOR_PARENT)  # until its parent has read the result
         return succeeded(self.job, text, self.backend.now(), ttl)
@@ -202,7 +202,7 @@ class Execution:
         try:
             delay = self.delay_after(error)
         except BaseException:  # the exception has a broken class, or broken notes
-            delay = backoff_delay(DEFAULT_BACKOFF, self.policy.backoff_max, self.job.attempts, random.random())
+            delay = self.policy.delay(self.job.attempts, DEFAULT_BACKOFF)
         if isinstance(error, Retry) and error.whole_queue:
             self.hold_up_queue(error, delay)
         failure = describe(error, self.secrets())  # with what these two have added to it
@@ -230,7 +230,7 @@ class Execution:
         """Pause the queue for as long as the next attempt, if there is one, is put off."""
         try:
             given = error.delay if delay is None else delay
-            seconds = backoff_delay(DEFAULT_BACKOFF, self.policy.backoff_max, self.job.attempts, 1.0)
+            seconds = self.policy.delay(self.job.attempts, DEFAULT_BACKOFF)
             reason = storable(replaced(str(error), self.secrets()))
             hold_up(self.job.queue_name, seconds if given is None else _seconds(given), reason, self.backend.database)
         except Exception as fault:  # it must not cost the job
@@ -249,8 +249,7 @@ class Execution:
                 return None if chosen is None else _seconds(chosen)
         except BaseException as fault:  # the task's own mistake must not cost the job
             error.add_note(f"Its delay could not be found out, so a default was used: {summary(fault)}")
-            backoff = DEFAULT_BACKOFF if callable(backoff) else backoff
-        delay = backoff_delay(backoff, self.policy.backoff_max, self.job.attempts, random.random())
+        delay = self.policy.delay(self.job.attempts, backoff)
         return max(delay, UNKNOWN_TASK_DELAY) if isinstance(error, UnknownTask) else delay
 
     def _outcome(self, settlement: Settlement, error: BaseException | None = None) -> Outcome:

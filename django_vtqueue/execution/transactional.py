@@ -23,6 +23,13 @@ logger = logging.getLogger("django_vtqueue")
 
 
 @dataclass(frozen=True, slots=True)
+class TaskFound:
+    """The task of a job with a ``hard_timeout`` of its own is loaded: it may not have been when the job was claimed."""
+
+    key: ClaimKey
+
+
+@dataclass(frozen=True, slots=True)
 class TransactionWaits:
     """A transactional job waits for the right to write; meanwhile its time does not run."""
 
@@ -36,10 +43,11 @@ class TransactionBegun:
     key: ClaimKey
 
 
-Tell = Callable[[TransactionWaits | TransactionBegun], None]
+Event = TaskFound | TransactionWaits | TransactionBegun
+Tell = Callable[[Event], None]
 
 
-def take_no_notice(event: TransactionWaits | TransactionBegun) -> None:
+def take_no_notice(event: Event) -> None:
     """Take no notice: for jobs that run inline, one by one."""
 
 

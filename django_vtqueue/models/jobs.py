@@ -137,7 +137,12 @@ class Job(Entry):
             models.Index(fields=["concurrency_key"], name="vtqueue_job_key_held", condition=KEYED & HIDDEN),
             models.Index(fields=["concurrency_key"], name="vtqueue_job_key_order", condition=KEYED & UNFINISHED),
             models.Index(
-                F("concurrency_key"), F("priority").desc(), F("moved_from"), name="vtqueue_job_parked", condition=PARKED
+                F("concurrency_key"),
+                F("queue_name"),
+                F("priority").desc(),
+                F("moved_from"),
+                name="vtqueue_job_parked",
+                condition=PARKED,
             ),
             # Of a rate key: what waits for the moment that is reserved for it.
             models.Index(fields=["rate_key", "due_at"], name="vtqueue_job_reserved", condition=RESERVING),

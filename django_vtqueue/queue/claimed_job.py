@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from ..conf import Options, microseconds_or_none
+from ..conf import Options
 from ..core import clock, history
 from ..core.encoding import decode, encode
 from ..core.failures import MAX_MESSAGE, Failure, describe, shorten, storable
@@ -53,7 +53,7 @@ class ClaimedJob:
         Raises LeaseLost, and changes nothing, if another claim has taken the job since; TypeError if the result is not
         JSON.
         """
-        ttl = microseconds_or_none(self._options.policy(self._held.queue_name).result_ttl)
+        ttl = clock.microseconds_or_none(self._options.policy(self._held.queue_name).result_ttl)
         self._settle(succeeded(self._held, encode(result, "result"), self._engine.now(), ttl))
 
     def nack(self, delay: float | timedelta = 0, error: BaseException | str | None = None) -> None:

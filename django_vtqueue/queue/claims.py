@@ -1,16 +1,17 @@
 """The claim: take what is due, after ending the leases that have expired.
 
-It has two steps, so that the write lock is held as short as possible: ``take`` inside a transaction, ``collect`` after
-its commit, when no other process may change the leased rows.
+It has three steps, so that the write lock is held as short as possible: ``find`` reads, also without the lock; ``take``
+writes, inside a transaction; ``collect`` reads after its commit, when no other process may change the leased rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import NamedTuple
 
 from ..core import states
 from ..core.grace import GracePeriod
-from ..core.job import Due, Handle, HeldJob, Scope, Settlement
+from ..core.job import Due, Ended, Handle, HeldJob, Scope, Settlement
 from ..core.shares import Shares
 from ..engines import Engine
 from ..engines.limits import RateState
@@ -20,10 +21,8 @@ from .overdue import bury_overdue
 from .parking import judge
 from .pauses import paused_queues, unpaused
 
-NO_OVERFLOW: Mapping[str, tuple[int, int]] = {}
 NO_GRACE = GracePeriod()  # holders get no time: for tests, run_pending, and lists of all that is held
 SET_ASIDE_AT_ONCE = 500  # jobs that one claim parks, or moves
-NO_RATES: Mapping[str, RateState] = {}
 ENDED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
 OVERDUE_AT_ONCE = 100  # jobs that one claim buries
 
@@ -33,6 +32,31 @@ Waits = Callable[[str], bool]  # path of a task -> whether its jobs begin later 
 def none_waits(task_path: str) -> bool:
     """Return False: jobs begin when they are claimed."""
     return False
+
+
+class Found(NamedTuple):
+    """What a claim may take: up to ``limit`` due rows, and directly behind them up to ``ahead`` fresh ones.
+
+    ``scopes``: those of the claim without paused queues; ``parts``: the same with the room of limited queues.
+    ``ended``: rows whose lease has ended; ``again``: jobs of which one more copy may run.
+    """
+
+    limit: int
+    ahead: int
+    scopes: Sequence[Scope]
+    parts: Sequence[Scope]
+    ended: Sequence[Ended]
+    again: Sequence[Due]
+    due: Sequence[Due]
+
+    @property
+    def places(self) -> int:
+        """How many rows may be leased."""
+        return self.limit + self.ahead
+
+    def with_again(self, due: Sequence[Due]) -> Sequence[Due]:
+        """Return due rows in claim order, with those of which one more copy may run."""
+        return in_order([*due, *self.again]) if self.again else due
 
 
 @dataclass(slots=True)
@@ -53,54 +77,129 @@ class Taken:
         return [ending for ending in self.endings if ending.state == states.FAILED]
 
 
-def take(
-    engine: Engine,
-    scopes: Sequence[Scope],
-    limit: int,
-    worker_id: str,
-    now: int,
-    *,
-    lease_us: int | None = None,
-    grace_period: GracePeriod = NO_GRACE,
-    ahead: int = 0,
-    waits: Waits = none_waits,
-    overflow: Mapping[str, tuple[int, int]] = NO_OVERFLOW,
-    limits: Limits = NO_LIMITS,
-) -> Taken:
-    """Lease up to ``limit`` due rows to ``worker_id``; to be called inside ``engine.transaction()``.
+@dataclass(slots=True, eq=False)
+class Claims:
+    """The claims of one worker, or of one queue of payloads.
 
-    First, jobs whose lease has ended become due at their place in the line, or dead letters, and due jobs that are
-    overdue are buried. ``grace_period``: see core/grace.py.
-    ``ahead``: so many fresh rows directly behind them are leased too, at the most. Their attempts are counted later,
-    and so are the attempts of tasks for which ``waits`` returns True. ``overflow``: see Options.overflowing.
+    ``overflow``: see Options.overflowing. ``lease_us``: of each lease (None: what its job says). The attempts of tasks
+    for which ``waits`` returns True are counted when they begin.
     """
-    scopes, shared = unpaused(engine, scopes, now), bool(overflow)
-    ended = [row for scope in scopes for row in engine.ended(scope, ENDED_AT_ONCE, now, grace_period, overflow=shared)]
-    endings = end_leases(engine, ended, worker_id, now)
-    scopes = limits.scoped(engine, limits.apart(scopes), now)
-    due = find_due(engine, scopes, limit + ahead, now, limits.shares)
-    if (
-        again := [row for scope in scopes for row in engine.reappeared(scope, limit, now, grace_period)]
-        if shared
-        else []
-    ):
-        due = in_order([*due, *again])[: limit + ahead]
-    taken = take_rows(
-        engine,
-        scopes,
-        due,
-        limit,
-        worker_id,
-        now,
-        lease_us=lease_us,
-        ahead=ahead,
-        waits=waits,
-        overflow=overflow,
-        limits=limits,
-    )
-    taken.endings += endings
-    taken.everything = taken.everything and len(ended) < ENDED_AT_ONCE
-    return taken
+
+    engine: Engine
+    limits: Limits = NO_LIMITS
+    overflow: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    lease_us: int | None = None
+    waits: Waits = none_waits
+
+    def find(
+        self, scopes: Sequence[Scope], limit: int, now: int, *, grace_period: GracePeriod = NO_GRACE, ahead: int = 0
+    ) -> Found:
+        """Return what may be taken now; ``grace_period``: see core/grace.py."""
+        engine, shared = self.engine, bool(self.overflow)
+        scopes = unpaused(engine, scopes, now)
+        ended: list[Ended] = []
+        again: list[Due] = []
+        for scope in scopes:
+            ended += engine.ended(scope, ENDED_AT_ONCE, now, grace_period, overflow=shared)
+            if shared:
+                again += engine.reappeared(scope, limit, now, grace_period)
+        return self._with_due(Found(limit, ahead, scopes, scopes, ended, again, ()), now)
+
+    def _with_due(self, found: Found, now: int) -> Found:
+        """Return it with the rows that are due now, and the room that there is now."""
+        parts = self.limits.scoped(self.engine, self.limits.apart(found.scopes), now)
+        return found._replace(parts=parts, due=find_due(self.engine, parts, found.places, now, self.limits.shares))
+
+    def take(self, found: Found, worker_id: str, now: int) -> Taken:
+        """Lease rows to ``worker_id``; inside ``engine.transaction()``, with nothing changed since ``find``.
+
+        First, jobs whose lease has ended become due at their place in the line, or dead letters, and due jobs that are
+        overdue are buried.
+        """
+        taken = Taken(worker_id)
+        if found.ended:
+            taken.endings += end_leases(self.engine, found.ended, worker_id, now)
+            found = self._with_due(found, now)
+        due, more = found.with_again(found.due)[: found.places], len(found.ended) == ENDED_AT_ONCE
+        if any(row.overdue(now) for row in due):
+            due, buried, more_overdue = self._look_behind(found, worker_id, now)
+            taken.endings += buried
+            more = more or more_overdue
+        rates: Mapping[str, RateState] = {}
+        if any(row.keys for row in due):
+            due, more_aside, rates = self._sifted(found, due, now)
+            more = more or more_aside
+        at_once = due[: found.limit]
+        taken.rows = [*at_once, *takewhile(lambda row: row.fresh and not row.keys, due[found.limit :])]
+        self._lease(taken.rows, at_once, worker_id, now)
+        self._count(found, taken.rows, at_once, rates, now)
+        taken.everything = len(taken.rows) == len(due) < found.places and not more
+        return taken
+
+    def claim(
+        self,
+        scopes: Sequence[Scope],
+        limit: int,
+        worker_id: str,
+        now: int,
+        *,
+        grace_period: GracePeriod = NO_GRACE,
+        ahead: int = 0,
+    ) -> Taken:
+        """Find and take, inside ``engine.transaction()``."""
+        return self.take(self.find(scopes, limit, now, grace_period=grace_period, ahead=ahead), worker_id, now)
+
+    def _lease(self, rows: Sequence[Due], at_once: Sequence[Due], worker_id: str, now: int) -> None:
+        """Lease rows; the attempts of those that begin ``at_once`` are counted now."""
+        if begin := [row.handle for row in at_once if not (row.again or self.waits(row.task_path))]:
+            self.engine.lease(begin, worker_id, now, self.lease_us)
+        if len(begin) < len(rows):
+            later = [row.handle for row in rows if row.handle not in {*begin}]
+            self.engine.lease(later, worker_id, now, self.lease_us, attempts=0)
+        if self.overflow and (shared := [row.handle for row in rows if not self.waits(row.task_path)]):
+            self.engine.share(shared, now, self.overflow)
+
+    def _count(
+        self, found: Found, rows: Sequence[Due], at_once: Sequence[Due], rates: Mapping[str, RateState], now: int
+    ) -> None:
+        """Note the starts of leased rows in the rates, and in the shares of the queues."""
+        if self.limits.queues:
+            rates = {**rates, **self.limits.started(found.parts, at_once, now)}
+        if rates:
+            self.engine.set_rates(rates)
+        if self.limits.shares:
+            self.limits.shares.served([row.queue_name for row in rows if row.queue_name])
+
+    def _look_behind(self, found: Found, worker_id: str, now: int) -> tuple[Sequence[Due], list[Settlement], bool]:
+        """Bury some of the first due rows that are overdue; return others, and the burials.
+
+        Also return whether more may be overdue.
+        """
+        rows = find_due(self.engine, found.parts, found.places + OVERDUE_AT_ONCE, now, self.limits.shares)
+        overdue = [row for row in rows if row.overdue(now)]
+        buried = bury_overdue(self.engine, overdue[:OVERDUE_AT_ONCE], worker_id, now)
+        more = len(rows) == found.places + OVERDUE_AT_ONCE or len(buried) < len(overdue)
+        others = [row for row in rows if not row.overdue(now)]
+        return found.with_again(others)[: found.places], buried, more
+
+    def _sifted(
+        self, found: Found, due: Sequence[Due], now: int
+    ) -> tuple[Sequence[Due], bool, Mapping[str, RateState]]:
+        """Park or move what the limits do not allow of the first due rows, and look behind it.
+
+        Return the rows that may be leased, whether there may be more, and the states of their rates after that.
+        """
+        aside = 0
+        granted: set[Handle] = set()
+        while True:
+            verdict = judge(self.engine, self.limits, due, found.limit, now, granted)
+            put_aside = verdict.put_aside(self.engine)
+            aside += put_aside
+            if not put_aside or aside >= SET_ASIDE_AT_ONCE:
+                return verdict.allowed[: found.places], bool(aside), verdict.rates
+            granted = {row.handle for row in verdict.allowed[: found.limit]}
+            behind = find_due(self.engine, found.parts, found.places + SET_ASIDE_AT_ONCE, now, self.limits.shares)
+            due = found.with_again([row for row in behind if not row.overdue(now)])
 
 
 def find_due(engine: Engine, scopes: Sequence[Scope], limit: int, now: int, shares: Shares | None = None) -> list[Due]:
@@ -149,86 +248,6 @@ def _any(number: int | None) -> int:
 def in_order(rows: Sequence[Due]) -> list[Due]:
     """Return rows in claim order."""
     return sorted(rows, key=lambda row: (-row.priority, row.due_at, row.handle))
-
-
-def take_rows(
-    engine: Engine,
-    scopes: Sequence[Scope],
-    due: Sequence[Due],
-    limit: int,
-    worker_id: str,
-    now: int,
-    *,
-    lease_us: int | None = None,
-    ahead: int = 0,
-    waits: Waits = none_waits,
-    overflow: Mapping[str, tuple[int, int]] = NO_OVERFLOW,
-    limits: Limits = NO_LIMITS,
-) -> Taken:
-    """Lease due rows that were found in the same transaction; see take."""
-    buried: list[Settlement] = []
-    more_overdue = False
-    if any(row.overdue(now) for row in due):
-        again = [row for row in due if row.again]
-        due, buried, more_overdue = look_behind(engine, scopes, limit + ahead, worker_id, now, limits.shares)
-        due = in_order([*due, *again])[: limit + ahead] if again else due
-    more_aside, rates = False, NO_RATES
-    if any(row.keys for row in due):
-        due, more_aside, rates = sifted(engine, limits, scopes, due, limit, ahead, now)
-    rows, further = due[:limit], list(takewhile(lambda row: row.fresh and not row.keys, due[limit:]))
-    later = [row.handle for row in rows if row.again or waits(row.task_path)]
-    if at_once := [row.handle for row in rows if row.handle not in later]:
-        engine.lease(at_once, worker_id, now, lease_us)
-    if later := [*later, *(row.handle for row in further)]:
-        engine.lease(later, worker_id, now, lease_us, attempts=0)
-    if limits.queues:
-        rates = {**rates, **limits.started(scopes, rows, now)}
-    if rates:
-        engine.set_rates(rates)
-    if limits.shares:
-        limits.shares.served([row.queue_name for row in (*rows, *further) if row.queue_name])
-    if overflow and (shared := [row.handle for row in (*rows, *further) if not waits(row.task_path)]):
-        engine.share(shared, now, overflow)
-    took_all, found_all = (
-        len(rows) + len(further) == len(due),
-        len(due) < limit + ahead and not (more_overdue or more_aside),
-    )
-    return Taken(worker_id, [*rows, *further], buried, took_all and found_all)
-
-
-def sifted(
-    engine: Engine, limits: Limits, scopes: Sequence[Scope], due: Sequence[Due], limit: int, ahead: int, now: int
-) -> tuple[Sequence[Due], bool, Mapping[str, RateState]]:
-    """Park or move what the limits do not allow of the first ``limit`` due rows, and look behind it.
-
-    Return the rows that may be leased, whether there may be more, and the states of their rates after that.
-    """
-    aside, again = 0, [row for row in due if row.again]
-    granted: set[Handle] = set()
-    while True:
-        verdict = judge(engine, limits, due, limit, now, granted)
-        put_aside = verdict.put_aside(engine)
-        aside += put_aside
-        if not put_aside or aside >= SET_ASIDE_AT_ONCE:
-            return verdict.allowed[: limit + ahead], bool(aside), verdict.rates
-        granted = {row.handle for row in verdict.allowed[:limit]}
-        found = find_due(engine, scopes, limit + ahead + SET_ASIDE_AT_ONCE, now, limits.shares)
-        due = [row for row in found if not row.overdue(now)]
-        due = in_order([*due, *again]) if again else due
-
-
-def look_behind(
-    engine: Engine, scopes: Sequence[Scope], limit: int, worker_id: str, now: int, shares: Shares | None = None
-) -> tuple[list[Due], list[Settlement], bool]:
-    """Bury some of the first due rows that have expired; return up to ``limit`` others, and the burials.
-
-    Also return whether more may have expired.
-    """
-    found = find_due(engine, scopes, limit + OVERDUE_AT_ONCE, now, shares)
-    overdue = [row for row in found if row.overdue(now)]
-    buried = bury_overdue(engine, overdue[:OVERDUE_AT_ONCE], worker_id, now)
-    more = len(found) == limit + OVERDUE_AT_ONCE or len(buried) < len(overdue)
-    return [row for row in found if not row.overdue(now)][:limit], buried, more
 
 
 def start_attempt(engine: Engine, job: HeldJob, now: int) -> bool:

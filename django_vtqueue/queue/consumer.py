@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from django.db import DatabaseError, close_old_connections, connections
 
-from ..conf import DEFAULT_BACKOFF, Options, Policy
+from ..conf import Options, Policy
 from ..core import clock
-from ..core.backoff import backoff_delay, busy_pause, trouble_pause
+from ..core.backoff import busy_pause, trouble_pause
 from ..core.clock import SECOND
 from ..core.forks import ForksEnd
 from ..core.gaps import GapWatch
@@ -89,9 +89,7 @@ def handle(
         except Snooze as error:
             settle(engine, partial(job.release, error.until), gaps)
         except BaseException as error:
-            backoff = DEFAULT_BACKOFF if callable(policy.backoff) else policy.backoff
-            delay = backoff_delay(backoff, policy.backoff_max, job.attempt, random.random())
-            settle(engine, partial(job.nack, delay=delay, error=error), gaps)
+            settle(engine, partial(job.nack, delay=policy.delay(job.attempt), error=error), gaps)
         else:
             settle(engine, job.ack, gaps)
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from asgiref.sync import sync_to_async
+
 from ..core.encoding import dumps, normalize, refusal
 from ..core.failures import storable
 from ..core.ids import parse_id
@@ -49,6 +51,11 @@ def send_event(
         if found:
             wake_workers(database)
     return bool(found)
+
+
+async def asend_event(job_id: Any = None, name: str = "", value: Any = None, **options: Any) -> bool:
+    """See send_event; for async code."""
+    return await sync_to_async(send_event)(job_id, name, value, **options)
 
 
 def _target(job_id: Any, unique_key: str | None, queue_name: str) -> dict[str, str]:

@@ -29,6 +29,7 @@ PERIOD = 1.0  # seconds
 GIVEN_BACK_AT_ONCE = 500  # jobs of a key
 KEYS_AT_ONCE = 200  # that one look goes through
 AMONG = 100  # jobs of a key, of which those that are due are counted
+OF_ONE_MIND = 60.0  # seconds for which a rate stays as other code has it, after this code has set it right
 SOON = SECOND  # microseconds by which a job is put off while the moments of its rate are given back
 
 TaskOptions = Callable[[str], Mapping[str, Any] | None]
@@ -43,6 +44,7 @@ class KeyLimit(NamedTuple):
 
 IN_ORDER = KeyLimit(1, ordered=True)
 STRICTEST = IN_ORDER  # of a task that is not loaded: what it allows is not known until its first run
+SLOWEST = 86_400 * SECOND  # between two starts of such a task: "1/d"
 
 
 def of_rate_key(key: str) -> str:
@@ -65,6 +67,7 @@ class Limits:
     options: Options = field(default_factory=Options)
     task_options: TaskOptions = lambda path: None
     shares: Shares | None = None
+    _set_right: dict[str, float] = field(default_factory=dict)  # rate keys, and until when (monotonic) they are left
 
     @property
     def queues(self) -> Mapping[str, Policy]:
@@ -83,11 +86,16 @@ class Limits:
             return STRICTEST
         return IN_ORDER if "order_key" in known else KeyLimit(known.get("concurrency"))
 
-    def rate_of(self, task_path: str, state: RateState | None = None) -> Rate | None:
-        """Return the rate for the rate key of a job; of a task that is not loaded what the state of the rate says."""
-        if (known := self.task_options(task_path)) is None:
-            return Rate(state.interval if state else SECOND)
-        return rate_for(known.get("rate"), known.get("burst", 1))
+    def rate_of(self, task_path: str, key: str, state: RateState | None) -> Rate | None:
+        """Return the rate for the rate key of a job; of a task that is not loaded what the state of the rate says.
+
+        Workers of a deploy, half of which have another rate in their code, would set it right against each other and
+        move all jobs each time. So what others have set after this process has done so stays for a while.
+        """
+        known = self.task_options(task_path)
+        if state and (known is None or time.monotonic() < self._set_right.get(key, 0.0)):
+            return Rate(state.interval, (known or {}).get("burst", 1))
+        return Rate(SLOWEST) if known is None else rate_for(known.get("rate"), known.get("burst", 1))
 
     # Queues
 
@@ -181,6 +189,8 @@ class Limits:
         """
         found, now, back = engine.all_rates(after, KEYS_AT_ONCE), engine.now(), 0
         reserved = engine.reserved([key.removeprefix("key:") for key, _ in found if key.startswith("key:")])
+        for key in [key for key, until in self._set_right.items() if until < time.monotonic()]:
+            del self._set_right[key]
         unused: list[str] = []
         for key, state in found:
             name = key.removeprefix("key:")
@@ -198,7 +208,7 @@ class Limits:
 
     def _free_reserved(self, engine: Engine, key: str, state: RateState, task_path: str, now: int) -> int:
         """Give back the jobs of a rate key, if the moments reserved for them are not those of the rate now."""
-        rate = self.rate_of(task_path, state)
+        rate = self.rate_of(task_path, key, state)
         latest = rate.latest(now) if rate else now
         if rate and rate.interval == state.interval and state.next_at <= latest:
             return 0
@@ -207,6 +217,7 @@ class Limits:
             if rate and back < GIVEN_BACK_AT_ONCE:
                 state = RateState(min(state.next_at, latest), rate.interval)
                 engine.set_rates({of_rate_key(key): state}, interval=True)
+                self._set_right[key] = time.monotonic() + OF_ONE_MIND
         return back
 
 

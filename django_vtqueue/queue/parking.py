@@ -98,13 +98,13 @@ class Paces:
         self.changed: dict[str, RateState] = {}
         self._now = now
         self._waited: set[str] = set()
-        keyed = [(row.handle, row.task_path, row.keys[2]) for row in due if row.keys and row.keys[2] is not None]
-        keys = {key or "" for _, _, key in keyed}
+        keyed = [(row.handle, row.task_path, key) for row in due if row.keys and (key := row.keys[2]) is not None]
+        keys = {key for _, _, key in keyed}
         self._states = engine.rates(map(of_rate_key, keys)) if keys else {}
         lines = engine.reserved(keys) if keys else {}
         self._last = {key: moment for key, (moment, _) in lines.items()}
         of = {(path, key): None for _, path, key in keyed}
-        found = {(path, key): limits.rate_of(path, self._states.get(of_rate_key(key or ""))) for path, key in of}
+        found = {(path, key): limits.rate_of(path, key, self._states.get(of_rate_key(key))) for path, key in of}
         self._rates = {handle: found[path, key] for handle, path, key in keyed}
 
     def moment(self, row: Due) -> int | None:

@@ -139,9 +139,9 @@ def paused_queues(engine: Engine, now: int) -> set[str]:
 
 
 def unpaused(engine: Engine, scopes: Sequence[Scope], now: int) -> list[Scope]:
-    """Return scopes without the queues that are paused at ``now``."""
+    """Return scopes without the queues that are paused at ``now``, those that have others."""
     paused_now = paused_queues(engine, now)
-    return [without(engine, scope, paused_now) for scope in scopes]
+    return [left for scope in scopes if (left := without(engine, scope, paused_now)).queues != ()]
 
 
 def earliest(engine: Engine, scopes: Sequence[Scope]) -> int | None:

@@ -10,7 +10,7 @@ In short:
         job.ack()  # done; without it the job reappears by itself
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -25,20 +25,18 @@ from ..core import clock, history
 from ..core.encoding import encode
 from ..core.failures import describe
 from ..core.gaps import APART, GapWatch
-from ..core.grace import GracePeriod
 from ..core.ids import new_ids, process_worker_id
-from ..core.job import Due, Ended, HeldJob, NewJobs, Scope, failed
+from ..core.job import HeldJob, NewJobs, Scope, failed
 from ..core.unique import DONE, KEEP, REPLACE, Keys, keys_of
 from ..engines import Engine, database_of, engine_for, options_for
 from ..exceptions import LeaseLost
 from .arguments import checked_priority, checked_queue_name, due_from, start_by
 from .claimed_job import ClaimedJob
-from .claims import ENDED_AT_ONCE, collect, find_due, in_order, take_rows
+from .claims import Claims, Found, collect
 from .consumer import consume
 from .depth import waiting_aside
-from .ended_leases import end_leases
 from .limits import Limits, LookAtParked
-from .pauses import pause, paused_queues, resume
+from .pauses import pause, resume
 from .publishing import store
 from .settling import settle
 
@@ -227,20 +225,23 @@ class Queue:
         return self._engine.beside_cursors(lambda: self._claim_due(limit, gaps, holder))
 
     def _claim_due(self, limit: int, gaps: GapWatch, holder: str) -> list[ClaimedJob]:
-        engine, scope, limits = self._engine, Scope((self.name,), raw=True), self._limits
+        engine, scopes = self._engine, [Scope((self.name,), raw=True)]
+        claims = Claims(engine, self._limits, self._overflow, self._lease)
 
-        def look(waited: float) -> tuple[Sequence[Ended | Due], Sequence[Due]] | None:
-            """Return the expired rows and the due ones; None if there are none, or the queue is paused."""
+        def find(now: int, *, locked: bool) -> Found:
+            grace_period = gaps.grace_period(process_worker_id())
+            if not locked or engine.private():  # in a transaction of the caller's no holder can write
+                grace_period = grace_period._replace(free=0)
+            return claims.find(scopes, limit, now, grace_period=grace_period)
+
+        def look(waited: float) -> Found | None:
+            """Return what may be taken; None if it is nothing."""
             now = engine.now()
             gaps.look(now)
             if waited:
                 gaps.locked(waited)
-            if self.name in paused_queues(engine, now):
-                return None
-            grace_period = gaps.grace_period(process_worker_id())._replace(free=0)
-            ended, again = self._ended(scope, limit, now, grace_period)
-            due = find_due(engine, limits.scoped(engine, [scope], now), limit, now)
-            return ([*ended, *again], due) if ended or again or due else None
+            found = find(now, locked=False)
+            return found if found.due or found.again or found.ended else None
 
         # Look, lock, look again: the first look needs no lock, and is all if nothing is there. It leaves out the time
         # for which the lock must have been free; the second one, inside the lock, does not, so it may find fewer
@@ -251,38 +252,17 @@ class Queue:
                 if not found:
                     break
                 gaps.locked(0.0)
-                seen, due = found  # true when the lock was taken
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
-                ended: Sequence[Ended] = []
-                again: Sequence[Due] = []
+                seen = found.ended or found.again  # what is due is still due when the lock is taken
                 if seen:
-                    ended, again = self._ended(scope, limit, now, gaps.grace_period(process_worker_id()))
-                if ended:
-                    end_leases(engine, ended, holder, now)
-                scopes = limits.scoped(engine, [scope], now)
-                due = find_due(engine, scopes, limit, now) if ended else due
-                due = in_order([*due, *again])[:limit] if again else due
-                given: Any = {"lease_us": self._lease, "overflow": self._overflow, "limits": limits}
-                taken = take_rows(engine, scopes, due, limit, holder, now, **given)
+                    found = find(now, locked=True)
+                taken = claims.take(found, holder, now)
             jobs = self._readable(collect(engine, taken))
             if jobs or not (taken.rows or taken.endings or seen or not taken.everything):
                 return jobs  # else all that was taken became dead letters: claim what is due behind them
-            if seen and not (ended or again):  # the lock is free again: their holders get the time to renew
+            if seen and not (found.ended or found.again):  # the lock is free: their holders get the time to renew
                 clock.wait(APART)
         return self._claim_due(limit, gaps, holder) if self._parked.gave_back(engine) else []
-
-    def _ended(
-        self, scope: Scope, limit: int, now: int, grace_period: GracePeriod
-    ) -> tuple[Sequence[Ended], Sequence[Due]]:
-        """Return expired rows, and those that reappear with ``overflow``.
-
-        In a transaction of the caller's there is no wait for a renewal: no holder can write.
-        """
-        engine, overflow = self._engine, bool(self._overflow)
-        if engine.private():
-            grace_period = grace_period._replace(free=0)
-        ended = engine.ended(scope, ENDED_AT_ONCE, now, grace_period, overflow=overflow)
-        return ended, engine.reappeared(scope, limit, now, grace_period) if overflow else []
 
     def ack(self, job: ClaimedJob, result: Any = None) -> None:
         """See ClaimedJob.ack."""

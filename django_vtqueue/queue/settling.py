@@ -48,11 +48,16 @@ def carry_out(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey
             for settlement in stopped:
                 end_cancelled(settlement, requests[settlement.job.key], engine.now())
             lost = (lost - requests.keys()) | _carry_out(engine, stopped)
-    give_back(engine, [s for s in settlements if s.job.key not in lost] if lost else settlements)
-    parents = {s.job.parent_id for s in settlements if s.job.parent_id and s.state != states.READY}
-    if parents:
-        engine.wake_parents(parents, engine.now())
+    if tied := [s for s in settlements if s.job.parent_id or s.job.concurrency_key is not None]:
+        _tell(engine, [s for s in tied if s.job.key not in lost])
     return lost
+
+
+def _tell(engine: Engine, settlements: Sequence[Settlement]) -> None:
+    """Give back what was parked for these jobs, and wake their parents."""
+    give_back(engine, settlements)
+    if parents := {s.job.parent_id for s in settlements if s.job.parent_id and s.state != states.READY}:
+        engine.wake_parents(parents, engine.now())
 
 
 def _carry_out(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:

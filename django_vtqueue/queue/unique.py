@@ -2,7 +2,6 @@
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -30,17 +29,17 @@ def insert_with_keys(engine: Engine, new: NewJobs, on_duplicate: str) -> Duplica
     if on_duplicate == ERROR:
         refuse_twins(new)
     with engine.atomic() if len(new.jobs) > 1 else ALONE:
-        found = engine.insert_with_keys(new)
-        if not (duplicates := _duplicates(new, found)):
-            return duplicates
-        if freed := bury_expired(engine, set(duplicates.values())):
-            again = [index for index, job_id in duplicates.items() if job_id in freed]
-            for index, stored in zip(again, engine.insert_with_keys(_some(new, again)), strict=True):
-                found[index] = stored
-            duplicates = _duplicates(new, found)
-        for index, job_id in duplicates.items():
-            if on_duplicate == ERROR or found[index][1] != new.task_path:
-                raise _refusal(new, index, job_id, found[index][1])
+        if not (found := engine.insert_with_keys(new)):
+            return {}
+        if freed := bury_overdue_holders(engine, {job_id for job_id, _ in found.values()}):
+            again = [index for index, (job_id, _) in found.items() if job_id in freed]
+            still = engine.insert_with_keys(_some(new, again))
+            found = {index: there for index, there in found.items() if index not in again}
+            found |= {again[index]: there for index, there in still.items()}
+        for index, (job_id, task_path) in found.items():
+            if on_duplicate == ERROR or task_path != new.task_path:
+                raise _refusal(new, index, job_id, task_path)
+    duplicates = {index: job_id for index, (job_id, _) in found.items()}
     if logger.isEnabledFor(logging.INFO):
         for index, job_id in duplicates.items():
             told = (new.task_path or "payload", job_id[-8:], new.queue_name, _keys(new)[index], on_duplicate)
@@ -48,7 +47,7 @@ def insert_with_keys(engine: Engine, new: NewJobs, on_duplicate: str) -> Duplica
     return duplicates
 
 
-def bury_expired(engine: Engine, job_ids: set[str]) -> set[str]:
+def bury_overdue_holders(engine: Engine, job_ids: set[str]) -> set[str]:
     """Make dead letters of those of these jobs that wait, but have expired; return their ids.
 
     They will never run, so they shall not keep their keys from a new job.
@@ -80,10 +79,6 @@ def refuse_twins(new: NewJobs) -> None:
 
 def _keys(new: NewJobs) -> list[str | None]:
     return new.unique_keys or []
-
-
-def _duplicates(new: NewJobs, found: Sequence[tuple[str, str]]) -> Duplicates:
-    return {index: job_id for index, (job_id, _) in enumerate(found) if job_id != new.jobs[index][0]}
 
 
 def _some(new: NewJobs, indexes: list[int]) -> NewJobs:

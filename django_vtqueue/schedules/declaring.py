@@ -16,7 +16,7 @@ from hashlib import blake2b
 from django.db.models import Q
 
 from ..core.clock import SECOND, from_instant
-from ..core.schedule import Ticks
+from ..core.ticks import Ticks
 from ..engines import Engine
 from ..models import Schedule, WorkerProcess
 from ..queue.workers import live_workers

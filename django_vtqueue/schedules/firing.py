@@ -9,7 +9,7 @@ from ..backend import VTQueueBackend
 from ..core import clock
 from ..core.clock import from_instant, to_instant
 from ..core.ids import parse_id
-from ..core.schedule import MOST, Ticks, to_run
+from ..core.ticks import MOST, Ticks, to_run
 from ..engines import Engine, engine_for
 from ..exceptions import QueueFull
 from ..models import Schedule

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ..core.schedule import Ticks
+from ..core.ticks import Ticks
 from ..engines import engine_for
 from ..models import Schedule
 from ..queue.workers import live_workers

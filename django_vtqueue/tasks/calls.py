@@ -1,15 +1,15 @@
-"""The call of a task: the signature of its function, and the keys that are formed of its arguments."""
+"""The call of a task: the signature of its function, the keys that are formed of its arguments, calls as children."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from inspect import Signature, signature
+from inspect import Parameter, Signature, signature
 from re import split
 from string import Formatter
-from typing import Any, Concatenate, ParamSpec, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, overload
 
 from ..core.unique import checked_key
-from .compat import Task
+from .compat import Task, TaskResult
 
 P = ParamSpec("P")
 KeyOf = Callable[..., str | None]  # of a call's arguments
@@ -40,6 +40,24 @@ def call(task: Task, /, *args: Any, **kwargs: Any) -> TaskCall:
     return TaskCall(task, args, kwargs)
 
 
+class Children(Protocol):
+    """What a ledger asks for its job's children; see children.py."""
+
+    def enqueue(self, calls: Sequence[TaskCall], parent_id: str) -> list[str]:
+        """Enqueue children, in the caller's transaction; return their ids."""
+
+    def ended(self, ids: Sequence[str]) -> list[dict[str, Any]] | None:
+        """Return what became of children, to be kept; None as long as one is unfinished."""
+
+    def was_read(self, ids: Sequence[str]) -> None:
+        """Keep children for no longer than other jobs."""
+
+    def results(
+        self, ids: Sequence[str], ended: Sequence[dict[str, Any]], calls: Sequence[TaskCall]
+    ) -> list[TaskResult]:
+        """Return the results of children from what was kept of them."""
+
+
 @lru_cache(maxsize=1000)
 def call_signature(function: Callable[..., Any], takes_context: bool) -> Signature:
     """Return the signature of a task's function without its context; raise what ``inspect.signature`` raises."""
@@ -59,6 +77,7 @@ def key_of_call(
     if not isinstance(given, str):
         return lambda *args, **kwargs: checked_key(given(*args, **kwargs), what)
     text, known = given, call_signature(function, takes_context)
+    arguments = _arguments_of(known)
     try:
         wrong = [name for name in names_in(text) if name not in known.parameters]
     except ValueError as error:
@@ -68,14 +87,30 @@ def key_of_call(
         raise ValueError(f"{where}: {option} is {text!r}, which has {{{wrong[0]}}}; allowed are {names}.")
 
     def key(*args: Any, **kwargs: Any) -> str | None:
-        bound = known.bind(*args, **kwargs)
-        bound.apply_defaults()
         try:
-            return checked_key(text.format_map(bound.arguments), what)
+            return checked_key(text.format_map(arguments(args, kwargs)), what)
         except (LookupError, AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"{where}: the {what} {text!r} cannot be formed of this call: {error}") from error
 
     return key
+
+
+def _arguments_of(known: Signature) -> Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]:
+    """Return what names the arguments of a call that fits a signature, defaults among them."""
+
+    def bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        call = known.bind(*args, **kwargs)
+        call.apply_defaults()
+        return call.arguments
+
+    parameters = known.parameters.values()
+    if any(parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) for parameter in parameters):
+        return bound
+    names = tuple(known.parameters)
+    defaults = {
+        parameter.name: parameter.default for parameter in parameters if parameter.default is not Parameter.empty
+    }
+    return lambda args, kwargs: {**defaults, **dict(zip(names, args, strict=False)), **kwargs}  # a third of the time
 
 
 def names_in(text: str) -> Iterator[str]:

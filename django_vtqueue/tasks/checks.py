@@ -14,7 +14,7 @@ from django.utils.module_loading import import_string
 from ..conf import Options, configured, parse
 from ..core import clock
 from ..core.names import is_reserved, refusal
-from ..core.schedule import Ticks
+from ..core.ticks import Ticks
 from ..engines import ENGINES, database_of
 from .compat import FRAMEWORK_APP, Task
 from .recurring import LONGEST_NAME, Declaration, declarations

@@ -5,8 +5,8 @@ from typing import Any
 from uuid import UUID
 
 from ..backend import VTQueueBackend
-from ..conf import microseconds_or_none
 from ..core import history, states
+from ..core.clock import microseconds_or_none
 from ..core.encoding import dumps, normalize
 from ..core.failures import class_path
 from ..core.ids import slices
@@ -39,20 +39,26 @@ class Children:
             given = [(calls[index].args, calls[index].kwargs) for index in indexes]
             results = self.backend_of(task).enqueue_children(task, given, parent_id)
             if "order_key" in options_of(task.func):
-                self._refuse_order_of_parent(task, UUID(parent_id))
+                self._refuse_order_of_ancestor(task, UUID(parent_id))
             for index, result in zip(indexes, results, strict=True):
                 ids[index] = UUID(result.id).hex
         return ids
 
-    def _refuse_order_of_parent(self, task: Task, parent_id: UUID) -> None:
-        """Raise StepError if a child that was just stored would wait behind its parent, which waits for it."""
+    def _refuse_order_of_ancestor(self, task: Task, parent_id: UUID) -> None:
+        """Raise StepError if a child that was just stored would wait behind its parent, or an ancestor of that.
+
+        Each of these waits for the child's end.
+        """
         jobs = Job.objects.using(self.backend.database)
-        key = jobs.filter(pk=parent_id).values_list("concurrency_key", flat=True).first()
-        if key and jobs.filter(parent_id=parent_id, concurrency_key=key, task_path=task.module_path).exists():
-            raise StepError(
-                f"{task.module_path} cannot be a child here: it has the order_key {key!r} of its parent, so each would "
-                "wait for the other. Enqueue it in a step, or give it another order_key."
-            )
+        ancestor: UUID | None = parent_id
+        children = jobs.filter(parent_id=parent_id, task_path=task.module_path)
+        while ancestor and (row := jobs.filter(pk=ancestor).values_list("concurrency_key", "parent_id").first()):
+            key, ancestor = row
+            if key and children.filter(concurrency_key=key).exists():
+                raise StepError(
+                    f"{task.module_path} cannot be a child here: it has the order_key {key!r} of its parent, or of an "
+                    "ancestor, so each would wait for the other. Enqueue it in a step, or give it another order_key."
+                )
 
     def backend_of(self, task: Task) -> VTQueueBackend:
         """Return the backend of a child's task; raise StepError if it cannot be a child."""

@@ -6,10 +6,10 @@ if that fits; what comes behind the last one is done now.
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections
@@ -21,11 +21,12 @@ from ..core.job import SHORT, HeldJob
 from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, SNOOZE, STEP, Record, Suspend, Waiting
 from ..engines import Engine, engine_for
 from ..exceptions import DurableMismatch, LeaseLost, StepError, StepsTooLarge
-from .calls import TaskCall
+from ..queue.consumer import until_done
+from .calls import Children, TaskCall
 from .compat import TaskResult
 
 STEP_SECONDS = 5.0  # of a transactional step: other connections cannot write meanwhile
-LEAST_OF_CHILD = 150  # bytes that the steps of a parent have of a child that has ended
+OF_CHILD = 220  # bytes that the steps of a parent have of a child that has ended, with a short result
 ASYNC = {STEP: "astep", SLEEP: "asleep", EVENT: "await_for", GATHER: "agather", ITERATE: "aiterate"}
 NO_LEDGER = "This context has no job, so it has no steps."
 
@@ -38,7 +39,7 @@ class Ledger:
     """
 
     job: HeldJob | None = None
-    children: "Children | None" = None
+    children: Children | None = None
     database: str = ""
     limit: int = 0
     later: int = 0
@@ -176,14 +177,14 @@ class Ledger:
         ``event``: the index of the one that is taken out. What is raised here leaves the row as it was.
         """
         try:
-            with self.engine.atomic():
+            with self.begun(self.engine.atomic):
                 noted = self.engine.note_steps(self.held, dumps(self.done), self.now(), event)
                 if noted is None:
                     raise self.lost()
                 if noted.size > self.limit:
                     raise StepsTooLarge(
                         f"The steps of this job have {noted.size:,} bytes; max_steps_bytes allows {self.limit:,}. "
-                        "Return less from a step (the key of a row, not the row), or raise the limit of the queue."
+                        "Return less from a step or a child (a key, not the row), or raise the limit of the queue."
                     )
         except BaseException as error:
             self._stored, self._failed = None, error
@@ -220,9 +221,22 @@ class Ledger:
         return result
 
     @contextmanager
+    def begun(self, transaction: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+        """Run the block in a transaction, however long the lock is held: it costs the task no attempt.
+
+        Inside of another transaction the lock would be waited for in vain.
+        """
+        with ExitStack() as stack:
+            if self._blocks():
+                stack.enter_context(transaction())
+            else:
+                until_done(self.engine, lambda: stack.enter_context(transaction()))
+            yield
+
+    @contextmanager
     def one_transaction(self) -> Iterator[None]:
         """Commit what the block writes, the record among it, as one; the job is held all the time."""
-        with self.engine.effects(STEP_SECONDS):
+        with self.begun(lambda: self.engine.effects(STEP_SECONDS)):
             if self.engine.renew([self.held], self.engine.now()):
                 raise self.lost()
             yield
@@ -261,10 +275,12 @@ class Ledger:
             raise StepError(f'gather {name!r} takes a list of call(task, …): gather("send", [call(send, 7)]).')
         record = self.next(GATHER, name)
         if record is None:
-            if len(calls) * LEAST_OF_CHILD > self.limit:
-                few = f"max_steps_bytes allows {self.limit:,}. Gather fewer at once, in context.iterate(…)."
-                raise StepsTooLarge(f"gather {name!r} has {len(calls):,} children, each is kept: {few}")
-            with self.making(name), self.engine.atomic():
+            if len(calls) > (most := (self.limit - len(dumps(self.done))) // OF_CHILD):
+                raise StepsTooLarge(
+                    f"gather {name!r} has {len(calls):,} children; max_steps_bytes ({self.limit:,}) allows {most:,} "
+                    "here. Gather fewer at once, in context.iterate(…), or raise the limit of the queue."
+                )
+            with self.making(name), self.begun(self.engine.atomic):
                 if self.engine.stop_requests([self.held]):  # it would not reach these children
                     raise self.suspend(SNOOZE, name, self.held.due_at, self.now())
                 ids = self.children.enqueue(calls, self.held.id)
@@ -281,8 +297,9 @@ class Ledger:
                 since = record["began"]
                 raise self.suspend(GATHER, name, steps.look_again_at(since, self.now()), since)
             record["value"], record["at"] = ended, self.now()
-            self.write()
-            self.children.was_read(ids)
+            with self.begun(self.engine.atomic):
+                self.write()
+                self.children.was_read(ids)
         return self.children.results(ids, record["value"], calls)
 
     def iterate(self, name: str, items: Callable[[Any], Iterator[tuple[Any, Any]]]) -> Iterator[Any]:
@@ -321,24 +338,6 @@ class Ledger:
             return waiting.since, waiting.until
         now = self.now()
         return now, steps.NEVER if lasts is None else min(now + lasts, steps.NEVER)
-
-
-class Children(Protocol):
-    """What a ledger asks for its job's children; see children.py."""
-
-    def enqueue(self, calls: Sequence[TaskCall], parent_id: str) -> list[str]:
-        """Enqueue children, in the caller's transaction; return their ids."""
-
-    def ended(self, ids: Sequence[str]) -> list[dict[str, Any]] | None:
-        """Return what became of children, to be kept; None as long as one is unfinished."""
-
-    def was_read(self, ids: Sequence[str]) -> None:
-        """Keep children for no longer than other jobs."""
-
-    def results(
-        self, ids: Sequence[str], ended: Sequence[dict[str, Any]], calls: Sequence[TaskCall]
-    ) -> list[TaskResult]:
-        """Return the results of children from what was kept of them."""
 
 
 def in_event_loop() -> bool:

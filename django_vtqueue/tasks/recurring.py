@@ -11,7 +11,7 @@ from django.utils import timezone
 from ..conf import Invalid, duration, flag, one_of
 from ..core.clock import microseconds
 from ..core.encoding import encode, normalize
-from ..core.schedule import ALL, EVERY, ONE, SKIP, checked, every
+from ..core.ticks import ALL, EVERY, ONE, SKIP, checked, every
 from .compat import Task
 from .task import loaded_task
 

@@ -1,12 +1,9 @@
 """The settlements of jobs that could not end by themselves: their worker died, or their time was up."""
 
-import random
 from collections.abc import Sequence
 
 from ..backend import VTQueueBackend
-from ..conf import DEFAULT_BACKOFF
 from ..core import history
-from ..core.backoff import backoff_delay
 from ..core.clock import SECOND, microseconds
 from ..core.failures import Failure, recorded
 from ..core.job import ClaimKey, HeldJob, Settlement, exhausted, failed, interrupted, released
@@ -68,16 +65,10 @@ def timed_out(backend: VTQueueBackend, job: HeldJob, now: int) -> Settlement:
 
 
 def _ended(backend: VTQueueBackend, job: HeldJob, outcome: str, failure: Failure, times: int, now: int) -> Settlement:
-    """Return the settlement of a failed attempt, with the backoff of the ``times``-th time (0: none, and at its place).
-
-    A backoff that is a function is not called here: it is the task's code.
-    """
+    """Return the settlement of a failed attempt; ``times``: of the backoff (0: none, and at its place)."""
     if not times:
         return interrupted(job, outcome, failure, now)
     policy = backend.settings.policy(job.queue_name)
-    backoff = backend.task_options(job.task_path).get("backoff", policy.backoff)
-    delay = None
-    if not exhausted(job):
-        seconds = DEFAULT_BACKOFF if callable(backoff) else backoff
-        delay = microseconds(backoff_delay(seconds, policy.backoff_max, times, random.random()))
+    backoff = backend.task_options(job.task_path).get("backoff")
+    delay = None if exhausted(job) else microseconds(policy.delay(times, backoff))
     return failed(job, outcome, failure, now, delay)

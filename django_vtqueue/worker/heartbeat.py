@@ -137,7 +137,7 @@ class Heartbeat:
         for row in rows.values():
             if proves_death(row.doorbell, self.engine.alias, self._bells):
                 self.look_again()
-                endings += self._end_leases(row, now)
+                endings += self._end_leases(row)
             elif row.heartbeat_at < from_instant(now - microseconds(REMEMBERED)):
                 self.look_again()
                 with self.engine.transaction():
@@ -148,12 +148,13 @@ class Heartbeat:
                     self._rows.filter(pk=row.pk, heartbeat_at__gt=now).update(heartbeat_at=now)
         return endings
 
-    def _end_leases(self, dead: WorkerProcess, now: int) -> list[Settlement]:
+    def _end_leases(self, dead: WorkerProcess) -> list[Settlement]:
         """Settle what a dead worker held of our queues; the last of those concerned takes its bell away.
 
         Its row stays for a while, with what became of its jobs.
         """
         with self.engine.transaction():
+            now = self.engine.now()  # nothing ends before its worker has died
             held = self.engine.held_by(dead.pk)
             ours = [job for job in held if self.backend.settings.serves(job.queue_name)]
             endings = after_death(self.backend, ours, now, over_time=was_over_time(dead.doorbell))

@@ -11,7 +11,7 @@ from ..core.job import Scope, released
 from ..engines import engine_for
 from ..execution.execute import execute
 from ..execution.outcomes import Outcome, announce, burial
-from ..queue.claims import collect, take
+from ..queue.claims import Claims, collect
 from ..queue.limits import Limits
 from ..queue.settling import settle
 
@@ -59,7 +59,7 @@ def run_due(
             return
         at = max(now, first)  # the time that it is for this job
         with engine.transaction():
-            taken = take(engine, scopes, 1, worker_id, at, limits=limits)
+            taken = Claims(engine, limits).claim(scopes, 1, worker_id, at)
         for settlement in taken.buried:
             announce(burial(settlement, backend), backend)
         for job in collect(engine, taken):

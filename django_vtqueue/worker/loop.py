@@ -15,7 +15,7 @@ from ..core.clock import NEVER
 from ..core.ids import new_worker_id, shown_worker
 from ..engines import new_engine
 from ..execution.outcomes import Outcome
-from ..execution.transactional import TransactionBegun, TransactionWaits
+from ..execution.transactional import Event, TransactionBegun, TransactionWaits
 from ..queue.doorbell import Doorbell, folder_of
 from ..queue.workers import ANSWERS, STOP, WORK
 from . import systemd
@@ -88,12 +88,12 @@ class Worker:
         """Ask for a graceful stop; from any thread, and from a signal handler. Twice: at once."""
         self.mailbox.stop()
 
-    def told(self, event: TransactionWaits | TransactionBegun) -> None:
-        """Set the limit of a transactional job, and tell the loop; called in the thread of that job.
+    def told(self, event: Event) -> None:
+        """Set the time limit of a job, and tell the loop; called in the thread of that job.
 
         The limit is not set by the loop: the task may keep the interpreter from the loop from now on.
         """
-        self.work.limit(event.key, runs=isinstance(event, TransactionBegun))
+        self.work.limit(event.key, runs=not isinstance(event, TransactionWaits))
         self.mailbox.put(event)
 
     def rung(self, workers: bool) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 
 from ..execution.outcomes import Outcome
-from ..execution.transactional import TransactionBegun, TransactionWaits
+from ..execution.transactional import Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Stop:
     """Claim nothing more and end when what runs has ended; a second one: release it and leave."""
 
 
-Message = Outcome | Wake | Stop | TransactionWaits | TransactionBegun
+Message = Outcome | Wake | Stop | Event
 
 
 class Mailbox:

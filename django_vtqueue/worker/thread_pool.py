@@ -32,7 +32,7 @@ News = Callable[[], None]
 class Pool:
     """``size`` threads that run jobs, and one that announces.
 
-    ``finished`` is given each outcome, ``tell`` what happens to the transactions of transactional jobs: see execute.
+    ``finished`` is given each outcome, ``tell`` what changes the time that a job may take: see execute.
     """
 
     def __init__(

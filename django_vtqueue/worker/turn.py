@@ -12,7 +12,7 @@ from ..core.clock import NEVER, microseconds
 from ..core.job import ClaimKey, HeldJob, Scope
 from ..engines import Trouble
 from ..execution.outcomes import Outcome
-from ..queue.claims import Taken, start_attempt, take
+from ..queue.claims import Claims, Taken, start_attempt
 from ..queue.settling import settle
 from ..queue.workers import QUIET, STOP
 from .heartbeat import Heartbeat
@@ -33,8 +33,8 @@ class Turns:
         self.work, self.heartbeat, self.scopes = work, heartbeat, scopes
         self.engine, self.backend = work.engine, work.backend
         self.leases, self.next_due = work.leases, work.next_due
-        self.overflow = overflowing(self.backend, scopes)
-        self.limits = limits_of(self.backend, work.options)
+        limits, overflow = limits_of(self.backend, work.options), overflowing(self.backend, scopes)
+        self.claims = Claims(self.engine, limits, overflow, waits=work.transactional.waits)
         self.pacing = Pacing()
         self.housekeeping = Housekeeping(self.engine, heartbeat, work)
         self.outage = Outage(self.engine)
@@ -145,18 +145,8 @@ class Turns:
         """Claim, inside the turn's transaction, what is run at once and what is run next."""
         now = self.engine.now()
         self.leases.look(now)
-        return take(
-            self.engine,
-            self.scopes,
-            free,
-            self.heartbeat.worker.worker_id,
-            now,
-            grace_period=self.leases.gaps.grace_period(),
-            ahead=ahead,
-            waits=self.work.transactional.waits,
-            overflow=self.overflow,
-            limits=self.limits,
-        )
+        worker_id, grace_period = self.heartbeat.worker.worker_id, self.leases.gaps.grace_period()
+        return self.claims.claim(self.scopes, free, worker_id, now, grace_period=grace_period, ahead=ahead)
 
     def recover(self, error: Exception) -> None:
         """Go on after an error: wait if the database has a passing trouble, else settle the outcomes one by one."""

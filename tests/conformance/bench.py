@@ -21,7 +21,7 @@ from django_vtqueue.core.job import (
 )
 from django_vtqueue.engines import Engine
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.queue.claims import NO_GRACE, NO_OVERFLOW, collect, take
+from django_vtqueue.queue.claims import NO_GRACE, Claims, collect
 from tests.fake_clock import at
 
 SECOND = 1_000_000
@@ -67,20 +67,14 @@ class Bench:
         scopes: list[Scope] | None = None,
         lease: float | None = None,
         grace_period: GracePeriod = NO_GRACE,
-        overflow: Mapping[str, tuple[int, int]] = NO_OVERFLOW,
+        overflow: Mapping[str, tuple[int, int]] | None = None,
     ) -> list[HeldJob]:
         """Claim what is due in one transaction."""
         with self.engine.transaction():
-            taken = take(
-                self.engine,
-                scopes or [Scope(queues, raw)],
-                limit,
-                worker,
-                at(now),
-                lease_us=None if lease is None else round(lease * SECOND),
-                grace_period=grace_period,
-                overflow=overflow,
+            claims = Claims(
+                self.engine, overflow=overflow or {}, lease_us=None if lease is None else round(lease * SECOND)
             )
+            taken = claims.claim(scopes or [Scope(queues, raw)], limit, worker, at(now), grace_period=grace_period)
         return collect(self.engine, taken)
 
     def one(self, now: float = 0, **options: Any) -> HeldJob:

@@ -11,7 +11,7 @@ from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.grace import GRACE, GracePeriod
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope, broken_off, interrupted
 from django_vtqueue.exceptions import WorkerDied
-from django_vtqueue.queue.claims import NO_GRACE, Taken, collect, take
+from django_vtqueue.queue.claims import NO_GRACE, Claims, Taken, collect
 from django_vtqueue.queue.pauses import earliest
 from django_vtqueue.worker.progress import backlog
 from tests.fake_clock import at
@@ -157,7 +157,7 @@ def test_what_was_taken_meanwhile_is_not_collected(bench: Bench, thief: str) -> 
     """
     ids = [*bench.publish("a", lease=1), *bench.publish("b", lease=5)]
     with bench.engine.transaction():
-        taken = take(bench.engine, [Scope(("q",), raw=True)], 5, "slow", at(0))
+        taken = Claims(bench.engine).claim([Scope(("q",), raw=True)], 5, "slow", at(0))
     stolen = bench.claim(now=1, limit=1, worker=thief, grace_period=NO_GRACE)
     assert [job.id for job in collect(bench.engine, taken)] == [job_id for job_id in ids if job_id != stolen[0].id]
     assert collect(bench.engine, Taken("slow")) == []
@@ -331,7 +331,7 @@ def test_what_was_claimed_ahead_and_recalled_keeps_its_place(bench: Bench) -> No
     """It has not begun, and uses no attempt."""
     bench.publish("a", "b", "c", now=0)
     with bench.engine.transaction():
-        taken = take(bench.engine, [Scope(("q",), raw=True)], 1, "w1", at(1), ahead=1)
+        taken = Claims(bench.engine).claim([Scope(("q",), raw=True)], 1, "w1", at(1), ahead=1)
     _, ahead = collect(bench.engine, taken)
     assert not ahead.begun
     assert bench.release(ahead, now=2)

@@ -2,7 +2,7 @@
 
 from django_vtqueue.core.job import HeldJob, Scope, succeeded
 from django_vtqueue.models import QueueState
-from django_vtqueue.queue.claims import collect, start_attempt, take
+from django_vtqueue.queue.claims import Claims, collect, start_attempt
 from tests.fake_clock import at
 
 from .bench import Bench
@@ -10,7 +10,7 @@ from .bench import Bench
 
 def claim(bench: Bench, limit: int, ahead: int, now: float = 0) -> list[HeldJob]:
     with bench.engine.transaction():
-        taken = take(bench.engine, [Scope(("q",), True)], limit, "w1", at(now), ahead=ahead)
+        taken = Claims(bench.engine).claim([Scope(("q",), True)], limit, "w1", at(now), ahead=ahead)
     return collect(bench.engine, taken)
 
 
@@ -69,7 +69,7 @@ def test_a_claim_knows_whether_it_took_all(bench: Bench) -> None:
 
     def all_taken(limit: int, ahead: int) -> bool:
         with bench.engine.transaction():
-            return take(bench.engine, scopes, limit, "w1", at(3), ahead=ahead).everything
+            return Claims(bench.engine).claim(scopes, limit, "w1", at(3), ahead=ahead).everything
 
     for _ in range(2):
         bench.publish("retried")

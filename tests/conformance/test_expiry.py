@@ -15,7 +15,7 @@ from django_vtqueue.core.job import NewJobs, Scope, broken_off, released
 from django_vtqueue.engines import Engine
 from django_vtqueue.models import DeadLetter
 from django_vtqueue.queue import claims
-from django_vtqueue.queue.claims import NO_GRACE, OVERDUE_AT_ONCE, Taken, collect, start_attempt, take
+from django_vtqueue.queue.claims import OVERDUE_AT_ONCE, Claims, Taken, collect, start_attempt
 from django_vtqueue.queue.dead_letters import requeue
 from django_vtqueue.queue.pauses import pause
 from tests.conftest import claimed
@@ -43,7 +43,7 @@ def publish(bench: Bench, *payloads: Any, now: float = 0, start_by: float | None
 def taken(bench: Bench, now: float, limit: int = 1, **options: Any) -> tuple[Taken, list[str]]:
     """Claim; return what was taken, and the payloads that are handed out."""
     with bench.engine.transaction():
-        took = take(bench.engine, [RAW], limit, "w1", at(now), grace_period=NO_GRACE, **options)
+        took = Claims(bench.engine).claim([RAW], limit, "w1", at(now), **options)
     return took, [job.payload.strip('"') for job in collect(bench.engine, took)]
 
 
@@ -139,13 +139,13 @@ def test_a_job_that_waits_for_its_turn(bench: Bench, now: float, begins: bool) -
     """One that was claimed in time, but whose turn comes too late, is given back, and buried by the next claim."""
     publish(bench, "x", start_by=10, task_path="app.task")
     with bench.engine.transaction():
-        took = take(bench.engine, [TASKS], 1, "w1", at(5), waits=lambda path: True)
+        took = Claims(bench.engine, waits=lambda path: True).claim([TASKS], 1, "w1", at(5))
         [job] = bench.engine.read([row.handle for row in took.rows]).values()
         assert start_attempt(bench.engine, job, at(now)) is begins
     if not begins:
         assert bench.release(job)
         with bench.engine.transaction():
-            late = take(bench.engine, [TASKS], 1, "w1", at(now))
+            late = Claims(bench.engine).claim([TASKS], 1, "w1", at(now))
         assert [ending.job.id for ending in late.buried] == [job.id]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from django_vtqueue.core.job import Scope
-from django_vtqueue.queue.claims import collect, take
+from django_vtqueue.queue.claims import Claims, collect
 from tests.fake_clock import FakeClock, at
 
 from .bench import Bench
@@ -14,7 +14,7 @@ def test_nobody_begins_on_a_lease_that_has_ended(bench: Bench, time: FakeClock, 
     """A claim whose commit took longer than its lease is renewed before the job is handed out, unless it is lost."""
     bench.publish("x", lease=60)
     with bench.engine.transaction():
-        taken = take(bench.engine, [Scope(("q",), raw=True)], 1, "w1", time())
+        taken = Claims(bench.engine).claim([Scope(("q",), raw=True)], 1, "w1", time())
     time.advance(61)
     if lost:
         assert bench.one(now=61, worker="w2").claims == 2

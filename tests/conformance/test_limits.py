@@ -12,8 +12,9 @@ from django_vtqueue.core.clock import LAST, from_instant, to_instant
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope, Settlement, released, succeeded
 from django_vtqueue.queue import claims
-from django_vtqueue.queue.claims import NO_GRACE, Taken, collect, take
+from django_vtqueue.queue.claims import Claims, Taken, collect
 from django_vtqueue.queue.limits import Limits
+from django_vtqueue.queue.pauses import pause
 from django_vtqueue.queue.settling import settle
 from tests.fake_clock import at
 
@@ -56,17 +57,7 @@ class Limited:
     def take(self, now: float = 0, limit: int = 100, *, raw: bool = False, ahead: int = 0, **options: Any) -> Taken:
         scopes = options.pop("scopes", [Scope(None, raw)])
         with self.engine.transaction():
-            return take(
-                self.engine,
-                scopes,
-                limit,
-                "w1",
-                at(now),
-                grace_period=NO_GRACE,
-                ahead=ahead,
-                limits=self.limits,
-                **options,
-            )
+            return Claims(self.engine, self.limits).claim(scopes, limit, "w1", at(now), ahead=ahead, **options)
 
     def claim(self, now: float = 0, limit: int = 100, **options: Any) -> dict[str, HeldJob]:
         """Claim; return the jobs by their payloads, in claim order."""
@@ -155,6 +146,36 @@ def test_as_many_are_given_back_as_have_ended(limited: Limited) -> None:
     limited.done(*jobs.values())
     assert names(limited.claim(4)) == "e d"
     assert limited.parked == {"c"}
+
+
+@pytest.mark.parametrize("how", ["paused", "full", "not served"])
+def test_a_place_is_given_to_what_can_run(bench: Bench, how: str) -> None:
+    """Jobs of a queue that is paused or full, or that no worker serves, are not in the way of another queue's jobs.
+
+    They have the same key, and more priority; each end of a job gives one of each queue back, without any look.
+    """
+    limited = Limited(bench)
+    limited.publish("app.plain", "x", queue="a")
+    limited.claim()
+    limited.publish("app.two", *"cdefghi", key="k")
+    limited.publish("app.two", *"stuv", key="k", queue="z")
+    limited.publish("app.two", *(f"a{number}" for number in range(10)), key="k", queue="a", priority=5)
+    for number in range(2):  # what is parked of it was so before
+        limited.publish("app.two", f"before {number}", key="k", queue="q", priority=9)
+    running = list(limited.claim().values())
+    assert len(running) == 2
+    assert len(limited.parked) == 21
+    if how == "paused":
+        pause("a", using=limited.engine.alias)
+    elif how == "full":
+        limited.queues(a={"concurrency": 1})
+    scopes = [Scope(("q", "z") if how == "not served" else None, False)]
+    done: list[str] = []
+    while running:
+        limited.done(*running)
+        found = limited.claim(scopes=scopes)
+        done, running = [*done, *found], [*found.values()]
+    assert sorted(done) == sorted("cdefghistuv")
 
 
 def test_an_ended_lease_gives_the_place_back(limited: Limited) -> None:

@@ -12,7 +12,7 @@ from django_vtqueue.core.clock import from_instant
 from django_vtqueue.core.job import HeldJob, Scope, Settlement, broken_off, released, succeeded
 from django_vtqueue.fields import StoredText
 from django_vtqueue.models import Job, WorkerProcess
-from django_vtqueue.queue.claims import collect, take
+from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.pauses import earliest
 from django_vtqueue.queue.settling import settle
 from tests.conftest import claimed
@@ -128,7 +128,7 @@ def test_what_was_claimed_ahead_and_has_not_begun_is_no_copy(bench: Bench) -> No
     """Its lease has ended: it is due again as any other, and its holder has lost it."""
     bench.publish("x")
     with bench.engine.transaction():
-        taken = take(bench.engine, [Scope(None, True, "w1")], 0, "w1", at(0), ahead=1, overflow=OVERFLOW)
+        taken = Claims(bench.engine, overflow=OVERFLOW).claim([Scope(None, True, "w1")], 0, "w1", at(0), ahead=1)
     [ahead] = collect(bench.engine, taken)
     [job] = claim(bench, 61, "w2")
     assert (job.id, job.attempts, list(copies.read(job.copies))) == (ahead.id, 1, [2])

@@ -9,6 +9,7 @@ from django_vtqueue.core.clock import to_instant
 from django_vtqueue.core.job import Scope, released
 from django_vtqueue.engines.limits import RateState
 from django_vtqueue.models import Rate
+from django_vtqueue.queue import limits
 from tests.fake_clock import at
 
 from .bench import Bench, failure
@@ -151,15 +152,39 @@ def test_unused_rates_are_forgotten(limited: Limited, monkeypatch: pytest.Monkey
     assert set(Rate.objects.using(limited.engine.alias).values_list("key", flat=True)) == {"key:r"}
 
 
-def test_a_task_that_is_not_loaded(limited: Limited) -> None:
-    """As the state of its rate says, else one a second."""
-    publish(limited, "app.unknown", "a", "b")
-    assert names(limited.claim()) == "a"
-    assert moments(limited) == [1]
+def test_a_task_that_is_not_loaded(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the state of its rate says, else as the slowest rate there is, until it is loaded: no rate is exceeded."""
     limited.engine.set_rates({"key:t": RateState(at(0), 60_000_000)})
     publish(limited, "app.unknown", "c", "d", rate="t")
     assert names(limited.claim()) == "c"
-    assert moments(limited) == [1, 60]
+    assert moments(limited) == [60]
+    publish(limited, "app.unknown", "a", "b")
+    assert names(limited.claim()) == "a"
+    assert moments(limited) == [60, 86_400]
+    limited.tasks["app.unknown"] = {"rate": "10/s"}
+    monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
+    limited.limits.look_at_rates(limited.engine, "")
+    assert [name for now in (5, 5.1, 5.2) for name in limited.claim(now)] == ["d", "b"]
+
+
+def test_two_rates_in_one_deploy(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers with the old and with the new code do not move all jobs against each other; one rate holds."""
+    old, new = Limited(limited.bench), limited
+    old.tasks["app.second"], new.tasks["app.second"] = {"rate": "1/h"}, {"rate": "1/m"}
+    publish(old, "app.second", *"abcd")
+    assert names(old.claim()) == "a"
+    monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(1))
+    moved: list[int] = []
+    for _ in range(5):
+        for each in (new, old):
+            moved.append(each.limits.look_at_rates(each.engine, "")[0])
+            each.claim(1)
+    assert moved == [3, 3, *[0] * 8]
+    later = limits.time.monotonic() + limits.OF_ONE_MIND
+    monkeypatch.setattr(limits.time, "monotonic", lambda: later)
+    new.limits.look_at_rates(new.engine, "")
+    new.claim(2)
+    assert moments(new)[-1] < 200
 
 
 # -- queues -----------------------------------------------------------------------------------------------------------

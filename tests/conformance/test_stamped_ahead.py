@@ -6,7 +6,7 @@ import pytest
 
 from django_vtqueue.core.job import Scope, broken_off
 from django_vtqueue.fields import StoredText
-from django_vtqueue.queue.claims import NO_GRACE, collect, take
+from django_vtqueue.queue.claims import NO_GRACE, Claims, collect
 from django_vtqueue.queue.ended_leases import end_leases
 from tests.fake_clock import at
 
@@ -141,14 +141,8 @@ def test_a_delay_survives_a_walk_whenever_its_thread_began(bench: Bench, claimed
     """What was claimed ahead began later than its row says: no two stamps of a row are compared with each other."""
     bench.publish("x")
     with bench.engine.transaction():
-        taken = take(
-            bench.engine,
-            [Scope(("q",), raw=True)],
-            1 - claimed_ahead,
-            "w",
-            at(0),
-            ahead=claimed_ahead,
-        )
+        scopes = [Scope(("q",), raw=True)]
+        taken = Claims(bench.engine).claim(scopes, 1 - claimed_ahead, "w", at(0), ahead=claimed_ahead)
     [job] = collect(bench.engine, taken)
     job.attempts, job.started_at = 1, at(0.5)
     assert bench.nack(job, now=1, delay=HOUR)

@@ -5,7 +5,7 @@ from pytest_django import Settings
 
 from django_vtqueue.core import history
 from django_vtqueue.core.job import Scope
-from django_vtqueue.queue.claims import take
+from django_vtqueue.queue.claims import Claims
 from django_vtqueue.queue.pauses import earliest
 from tests.fake_clock import at
 
@@ -270,7 +270,7 @@ def test_the_claim_says_what_it_buried(bench: Bench, settings: Settings) -> None
     [job_id] = bench.publish("x", max_attempts=1)
     bench.one(now=0)
     with bench.engine.transaction():
-        taken = take(bench.engine, [Scope(("q",), raw=True)], 5, "w2", at(60))
+        taken = Claims(bench.engine).claim([Scope(("q",), raw=True)], 5, "w2", at(60))
     assert taken.rows == []
     assert [settlement.job.id for settlement in taken.buried] == [job_id]
     assert bench.engine.prune(at(60 + DAY) - 1, 10) == 0

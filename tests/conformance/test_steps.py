@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from django_vtqueue.core import steps
+from django_vtqueue.core.clock import from_instant
 from django_vtqueue.core.job import HeldJob, NewJobs, waits
 from django_vtqueue.core.steps import EVENT, GATHER, NEVER, SLEEP, SNOOZE, Waiting
 from django_vtqueue.queue.settling import settle
@@ -91,6 +92,20 @@ def test_an_event_for_one_that_waits(bench: Bench) -> None:
     assert due_at(bench, job.id) == NEVER
     send(bench, job.id)
     assert due_at(bench, job.id) == at(2)
+
+
+@pytest.mark.parametrize("kind", [EVENT, GATHER])
+def test_a_failure_before_it_takes_what_it_waited_for(bench: Bench, kind: str) -> None:
+    """Neither another event nor the end of a child cuts the backoff short; its wait has the end that it had."""
+    job = held(bench)
+    wait(bench, job, kind, "paid", at(900))
+    bench.jobs.update(due_at=from_instant(at(2)))
+    assert bench.nack(bench.one(2, raw=False), 3, delay=60)
+    send(bench, job.id)
+    with bench.engine.transaction():
+        bench.engine.wake_parents([job.id], at(5))
+    assert due_at(bench, job.id) == at(63)
+    assert steps.read(stored(bench, job.id)).waiting == Waiting(kind, "paid", at(900), at(1))
 
 
 def test_an_event_before_it_waits(bench: Bench) -> None:

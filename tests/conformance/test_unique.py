@@ -9,10 +9,12 @@ from django.db import connections, transaction
 
 from django_vtqueue import ClaimedJob, DuplicateJob, Queue, control
 from django_vtqueue.core.ids import new_id
-from django_vtqueue.core.job import NewJobs, Scope
-from django_vtqueue.engines import Engine
+from django_vtqueue.core.job import NewJobs, Scope, released, waits
+from django_vtqueue.core.steps import Waiting
+from django_vtqueue.engines import Engine, engine_for
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue.dead_letters import requeue
+from django_vtqueue.queue.settling import settle
 from tests.conftest import claimed
 from tests.fake_clock import FakeClock, at
 
@@ -29,7 +31,7 @@ def payloads(queue: Queue) -> list[Any]:
     return [job.payload for job in Job.objects.using(queue.database).filter(state="READY").order_by("pk")]
 
 
-def insert(engine: Engine, *keys: str | None, task: str = "", replace: bool = False) -> tuple[list[str], list[Any]]:
+def insert(engine: Engine, *keys: str | None, task: str = "", replace: bool = False) -> tuple[list[str], Any]:
     """Insert a job for each key; return their ids, and what the engine says."""
     jobs = [(new_id(), f'"{key}"') for key in keys]
     new = NewJobs("q", task, 0, 3, SECOND, at(0), at(0), jobs, unique_keys=list(keys), replace=replace)
@@ -41,20 +43,18 @@ def insert(engine: Engine, *keys: str | None, task: str = "", replace: bool = Fa
 
 @pytest.mark.parametrize("others", [[], ["b", None, None]], ids=["one", "several"])
 def test_the_engine_says_which_job_has_the_key(engine: Engine, others: list[str | None]) -> None:
-    """Of each job its own id, or that of the job that has its key, and the path of that one's task."""
+    """Of each job that is not stored: the id of the job that has its key, and the path of that one's task."""
     first, said = insert(engine, "a", *others, task="app.one")
-    assert said == [(job_id, "app.one") for job_id in first]
-    again, said = insert(engine, "a", *others, task="app.two")
-    own = iter(again[-2:])
-    expected = [(job_id, "app.one") for job_id in first[:2]] + [(job_id, "app.two") for job_id in own]
-    assert said == expected[: len(again)]
+    assert said == {}
+    _, said = insert(engine, "a", *others, task="app.two")
+    assert said == {index: (first[index], "app.one") for index, key in enumerate(["a", *others]) if key}
 
 
 def test_many_keys_in_one_call(engine: Engine, bench: Bench) -> None:
     """More than one statement takes, with repeats in another slice."""
     keys = [f"k{number % 6000}" for number in range(7000)]
     ids, said = insert(engine, *keys)
-    assert [job_id for job_id, _ in said] == ids[:6000] + ids[:1000]
+    assert said == {index: (ids[index - 6000], "") for index in range(6000, 7000)}
     assert bench.jobs.count() == 6000
 
 
@@ -177,7 +177,7 @@ def test_the_key_of_another_task(queue: Queue, bench: Bench, on_duplicate: Any) 
 
 
 def test_until_start(queue: Queue) -> None:
-    """While one runs one more may wait, and no third; the one that runs has given its key up for good."""
+    """While one runs one more may wait, and no third; the one that runs has given its key up, also for its retry."""
     first = queue.publish(1, unique_key="k", unique_until="start")
     assert queue.publish(2, unique_key="k", unique_until="start") == first
     running = claimed(queue)
@@ -188,6 +188,38 @@ def test_until_start(queue: Queue) -> None:
     assert queue.publish(5, unique_key="k", unique_until="start") == second
     assert [claimed(queue).payload for _ in range(2)] == [1, 3]
     assert len(queue) == 2
+
+
+@pytest.mark.parametrize("until", [None, 60], ids=["release", "put off"])
+def test_until_start_as_if_it_had_not_started(queue: Queue, until: float | None) -> None:
+    """A job that is given back without an attempt has its key again, if it is free; so calls do not pile up."""
+    first = queue.publish(1, unique_key="k", unique_until="start")
+    claimed(queue).release(until)
+    assert queue.publish(2, unique_key="k", unique_until="start") == first
+    control.run_now([first], using=queue.database)
+    running = claimed(queue)
+    second = queue.publish(3, unique_key="k", unique_until="start")
+    running.release(until)
+    assert queue.publish(4, unique_key="k", unique_until="start") == second != first
+    control.run_now([first], using=queue.database)
+    both = [claimed(queue), claimed(queue)]
+    with engine_for(queue.database).transaction():
+        settle(engine_for(queue.database), [released(job._held) for job in both])
+    assert queue.publish(5, unique_key="k", unique_until="start") in (first, second)
+    assert len(queue) == 2
+
+
+def test_until_start_of_a_durable_task_that_has_begun(bench: Bench) -> None:
+    """It does not start anew, so it does not stand for later calls when it waits, or is given back."""
+    for steps in ("", "{}"):
+        bench.engine.insert_with_keys(
+            NewJobs("q", "a.t", 0, 3, SECOND, at(0), at(0), [(new_id(), "1")], None, ["a"], "start")
+        )
+        job = bench.one(raw=False)
+        bench.jobs.update(steps={} if steps else None)
+        bench.settle(released(job) if steps else waits(job, Waiting("sleep", "nap", at(50), at(0))))
+        assert bench.jobs.get().unique_until == "started"
+        bench.jobs.all().delete()
 
 
 def test_until_start_is_not_claimed_ahead(bench: Bench) -> None:

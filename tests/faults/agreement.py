@@ -12,7 +12,7 @@ from django_vtqueue.core.grace import GRACE, GracePeriod
 from django_vtqueue.core.job import ClaimKey, HeldJob, Scope, Settlement
 from django_vtqueue.engines import new_engine
 from django_vtqueue.queue import queue
-from django_vtqueue.queue.claims import collect, take
+from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.queue import ClaimedJob
 from django_vtqueue.queue.settling import settle
 from tests.fake_clock import FakeClock
@@ -80,7 +80,7 @@ class Agreement(RuleBasedStateMachine):
     def taken(self, scopes: list[Scope], limit: int, worker: str, ahead: int = 0) -> list[HeldJob]:
         now = self.clock.instant
         with self.engine.transaction():
-            taken = take(self.engine, scopes, limit, worker, now, grace_period=GRACE_PERIOD, ahead=ahead)
+            taken = Claims(self.engine).claim(scopes, limit, worker, now, grace_period=GRACE_PERIOD, ahead=ahead)
         return collect(self.engine, taken)
 
     def hold(self, tokens: list[tuple[HeldJob, ClaimedJob | None]]) -> None:

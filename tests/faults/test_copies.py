@@ -13,7 +13,7 @@ from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.job import HeldJob, Scope, Settlement, failed, interrupted, released, succeeded
 from django_vtqueue.engines import new_engine
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.queue.claims import collect, take
+from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.settling import settle
 from tests.fake_clock import FakeClock
 
@@ -111,7 +111,7 @@ class Overflow(RuleBasedStateMachine):
     def claim(self, which: int, limit: int) -> None:
         now, worker, scope = self.clock.instant, self.workers[which], Scope(("q",), True, self.workers[which])
         with self.engine.transaction():
-            taken = take(self.engine, [scope], limit, worker, now, overflow={"": (10**12, POLICY.copies)})
+            taken = Claims(self.engine, overflow={"": (10**12, POLICY.copies)}).claim([scope], limit, worker, now)
         held = collect(self.engine, taken)
         for job in self.jobs.values():
             gone = job.asked or len(job.copies) >= 2 * POLICY.copies

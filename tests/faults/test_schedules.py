@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from django_vtqueue.core.schedule import LATE, Ticks, zone
+from django_vtqueue.core.ticks import LATE, Ticks, zone
 
 from ..processes.conftest import Start
 from ..processes.database import Database

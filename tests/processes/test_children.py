@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue.queue.doorbell import proves_death
-from tests.project import tasks
+from tests.project import durable, tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
@@ -140,6 +140,17 @@ def test_hard_time_limit(database: Database, start_worker: Start, tmp_path: Path
         assert [entry["outcome"] for entry in database.history(job_id)] == ["timed out"] * 2
     assert (database.job(neighbour)["attempts"], database.history(neighbour)) == (1, [])
     assert worker.terminate() == 0
+
+
+@pytest.mark.parametrize("how", [("--processes", "2"), ("--threads", "2")], ids=["processes", "threads"])
+def test_the_time_limit_of_a_task_that_is_not_loaded(
+    database: Database, start_worker: Start, how: tuple[str, ...]
+) -> None:
+    """The first job of a task whose module no worker has loaded has its ``hard_timeout``, too."""
+    hanging = database.enqueue(durable.hang)
+    start_worker(*how, constants={"worker.in_flight.HUNG_AFTER": 0.5})
+    wait_until(lambda: database.letter(hanging))
+    assert database.outcomes(hanging) == ["timed out"]
 
 
 def test_a_thread_that_does_not_end_ends_the_worker(database: Database, start_worker: Start, tmp_path: Path) -> None:

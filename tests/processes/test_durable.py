@@ -39,6 +39,20 @@ def test_transactional_steps_are_made_once(database: Database, start_worker: Sta
     assert effects(database) == {f"step {index}": 2 for index in range(2)}
 
 
+def test_children_of_a_supervisor_that_are_killed(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """With ``--processes`` the same: the supervisor replaces each child that dies in a step, or behind it."""
+    job_ids = database.enqueue_many(durable.killed_in_steps, [()] * 2)
+    (tmp_path / "once").mkdir()
+    start_worker(
+        *("--processes", "2", "--threads", "1"),
+        constants={"worker.supervisor.LIVED": 0},  # it starts the next one at once
+        VTQUEUE_TEST_ONCE=str(tmp_path / "once"),
+    )
+    wait_until(lambda: database.succeeded(*job_ids), 120)
+    assert effects(database) == {f"step {index}": 2 for index in range(2)}
+    assert [database.outcomes(job_id) for job_id in job_ids] == [["worker died"] * 4] * 2
+
+
 def test_an_order_in_real_workers(database: Database, start_worker: Start) -> None:
     """A job gives its slot back while it waits, and an event wakes it at once, through the doorbell."""
     worker = start_worker("--threads", "1", constants={"worker.housekeeping.LOOK": 3600})

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.db import OperationalError, connections
 
-from tests.project import tasks
+from tests.project import durable, tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
@@ -59,6 +59,22 @@ def test_a_job_that_ends_in_time_is_not_ended_because_of_a_lock(
     assert "runs for too long" not in worker.log
     assert "ended with code" not in worker.log
     assert_said_once(worker, processes=2 if arguments else 1)
+
+
+@pytest.mark.parametrize("what", ["step", "transactional", "children"])
+def test_a_lock_beside_a_durable_task(database: Database, start_worker: Start, tmp_path: Path, what: str) -> None:
+    """What it has to write waits for a lock longer than the busy timeout: no attempt is used, none has failed."""
+    worker = start_worker(VTQUEUE_TEST_TIMEOUT="1")
+    job_id = database.enqueue(durable.beside_a_lock, str(tmp_path), what)
+    wait_until(lambda: database.rows("SELECT 1 FROM project_effect"))
+    with database.locked():
+        (tmp_path / "go").touch()
+        worker.wait_for("waiting. Nothing is lost.")
+        time.sleep(LONG)
+    database.wait_for(job_id)
+    assert (database.result(job_id), database.outcomes(job_id)) == (1, [])
+    [made] = database.rows("SELECT value FROM project_effect WHERE name = 'begun'")
+    assert made["value"] == (2 if what == "children" else 1)  # a task begins anew when its children have ended
 
 
 def test_a_lock_longer_than_the_leases_takes_no_job_from_its_living_holder(

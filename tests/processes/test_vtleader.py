@@ -17,7 +17,7 @@ import pytest
 
 from django_vtqueue.core import clock
 from django_vtqueue.patterns import guard
-from django_vtqueue.patterns.guarded import Guarded
+from django_vtqueue.patterns.guarded_command import Guarded
 
 from ..waiting import wait_until
 from .conftest import MANAGE, Start

@@ -111,6 +111,32 @@ def loses_its_lease(context: JobContext) -> None:
     context.step("lose", lose)
 
 
+@task(hard_timeout=0.5, max_attempts=1)
+def hang() -> None:
+    """Run for longer than it may; a worker does not load this module before it has found the task."""
+    time.sleep(60)
+
+
+@task(takes_context=True)
+def beside_a_lock(context: JobContext, folder: str, what: str) -> int:
+    """Go on to a step, or to children, when a file is there; the lock is held then."""
+
+    def wait() -> None:
+        note("begun")
+        while not os.path.exists(f"{folder}/go"):
+            time.sleep(0.01)
+
+    if what == "step":
+        context.step("first", wait)
+    else:
+        wait()
+        if what == "transactional":
+            context.step("first", note, "first", transactional=True)
+        else:
+            context.gather("all", [call(child, "a")])
+    return context.attempt
+
+
 @task(takes_context=True, backoff=0)
 def killed_in_steps(context: JobContext) -> int:
     """Have the worker killed inside a step, and behind it, once each."""

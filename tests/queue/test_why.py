@@ -21,7 +21,7 @@ from django_vtqueue.core.job import Scope, put_off
 from django_vtqueue.engines import engine_for
 from django_vtqueue.inspection.keyset import ListQuery, count_jobs, list_jobs
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
-from django_vtqueue.queue.claims import take
+from django_vtqueue.queue.claims import Claims
 from django_vtqueue.queue.pauses import pause
 from django_vtqueue.queue.settling import settle
 from django_vtqueue.queue.workers import serves
@@ -260,7 +260,7 @@ def test_parked_behind_another_job(time: FakeClock) -> None:
     """Which job comes first of an order."""
     first, second = (limited.in_order.enqueue("", 0, 7, number) for number in (1, 2))
     with engine_for("default").transaction():
-        take(engine_for("default"), [Scope(None, False)], 5, "w", time.instant, limits=task_backends["default"].limits)
+        Claims(engine_for("default"), task_backends["default"].limits).claim([Scope(None, False)], 5, "w", time.instant)
     assert said(second.id) == f"parked by the limit 'customer:7': job …{first.id[-8:]} comes first there"
 
 
@@ -268,7 +268,7 @@ def test_moved_by_a_rate(time: FakeClock) -> None:
     """Until when, and by which rate."""
     results = [limited.at_rate.enqueue("") for _ in range(4)]
     with engine_for("default").transaction():
-        take(engine_for("default"), [Scope(None, False)], 5, "w", time.instant, limits=task_backends["default"].limits)
+        Claims(engine_for("default"), task_backends["default"].limits).claim([Scope(None, False)], 5, "w", time.instant)
     assert re.fullmatch(r"moved to [\d: -]+ by the rate 20/s", said(results[3].id))
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from django.db import transaction
+from django.test import TestCase
 from pytest_django import Settings
 
-from django_vtqueue import Queue, Snooze, TaskResultStatus, control, requeue, send_event
+from django_vtqueue import Queue, Snooze, TaskResultStatus, asend_event, control, requeue, send_event, testing
 from django_vtqueue.core import steps
 from django_vtqueue.exceptions import PayloadTooLarge
 from django_vtqueue.models import DeadLetter, Job
@@ -92,6 +93,20 @@ def test_a_waiting_job(settings: Settings) -> None:
     found = durable.order.get_result(result.id)
     assert (found.status, found.attempts, found.errors, finished) == (TaskResultStatus.READY, 0, [], [])
     assert (waiting() or [])[:2] == ("event", "shipped")
+
+
+class AsyncTest(TestCase):
+    async def test_an_event_from_async_code(self) -> None:
+        """asend_event does what send_event does, there; by the id, or by the unique key."""
+        result = await durable.order.aenqueue(7)
+        await testing.arun_pending()
+        assert await asend_event(result.id, "shipped", 5)
+        assert await asend_event(unique_key="order:7", name="other")
+        assert not await asend_event(unique_key="order:8", name="shipped")
+        *_, last = await testing.arun_pending(until=15 * DAY)
+        assert last.return_value == [[1, 2], 5]
+        with pytest.raises(ValueError, match="is no id of a job"):
+            await asend_event("7", "shipped")
 
 
 def test_events_that_come_before() -> None:
@@ -376,6 +391,19 @@ def test_snooze() -> None:
     *others, last = run_pending(until=timedelta(seconds=301))
     assert (len(others), last.return_value, last.attempts) == (5, 1, 1)
     assert (job().history, job().steps, job().start_by) == ([], None, None)
+
+
+def test_a_snooze_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test whose task puts itself off to now, again and again, fails, and says what to do."""
+    monkeypatch.setattr(testing, "MOST_SNOOZES", 20)
+
+    def wait(context: Any) -> None:
+        durable.note("asked")
+        raise Snooze(0)
+
+    with pytest.raises(RuntimeError, match=r"changed_code .* has put itself off 20 times .*run_pending\(until="):
+        run(wait)
+    assert effects() == {"asked": 21}
 
 
 def test_snooze_of_raw_jobs() -> None:

@@ -161,14 +161,19 @@ def test_cancelled_before_it_has_children() -> None:
     assert letter().exception_class == "django_vtqueue.exceptions.Cancelled"
 
 
-def test_more_children_than_results_are_kept_of() -> None:
-    """They are refused before they run, not when all have run."""
-    calls = [call(durable.child, "a")] * 7000
-    CODE["run"] = lambda context: context.gather("all", calls)
-    durable.changed_code.enqueue()
-    run_pending(raise_errors=False)
-    assert (effects(), Job.objects.count()) == ({}, 0)
+def test_more_children_than_results_are_kept_of(settings: Settings) -> None:
+    """They are refused before they run, not when all have run; as many as are allowed can be kept."""
+    settings.TASKS["default"]["OPTIONS"] = {"max_steps_bytes": 22_000}
+    settings.TASKS = dict(settings.TASKS)
+    for count, status in ((100, "FAILED"), (99, "SUCCESSFUL")):
+        calls = [call(durable.child, "four" * 3)] * count
+        CODE["run"] = lambda context: [context.step("before", str, "x"), len(context.gather("all", calls))]  # noqa: B023
+        result = durable.changed_code.enqueue()
+        run_pending()
+        result.refresh()
+        assert (result.status, effects()) == (status, {} if status == "FAILED" else {"four" * 3: count})
     assert letter().exception_class == "django_vtqueue.exceptions.StepsTooLarge"
+    assert "gather 'all' has 100 children; max_steps_bytes (22,000) allows 99 here." in letter().message
 
 
 def test_no_child_waits_behind_its_parent() -> None:
@@ -182,6 +187,21 @@ def test_no_child_waits_behind_its_parent() -> None:
     durable.ordered_parent.enqueue("7")
     run_pending(until=DAY)
     assert effects() == {"8": 1}
+
+
+def test_a_grandchild_in_order_behind_its_grandparent() -> None:
+    """It would wait for ever, as a child would; the job between them has no order."""
+
+    def gather(context: Any) -> Any:
+        ordered = context.task_result.args
+        context.gather("all", [call(durable.changed_code) if ordered else call(durable.ordered_child, "7")])
+
+    CODE["run"] = gather
+    durable.ordered_parent.enqueue("7")
+    run_pending(until=DAY)
+    assert effects() == {}
+    assert "it has the order_key 'customer:7' of its parent, or of an ancestor" in letter().message
+    assert Job.objects.get().finished_at is not None
 
 
 def test_a_child_that_is_requeued_later() -> None:

@@ -17,7 +17,7 @@ from django_vtqueue.core.job import HeldJob, Scope
 from django_vtqueue.engines import engine_for
 from django_vtqueue.execution.execute import execute
 from django_vtqueue.execution.outcomes import Outcome, announce
-from django_vtqueue.queue.claims import collect, take
+from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.tasks.compat import (
     FRAMEWORK_LOGGER,
     TaskResultStatus,
@@ -70,7 +70,7 @@ def held(backend: VTQueueBackend) -> HeldJob:
     """Return the one job that is due, claimed."""
     engine = engine_for(backend.database)
     with engine.transaction():
-        taken = take(engine, [Scope(None, raw=False)], 1, "host:1:a", engine.now())
+        taken = Claims(engine).claim([Scope(None, raw=False)], 1, "host:1:a", engine.now())
     [job] = collect(engine, taken)
     return job
 

@@ -51,7 +51,7 @@ def fill() -> None:
     from django_vtqueue.core.job import Scope
     from django_vtqueue.engines import engine_for
     from django_vtqueue.models import Origin
-    from django_vtqueue.queue.claims import take
+    from django_vtqueue.queue.claims import Claims
     from tests.project.long_lived import fail, fail_once, succeed
 
     call_command("migrate", "vtqueue", verbosity=0)
@@ -63,7 +63,7 @@ def fill() -> None:
     succeed.using(priority=100).enqueue("held by a worker that was killed")
     engine = engine_for("default")
     with engine.transaction():
-        take(engine, [Scope(None, raw=False)], 1, new_worker_id(), engine.now(), lease_us=1_000_000)
+        Claims(engine, lease_us=1_000_000).claim([Scope(None, raw=False)], 1, new_worker_id(), engine.now())
 
     succeed.using(queue_name="emails", priority=7).enqueue(name="ready")
     succeed.using(run_after=datetime(2100, 1, 1, 12, tzinfo=UTC)).enqueue("scheduled")

@@ -30,7 +30,7 @@ from .settling import SQLiteSettling
 from .statements import guard
 from .steps import SQLiteSteps
 
-NO_KEYS = dict.fromkeys(("unique_key", "concurrency_key", "rate_key"))
+NO_KEY = (None,)
 FIRST = 4  # rows that are read as one value, before it is known how large they are
 PIECE = 2_000_000  # characters of such a value, about
 
@@ -45,8 +45,18 @@ def _shared(new: NewJobs) -> dict[str, Any]:
         "lease_us": new.lease_us,
         "enqueued_at": new.enqueued_at,
         "due_at": new.due_at,
-        "start_by": new.start_by,
     }
+
+
+def _options(new: NewJobs) -> dict[str, Any]:
+    """Return the options of the only new job, those that it has."""
+    options: dict[str, Any] = {} if new.start_by is None else {"start_by": new.start_by}
+    if new.unique_keys and new.unique_keys[0] is not None:
+        options |= {"unique_key": new.unique_keys[0], "unique_until": new.unique_until}
+    if new.concurrency_keys or new.rate_keys or new.parent_id:
+        keys = (new.concurrency_keys or NO_KEY)[0], (new.rate_keys or NO_KEY)[0]
+        options |= {"concurrency_key": keys[0], "rate_key": keys[1], "parent_id": new.parent_id}
+    return options
 
 
 class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, Engine):
@@ -61,39 +71,44 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, En
             if new.start_by is None:
                 self._write(connection, sql.INSERT, values)
             else:
-                values |= {**NO_KEYS, "unique_until": new.unique_until, "parent_id": None}
-                self._write(connection, sql.INSERT_WITH_OPTIONS, values)
+                self._write(connection, sql.insert_with(("start_by",)), {**values, "start_by": new.start_by})
         else:
+            values["start_by"] = new.start_by
             with self._transaction(connection, always):
                 for start in range(0, len(new.jobs), SLICE):
                     self._run(sql.INSERT_MANY, {"jobs": json.dumps(dict(new.jobs[start : start + SLICE])), **values})
         return not connection.in_atomic_block
 
-    def insert_with_keys(self, new: NewJobs) -> list[tuple[str, str]]:
-        connection, stored = self._connected(), []
-        values = {
-            **_shared(new),
-            "unique_until": new.unique_until,
-            "replace": new.replace,
-            "parent_id": new.parent_id,
-        }
+    def insert_with_keys(self, new: NewJobs) -> dict[int, tuple[str, str]]:
+        return self._insert_one(new) if len(new.jobs) == 1 else self._insert_many(new)
+
+    def _insert_one(self, new: NewJobs) -> dict[int, tuple[str, str]]:
+        connection, options = self._connected(), _options(new)
+        values = _shared(new) | options
+        [(values["id"], values["payload"])] = new.jobs
+        if self._write(connection, sql.insert_with((*options,), sql.IF_UNIQUE), values):
+            return {}
+        values["replace"] = new.replace
+        [(job_id, _, task_path)] = self._write(connection, sql.insert_with((*options,), sql.TO_KEY), values, all_rows)
+        return {0: (job_id, task_path)} if job_id != values["id"] else {}
+
+    def _insert_many(self, new: NewJobs) -> dict[int, tuple[str, str]]:
+        options = {"start_by": new.start_by, "unique_until": new.unique_until, "parent_id": new.parent_id}
+        values = {**_shared(new), **options, "replace": new.replace}
         none: list[str | None] = [None] * len(new.jobs)
         keys = (new.unique_keys or none, new.concurrency_keys or none, new.rate_keys or none)
         rows: list[Any] = [(job_id, *each, payload) for (job_id, payload), *each in zip(new.jobs, *keys, strict=True)]
-        if len(new.jobs) == 1:
-            values.update(zip(("id", *NO_KEYS, "payload"), rows[0], strict=True))
-            if self._write(connection, sql.INSERT_IF_UNIQUE, values):
-                return [(new.jobs[0][0], new.task_path)]
-            [(job_id, _, task_path)] = self._write(connection, sql.INSERT_UNIQUE, values, all_rows)
-            return [(job_id, task_path)]
-        with self._transaction(connection, always):
+        duplicates = {}
+        with self._transaction(self._connected(), always):
             for start in range(0, len(rows), SLICE):
                 some = rows[start : start + SLICE]
                 given = {"jobs": json.dumps(some), **values}
                 returned = self._change(self._connected(), sql.INSERT_MANY_WITH_OPTIONS, given, all_rows)
                 of_key = {key: (job_id, task_path) for job_id, key, task_path in returned}
-                stored += [(job_id, new.task_path) if key is None else of_key[key] for job_id, key, *_ in some]
-        return stored
+                for index, (job_id, key, *_) in enumerate(some, start):
+                    if key is not None and of_key[key][0] != job_id:
+                        duplicates[index] = of_key[key]
+        return duplicates
 
     def depth(self, queue_name: str, limit: int) -> int:
         return int(self._value(sql.DEPTH, {"name": queue_name, "limit": limit}))

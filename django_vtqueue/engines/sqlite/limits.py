@@ -36,21 +36,37 @@ WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 IS_PARKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
       AND job.concurrency_key IS NOT NULL AND job.due_at = {NEVER}"""
 
+# The queues in which jobs of these keys are parked, each found by one seek, and the first of them.
+NEXT_QUEUE = f"SELECT job.queue_name FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked WHERE {IS_PARKED}"
+IN_QUEUES = f"""
+    WITH RECURSIVE line(key, name) AS (
+        SELECT key.value, ({NEXT_QUEUE} AND job.concurrency_key = key.value ORDER BY job.queue_name LIMIT 1)
+        FROM json_each(:keys) AS key
+        UNION ALL
+        SELECT line.key, (
+            {NEXT_QUEUE} AND job.concurrency_key = line.key AND job.queue_name > line.name
+            ORDER BY job.queue_name LIMIT 1
+        ) FROM line WHERE line.name IS NOT NULL
+    )"""
+PARKED_IN = f"""{IN_QUEUES}
+SELECT json_group_array(json_array(line.key, line.name)) FROM line WHERE line.name IS NOT NULL"""
+
 GIVE_BACK = f"""
 UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
 WHERE rowid IN (
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
-    WHERE {IS_PARKED} AND job.concurrency_key = :key
+    WHERE {IS_PARKED} AND job.concurrency_key = :key AND job.queue_name = :name
     ORDER BY job.priority DESC, job.moved_from LIMIT :limit
 )"""
 
 GIVE_ONE_BACK = f"""
 UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
-WHERE rowid IN (
+WHERE rowid IN ({IN_QUEUES}
     SELECT (
         SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
-        WHERE {IS_PARKED} AND job.concurrency_key = key.value ORDER BY job.priority DESC, job.moved_from LIMIT 1
-    ) FROM json_each(:keys) AS key
+        WHERE {IS_PARKED} AND job.concurrency_key = line.key AND job.queue_name = line.name
+        ORDER BY job.priority DESC, job.moved_from LIMIT 1
+    ) FROM line WHERE line.name IS NOT NULL
 )"""
 
 # The pluses keep the planner off the indexes of what is moved, which it prefers after an ANALYZE of long ago.
@@ -75,7 +91,8 @@ SELECT json_group_array(json_array(found.key, first.queue_name, first.task_path,
 )))
 FROM found CROSS JOIN vtqueue_job AS first WHERE found.key IS NOT NULL AND first.rowid = (
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
-    WHERE {IS_PARKED} AND job.concurrency_key = found.key ORDER BY job.priority DESC, job.moved_from LIMIT 1
+    WHERE {IS_PARKED} AND job.concurrency_key = found.key
+    ORDER BY job.queue_name, job.priority DESC, job.moved_from LIMIT 1
 )"""
 
 DUE_OF_KEY = """
@@ -137,8 +154,10 @@ class SQLiteLimits(SQLiteConnection):
     def give_back(self, keys: Mapping[str, int]) -> int:
         ones = [key for key, limit in keys.items() if limit == 1]
         back = self._run(GIVE_ONE_BACK, {"keys": json.dumps(ones)}) if ones else 0
-        more = {key: limit for key, limit in keys.items() if limit > 1}
-        return back + sum(self._run(GIVE_BACK, {"key": key, "limit": limit}) for key, limit in more.items())
+        more = [key for key, limit in keys.items() if limit > 1]
+        for key, name in self._list(PARKED_IN, {"keys": json.dumps(more)}) if more else ():
+            back += self._run(GIVE_BACK, {"key": key, "name": name, "limit": keys[key]})
+        return back
 
     def put_back(self, handles: Sequence[Handle]) -> int:
         return self._run(PUT_BACK, {"rowids": json.dumps(handles)})

@@ -43,6 +43,13 @@ WAITS = Values(
     *("waiting.kind", "waiting.name", "waiting.until", "waiting.since", "waiting.text"),
 )
 
+# Before WAIT and MAKE_READY. OR IGNORE: another job may have the key by now. A durable task that has begun does not
+# start anew, so it must not stand for what is published from now on.
+TAKE_KEYS_BACK = f"""
+UPDATE OR IGNORE vtqueue_job SET unique_until = 'start'
+FROM json_each(:held) AS mine
+WHERE {GUARD} AND unique_until = 'started' AND steps IS NULL AND cancelled_at IS NULL"""
+
 LARGE = 20_000  # characters: a longer result is an argument of its own, for ACK parses ``:done`` for each column
 
 # Most jobs end by this statement. Each json_extract parses its value again, so the values are small: the id is the key,
@@ -160,20 +167,23 @@ class SQLiteSettling(SQLiteConnection):
         dying = [item for item in settlements if item.state == states.FAILED]
         done = [item for item in settlements if item.state == states.SUCCESSFUL]
         again = [item for item in settlements if item.state == states.READY]
-        waits = [item for item in again if item.waiting]
-        again = [item for item in again if not item.waiting]
         large = [item for item in done if len(item.result or "") > LARGE]
         small = [item for item in done if len(item.result or "") <= LARGE] if large else done
         lost = self._bury(dying) if dying else set()
+        if again:
+            lost |= self._again(again)
         if small:
             lost |= self._ack(small)
-        if again:
-            lost |= self._make_ready(again)
-        if waits:
-            lost |= self._wait(waits)
         for item in large:
             lost |= self._ack([replace(item, result=None)], item.result)
         return lost
+
+    def _again(self, again: Sequence[Settlement]) -> set[ClaimKey]:
+        if back := [guard(item.job) for item in again if item.as_before]:
+            self._run(TAKE_KEYS_BACK, {"held": json.dumps(back)})
+        ready, waiting = [s for s in again if not s.waiting], [s for s in again if s.waiting]
+        lost = self._make_ready(ready) if ready else set()
+        return lost | self._wait(waiting) if waiting else lost
 
     def _make_ready(self, again: Sequence[Settlement]) -> set[ClaimKey]:
         rows = _json(again, SETTLED)

@@ -31,20 +31,24 @@ RETURNING length(CAST(steps AS BLOB)), cancelled_at, EXISTS (
     WHERE pause.queue_name = vtqueue_job.queue_name AND (paused_until IS NULL OR paused_until > :now)
 )"""
 
-# A job that a limit has moved (``moved_from``) keeps its place: it comes by itself.
-SEND_EVENT = """
+# A job that has begun to wait stands at the place that its wait has given it. One that was woken, and failed before it
+# took what it had waited for, stands elsewhere, though the wait is still in its steps: it comes after its backoff.
+AT_ITS_WAIT = f"due_at = coalesce(json_extract(steps, '$.waiting.until'), {NEVER})"
+
+# A job that a limit has moved (``moved_from``) keeps its place, too: it comes by itself.
+SEND_EVENT = f"""
 UPDATE vtqueue_job
 SET steps = json_insert(
         CASE WHEN json_type(steps, '$.events') = 'array' THEN steps
-            ELSE json_set(coalesce(steps, '{{}}'), '$.events', json_array()) END,
+            ELSE json_set(coalesce(steps, '{{{{}}}}'), '$.events', json_array()) END,
         '$.events[#]', json(:event)
     ),
     due_at = CASE
         WHEN state = 'READY' AND moved_from IS NULL AND json_extract(steps, '$.waiting.kind') = 'event'
-            AND json_extract(steps, '$.waiting.name') = :name
+            AND json_extract(steps, '$.waiting.name') = :name AND {AT_ITS_WAIT}
         THEN min(due_at, :now) ELSE due_at
     END
-WHERE {} AND NOT task_path = '' AND (steps IS NULL OR json_valid(steps))
+WHERE {{}} AND NOT task_path = '' AND (steps IS NULL OR json_valid(steps))
 RETURNING queue_name, length(CAST(steps AS BLOB))"""
 EVENT_TO_ID = SEND_EVENT.format("id = :id AND +finished_at IS NULL")
 EVENT_TO_KEY = SEND_EVENT.format(
@@ -60,7 +64,7 @@ UNFINISHED_CHILD = """EXISTS (
 WAKE_PARENTS = f"""
 UPDATE vtqueue_job SET due_at = :now
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'READY' AND due_at > :now AND moved_from IS NULL
-  AND CASE WHEN json_valid(steps) THEN json_extract(steps, '$.waiting.kind') = 'gather' END
+  AND CASE WHEN json_valid(steps) THEN json_extract(steps, '$.waiting.kind') = 'gather' AND {AT_ITS_WAIT} END
   AND NOT {UNFINISHED_CHILD}"""
 
 
@@ -69,7 +73,7 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'READY' AND due_at 
 WAITS = f"""
 CASE WHEN state = 'READY' AND moved_from IS NULL AND json_valid(steps) THEN
     CASE WHEN json_type(steps, '$.waiting') = 'object' THEN
-        CASE WHEN due_at = coalesce(json_extract(steps, '$.waiting.until'), {NEVER}) THEN
+        CASE WHEN {AT_ITS_WAIT} THEN
             json_set(
                 json_extract(steps, '$.waiting'), '$.children',
                 json_array_length(steps, '$.done[#-1].children')

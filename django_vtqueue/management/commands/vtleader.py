@@ -17,7 +17,7 @@ from django.db import connections
 from ...core import clock
 from ...core.forks import handle_signal, restore_signal
 from ...engines import engine_for
-from ...patterns.guarded import Guarded, reap_orphans
+from ...patterns.guarded_command import Guarded, reap_orphans
 from ...patterns.lease import Lease
 from ...worker.log import log_lines
 

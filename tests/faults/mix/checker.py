@@ -35,7 +35,7 @@ class Job:
     """A job as its publisher saw it; instants in microseconds. ``due``: 0 if it was not scheduled.
 
     ``cancelled_at``: when it was cancelled while it waited. ``asked``: whether it was asked to stop while it ran.
-    ``key``: no other unfinished job has it; "": none.
+    ``key``: no other unfinished job has it; "": none. ``priority``: most jobs have 0.
     """
 
     id: str
@@ -46,6 +46,7 @@ class Job:
     cancelled_at: int | None = None
     asked: bool = False
     key: str = ""
+    priority: int = 0
 
     @property
     def promises(self) -> Kind:
@@ -70,7 +71,8 @@ class Story:
     ``counted``: by the tasks that read and write. ``terms``: for how long each instance of a lease was the leader.
     ``looks``: when instances with time slots found themselves in their turns. ``forked``: the ids of processes that
     tasks made. ``stayed``: the workers that did not leave. ``deepest``: how many jobs that were never begun have waited
-    in the queue with a ``max_depth``, at the most.
+    in the queue with a ``max_depth``, at the most. ``over_time``: the processes that a supervisor killed, as it says
+    itself, because a job of them ran for too long; that job may have come to its end at the last moment.
     """
 
     jobs: list[Job]
@@ -87,6 +89,7 @@ class Story:
     forked: set[int] = field(default_factory=set)
     stayed: list[str] = field(default_factory=list)
     deepest: int = 0
+    over_time: set[int] = field(default_factory=set)
 
     @cached_property
     def runs(self) -> dict[str, list[Execution]]:
@@ -102,7 +105,11 @@ class Story:
 
         If that one was transactional, none of their outcomes could be written since it began.
         """
-        return [
+        last: dict[int, Execution] = {}
+        for run in self.executions:
+            if run.pid in self.over_time and (run.pid not in last or run.last > last[run.pid].last):
+                last[run.pid] = run
+        return [Fault(KILL_CHILD, frozenset({pid}), run.begin, run.last) for pid, run in last.items()] + [
             Fault(KILL_CHILD, frozenset({pid_of(entry["worker"])}), entry.get("started") or 0, entry["ended"])
             for row in self.rows.values()
             for entry in row.history
@@ -284,13 +291,18 @@ def no_retry_before_its_delay(story: Story) -> Broken:
 
 @promise
 def none_begins_late(story: Story) -> Broken:
-    """While there are workers a job begins soon after its time, and a retry after its delay."""
+    """While there are workers a job begins soon after its time, and a retry after its delay.
+
+    One that stands behind all others, by its priority, waits for as long as there are others.
+    """
     for job in story.jobs:
+        if job.priority < 0:
+            continue
         due, runs = max(job.due, job.at), story.runs.get(job.id, [])
         if runs and (late := lateness(story, job, due, runs[0].begin)) > 0:
             yield f"{told(runs[0])} began {late / SECOND:.1f} s too late"
     for job, _, due, following in retries(story):
-        if following and (late := lateness(story, job, due, following.begin)) > 0:
+        if following and job.priority >= 0 and (late := lateness(story, job, due, following.begin)) > 0:
             yield f"{told(following)} began {late / SECOND:.1f} s too late after a failure"
 
 

@@ -98,7 +98,7 @@ class Publisher:
             moment = timezone.now() + timedelta(seconds=run_after)
             task, due = task.using(run_after=moment), clock.to_instant(moment)
         ids = [result.id.replace("-", "") for result in enqueue_many(task, [(args, {})] * count)]
-        self.tell(kind, ids, due=due, queue=task.queue_name)
+        self.tell(kind, ids, due=due, queue=task.queue_name, priority=task.priority)
         return ids
 
     def until_full(self, task: Any) -> None:
@@ -123,10 +123,10 @@ class Publisher:
                 waited = DeadLetter.objects.filter(pk=cancelled).exists()
                 print(json.dumps({"cancelled": cancelled.hex, "at": clock.now() if waited else None}))
 
-    def tell(self, kind: str, ids: list[str], due: int = 0, *, queue: str, key: str = "") -> None:
+    def tell(self, kind: str, ids: list[str], due: int = 0, **values: Any) -> None:
         from django_vtqueue.core import clock
 
-        print(json.dumps({"kind": kind, "jobs": ids, "queue": queue, "due": due, "at": clock.now(), "key": key}))
+        print(json.dumps({"kind": kind, "jobs": ids, "due": due, "at": clock.now(), **values}))
 
 
 def main(seed: int, seconds: float, kinds: list[str]) -> None:

@@ -1,6 +1,7 @@
 """The checker itself, on stories written by hand: what finds nothing proves nothing if it could not."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +91,18 @@ HELD_BACK = Story(  # by a transactional job that began beside it, until the pro
     acknowledged=Counter({"j": 1, "k": 1}),
     effects=Counter({"k": 1}),
 )
+AT_THE_LAST_MOMENT = Story(  # the process was killed for a job that ended well just then
+    [job(), Job("k", "slow", "default", at(0))],
+    [run(0.5, 0.5, outcome=""), run(9, 10, OTHER, pid=2), slow(0.6, 8)],
+    {"j": row(worker=OTHER), "k": row()},
+    acknowledged=Counter({"j": 1, "k": 1}),
+    effects=Counter({"k": 1}),
+    over_time={1},
+)
 GOOD = [
     HELD_BACK,
+    AT_THE_LAST_MOMENT,
+    story(replace(job(), priority=-1), row(), run(31, 32)),
     story(job("writes"), row(ended(history.TIMED_OUT, 6)), run(1, 6), run(7, 8), effects=Counter({"j": 1}), counted=1),
     story(job("hurried"), EXPIRED_JOB),
     story(job("hurried"), row(ended(history.RETRY, 1)), run(0.9, 1), run(3, 3), claims=[claim(0.9), claim(3, 2)]),
@@ -179,7 +190,10 @@ BAD = {
         story(job("slow"), row(ended(history.TIMED_OUT, 3)), run(1, 3), run(5, 7), effects=Counter({"j": 1})),
         story(job(), row(ended(history.TIMED_OUT, 3)), run(1, 3), run(5, 7)),
     ],
-    "what_ran_is_in_the_history": [story(job(), row(), run(1, 2), run(3, 4))],
+    "what_ran_is_in_the_history": [
+        story(job(), row(), run(1, 2), run(3, 4)),
+        replace(AT_THE_LAST_MOMENT, over_time=set()),
+    ],
     "one_attempt_is_one": [story(job("once"), row(), run(1, 2), run(3, 4))],
     "effects_are_exactly_once": [
         story(job("writes"), row(), run(1, 2)),

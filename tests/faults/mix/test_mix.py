@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import time
 from collections import Counter
@@ -36,6 +37,7 @@ SEED = os.environ.get("VTQUEUE_SEED")
 KINDS = os.environ.get("VTQUEUE_KINDS", "").split()
 MISTAKES = ("met an error", "Fatal Python error")  # what a worker says of an error that is no task's
 ENDED_WELL = {0, -signal.SIGKILL, -signal.SIGTERM}  # exit codes of workers
+OVER_TIME = re.compile(r"a job of process (\d+) runs for too long; the process is killed")
 GAVE_BACK = "gave back"  # says one that leaves with code 1: code of these jobs may still run, and must end with it
 OPTIONS = {
     "visibility_timeout": LONG_LEASE,
@@ -71,7 +73,8 @@ def published(publisher: Running) -> list[Job]:
             jobs[told["cancelled"]].cancelled_at, jobs[told["cancelled"]].asked = told["at"], not told["at"]
         else:
             for job_id in told["jobs"]:
-                jobs[job_id] = Job(job_id, told["kind"], told["queue"], told["at"], told["due"], key=told["key"])
+                own = {name: told[name] for name in ("key", "priority") if name in told}
+                jobs[job_id] = Job(job_id, told["kind"], told["queue"], told["at"], told["due"], **own)
     return list(jobs.values())
 
 
@@ -93,6 +96,7 @@ def story(database: Database, ledger: Ledger, publisher: Running, faults: Faults
         looks=looks(*faults.turns_in),
         forked=forked,
         deepest=database.rows("SELECT max(depth) AS depth FROM depths")[0]["depth"] or 0,
+        over_time={int(pid) for worker in faults.ended for pid in OVER_TIME.findall(worker.log)},
         stayed=[" ".join(map(str, worker.process.args)) for worker in faults.stayed],  # type: ignore[arg-type]
     )
 

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from django_vtqueue.core.clock import EPOCH, SECOND
-from django_vtqueue.core.schedule import ALL, LATE, MOST, ONE, SKIP, Ticks, checked, every, to_run, zone
+from django_vtqueue.core.ticks import ALL, LATE, MOST, ONE, SKIP, Ticks, checked, every, to_run, zone
 
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
 PARIS, NEW_YORK, LORD_HOWE = "Europe/Paris", "America/New_York", "Australia/Lord_Howe"  # the last: half an hour
