@@ -167,8 +167,8 @@ def parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterat
         yield from waiting_parts(rows, query, checked(after, int, int, int, int), now)
     elif query.word == "parked":
         parked = rows.filter(PARKED).annotate(handle=engine_for(rows.db).handle())
-        part = Part(parked, ("concurrency_key", "-priority", "moved_from", "handle"))
-        yield part.behind(key) if (key := checked(after, str, int, int, int)) else part
+        part = Part(parked, ("concurrency_key", "queue_name", "-priority", "moved_from", "handle"))
+        yield part.behind(key) if (key := checked(after, str, str, int, int, int)) else part
     elif query.word in HELD_WORDS:
         held = rows.filter(equal(query, ("worker_id",)), state=RUNNING).annotate(handle=engine_for(rows.db).handle())
         part = Part(held, ("worker_id", "handle"))

@@ -10,12 +10,15 @@ from django_vtqueue.core import clock
 from django_vtqueue.core.steps import NEVER
 from django_vtqueue.inspection import limits
 from django_vtqueue.models import Job
+from django_vtqueue.queue.why import why
+from django_vtqueue.tasks.limits import limits_for
+from tests.project.limited import in_order
 
 from .rows import OVERVIEW, WORKER, html, job, row_of
 
 pytestmark = pytest.mark.django_db
 
-IN_ORDER = "tests.project.limited.in_order"
+IN_ORDER = in_order.module_path
 
 
 @pytest.fixture(autouse=True)
@@ -71,3 +74,12 @@ def test_few_keys_are_looked_at(admin_client: Client, monkeypatch: pytest.Monkey
         parked(key, 1)
     found, left = limits.parked_keys("default", 1, 10)
     assert ([each.key for each in found], left) == (["a"], 1)
+
+
+def test_a_task_that_is_not_loaded(admin_client: Client) -> None:
+    """What its limit is, is not known here, so neither the overview nor ``why`` says one."""
+    first, second = parked("k", 2, task_path="shop.tasks.gone")
+    assert row_of(admin_client, "limit-k") == "k shop.tasks.gone 0 2"
+    for pk in (first, second):
+        told = why(Job.objects.get(pk=pk), clock.now(), limits_for("narrow"))
+        assert told.startswith("parked by the limit 'k': jobs with this key that run: 0; this process has not loaded")
