@@ -18,10 +18,9 @@ from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from ..words import IN_LOG
 from .conftest import MANAGE, Start, environment
 from .database import Database
-from .running import PATIENCE, Running, python
+from .running import PATIENCE, TIME, Running, python
 
 Drain = Callable[..., Running]
 
@@ -42,7 +41,7 @@ def test_each_outcome_has_its_line(database: Database, drain: Drain) -> None:
     ready = worker.lines("vtworker ")[0]
     assert re.fullmatch(r"vtworker [^:]+:\d+ ready: queues all; 2 threads; db\.sqlite3 \(wal, normal\)", ready)
     ok = line_of(worker, "ok ")
-    assert re.fullmatch(rf"ok    {JOB} queue=emails attempt=1 wait={IN_LOG} run={IN_LOG}", ok)
+    assert re.fullmatch(rf"ok    {JOB} queue=emails attempt=1 wait={TIME} run={TIME}", ok)
     assert f"tasks.add …{succeeding[-8:]}" in ok
     retry = line_of(worker, "retry ")
     assert re.fullmatch(rf"retry {JOB} attempt=1/10 ConnectionError: refused; next in \d+\.\ds", retry)
@@ -54,7 +53,7 @@ def test_each_outcome_has_its_line(database: Database, drain: Drain) -> None:
     assert f"tasks.raise_it …{dying[-8:]}" in dead
     assert re.fullmatch(r"vtworker [^:]+:\d+ done: 3 jobs; longest write lock \d+\.\dms", worker.lines("vtworker ")[-1])
     assert re.fullmatch(
-        rf"left for later: 1 job \(1 to be tried again\); the first is due in {IN_LOG}", line_of(worker, "left")
+        rf"left for later: 1 job \(1 to be tried again\); the first is due in {TIME}", line_of(worker, "left")
     )
 
 
