@@ -81,7 +81,7 @@ def run(*arguments: str, folder: Path, **variables: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=250,
         check=False,
     )
     return f"exit {done.returncode}\n{done.stdout}"

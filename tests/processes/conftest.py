@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,6 +49,14 @@ def environment(database: Database, **variables: str) -> dict[str, str]:
         "VTQUEUE_TEST_OPTIONS": json.dumps(database.options),
         **variables,
     }
+
+
+@pytest.fixture(autouse=True)
+def hangup() -> Iterator[None]:
+    """Have a closed terminal end what is started here, also where nohup has started the tests."""
+    usual = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, usual)
 
 
 @pytest.fixture

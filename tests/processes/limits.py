@@ -56,15 +56,6 @@ class Journal:
             most[line.key] = max(most[line.key], len(running[line.key]))
         return dict(most)
 
-    def utilisation(self, key: str, limit: int) -> float:
-        """Return the part of a limit that was used between its first start and its last one."""
-        lines = [line for line in self.lines() if line.key == key]
-        starts = [line.moment for line in lines if line.what == "start"]
-        first, last, used = min(starts), max(starts), 0.0
-        for line in lines:  # from each start on, until each end
-            used += (last - min(line.moment, last)) * (1 if line.what == "start" else -1)
-        return used / (limit * (last - first))
-
     def order(self, key: str) -> list[int]:
         """Return the numbers of the jobs of an ordered key as they started, retries included."""
         return [int(line.text) for line in self.lines() if line.key == key and line.what == "start"]

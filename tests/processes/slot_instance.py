@@ -37,8 +37,9 @@ class Look:
 
 
 def looks(*files: Path) -> list[Look]:
-    """Return the looks of instances that found them in their turns, by their begin."""
-    lines = chain.from_iterable(file.read_text().splitlines() for file in files if file.exists())
+    """Return the looks of instances that found them in their turns, by their begin; of a line only the whole counts."""
+    texts = [file.read_text() for file in files if file.exists()]
+    lines = chain.from_iterable(text[: text.rfind("\n") + 1].splitlines() for text in texts)
     return sorted((Look(**json.loads(line)) for line in lines), key=lambda look: look.began)
 
 

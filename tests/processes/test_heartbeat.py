@@ -6,10 +6,10 @@ from pathlib import Path
 from tests.project import tasks
 
 from ..waiting import wait_until
-from ..words import IN_LOG
 from .conftest import Start
 from .database import Database
 from .held import executions
+from .running import TIME
 
 
 def test_a_job_longer_than_its_visibility_timeout_runs_once(
@@ -69,6 +69,6 @@ def test_without_heartbeat_the_first_completion_wins(database: Database, start_w
     (tmp_path / "1go").touch()
     [line] = wait_until(lambda: first.lines("lost"))
     words = r"lost  tests\.project\.tasks\.hold_attempt …[0-9a-f]{8} lease lost after"
-    assert re.fullmatch(rf"{words} {IN_LOG}; result dropped", line)
+    assert re.fullmatch(rf"{words} {TIME}; result dropped", line)
     assert tuple(database.job(job_id)) == settled
     assert database.result(job_id) == 2

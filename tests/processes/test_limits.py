@@ -24,7 +24,7 @@ def journal(tmp_path: Path) -> Journal:
 def test_never_above(database: Database, start_worker: Start, journal: Journal) -> None:
     """Four workers with sixteen threads: a queue, a task, keys of a task, keys of payloads and an order.
 
-    What waits is woken when there is room again: no look for it is needed. (How much of a limit is used: tests/faults.)
+    What waits is woken when there is room again: no look for it is needed. How much of a limit is used: tests/faults.
     """
     raw = {"concurrency": 2, "handler": "tests.project.limited.handle"}
     database.options["queue_options"] = {"narrow": {"concurrency": 3}, "raw": raw}

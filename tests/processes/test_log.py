@@ -19,10 +19,10 @@ from tests.project import durable, tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from ..words import DURATION, IN_LOG
+from ..words import DURATION
 from .conftest import MANAGE, Start, environment
 from .database import Database
-from .running import PATIENCE, Running, python
+from .running import PATIENCE, TIME, Running, python
 
 Drain = Callable[..., Running]
 
@@ -43,7 +43,7 @@ def test_each_outcome_has_its_line(database: Database, drain: Drain) -> None:
     ready = worker.lines("vtworker ")[0]
     assert re.fullmatch(r"vtworker [^:]+:\d+ ready: queues all; 2 threads; db\.sqlite3 \(wal, normal\)", ready)
     ok = line_of(worker, "ok ")
-    assert re.fullmatch(rf"ok    {JOB} queue=emails attempt=1 wait={IN_LOG} run={IN_LOG}", ok)
+    assert re.fullmatch(rf"ok    {JOB} queue=emails attempt=1 wait={TIME} run={TIME}", ok)
     assert f"tasks.add …{succeeding[-8:]}" in ok
     retry = line_of(worker, "retry ")
     assert re.fullmatch(rf"retry {JOB} attempt=1/10 ConnectionError: refused; next in \d+\.\ds", retry)

@@ -6,7 +6,6 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -25,14 +24,6 @@ SIGNALS = [signal.SIGTERM, signal.SIGINT]
 ALL_SIGNALS = [*SIGNALS, signal.SIGHUP]
 # For how long others may not take what was given back (microseconds): on a busy machine it takes long to look.
 LONG_HIDDEN = {"worker.leases.HIDDEN_FOR": 20_000_000}
-
-
-@pytest.fixture(autouse=True)
-def hangup() -> Iterator[None]:
-    """Have a closed terminal end what is started here, also where nohup has started the tests."""
-    usual = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, usual)
 
 
 @pytest.mark.parametrize("number", ALL_SIGNALS)
