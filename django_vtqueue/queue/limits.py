@@ -1,7 +1,8 @@
 """Limits: how many jobs of a queue or of a key run at once, in which order, and how often they start.
 
 They are judged by the claim, in its transaction, and counted from the rows that are held: no counter can be wrong. The
-limit is what the code of the claiming process says, so a change holds as soon as that code runs.
+limit is what the code of the claiming process says, so a change holds as soon as that code runs. A job of a task that
+is not loaded there is put off until the process has imported its module.
 
 A queue that is at its limit, or over its rate, is left out, as a paused one is. A job whose key is at its limit is
 parked (parking.py): it is due no more, so it costs other claims nothing. It is given back when a job of its key ends,
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..conf import Options, Policy
-from ..core.clock import SECOND
+from ..core.clock import NEVER, SECOND
 from ..core.job import Due, Scope
 from ..core.rates import Rate, rate_for
 from ..core.shares import Shares
@@ -26,7 +27,8 @@ from .pauses import earliest, unpaused, without
 
 AMONG = 100  # jobs of a key, of which those that are due are counted
 OF_ONE_MIND = 60.0  # seconds for which a rate stays as other code has it, after this code has set it right
-SOON = SECOND  # microseconds by which a job is put off while the moments of its rate are given back
+SOON = SECOND  # microseconds by which a job is put off: its task is being imported, or moments are given back
+LOAD_AGAIN = 10.0  # seconds after an import of a task's module, after which it is tried again
 
 TaskOptions = Callable[[str], Mapping[str, Any] | None]
 
@@ -39,8 +41,7 @@ class KeyLimit(NamedTuple):
 
 
 IN_ORDER = KeyLimit(1, ordered=True)
-STRICTEST = IN_ORDER  # of a task that is not loaded: what it allows is not known until its first run
-SLOWEST = 86_400 * SECOND  # between two starts of such a task: "1/d"
+ONE = KeyLimit(1)  # of a task that could not be imported: its jobs only fail
 
 
 def of_rate_key(key: str) -> str:
@@ -57,12 +58,17 @@ def of_queue(name: str) -> str:
 class Limits:
     """The limits of a backend. ``task_options``: those of a task, by its path; None for one that is not loaded.
 
-    ``shares``: those of the queues of a worker that weighs them.
+    ``shares``: those of the queues of a worker that weighs them. ``load``: imports the module of a task, here or in a
+    thread, and calls ``tried`` after that; it raises nothing.
     """
 
     options: Options = field(default_factory=Options)
     task_options: TaskOptions = lambda path: None
     shares: Shares | None = None
+    load: Callable[[str], None] = lambda path: None
+    _load_at: dict[str, float] = field(
+        default_factory=dict
+    )  # paths of tasks, and when (monotonic) to import them again
     _set_right: dict[str, float] = field(default_factory=dict)  # rate keys, and until when (monotonic) they are left
 
     @property
@@ -74,16 +80,36 @@ class Limits:
         """Return whether the limits of a task are known here: it is loaded, or the job is a raw payload."""
         return not task_path or self.task_options(task_path) is not None
 
+    def awaits(self, task_path: str) -> bool:
+        """Return whether to put off what needs the limits of a task: its module is not loaded, so it is imported now.
+
+        What could not be imported is not waited for until it is tried again.
+        """
+        if self.known(task_path):
+            return False
+        if self._load_at.get(task_path, 0.0) <= time.monotonic():
+            self._load_at[task_path] = NEVER  # until it was tried
+            self.load(task_path)
+        return self._load_at[task_path] == NEVER
+
+    def tried(self, task_path: str) -> None:
+        """Note that the import of a task has ended; from any thread."""
+        self._load_at[task_path] = time.monotonic() + LOAD_AGAIN
+
+    def put_off(self) -> bool:
+        """Return whether jobs may be put off now: their task is being imported, or was within the last second."""
+        return any(at > time.monotonic() + LOAD_AGAIN - SOON / SECOND for at in list(self._load_at.values()))
+
     def of_key(self, queue_name: str, task_path: str) -> KeyLimit:
         """Return the limit for the concurrency key of a job."""
         if not task_path:
             return KeyLimit(self.options.policy(queue_name).concurrency)
         if (known := self.task_options(task_path)) is None:
-            return STRICTEST
+            return ONE
         return IN_ORDER if "order_key" in known else KeyLimit(known.get("concurrency"))
 
     def rate_of(self, task_path: str, key: str, state: RateState | None) -> Rate | None:
-        """Return the rate for the rate key of a job; of a task that is not loaded what the state of the rate says.
+        """Return the rate for the rate key of a job; of a task that could not be imported what its state says, if any.
 
         Workers of a deploy, half of which have another rate in their code, would set it right against each other and
         move all jobs each time. So what others have set after this process has done so stays for a while.
@@ -91,7 +117,7 @@ class Limits:
         known = self.task_options(task_path)
         if state and (known is None or time.monotonic() < self._set_right.get(key, 0.0)):
             return Rate(state.interval, (known or {}).get("burst", 1))
-        return Rate(SLOWEST) if known is None else rate_for(known.get("rate"), known.get("burst", 1))
+        return None if known is None else rate_for(known.get("rate"), known.get("burst", 1))
 
     def set_right(self, key: str) -> None:
         """Note that the state of a rate key's rate is that of this code now."""

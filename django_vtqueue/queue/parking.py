@@ -19,10 +19,13 @@ def judge(
     Rows behind these places are not judged: they are claimed ahead, or left alone. ``granted``: rows that were
     allowed before others of their rate were moved.
     """
+    awaited = {path for path in {row.task_path for row in due if row.keys} if limits.awaits(path)}
     places, paces, verdict = Places(engine, limits, due), Paces(engine, limits, due, now), Verdict()
     for row in due:
         if not row.keys or len(verdict.allowed) >= limit:
             verdict.allowed.append(row)
+        elif row.task_path in awaited:
+            verdict.reserved[row.handle] = now + SOON
         elif not places.free(row):
             verdict.parked.append(row.handle)
         elif row.handle not in granted and (moment := paces.moment(row)):

@@ -75,6 +75,8 @@ class Unparking:
 
     def _room(self, engine: Engine, parked: Parked) -> int:
         """Return how many parked jobs of a key are to be given back; what is due already is expected to run."""
+        if self._limits.awaits(parked.task_path):
+            return 0
         most, ordered = self._limits.of_key(parked.queue_name, parked.task_path)
         if ordered:
             return parked.stuck
@@ -107,6 +109,8 @@ class Unparking:
 
     def _free_reserved(self, engine: Engine, key: str, state: RateState, task_path: str, now: int) -> int:
         """Give back the jobs of a rate key, if the moments reserved for them are not those of the rate now."""
+        if self._limits.awaits(task_path):
+            return 0
         rate = self._limits.rate_of(task_path, key, state)
         latest = rate.latest(now) if rate else now
         if rate and rate.interval == state.interval and state.next_at <= latest:

@@ -64,7 +64,7 @@ def waits_for(job: Job, now: int, limits: Limits = NO_LIMITS) -> str:
         return ""
     if is_parked(job):
         return _("parked by the limit '%(key)s'") % {"key": job.concurrency_key}
-    if job.moved_from is not None:
+    if job.moved_from is not None and job.rate_key:
         rate = (limits.task_options(job.task_path) or {}).get("rate", job.rate_key)
         return _("moved to %(time)s by the rate %(rate)s") % {"time": time_of(job.due_at), "rate": rate}
     return task_waits_for(job, waits) if (waits := waits_of(job)) else ""

@@ -1,10 +1,21 @@
-"""The limits that hold for a queue, for pages and commands, which show jobs of any backend."""
+"""The limits that hold for a queue, for pages and commands, which show jobs of any backend; and those of a task."""
+
+from contextlib import suppress
 
 from ..engines import options_for
 from ..queue.limits import Limits
-from .task import loaded_options
+from .task import find_task, loaded_options
 
 
 def limits_for(queue_name: str, database: str | None = None) -> Limits:
     """Return the limits of the backend that serves a queue; ``database``: only of backends that use this alias."""
     return Limits(options_for(queue_name, database), loaded_options)
+
+
+def load_task(limits: Limits, path: str) -> None:
+    """Import the module of a task for its limits; what is wrong with it is told by its jobs, which fail."""
+    try:
+        with suppress(Exception, SystemExit):
+            find_task(path, tuple(limits.options.task_modules))
+    finally:
+        limits.tried(path)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from django.db import connections
 
@@ -14,6 +15,7 @@ from ..execution.outcomes import Outcome, announce, burial
 from ..queue.claims import Claims, collect
 from ..queue.limits import Limits
 from ..queue.settling import settle
+from ..tasks.limits import load_task
 
 
 @contextmanager
@@ -50,7 +52,8 @@ def run_due(
     come. ``limit``: the most jobs to run; ``limits``: those of a worker (None: of the backend). KeyboardInterrupt gives
     the job back and goes through.
     """
-    engine, worker_id, limits = engine_for(backend.database), new_worker_id(), limits or backend.limits
+    engine, worker_id, given = engine_for(backend.database), new_worker_id(), limits or backend.limits
+    limits = replace(given, load=lambda path: load_task(given, path))
     done = 0
     while limit is None or done < limit:
         first = limits.earliest(engine, scopes)

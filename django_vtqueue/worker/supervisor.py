@@ -295,7 +295,11 @@ class Supervisor:
 
     def drained(self) -> bool:
         """Return whether all children are there, and neither they nor the dead hold a job, and nothing is due."""
-        if not all(child.worker_id for child in self._children):
+
+        def put_off() -> bool:
+            return any(child.report.put_off for child in self._children)
+
+        if not all(child.worker_id for child in self._children) or put_off():
             return False
         workers = [*self._dead, *(child.worker_id for child in self._children)]
         jobs = Job.objects.using(self.engine.alias).filter(state=states.RUNNING, worker_id__in=workers)
@@ -309,7 +313,7 @@ class Supervisor:
             with self.engine.transaction():  # between two reads a job may end that has published another one
                 return nothing_left()
 
-        return bool(self.in_database(nothing_left) and self.in_database(certainly))
+        return bool(self.in_database(nothing_left) and self.in_database(certainly)) and not put_off()
 
     def clean_up(self) -> None:
         """Release what the killed children held, and remove the rows of those that could not do it."""

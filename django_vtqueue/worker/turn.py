@@ -18,7 +18,7 @@ from ..queue.workers import QUIET, STOP
 from .heartbeat import Heartbeat
 from .housekeeping import Housekeeping
 from .log import name
-from .options import limits_of, overflowing
+from .options import overflowing
 from .outage import Outage
 from .pacing import Pacing
 from .work import AT_ONCE, Work
@@ -33,8 +33,8 @@ class Turns:
         self.work, self.heartbeat, self.scopes = work, heartbeat, scopes
         self.engine, self.backend = work.engine, work.backend
         self.leases, self.next_due = work.leases, work.next_due
-        limits, overflow = limits_of(self.backend, work.options), overflowing(self.backend, scopes)
-        self.claims = Claims(self.engine, limits, overflow, waits=work.transactional.waits)
+        overflow = overflowing(self.backend, scopes)
+        self.claims = Claims(self.engine, work.limits, overflow, waits=work.transactional.waits)
         self.pacing = Pacing()
         self.housekeeping = Housekeeping(self.engine, heartbeat, work)
         self.outage = Outage(self.engine)
@@ -194,7 +194,7 @@ class Turns:
 
     def drained(self, seconds: float) -> bool:
         """Return whether nothing is due, nor will be within so many seconds."""
-        if self.outage.waiting() or not self.heartbeat.moved_in:
+        if self.outage.waiting() or not self.heartbeat.moved_in or self.work.limits.put_off():
             return False
         try:
             return self.next_due.nothing_before(self.engine.now() + microseconds(seconds))

@@ -3,6 +3,10 @@
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from threading import Thread
+
+from django.db import connections
 
 from ..backend import VTQueueBackend
 from ..core import states
@@ -15,11 +19,12 @@ from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring, ring_results
 from ..queue.overdue import bury_overdue
 from ..queue.unparking import Unparking
+from ..tasks.limits import load_task
 from .in_flight import InFlight
 from .leases import Leases
 from .log import WorkerLog, name
 from .next_due import NextDue
-from .options import WorkerOptions
+from .options import WorkerOptions, limits_of
 from .outage import settle_alone
 from .prefetch import Prefetch
 from .report import Report
@@ -48,6 +53,7 @@ class Work:
     ) -> None:
         self.engine, self.backend, self.pool, self.options, self.log = engine, backend, pool, options, log
         self.report = report
+        self.limits = replace(limits_of(backend, options), load=self.load)
         self.next_due = NextDue(engine, scopes, backend.limits)
         self.in_flight = InFlight()
         self.leases = Leases(engine, worker_id, backend, self.in_flight)
@@ -57,7 +63,7 @@ class Work:
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.starting: HeldJob | None = None  # a transactional job whose turn it is
         self.started = 0
-        self.unparking = Unparking(backend.limits)
+        self.unparking = Unparking(self.limits)
         self._none_ahead = False  # the last claim had no free slot, and found nothing that may be claimed ahead
 
     # Room
@@ -102,6 +108,18 @@ class Work:
 
     # In
 
+    def load(self, path: str) -> None:
+        """Have the module of a task imported in a thread of its own: it may take long."""
+
+        def run() -> None:
+            try:
+                load_task(self.limits, path)
+            finally:
+                connections.close_all()
+
+        self.report.put_off = 1  # before the commit that puts its jobs off
+        Thread(target=run, name="vtworker-import", daemon=True).start()
+
     def claimed(self, taken: Taken, free: int) -> None:
         """After the commit of a claim for ``free`` slots: start what was claimed."""
         self._none_ahead = not (free or taken.rows)
@@ -142,7 +160,7 @@ class Work:
         report = self.report
         report.ends_at, report.renew_by = self.in_flight.next_end(), self.leases.renew_by
         report.held, report.started, report.ended = len(self.in_flight), self.started, self.log.ended
-        report.longest_hold = self.engine.longest_hold
+        report.longest_hold, report.put_off = self.engine.longest_hold, self.limits.put_off()
 
     def transaction_waits(self, key: ClaimKey) -> None:
         """Note that a job is transactional."""

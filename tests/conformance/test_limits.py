@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from django_vtqueue.conf import parse
 from django_vtqueue.core.clock import LAST, from_instant, to_instant
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope, Settlement, released, succeeded
-from django_vtqueue.queue import claims
+from django_vtqueue.queue import claims, limits
 from django_vtqueue.queue.claims import Claims, Taken, collect
 from django_vtqueue.queue.limits import Limits
 from django_vtqueue.queue.pauses import pause
@@ -39,6 +40,18 @@ class Limited:
 
     def queues(self, **queues: dict[str, Any]) -> None:
         self.limits = Limits(parse({"OPTIONS": {"queue_options": queues}}), self.tasks.get)
+
+    def loading(self, *, tried: bool = False) -> list[str]:
+        """Have imports that end when the test says so, or fail at once if ``tried``; return the paths asked for."""
+        loads: list[str] = []
+
+        def load(path: str) -> None:
+            loads.append(path)
+            if tried:
+                self.limits.tried(path)
+
+        self.limits = replace(self.limits, load=load)
+        return loads
 
     def publish(
         self,
@@ -225,12 +238,45 @@ def test_a_changed_limit_holds_at_once(limited: Limited, changed: dict[str, Any]
 
 
 def test_a_task_that_is_not_loaded(limited: Limited) -> None:
-    """What it allows is not known here before its first run, so one runs at a time."""
+    """Its jobs are put off for a second, and its import is asked for once; a job for later keeps no other waiting."""
+    loads = limited.loading()
+    limited.publish("app.unknown", "later", key="k", due=1000)
     limited.publish("app.unknown", "a", "b", key="k")
-    assert names(limited.claim()) == "a"
+    limited.publish("app.plain", "x")
+    assert names(limited.claim()) == "x"
+    assert names(limited.claim(0.5)) == ""
+    assert (loads, limited.parked) == (["app.unknown"], set())
     limited.tasks["app.unknown"] = {"concurrency": 2}
-    limited.look()
-    assert names(limited.claim()) == "b"
+    limited.limits.tried("app.unknown")
+    assert names(limited.claim(1)) == "a b"
+
+
+def test_the_look_loads_a_task(limited: Limited) -> None:
+    """What another process has parked comes back, though no job of it is due."""
+    limited.publish("app.two", "a", "b", "c", key="k")
+    limited.claim()
+    del limited.tasks["app.two"]
+    loads = limited.loading()
+    assert (limited.look(), loads) == (0, ["app.two"])
+    limited.tasks["app.two"] = {"concurrency": 3}
+    assert limited.look() == 1
+    assert names(limited.claim()) == "c"
+
+
+def test_a_task_that_cannot_be_loaded(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its jobs come to their end, one at a time of each key; its import is tried again after a while."""
+    loads = limited.loading(tried=True)
+    limited.publish("app.unknown", "later", key="k", due=1000)
+    limited.publish("app.unknown", "a", "b", key="k")
+    for name in "ab":
+        jobs = limited.claim()
+        assert names(jobs) == name
+        limited.end(failure(jobs[name], 0, None))
+    assert loads == ["app.unknown"]
+    later = limits.time.monotonic() + limits.LOAD_AGAIN
+    monkeypatch.setattr(limits.time, "monotonic", lambda: later)
+    assert names(limited.claim(1000)) == "later"
+    assert loads == ["app.unknown"] * 2
 
 
 def test_many_blocked_jobs_are_parked_in_parts(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:

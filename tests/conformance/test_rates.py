@@ -153,19 +153,41 @@ def test_unused_rates_are_forgotten(limited: Limited, monkeypatch: pytest.Monkey
     assert set(Rate.objects.using(limited.engine.alias).values_list("key", flat=True)) == {"key:r"}
 
 
-def test_a_task_that_is_not_loaded(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the state of its rate says, else as the slowest rate there is, until it is loaded: no rate is exceeded."""
-    limited.engine.set_rates({"key:t": RateState(at(0), 60_000_000)})
-    publish(limited, "app.unknown", "c", "d", rate="t")
-    assert names(limited.claim()) == "c"
-    assert moments(limited) == [60]
-    publish(limited, "app.unknown", "a", "b")
-    assert names(limited.claim()) == "a"
-    assert moments(limited) == [60, 86_400]
+def test_a_task_that_is_not_loaded(limited: Limited) -> None:
+    """Its jobs are put off for a second, and nothing is said of its rate, until it is loaded: then its rate holds."""
+    loads = limited.loading()
+    publish(limited, "app.unknown", "a", "b", "c")
+    assert limited.claim() == {}
+    assert (loads, moments(limited), limited.engine.rates(["key:r"])) == (["app.unknown"], [1, 1, 1], {})
     limited.tasks["app.unknown"] = {"rate": "10/s"}
+    limited.limits.tried("app.unknown")
+    assert [name for now in (1, 1.05, 1.1, 1.2) for name in limited.claim(now)] == ["a", "b", "c"]
+    assert limited.engine.rates(["key:r"])["key:r"].interval == 100_000
+
+
+def test_a_task_that_cannot_be_loaded(limited: Limited) -> None:
+    """Its jobs come to their end: as the state of its rate says, if there is one, else at once."""
+    limited.loading(tried=True)
+    limited.engine.set_rates({"key:t": RateState(at(0), 60_000_000)})
+    publish(limited, "app.unknown", "a", "b", rate="t")
+    publish(limited, "app.unknown", "c", "d")
+    assert names(limited.claim()) == "a c d"
+    assert moments(limited) == [60]
+    assert limited.engine.rates(["key:r"]) == {}
+
+
+def test_the_look_loads_a_task(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rate that is in use and was changed meanwhile is set right, though no job of it is due."""
+    limited.tasks["app.second"] = {"rate": "1/d"}
+    publish(limited, "app.second", "a", "b")
+    limited.claim()
     monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
-    Unparking(limited.limits).give_back_reserved(limited.engine)
-    assert [name for now in (5, 5.1, 5.2) for name in limited.claim(now)] == ["d", "b"]
+    del limited.tasks["app.second"]
+    loads = limited.loading()
+    assert Unparking(limited.limits).give_back_reserved(limited.engine) == 0
+    assert loads == ["app.second"]
+    limited.tasks["app.second"] = {"rate": "1/s"}
+    assert Unparking(limited.limits).give_back_reserved(limited.engine) == 1
 
 
 def test_two_rates_in_one_deploy(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Limits under real workers: never more at once, nothing is forgotten, and strictly in order."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from ..waiting import wait_until
 from .conftest import NEVER_LOOKS, Start
 from .database import Database
 from .limits import Journal
+from .test_drain import Drain
 
 
 @pytest.fixture
@@ -71,6 +73,21 @@ def test_a_killed_holder(database: Database, start_worker: Start, journal: Journ
     wait_until(lambda: not database.unfinished())
     assert journal.order("customer:1") == [0, 0, 1]
     assert journal.most() == {"two": 2, "customer:1": 1, "-": 0}
+
+
+@pytest.mark.parametrize("how", [["--threads", "4"], ["--processes", "2", "--threads", "2"]])
+def test_a_module_that_is_not_loaded(database: Database, drain: Drain, journal: Journal, how: list[str]) -> None:
+    """Its limits hold from its first job on, a job for later keeps no other waiting, and --drain waits for its import.
+
+    No worker loads tests.project.limited at its start.
+    """
+    path = str(journal.path)
+    later = database.enqueue(limited.two, path, 0.2, run_after=timedelta(hours=1))
+    database.enqueue_many(limited.two, [(path, 0.2)] * 6)
+    database.enqueue_many(limited.at_rate, [(path,)] * 3)
+    drain(*how)
+    assert (journal.most()["two"], len(journal.starts("two")), len(journal.starts("rate"))) == (2, 6, 3)
+    assert database.job(later)["claims"] == 0
 
 
 @pytest.mark.parametrize("of", ["task", "queue"])
