@@ -27,7 +27,7 @@ steps = st.sampled_from([3600.4321, 0, -86400.1234, -29.77777])
 
 @dataclass
 class ModelRow:
-    """``holder``: None: it is free. ``changed``: what tells its last change from others, first ``seen`` at ``since``."""
+    """``holder``: None: it is free. ``changed``: what tells its last change, which was first ``seen`` at ``since``."""
 
     ttl: float
     holder: "ModelInstance | None" = None
