@@ -9,7 +9,7 @@ from django_vtqueue import enqueue_many
 from django_vtqueue.conf import parse
 from django_vtqueue.core.job import Scope, succeeded
 from django_vtqueue.engines import Engine, new_engine
-from django_vtqueue.queue.claims import collect, take
+from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.limits import Limits
 from django_vtqueue.queue.settling import settle
 from django_vtqueue.tasks.task import loaded_options
@@ -28,7 +28,7 @@ def limits(queues: Mapping[str, Any]) -> Limits:
 def claim(engine: Engine, of: Limits, count: int, *, done: bool = True) -> int:
     """Claim up to so many jobs as a worker does, and have them done; return how many there were."""
     with engine.transaction():
-        taken = take(engine, SCOPES, count, "bench", engine.now(), limits=of)
+        taken = Claims(engine, of).claim(SCOPES, count, "bench", engine.now())
     jobs = collect(engine, taken)
     if done and jobs:
         with engine.transaction():

@@ -15,7 +15,7 @@ from django_vtqueue.core.clock import now
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope, succeeded
 from django_vtqueue.engines.sqlite.statements import INSERT
-from django_vtqueue.queue.claims import collect, take
+from django_vtqueue.queue.claims import Claims, collect
 
 from .place import EMPTY, Copy, folder_of, renamed
 
@@ -201,7 +201,7 @@ class Turns:
         with self._engine.transaction():
             if self._held:
                 self._engine.settle([succeeded(job, "null", instant, KEPT) for job in self._held])
-            taken = take(self._engine, [Scope(None, raw=False)], self._count, "bench", instant)
+            taken = Claims(self._engine).claim([Scope(None, raw=False)], self._count, "bench", instant)
         self._held = collect(self._engine, taken)
         self._waiting -= self._count
 

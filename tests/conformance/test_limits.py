@@ -38,7 +38,7 @@ class Limited:
         self.queues(**queues)
 
     def queues(self, **queues: dict[str, Any]) -> None:
-        self.limits = Limits(parse({"OPTIONS": {"queue_options": queues}}), self.tasks.get)
+        self.limits = Limits(parse({"QUEUES": [], "OPTIONS": {"queue_options": queues}}), self.tasks.get)
 
     def publish(
         self,

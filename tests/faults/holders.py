@@ -13,7 +13,7 @@ from django_vtqueue.models import Job
 from django_vtqueue.patterns.holder import Holder
 from django_vtqueue.patterns.slot_cycle import SlotHolder
 from django_vtqueue.patterns.slot_rows import CYCLE, Cycle
-from tests.fake_clock import FakeClock
+from tests.fake_clock import START, FakeClock
 
 from ..patterns.conftest import BootClock
 
@@ -56,6 +56,7 @@ class HoldersAgainstModel(RuleBasedStateMachine):
         super().__init__()
         self.alias, self.boot, self.wall, self.changes = alias, boot, wall, count()
         Job.objects.using(alias).all().delete()
+        boot.now, wall.instant = 1000.0, START  # the steps of many courses of events would lead out of all calendars
         self.rows = {LEASE: {"leader": ModelRow(TTL)}, SLOTS: {"0": ModelRow(2 * PERIOD), "1": ModelRow(2 * PERIOD)}}
         self.crashed: list[Holder] = []
         self.models = [ModelInstance(kind) for kind in KINDS]

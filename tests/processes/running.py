@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..waiting import PATIENCE, wait_until
 
+DURATION = r"\d+(?:\.\d)? (?:ms|s|min|h|d)"  # the same, for people
 TIME = r"\d+(?:\.\d)?m?s"  # how long something took, in a line of a worker's log
 READY = re.compile(r"^vtworker \S+:(\d+) ready: ", re.MULTILINE)
 

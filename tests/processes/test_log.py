@@ -19,10 +19,9 @@ from tests.project import durable, tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from ..words import DURATION
 from .conftest import MANAGE, Start, environment
 from .database import Database
-from .running import PATIENCE, TIME, Running, python
+from .running import DURATION, PATIENCE, TIME, Running, python
 
 Drain = Callable[..., Running]
 
