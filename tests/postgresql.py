@@ -101,7 +101,9 @@ def _usual_signals() -> None:
 @contextmanager
 def running(*options: str) -> Iterator[Server]:
     """Start a server; remove it and its files at the end. ``options``: of the server; FAST: what a crash may lose."""
-    folder = Path(tempfile.mkdtemp(prefix="vtq-pg-"))  # short, for the path of a socket must be
+    folder = Path(
+        tempfile.mkdtemp(prefix="vtq-pg-", dir="/tmp")
+    )  # short, as the path of a socket must be, and where that user may go
     server = Server(folder, *options)
     try:
         server.create()
