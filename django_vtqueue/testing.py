@@ -68,7 +68,8 @@ def run_pending(
                 raise BaseException.with_traceback(error, from_task(error))
             if outcome.result is not None:
                 results.append(outcome.result)
-            check_progress(outcome, snoozes)
+            if until is None:  # else each of them lets time pass
+                check_progress(outcome, snoozes)
     return results
 
 

@@ -1,13 +1,16 @@
 """A database file of a test's own: it has real transactions, locks and threads, which the one in memory has not."""
 
+import os
 import shutil
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.apps import apps
 from django.core.management import call_command
 from django.db import connections
 from hypothesis import settings
@@ -15,11 +18,13 @@ from pytest_django import DjangoDbBlocker
 
 from django_vtqueue import ClaimedJob, Queue
 from django_vtqueue.core import clock
-from django_vtqueue.engines import ENGINES
+from django_vtqueue.engines import ENGINES, engine_for
 
+from . import postgresql
 from .fake_clock import FakeClock
 
 ALIAS = "file"
+FILLED = ("vtqueue", "project")  # apps whose tables tests fill
 SLOW_FIRST = ("faults", "browser", "processes")  # folders: a long file that begins last is waited for alone
 
 # The same examples in every run, however slow the machine is.
@@ -39,10 +44,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @contextmanager
 def connected(path: Path) -> Iterator[str]:
     """Give this process a connection to a database file; yield its alias."""
-    connections.settings[ALIAS] = {**connections.settings["default"], "NAME": str(path)}
+    with reached({"NAME": str(path)}) as alias:
+        yield alias
+
+
+@contextmanager
+def reached(database: dict[str, Any]) -> Iterator[str]:
+    """Give this process a connection to a database with these settings; yield its alias."""
+    connections.settings[ALIAS] = {**connections.settings["default"], **database}
     try:
         yield ALIAS
     finally:
+        engine_for.cache_clear()  # the next database may be of another kind
         connections[ALIAS].close()
         del connections[ALIAS]
         del connections.settings[ALIAS]
@@ -66,10 +79,36 @@ def sqlite_file(empty_file: Path, tmp_path: Path, django_db_blocker: DjangoDbBlo
         yield alias
 
 
+@pytest.fixture(scope="session")
+def server() -> Iterator[postgresql.Server]:
+    """Return a PostgreSQL server of this test run."""
+    postgresql.require_server()
+    with postgresql.running(*postgresql.FAST) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def migrated(server: postgresql.Server, django_db_blocker: DjangoDbBlocker) -> dict[str, Any]:
+    """Return the settings of a database with all tables on that server."""
+    with django_db_blocker.unblock(), reached(server.settings()) as alias:
+        call_command("migrate", database=alias, verbosity=0, run_syncdb=True)
+    return server.settings()
+
+
 @pytest.fixture
-def alias(sqlite_file: str) -> str:
-    """Return the alias that a test uses."""
-    return sqlite_file
+def postgresql_database(migrated: dict[str, Any], django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
+    """Return the alias of an empty database of PostgreSQL."""
+    with django_db_blocker.unblock(), reached(migrated) as alias:
+        tables = [model._meta.db_table for model in apps.get_models() if model._meta.app_label in FILLED]
+        with connections[alias].cursor() as cursor:
+            cursor.execute(f"SET lock_timeout = '10s'; TRUNCATE {', '.join(tables)} CASCADE; RESET lock_timeout")
+        yield alias
+
+
+@pytest.fixture
+def alias(request: pytest.FixtureRequest) -> str:
+    """Return the alias that a test uses; VTQUEUE_TEST_ENGINE: ``sqlite_file`` or ``postgresql_database``."""
+    return str(request.getfixturevalue(os.environ.get("VTQUEUE_TEST_ENGINE", "sqlite_file")))
 
 
 @pytest.fixture

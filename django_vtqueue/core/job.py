@@ -128,7 +128,7 @@ class Scope(NamedTuple):
         return self.room is not None or self.starts is not None
 
 
-Handle = int  # names a row; only its engine understands it
+Handle = int | str  # names a row; only its engine understands it
 
 
 class Due(NamedTuple):

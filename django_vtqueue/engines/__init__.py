@@ -18,6 +18,7 @@ from .options import (
     options_of_database,
     require_app,
 )
+from .postgresql.engine import PostgreSQLEngine
 from .sqlite.engine import SQLiteEngine
 
 __all__ = [
@@ -35,7 +36,7 @@ __all__ = [
     "options_of_database",
 ]
 
-ENGINES: dict[str, type[Engine]] = {"sqlite": SQLiteEngine}
+ENGINES: dict[str, type[Engine]] = {"sqlite": SQLiteEngine, "postgresql": PostgreSQLEngine}
 
 
 @lru_cache(maxsize=32)

@@ -73,6 +73,12 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
         """
         return self.atomic()
 
+    def alone(self, queue_name: str) -> None:
+        """Let no other transaction that asks for the same go on before this one ends, where several write at once.
+
+        For code that reads rows of a queue and changes them by what it has read.
+        """
+
     def beside_cursors(self, act: Callable[[], T]) -> T:
         """Return what ``act`` returns; use a second connection if a cursor of the caller's forbids its transaction.
 

@@ -41,7 +41,7 @@ class Limiting(ABC):
         """Return how many jobs of each concurrency key are held or hidden."""
 
     @abstractmethod
-    def first_of_keys(self, keys: Iterable[str]) -> dict[str, Handle]:
+    def first_of_keys(self, keys: Iterable[str]) -> Mapping[str, Handle]:
         """Return the unfinished job of each concurrency key that was stored first."""
 
     @abstractmethod

@@ -37,6 +37,6 @@ class Portable:
         total, deleted = 0, SLICE
         while deleted == SLICE:
             with self.atomic():
-                deleted = jobs.model.objects.filter(pk__in=jobs.values("pk")[:SLICE])._raw_delete(self.alias)
+                deleted = jobs.filter(pk__in=jobs.values("pk")[:SLICE])._raw_delete(self.alias)
             total += deleted
         return total

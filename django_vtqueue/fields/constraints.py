@@ -19,6 +19,9 @@ KINDS = {
 }
 
 
+PARSED = ("copies", "steps")
+
+
 class OfKind(Func):
     """The condition of a CHECK that columns, named with spaces between them, have values of a kind or none.
 
@@ -32,6 +35,13 @@ class OfKind(Func):
 
     def as_sql(self, *args: Any, **context: Any) -> Any:
         return "(1 = 1)", ()
+
+    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        """See as_sql; JSON that statements read is parsed when it is stored, for none could pass over a damaged row."""
+        columns = self.get_source_expressions() if self.extra["kind"] == "text" else ()
+        texts = [compiler.compile(column)[0] for column in columns if column.target.name in PARSED]
+        conditions = [f"({text} IS NULL OR json_typeof({text}::json) = 'object')" for text in texts]
+        return f"({' AND '.join(conditions or ['1 = 1'])})", ()
 
     def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
         condition, columns = KINDS[self.extra["kind"]], map(compiler.compile, self.get_source_expressions())

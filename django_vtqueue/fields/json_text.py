@@ -118,6 +118,10 @@ class Sound(models.Func):
         column, params = compiler.compile(self.get_source_expressions()[0])
         return f"CASE WHEN json_valid({column}) THEN {column} END", [*params, *params]
 
+    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        column, params = compiler.compile(self.get_source_expressions()[0])
+        return f"({column})::jsonb", params
+
 
 class SoundLookup(models.Lookup):
     """A lookup that parses the whole of a column."""

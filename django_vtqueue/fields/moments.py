@@ -46,6 +46,13 @@ class AsDatetime(Func):
         digits = f"CASE {fraction} WHEN 0 THEN '' ELSE '.' || substr({SECOND} + {fraction}, 2) END"
         return f"({seconds} || {digits})", (*params, *params, *params)
 
+    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        column, params = compiler.compile(self.get_source_expressions()[0])
+        kept = f"least(greatest({column}, {EARLIEST}), {LATEST})"
+        # In two parts: an interval times a number is a float.
+        seconds, rest = f"({kept} / {SECOND}) * interval '1 second'", f"({kept} %% {SECOND}) * interval '1 microsecond'"
+        return f"('1970-01-01 00:00:00+00'::timestamptz + {seconds} + {rest})", (*params, *params)
+
 
 class AsInstant(Func):
     """A datetime as Django has it in this database, as integer microseconds; one method for each engine."""
@@ -64,6 +71,13 @@ class AsInstant(Func):
             f"({seconds} * {SECOND} + CAST(substr(substr({text}, 21) || '000000', 1, 6) AS INTEGER))",
             (*params, *params),
         )
+
+    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        source = self.get_source_expressions()[0]
+        if isinstance(source, Query):
+            source.subquery = True  # in parentheses
+        moment, params = compiler.compile(source)
+        return f"(extract(epoch FROM ({moment})::timestamptz) * {SECOND})::bigint", params
 
 
 def zone(connection: Any, modifier: str) -> str:

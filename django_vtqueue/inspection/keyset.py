@@ -21,6 +21,7 @@ from django.db.models.lookups import Exact
 from ..core import states
 from ..core.clock import LAST, to_instant
 from ..core.ids import first_id, parse_id
+from ..core.job import Handle
 from ..core.masks import Mask
 from ..engines import engine_for
 from ..models import PARKED, RESERVED, WAITING, Job
@@ -112,20 +113,20 @@ def beyond(order: Sequence[str], key: RowKey, *, back: bool = False) -> Q:
     return Q(**{f"{name}__{comparison}e": value}) & (Q(**{f"{name}__{comparison}": value}) | tied)
 
 
-def checked(key: Any, *kinds: type) -> RowKey | None:
+def checked(key: Any, *kinds: Any) -> RowKey | None:
     """Return a key if it has values of these kinds; None, which is the beginning of a list, if it has not."""
     if not isinstance(key, list) or len(key) != len(kinds):
         return None
     return key if all(fits(value, kind) for value, kind in zip(key, kinds, strict=True)) else None
 
 
-def fits(value: Any, kind: type) -> bool:
+def fits(value: Any, kind: Any) -> bool:
     """Return whether a value is of a kind, and one that the database can be asked for."""
     if kind is UUID:
         return parse_id(value) is not None
     if isinstance(value, str):
-        return kind is str and value.isprintable()
-    return isinstance(value, int) and kind is int and abs(value) < LARGEST
+        return (kind is str and value.isprintable()) or (kind is Handle and parse_id(value) is not None)
+    return isinstance(value, int) and kind in (int, Handle) and abs(value) < LARGEST
 
 
 # -- jobs --------------------------------------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ def count_jobs(rows: QuerySet[Any], query: ListQuery, size: int, now: int) -> di
 def parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterator[Part]:
     """Yield the parts of the list that has the jobs of a query, from a key on."""
     if query.word in WAITING_WORDS:
-        yield from waiting_parts(rows, query, checked(after, int, int, int, int), now)
+        yield from waiting_parts(rows, query, checked(after, int, int, int, Handle), now)
     elif query.word == "parked":
         parked = rows.filter(PARKED).annotate(handle=engine_for(rows.db).handle())
         part = Part(parked, ("concurrency_key", "queue_name", "-priority", "moved_from", "handle"))
@@ -172,7 +173,7 @@ def parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterat
     elif query.word in HELD_WORDS:
         held = rows.filter(equal(query, ("worker_id",)), state=RUNNING).annotate(handle=engine_for(rows.db).handle())
         part = Part(held, ("worker_id", "handle"))
-        yield part.behind(key) if (key := checked(after, str, int)) else part
+        yield part.behind(key) if (key := checked(after, str, Handle)) else part
     else:
         part = Part(rows.filter(enqueued(query)), ("-pk",))
         yield part.behind(key) if (key := checked(after, UUID)) else part

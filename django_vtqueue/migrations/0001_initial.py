@@ -7,6 +7,7 @@ from django.db import migrations, models
 
 import django_vtqueue.core.ids
 import django_vtqueue.fields
+import django_vtqueue.fields.columns
 import django_vtqueue.fields.constraints
 
 
@@ -25,11 +26,11 @@ class Migration(migrations.Migration):
                 ("priority", models.SmallIntegerField(default=0, verbose_name="priority")),
                 (
                     "claims",
-                    models.PositiveIntegerField(
+                    django_vtqueue.fields.columns.CountField(
                         default=0, help_text="The claim number: a fencing token.", verbose_name="claims"
                     ),
                 ),
-                ("attempts", models.PositiveIntegerField(default=0, verbose_name="attempts")),
+                ("attempts", django_vtqueue.fields.columns.CountField(default=0, verbose_name="attempts")),
                 ("max_attempts", models.PositiveIntegerField(verbose_name="max. attempts")),
                 ("worker_id", models.CharField(blank=True, default="", max_length=255, verbose_name="worker")),
                 ("lease_us", models.BigIntegerField(verbose_name="visibility timeout (µs)")),
@@ -155,11 +156,11 @@ class Migration(migrations.Migration):
                 ("priority", models.SmallIntegerField(default=0, verbose_name="priority")),
                 (
                     "claims",
-                    models.PositiveIntegerField(
+                    django_vtqueue.fields.columns.CountField(
                         default=0, help_text="The claim number: a fencing token.", verbose_name="claims"
                     ),
                 ),
-                ("attempts", models.PositiveIntegerField(default=0, verbose_name="attempts")),
+                ("attempts", django_vtqueue.fields.columns.CountField(default=0, verbose_name="attempts")),
                 ("max_attempts", models.PositiveIntegerField(verbose_name="max. attempts")),
                 ("worker_id", models.CharField(blank=True, default="", max_length=255, verbose_name="worker")),
                 ("lease_us", models.BigIntegerField(verbose_name="visibility timeout (µs)")),
@@ -180,7 +181,7 @@ class Migration(migrations.Migration):
                 ("lease_until", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 (
                     "visible_at",
-                    models.GeneratedField(
+                    django_vtqueue.fields.columns.ComputedField(
                         db_persist=False,
                         expression=django.db.models.functions.comparison.Coalesce("lease_until", "due_at"),
                         output_field=django_vtqueue.fields.InstantField(),
@@ -209,20 +210,24 @@ class Migration(migrations.Migration):
                     ("pause_queue", "Can pause and resume a queue"),
                 ],
                 "indexes": [
-                    models.Index(
+                    django_vtqueue.fields.columns.LineIndex(
                         models.ExpressionWrapper(models.Q(("task_path", "")), output_field=models.BooleanField()),
                         models.OrderBy(models.F("priority"), descending=True),
                         models.F("due_at"),
                         condition=models.Q(("finished_at__isnull", True), ("lease_until__isnull", True)),
                         name="vtqueue_job_due",
+                        said=models.Q(("priority__gte", -100)),
+                        ties=("id",),
                     ),
-                    models.Index(
+                    django_vtqueue.fields.columns.LineIndex(
                         models.F("queue_name"),
                         models.ExpressionWrapper(models.Q(("task_path", "")), output_field=models.BooleanField()),
                         models.OrderBy(models.F("priority"), descending=True),
                         models.F("due_at"),
                         condition=models.Q(("finished_at__isnull", True), ("lease_until__isnull", True)),
                         name="vtqueue_job_queue",
+                        said=models.Q(),
+                        ties=("id",),
                     ),
                     models.Index(
                         models.F("queue_name"),
@@ -251,10 +256,12 @@ class Migration(migrations.Migration):
                         fields=["concurrency_key"],
                         name="vtqueue_job_key_held",
                     ),
-                    models.Index(
+                    django_vtqueue.fields.columns.LineIndex(
                         condition=models.Q(("concurrency_key__isnull", False), ("finished_at__isnull", True)),
                         fields=["concurrency_key"],
                         name="vtqueue_job_key_order",
+                        said=models.Q(),
+                        ties=("enqueued_at", "id"),
                     ),
                     models.Index(
                         models.F("concurrency_key"),

@@ -11,10 +11,12 @@ from django.utils.translation import gettext_lazy as _
 from ..core import clock, history, names, states, unique
 from ..core.ids import new_uuid
 from ..fields import InstantField, JSONTextField, MomentManager
+from ..fields.columns import ComputedField, CountField, LineIndex
 from ..fields.constraints import OF_JOBS, OF_LETTERS
 
 T = TypeVar("T")
 
+LOWEST = -100  # priority
 UNFINISHED = Q(finished_at__isnull=True)
 WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
 # What the index of unique keys has.
@@ -40,8 +42,8 @@ class Entry(models.Model):
     queue_name = models.CharField(_("queue"), max_length=255)
     task_path = models.TextField(_("task"), blank=True, default="")  # empty for a raw payload
     priority = models.SmallIntegerField(_("priority"), default=0)
-    claims = models.PositiveIntegerField(_("claims"), default=0, help_text=_("The claim number: a fencing token."))
-    attempts = models.PositiveIntegerField(_("attempts"), default=0)  # attempts used of max_attempts
+    claims = CountField(_("claims"), default=0, help_text=_("The claim number: a fencing token."))
+    attempts = CountField(_("attempts"), default=0)  # attempts used of max_attempts
     max_attempts = models.PositiveIntegerField(_("max. attempts"))  # 0: unlimited
     worker_id = models.CharField(_("worker"), max_length=255, blank=True, default="")
     lease_us = models.BigIntegerField(_("visibility timeout (µs)"))
@@ -92,7 +94,7 @@ class Job(Entry):
     start_by = InstantField(_("expires"), null=True, blank=True)  # if it has not started by then it is never run
     due_at = InstantField(_("due at"))  # its place in the line: no claim, renewal or release changes it, a retry does
     lease_until = InstantField(_("hidden until"), null=True, blank=True)  # of what is held, or was given back just now
-    visible_at = models.GeneratedField(
+    visible_at = ComputedField(
         expression=Coalesce("lease_until", "due_at"),
         output_field=InstantField(_("visible at")),
         db_persist=False,
@@ -121,9 +123,16 @@ class Job(Entry):
             ("pause_queue", "Can pause and resume a queue"),
         ]
         indexes = [
-            # The claim: equality on all but the last column, then a range; ties end in the rowid.
-            models.Index(RAW, F("priority").desc(), F("due_at"), name="vtqueue_job_due", condition=WAITING),
-            models.Index(
+            # The claim: equality on all but the last column, then a range; ties end in the handle.
+            LineIndex(
+                RAW,
+                F("priority").desc(),
+                F("due_at"),
+                name="vtqueue_job_due",
+                condition=WAITING,
+                said=Q(priority__gte=LOWEST),
+            ),
+            LineIndex(
                 F("queue_name"), RAW, F("priority").desc(), F("due_at"), name="vtqueue_job_queue", condition=WAITING
             ),
             # What is hidden, of one queue and kind: small, for it has the held rows only.
@@ -135,7 +144,12 @@ class Job(Entry):
             ),
             # Of a concurrency key: what is held, what is first of all (the handle orders them), and what is parked.
             models.Index(fields=["concurrency_key"], name="vtqueue_job_key_held", condition=KEYED & HIDDEN),
-            models.Index(fields=["concurrency_key"], name="vtqueue_job_key_order", condition=KEYED & UNFINISHED),
+            LineIndex(
+                fields=["concurrency_key"],
+                name="vtqueue_job_key_order",
+                condition=KEYED & UNFINISHED,
+                ties=("enqueued_at", "id"),
+            ),
             models.Index(
                 F("concurrency_key"),
                 F("queue_name"),

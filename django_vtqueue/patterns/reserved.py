@@ -6,8 +6,8 @@ of the holder is proven dead. A holder counts from before its renewal. So neithe
 was stopped makes two holders.
 """
 
-from collections.abc import Collection
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from django.db import connections
@@ -84,9 +84,12 @@ class ReservedRows:
         waiting, held = self._free_and_held()
         return bool(waiting or self._ended(held, worker_id))
 
-    def transaction(self) -> AbstractContextManager[object]:
-        """Hold the right to write until the block ends."""
-        return self.engine.transaction()
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Hold the right to write until the block ends; no other instance takes a row meanwhile."""
+        with self.engine.transaction():
+            self.engine.alone(self.queue_name)
+            yield
 
     def open(self, held: int) -> bool:
         """Return whether a row may be taken now, while others hold so many; called inside ``transaction``."""

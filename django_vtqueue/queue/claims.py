@@ -179,6 +179,7 @@ class Claims:
         overdue = [row for row in rows if row.overdue(now)]
         buried = bury_overdue(self.engine, overdue[:OVERDUE_AT_ONCE], worker_id, now)
         more = len(rows) == found.places + OVERDUE_AT_ONCE or len(buried) < len(overdue)
+        more = more or any(part.limited for part in found.parts)  # there they have taken the room of others
         others = [row for row in rows if not row.overdue(now)]
         return found.with_again(others)[: found.places], buried, more
 

@@ -3,6 +3,7 @@
 import time
 
 from ..core.clock import SECOND, since_boot
+from ..core.job import Handle
 from ..engines import Engine
 
 SLICE = 1000  # rows looked at in one turn: a millisecond
@@ -20,7 +21,7 @@ class ClockSteps:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._offset: float | None = None  # seconds: the wall clock less the boot clock, when it was last compared
-        self._after: int | None = None  # the row after which to go on; None: there is nothing to do
+        self._after: Handle | None = None  # the row after which to go on; None: there is nothing to do
         self.next_at = 0.0
 
     def unfinished(self) -> bool:

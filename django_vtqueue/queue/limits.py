@@ -132,7 +132,7 @@ class Limits:
         """Return scopes with one queue each, where a worker weighs its queues."""
         if self.shares is None:
             return scopes
-        return [scope._replace(queues=(name,)) for scope in scopes for name in scope.queues or ()]
+        return [scope._replace(queues=(name,)) for scope in scopes for name in dict.fromkeys(scope.queues or ())]
 
     def scoped(self, engine: Engine, scopes: Sequence[Scope], now: int) -> Sequence[Scope]:
         """Return scopes in which each limited queue has one of its own, with the room that it has now."""

@@ -17,10 +17,13 @@ def judge(
     """Return which of these rows the first ``limit`` places of a claim may be given to; it writes nothing.
 
     Rows behind these places are not judged: they are claimed ahead, or left alone. ``granted``: rows that were
-    allowed before others of their rate were moved.
+    allowed before others of their rate were moved; they use their rate first, whatever has come up ahead of them.
     """
     awaited = {path for path in {row.task_path for row in due if row.keys} if limits.awaits(path)}
     places, paces, verdict = Places(engine, limits, due), Paces(engine, limits, due, now), Verdict()
+    for row in due if granted else ():
+        if row.handle in granted:
+            paces.take(row)
     for row in due:
         if not row.keys or len(verdict.allowed) >= limit:
             verdict.allowed.append(row)
@@ -32,7 +35,8 @@ def judge(
             verdict.reserved[row.handle] = moment
         else:
             places.take(row)
-            paces.take(row)
+            if row.handle not in granted:
+                paces.take(row)
             verdict.allowed.append(row)
     verdict.first, verdict.rates = places.waiting, paces.changed
     return verdict

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ..core.job import Settlement
-from ..engines import Engine
+from ..engines import Engine, options_for
 from ..engines.limits import Parked, RateState
 from .limits import AMONG, SOON, Limits, of_rate_key
 
@@ -74,7 +74,13 @@ class Unparking:
         return back
 
     def _room(self, engine: Engine, parked: Parked) -> int:
-        """Return how many parked jobs of a key are to be given back; what is due already is expected to run."""
+        """Return how many parked jobs of a key are to be given back; what is due already is expected to run.
+
+        What another backend serves is left to its own workers, which know its limits.
+        """
+        name = parked.queue_name
+        if not self._limits.options.serves(name) and options_for(name, engine.alias).serves(name):
+            return 0
         if self._limits.awaits(parked.task_path):
             return 0
         most, ordered = self._limits.of_key(parked.queue_name, parked.task_path)
@@ -116,6 +122,7 @@ class Unparking:
         if rate and rate.interval == state.interval and state.next_at <= latest:
             return 0
         with engine.transaction():
+            state = engine.rates([of_rate_key(key)]).get(of_rate_key(key), state)  # a claim may have used it meanwhile
             back = engine.free_reserved(key, now + 2 * SOON if rate else now, GIVEN_BACK_AT_ONCE)
             if rate and back < GIVEN_BACK_AT_ONCE:
                 state = RateState(min(state.next_at, latest), rate.interval)

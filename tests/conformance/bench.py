@@ -3,6 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
+from django.db import DatabaseError, connections
+
 from django_vtqueue.core import history
 from django_vtqueue.core.encoding import encode
 from django_vtqueue.core.failures import recorded
@@ -37,6 +40,22 @@ class Bench:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+
+    @property
+    def vendor(self) -> str:
+        return connections[self.engine.alias].vendor
+
+    def damage(self, sql: str, *params: Any) -> None:
+        """Write what is damaged into the database; skip the test where that refuses it, and so can hold no such row."""
+        with connections[self.engine.alias].cursor() as cursor:
+            if self.vendor == "sqlite":
+                cursor.execute("PRAGMA ignore_check_constraints = 1")
+            try:
+                cursor.execute(sql, params)
+            except DatabaseError as error:
+                pytest.skip(f"the database refuses this damage: {error}")
+            if self.vendor == "sqlite":
+                cursor.execute("PRAGMA ignore_check_constraints = 0")
 
     def publish(
         self,

@@ -16,7 +16,7 @@ from django_vtqueue.tasks.compat import task_backends
 from .bench import Bench
 
 
-@pytest.fixture(params=["sqlite_file"])
+@pytest.fixture(params=["sqlite_file", "postgresql_database"], ids=["sqlite", "postgresql"])
 def alias(request: pytest.FixtureRequest) -> str:
     """Return the alias of an empty database, once for each engine."""
     return str(request.getfixturevalue(request.param))

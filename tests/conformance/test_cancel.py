@@ -1,6 +1,5 @@
 """Jobs that are cancelled: what waits ends at once, what runs is asked to stop and not started again."""
 
-import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import Any
@@ -175,8 +174,9 @@ def test_many_are_cancelled_a_few_at_a_time(bench: Bench, monkeypatch: pytest.Mo
     request_stop = engine.request_stop
 
     def counted(*values: Any) -> Any:
-        with closing(sqlite3.connect(bench.engine.path())) as other:
-            committed.append(other.execute("SELECT count(*) FROM vtqueue_deadletter").fetchone()[0])
+        with closing(connections[bench.engine.alias].copy()) as other, other.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM vtqueue_deadletter")
+            committed.append(cursor.fetchone()[0])
         return request_stop(*values)
 
     monkeypatch.setattr(engine, "request_stop", counted)
@@ -202,8 +202,7 @@ def test_a_damaged_name_is_no_obstacle(bench: Bench) -> None:
     asked, other = bench.publish("x", "y", lease=10)
     bench.one(now=1, limit=1)
     cancel(bench, asked)
-    with connections[bench.engine.alias].cursor() as cursor:
-        cursor.execute("UPDATE vtqueue_job SET cancelled_by = CAST(x'ff00' AS TEXT) WHERE id = %s", [asked])
+    bench.damage("UPDATE vtqueue_job SET cancelled_by = CAST(x'ff00' AS TEXT) WHERE id = %s", asked)
     assert bench.one(now=20).id == other
     assert letter(bench, asked).exception_class == CLASS
 

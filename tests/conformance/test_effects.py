@@ -81,6 +81,7 @@ def test_it_does_not_begin_inside_a_transaction(bench: Bench) -> None:
 
 def test_the_others_may_write_when_the_time_is_up(bench: Bench) -> None:
     """While the block still hangs its transaction is rolled back; it ends with TaskTimeout, whatever it does then."""
+    bench.publish("x")
     hanging, done = threading.Event(), threading.Event()
     raised: list[type[BaseException]] = []
 
@@ -88,6 +89,7 @@ def test_the_others_may_write_when_the_time_is_up(bench: Bench) -> None:
         try:
             with bench.engine.effects(2):
                 write(bench)
+                bench.jobs.update(priority=1)
                 hanging.set()
                 wait_until(lambda: done.is_set() or None)
                 try:
@@ -103,7 +105,7 @@ def test_the_others_may_write_when_the_time_is_up(bench: Bench) -> None:
     thread.start()
     assert hanging.wait(PATIENCE)
     began = time.monotonic()
-    bench.publish("x")
+    bench.jobs.update(priority=2)
     assert time.monotonic() - began < PROMPT
     done.set()
     thread.join()

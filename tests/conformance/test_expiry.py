@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connections, transaction
+from django.db import transaction
 
 from django_vtqueue import Queue
 from django_vtqueue.core import history
@@ -208,8 +208,7 @@ def test_a_damaged_row_is_buried_too(bench: Bench) -> None:
     """One that cannot be read as it is stored is in no claim's way for ever."""
     publish(bench, "x", start_by=5)
     publish(bench, "behind")
-    with connections[bench.engine.alias].cursor() as cursor:
-        cursor.execute("UPDATE vtqueue_job SET history = CAST(x'5bff5d' AS TEXT) WHERE start_by IS NOT NULL")
+    bench.damage("UPDATE vtqueue_job SET history = CAST(x'5bff5d' AS TEXT) WHERE start_by IS NOT NULL")
     assert taken(bench, 5)[1] == ["behind"]
     assert (bench.letters.count(), bench.jobs.count()) == (1, 1)
 

@@ -39,7 +39,7 @@ class Limited:
         self.queues(**queues)
 
     def queues(self, **queues: dict[str, Any]) -> None:
-        self.limits = Limits(parse({"OPTIONS": {"queue_options": queues}}), self.tasks.get)
+        self.limits = Limits(parse({"QUEUES": [], "OPTIONS": {"queue_options": queues}}), self.tasks.get)
 
     def loading(self, *, tried: bool = False) -> list[str]:
         """Have imports that end when the test says so, or fail at once if ``tried``; return the paths asked for."""
@@ -423,7 +423,10 @@ def test_ordered_jobs_run_in_order(limited: Limited) -> None:
 
 
 def test_a_retry_blocks_those_behind_it(limited: Limited) -> None:
-    """A job that waits for its retry is the first of its key; a dead letter is not, and goes last when requeued."""
+    """A job that waits for its retry is the first of its key; a dead letter is not.
+
+    When it is requeued it goes last; where the id is the handle it takes its old place.
+    """
     limited.publish("app.ordered", "a", "b", "c", key="k")
     [job] = limited.claim().values()
     limited.end(failure(job, 1, 30))
@@ -436,9 +439,8 @@ def test_a_retry_blocks_those_behind_it(limited: Limited) -> None:
     limited.engine.requeue([job.id], at(43))
     limited.done(second)
     [(name, third)] = limited.claim(44).items()
-    assert name == "c"
     limited.done(third)
-    assert names(limited.claim(45)) == "a"
+    assert name + names(limited.claim(45)) == ("ca" if limited.bench.vendor == "sqlite" else "ac")
 
 
 @pytest.mark.parametrize("how", ["cancel", "delete", "purge"])
@@ -520,15 +522,17 @@ def test_a_clock_that_was_ahead(limited: Limited) -> None:
     limited.publish("app.one", "never", key="other")
     limited.publish("app.rated", "r", rate_keys=["r"])
     limited.claim(limit=1)
-    limited.engine.park([2])
-    limited.engine.reserve({4: at(4000)})
+    rows = limited.bench.jobs.annotate(handle=limited.engine.handle()).values_list("payload", "handle")
+    handles = {payload.strip('"'): handle for payload, handle in rows}
+    limited.engine.park([handles["b"]])
+    limited.engine.reserve({handles["r"]: at(4000)})
     ahead = from_instant(at(3600))
     limited.bench.jobs.filter(state="READY", moved_from__isnull=False).update(enqueued_at=ahead, moved_from=ahead)
     limited.bench.jobs.filter(concurrency_key="other").update(
         claims=1, due_at=LAST, history=[{"ended": at(3600), "outcome": "failed"}]
     )
     found, _ = limited.engine.stamped_ahead(0, at(0), 10)
-    assert found == [2, 4]
+    assert found == [handles["b"], handles["r"]]
     limited.engine.set_right(found, at(0))
     rows = [(row.due_at, row.moved_from) for row in limited.bench.jobs.order_by("pk")]
     assert rows[1:] == [(LAST, from_instant(at(0))), (LAST, None), (from_instant(at(0)), None)]

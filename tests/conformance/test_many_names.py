@@ -3,9 +3,8 @@
 import random
 
 import pytest
-from django.db.models.expressions import RawSQL
 
-from django_vtqueue.core.job import Scope
+from django_vtqueue.core.job import Handle, Scope
 from django_vtqueue.queue.pauses import earliest
 from django_vtqueue.worker.progress import backlog
 from tests.fake_clock import at
@@ -22,13 +21,11 @@ def fill(bench: Bench, chance: random.Random, queues: tuple[str, ...], count: in
         bench.publish(number, queue=queue, priority=chance.randrange(-2, 3), due=due)
 
 
-def expected(bench: Bench, names: tuple[str, ...], limit: int) -> list[int]:
-    """Return the rowids that a claim is to find, by sorting all there are."""
-    rows = bench.jobs.filter(queue_name__in=names, state="READY", due_at__lte=at(0)).annotate(
-        row=RawSQL("vtqueue_job.rowid", [])
-    )
+def expected(bench: Bench, names: tuple[str, ...], limit: int) -> list[Handle]:
+    """Return the handles of the rows that a claim is to find, by sorting all there are."""
+    rows = bench.jobs.filter(queue_name__in=names, state="READY", due_at__lte=at(0)).annotate(row=bench.engine.handle())
     ordered = sorted((-row.priority, row.due_at, row.row) for row in rows)
-    return [rowid for _, _, rowid in ordered[:limit]]
+    return [handle for _, _, handle in ordered[:limit]]
 
 
 @pytest.mark.parametrize("limit", [1, 7, 60, 1000])

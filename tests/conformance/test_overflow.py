@@ -10,7 +10,6 @@ from django_vtqueue import LeaseLost, Queue
 from django_vtqueue.core import copies
 from django_vtqueue.core.clock import from_instant
 from django_vtqueue.core.job import HeldJob, Scope, Settlement, broken_off, released, succeeded
-from django_vtqueue.fields import StoredText
 from django_vtqueue.models import Job, WorkerProcess
 from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.pauses import earliest
@@ -192,7 +191,7 @@ def test_damaged_copies_cost_no_other_job_anything(bench: Bench, damage: str) ->
     """What is no list of copies counts as none: the job reappears, and the others are claimed beside it."""
     [job_id, _] = bench.publish("x", "y", lease=10)
     claim(bench, 0, "w1", limit=1)
-    bench.jobs.filter(pk=job_id).update(copies=StoredText(damage))
+    bench.damage("UPDATE vtqueue_job SET copies = %s WHERE id = %s", damage, job_id)
     found = claim(bench, 20, "w2")
     assert len(found) == 2
     [job] = [job for job in found if job.id == job_id]

@@ -1,9 +1,11 @@
 """What the overview counts: how much lies in each queue, and which worker runs what."""
 
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from django.db import DatabaseError
 
 from django_vtqueue import throughput
 from django_vtqueue.core import states
@@ -105,7 +107,8 @@ def test_backlogs_of_what_waits_and_what_is_parked(engine: Engine) -> None:
     Job.objects.using(engine.alias).filter(pk=odd.pk).update(steps=steps)
     for stored_steps in ("{", '"waiting"', '{"waiting": 7}', '{"waiting": {}, "done": 3}'):
         job = stored(engine, "a", FUTURE)
-        Job.objects.using(engine.alias).filter(pk=job.pk).update(steps=StoredText(stored_steps))
+        with suppress(DatabaseError):  # some databases refuse what is no object
+            Job.objects.using(engine.alias).filter(pk=job.pk).update(steps=StoredText(stored_steps))
     [found] = backlogs(engine.alias, ["a"], NOW, 100).values()
     assert found == Backlog(later=14, read=14, retrying=1, waiting=4, parked=4)
     assert found.scheduled == 5

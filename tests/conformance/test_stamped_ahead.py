@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from django_vtqueue.core.job import Scope, broken_off
+from django_vtqueue.core.job import Handle, Scope, broken_off
 from django_vtqueue.fields import StoredText
 from django_vtqueue.queue.claims import NO_GRACE, Claims, collect
 from django_vtqueue.queue.ended_leases import end_leases
@@ -18,7 +18,7 @@ HOUR, YEARS = 3600, 10 * 365 * 86_400
 
 def repair(bench: Bench, now: float, limit: int = 3) -> int:
     """Walk over all jobs, as a worker does; return how many were set right."""
-    after: int | None = 0
+    after: Handle | None = 0
     changed = 0
     while after is not None:
         found, after = bench.engine.stamped_ahead(after, at(now), limit)
@@ -183,8 +183,8 @@ def test_a_job_renewed_between_the_look_and_the_change_is_left_alone(bench: Benc
     """A row that was found by a read is looked at again under the lock."""
     bench.publish("x")
     held = bench.one(now=HOUR)
-    found: list[int] = []
-    after: int | None = 0
+    found: list[Handle] = []
+    after: Handle | None = 0
     while after is not None:
         more, after = bench.engine.stamped_ahead(after, at(0), 10)
         found += more

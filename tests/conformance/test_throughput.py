@@ -3,7 +3,6 @@
 from uuid import UUID
 
 import pytest
-from django.db import connections
 
 from django_vtqueue import throughput
 from django_vtqueue.core.counts import MINUTE, CountKey, Counts, minute_of
@@ -73,10 +72,7 @@ def test_many_queues(bench: Bench) -> None:
 def test_a_damaged_row_hides_no_other(bench: Bench, damage: str) -> None:
     """Whatever somebody wrote into a row, the others are shown."""
     store(bench, "w1", bad=Counts(1, 1, 1, {1: 1}, {1: 1}), good=Counts(2))
-    with connections[bench.engine.alias].cursor() as cursor:
-        cursor.execute("PRAGMA ignore_check_constraints = 1")
-        cursor.execute(f"UPDATE vtqueue_throughput SET {damage} WHERE queue_name = 'bad'")
-        cursor.execute("PRAGMA ignore_check_constraints = 0")
+    bench.damage(f"UPDATE vtqueue_throughput SET {damage} WHERE queue_name = 'bad'")
     flows = throughput.read(bench.engine.alias, NOW, minutes=1)
     assert flows["good"].succeeded == [2]
 

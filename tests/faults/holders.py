@@ -1,7 +1,6 @@
 """Leases and time slots against a model: instances that take, renew, give back and die, by clocks that do anything."""
 
 from dataclasses import dataclass
-from itertools import count
 
 from django.db import connections
 from hypothesis import strategies as st
@@ -28,13 +27,13 @@ steps = st.sampled_from([3600.4321, 0, -86400.1234, -29.77777])
 
 @dataclass
 class ModelRow:
-    """``holder``: None: it is free. ``changed``: the number of its last change, first ``seen`` at ``since``."""
+    """``holder``: None: it is free. ``changed``: what tells its last change, which was first ``seen`` at ``since``."""
 
     ttl: float
     holder: "ModelInstance | None" = None
     claims: int = 0
-    changed: int = 0
-    seen: int = -1
+    changed: tuple[int, int] = (0, 0)
+    seen: tuple[int, int] = (0, 0)
     since: float = 0.0
 
 
@@ -54,7 +53,7 @@ class HoldersAgainstModel(RuleBasedStateMachine):
 
     def __init__(self, alias: str, boot: BootClock, wall: FakeClock) -> None:
         super().__init__()
-        self.alias, self.boot, self.wall, self.changes = alias, boot, wall, count()
+        self.alias, self.boot, self.wall = alias, boot, wall
         Job.objects.using(alias).all().delete()
         boot.now, wall.instant = 1000.0, START  # the steps of many courses of events would lead out of all calendars
         self.rows = {LEASE: {"leader": ModelRow(TTL)}, SLOTS: {"0": ModelRow(2 * PERIOD), "1": ModelRow(2 * PERIOD)}}
@@ -117,7 +116,7 @@ class HoldersAgainstModel(RuleBasedStateMachine):
             self.renewed(model, row)
 
     def renewed(self, model: ModelInstance, row: ModelRow) -> None:
-        row.changed, model.until = next(self.changes), self.boot.now + row.ttl - MARGIN
+        row.changed, model.until = (row.claims, self.wall.instant), self.boot.now + row.ttl - MARGIN
 
     def give_back(self, model: ModelInstance) -> None:
         if (row := model.row) and row.holder is model and row.claims == model.token:

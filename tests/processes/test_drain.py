@@ -67,6 +67,11 @@ def test_queues_takes_only_those_named(database: Database, drain: Drain) -> None
             "default,emails",
             "TASKS['default'] has no queue typo; its queues are default, emails.",
         ),
+        (
+            ["--queues", "emails:2,emails:3"],
+            "",
+            "--queues emails:2,emails:3 gives a queue two weights; give each queue once.",
+        ),
         (["--threads", "0"], "", "argument --threads: invalid positive value: '0'"),
         (["--drain-retries", "-1"], "", "argument --drain-retries: invalid seconds value: '-1'"),
     ],

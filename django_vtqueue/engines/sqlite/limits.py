@@ -145,7 +145,7 @@ class SQLiteLimits(SQLiteConnection):
     def held_of_keys(self, keys: Iterable[str]) -> dict[str, int]:
         return self._object(HELD_OF_KEYS, {"keys": json.dumps(sorted(keys))})
 
-    def first_of_keys(self, keys: Iterable[str]) -> dict[str, Handle]:
+    def first_of_keys(self, keys: Iterable[str]) -> Mapping[str, Handle]:
         return self._object(FIRST_OF_KEYS, {"keys": json.dumps(sorted(keys))})
 
     def park(self, handles: Sequence[Handle]) -> None:

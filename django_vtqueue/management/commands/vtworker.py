@@ -172,7 +172,9 @@ def plan_of(options: dict[str, Any], backend: VTQueueBackend, owns_process: bool
     """Return what the command line says; raise CommandError for queues that the backend does not have."""
     names = backend.settings.queues | set(backend.settings.queue_options)
     given = [weighed(text.strip(), names) for text in (options["queues"] or "").split(",") if text.strip()]
-    queues = tuple(name for name, _ in given) or None
+    queues = tuple(dict.fromkeys(name for name, _ in given)) or None
+    if len(set(given)) > len(queues or ()):
+        raise CommandError(f"--queues {options['queues']} gives a queue two weights; give each queue once.")
     weights = {name: weight or 1 for name, weight in given} if any(weight for _, weight in given) else None
     allowed = backend.settings.queues | set(backend.settings.handler_queues())
     if queues and backend.settings.queues and (unknown := sorted(set(queues) - allowed)):

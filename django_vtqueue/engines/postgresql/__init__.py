@@ -1,0 +1,1 @@
+"""The engine of PostgreSQL 14 and later, with psycopg 3."""

@@ -1,0 +1,149 @@
+"""A connection to PostgreSQL: its transactions, its clock, its errors, and the execution of statements."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple, TypeVar
+
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.utils import InterfaceError, OperationalError
+
+from ...core import clock
+from ...core.clock import SECOND
+from ...core.job import ClaimKey
+from ..base import Trouble
+from .effects import effects
+
+T = TypeVar("T")
+
+# A worker looks at the server's clock each second, so that it knows of a step of it; other code uses what this process
+# has measured last, for a crystal is off by no more than a few milliseconds in a minute.
+LOOK, LOOK_OF_OTHERS = 1.0, 60.0  # seconds
+
+# The first two or all five letters of SQLSTATE; see PostgreSQL's appendix A.
+TROUBLES = {
+    "40": Trouble.BUSY,  # a deadlock, or what REPEATABLE READ refuses
+    "55P03": Trouble.BUSY,  # lock_timeout
+    "53100": Trouble.DISK,
+    "25006": Trouble.DISK,  # read-only
+    "58": Trouble.DISK,
+    "42P01": Trouble.SCHEMA,
+    "42703": Trouble.SCHEMA,
+    "42P10": Trouble.SCHEMA,  # no index for ON CONFLICT
+    "XX001": Trouble.DAMAGED,
+    "XX002": Trouble.DAMAGED,
+    "08": Trouble.GONE,
+    "53300": Trouble.GONE,  # no connection is free
+    "57P": Trouble.GONE,  # the server stops, or starts
+    "3D000": Trouble.GONE,
+}
+
+
+class Measured(NamedTuple):
+    """What must be added to this machine's time since boot to get the server's clock, in microseconds."""
+
+    offset: int
+    at: float  # seconds since boot
+
+
+_measured: dict[str, Measured] = {}  # by alias: all threads of a process share it
+
+
+class PostgreSQLConnection:
+    """The connection of an engine; what it promises is said by Engine."""
+
+    alias: str
+    traced = True
+
+    _snapshot = ""
+
+    @property
+    def connection(self) -> BaseDatabaseWrapper:
+        return connections[self.alias]
+
+    def now(self) -> int:
+        """Return the present instant of the server's clock, on which all leases of this database are.
+
+        It is asked for dozens of times a turn, so the difference to this machine's time since boot is measured, which
+        no step of the wall clock here changes. To read it with each statement would leave no instant to what decides
+        before a statement, and none to tests.
+        """
+        boot, known = clock.since_boot(), _measured.get(self.alias)
+        if known is None or boot - known.at > (LOOK_OF_OTHERS if self.traced else LOOK):
+            known = self._measure(known)
+        return known.offset + round(boot * SECOND)
+
+    def _measure(self, known: Measured | None) -> Measured:
+        """Read the server's clock; a difference of less than the time of the reading is none."""
+        if known and self.connection.needs_rollback:
+            return known
+        before = clock.since_boot()
+        server = int(self._value("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", {}))
+        after = clock.since_boot()
+        offset, doubt = server - round((before + after) / 2 * SECOND), round((after - before) / 2 * SECOND)
+        if known and abs(offset - known.offset) <= doubt:
+            offset = known.offset
+        _measured[self.alias] = measured = Measured(offset, after)
+        return measured
+
+    def describe(self) -> str:
+        version, durable = self._rows(
+            "SELECT current_setting('server_version'), current_setting('synchronous_commit')"
+        )[0]
+        return (
+            f"{self.connection.settings_dict['NAME']} (PostgreSQL {version.split()[0]}, synchronous_commit {durable})"
+        )
+
+    def transaction(self) -> AbstractContextManager[object]:
+        connection = self.connection
+        if connection.in_atomic_block or not connection.get_autocommit():
+            return nullcontext()
+        return transaction.atomic(using=self.alias)
+
+    @contextmanager
+    def transaction_if(self, look: Callable[[float], T]) -> Iterator[T]:
+        """See Engine; the look locks the rows that it finds, so it is made in the transaction, and once."""
+        with self.transaction():
+            if found := look(0.0):
+                yield found
+        if not found:
+            yield found
+
+    def effects(self, seconds: float) -> AbstractContextManager[None]:
+        self.connection.ensure_connection()
+        return effects(self.connection, seconds)
+
+    def changed(self) -> bool:
+        """See Engine; all that has been committed makes another snapshot, also in another database of the server."""
+        snapshot = self._value("SELECT pg_current_snapshot()::text", {})
+        before, self._snapshot = self._snapshot, snapshot
+        return bool(snapshot != before)
+
+    def trouble(self, error: BaseException) -> Trouble | None:
+        state = next((s for cause in (error, error.__cause__) if (s := getattr(cause, "sqlstate", None))), None)
+        if state is None:
+            return Trouble.GONE if isinstance(error, OperationalError | InterfaceError) else None
+        return next((TROUBLES[key] for key in (state, state[:3], state[:2]) if key in TROUBLES), None)
+
+    @property
+    def _claiming(self) -> bool:
+        """Whether what is read is to be locked: in a transaction; a look alone locks nothing."""
+        return self.connection.in_atomic_block or not self.connection.get_autocommit()
+
+    def _run(self, sql: str, values: Mapping[str, Any]) -> int:
+        """Execute a statement that writes; return how many rows it changed."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, values)
+            return int(cursor.rowcount)
+
+    def _rows(self, sql: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, values)
+            rows: list[tuple[Any, ...]] = cursor.fetchall()
+            return rows
+
+    def _value(self, sql: str, values: Mapping[str, Any]) -> Any:
+        return self._rows(sql, values)[0][0]
+
+    def _keys(self, sql: str, values: Mapping[str, Any]) -> set[ClaimKey]:
+        return {(job_id, claims) for job_id, claims in self._rows(sql, values)}

@@ -1,0 +1,186 @@
+"""The statements that find due rows on PostgreSQL, and the time from which they are due: of all queues, or named ones.
+
+A walk over the rows in claim order would visit every scheduled job of a higher priority. So the walk goes over the
+distinct priorities of the waiting jobs, highest first, each found by one seek; inside a priority the due jobs are a
+range of ``due_at``, in the order of an index. Both loops stop at the LIMIT, so as many rows are read as are taken.
+
+A claim locks the rows that it finds, and passes over those that another one has locked. In the same way it passes over
+jobs with a key of which another transaction judges the limit: so it never waits for such a key, and no two claims count
+the same places. These locks end with the transaction.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from ...core.grace import GAP_DIVISOR, GRACE_DIVISOR, REST_DIVISOR
+from ...core.job import Scope
+from .limits import OF_CONCURRENCY, OF_RATE, lock_of
+from .statements import hexed, hidden
+
+
+@lru_cache
+def given(scope: Scope) -> Mapping[str, Any]:
+    """Return what statements are given of a scope: each of its names once. Each claim asks for the same again."""
+    names = None if scope.queues is None else sorted(set(scope.queues))
+    return {"raw": scope.raw, "names": names, "worker": scope.worker}
+
+
+def found(rows: str) -> str:
+    """Return the distinct queue names of these rows, each found by one seek in an index that begins with the name."""
+    name = f"SELECT job.queue_name FROM vtqueue_job AS job WHERE {rows}"
+    return f"""(
+    WITH RECURSIVE found(value) AS (
+        (SELECT ({name} ORDER BY job.queue_name LIMIT 1))
+        UNION ALL
+        SELECT ({name} AND job.queue_name > found.value ORDER BY job.queue_name LIMIT 1)
+        FROM found WHERE found.value IS NOT NULL
+    )
+    SELECT value FROM found WHERE value IS NOT NULL
+)"""
+
+
+FOUND = found("job.finished_at IS NULL AND job.lease_until IS NULL")
+HIDING = found("job.lease_until IS NOT NULL")
+QUEUE_NAMES = f"""
+SELECT value FROM {FOUND} AS waiting UNION SELECT value FROM {HIDING} AS hiding"""
+
+# A subquery, not the value itself: ``= false`` would become ``task_path <> ''``, which no index has.
+OF_KIND = "(job.task_path = '') = (SELECT %(raw)s)"
+WAITING = f"job.finished_at IS NULL AND job.lease_until IS NULL AND {OF_KIND}"
+OF_ALL = f"{WAITING} AND job.priority >= -100"  # which the index of all queues wants; no other query may use that one
+OF_NAME = f"job.queue_name = name.value AND {WAITING}"
+
+
+def levels(rows: str) -> str:
+    """Return the CTE ``level(priority)`` over these rows."""
+    highest = f"SELECT job.priority FROM vtqueue_job AS job WHERE {rows}"
+    return f"""
+    WITH RECURSIVE level(priority) AS (
+        (SELECT ({highest} ORDER BY job.priority DESC LIMIT 1))
+        UNION ALL
+        SELECT ({highest} AND job.priority < level.priority ORDER BY job.priority DESC LIMIT 1)
+        FROM level WHERE level.priority IS NOT NULL
+    )"""
+
+
+DUE = "job.due_at <= %(now)s"
+FRESH = "job.claims = 0 AND job.max_attempts <> 1 AND job.start_by IS NULL AND job.unique_until <> 'start'"
+DUE_VALUES = f"""{hexed("job.id")}, job.priority, job.due_at, job.claims, ({FRESH})::int, job.task_path, job.start_by,
+    job.queue_name, job.concurrency_key, job.rate_key, job.moved_from"""
+FREE = f"""(job.concurrency_key IS NULL OR pg_try_advisory_xact_lock({lock_of(OF_CONCURRENCY, "job.concurrency_key")}))
+      AND (job.rate_key IS NULL OR pg_try_advisory_xact_lock({lock_of(OF_RATE, "'key:' || job.rate_key")}))"""
+ORDER = "ORDER BY job.priority DESC, job.due_at, job.id"
+
+
+def due(rows: str) -> str:
+    """Return the statement that finds which of these rows are due; an index has them in claim order."""
+    return f"""{levels(rows)}
+SELECT due.* FROM level CROSS JOIN LATERAL (
+    SELECT {DUE_VALUES} FROM vtqueue_job AS job
+    WHERE {rows} AND job.priority = level.priority AND {DUE}{{free}}
+    ORDER BY job.due_at, job.id LIMIT %(limit)s {{lock}}
+) AS due LIMIT %(limit)s"""
+
+
+DUE_ALL = due(OF_ALL)
+DUE_OF_ONE = due(f"job.queue_name = %(name)s AND {WAITING}")
+
+
+def best(limit: str) -> str:
+    """Return the first due rows of ``name.value``."""
+    return f"""({levels(OF_NAME)}
+        SELECT first.* FROM level CROSS JOIN LATERAL (
+            SELECT job.id, job.priority, job.due_at FROM vtqueue_job AS job
+            WHERE {OF_NAME} AND job.priority = level.priority AND {DUE} ORDER BY job.due_at, job.id LIMIT {limit}
+        ) AS first LIMIT {limit}
+    )"""
+
+
+# The names with the best first rows, of each of these its best rows, and the best of all: sorted, so that the locks are
+# taken in the order of the claim until there are enough. ``wider``: other claims may have locked the first ones.
+DUE_NAMED = f"""
+WITH shown AS MATERIALIZED (
+    SELECT name.value FROM unnest(%(names)s::text[]) AS name(value) CROSS JOIN LATERAL {best("1")} AS job
+    {ORDER} LIMIT %(wider)s
+), best AS MATERIALIZED (
+    SELECT job.* FROM shown AS name CROSS JOIN LATERAL {best("%(wider)s")} AS job {ORDER} LIMIT %(wider)s
+)
+SELECT {DUE_VALUES} FROM best JOIN vtqueue_job AS job ON job.id = best.id
+WHERE {hidden(f"{WAITING} AND {DUE}")}{{free}}
+{ORDER.replace("job.", "best.")} LIMIT %(limit)s {{lock}}"""
+
+# Of all queues and kinds, for what no claim comes across: a job that has started in time has no start_by any more.
+OVERDUE = f"""
+SELECT {DUE_VALUES} FROM vtqueue_job AS job
+WHERE job.finished_at IS NULL AND job.lease_until IS NULL AND job.start_by <= %(now)s
+ORDER BY job.start_by LIMIT %(limit)s {{lock}}"""
+
+LOCK = "FOR UPDATE OF job SKIP LOCKED"
+
+
+@lru_cache
+def locking(sql: str, claiming: bool) -> str:
+    """Return a statement of this file; ``claiming``: it locks what it finds, until the transaction ends."""
+    return sql.format(free=f" AND {FREE}" if claiming else "", lock=LOCK if claiming else "")
+
+
+TIMES = "job.priority = level.priority ORDER BY job.due_at LIMIT 1"
+EARLIEST_ALL = f"""{levels(OF_ALL)}
+SELECT min((SELECT job.due_at FROM vtqueue_job AS job WHERE {OF_ALL} AND {TIMES}))
+FROM level WHERE level.priority IS NOT NULL"""
+
+EARLIEST_NAMED = f"""
+SELECT min((
+    {levels(OF_NAME)}
+    SELECT min((
+        SELECT job.due_at FROM vtqueue_job AS job WHERE {OF_NAME} AND {TIMES}
+    )) FROM level WHERE level.priority IS NOT NULL
+)) FROM unnest(%(names)s::text[]) AS name(value)"""
+
+# Hidden rows that may be shown again, of the queues that have any: released rows, and rows whose lease has
+# ended, if the holder has had the time to renew it (see core/grace.py).
+GRACE = f"least(job.lease_us / {GRACE_DIVISOR}, %(grace)s)"
+OF_HIDING = f"job.queue_name = name.value AND {OF_KIND}"
+IN_SCOPE = "(%(names)s::text[] IS NULL OR name.value = ANY(%(names)s::text[]))"
+ENDED = f"""job.lease_until <= %(now)s
+      AND (job.worker_id IN ('', %(own)s) OR job.lease_until + {GRACE} <= %(now)s
+          AND job.lease_until <= %(now)s::bigint - %(free)s::bigint AND NOT EXISTS (
+          SELECT 1 FROM json_array_elements(%(gaps)s::json) AS gap(value)
+          WHERE (gap.value ->> 0)::float8 < least(job.lease_us / {REST_DIVISOR}, %(rest)s)
+            AND (gap.value ->> 1)::float8 > job.lease_us / {GAP_DIVISOR}
+      ))"""
+# With overflow the end of a lease does not end the attempt; see the same condition in engines/sqlite/due.py.
+REAPPEARS = """(job.copies IS NOT NULL AND job.started_at IS NOT NULL AND job.cancelled_at IS NULL AND (
+          SELECT count(*) < 2 * coalesce(max((copy.value ->> 3)::int), 2) FROM json_each(job.copies::json) AS copy
+      ))"""
+OTHERS = """(job.copies IS NULL OR %(worker)s = '' OR strpos(job.copies, to_json(%(worker)s::text)::text) = 0)"""
+FREE_KEY = FREE.partition("\n")[0]
+
+
+def of_hidden(conditions: str) -> str:
+    """Return the FROM and the WHERE of hidden rows of a scope whose lease has ended."""
+    return f"""
+FROM {HIDING} AS name CROSS JOIN LATERAL (
+    SELECT job.* FROM vtqueue_job AS job
+    WHERE {IN_SCOPE} AND {OF_HIDING} AND {ENDED} AND {conditions}"""
+
+
+ENDED_LEASES = f"""
+SELECT {hexed("ended.id")}, (ended.state = 'RUNNING')::int
+{of_hidden(f"NOT (%(overflow)s AND {REAPPEARS})")}{{free}} LIMIT %(limit)s {{lock}}
+) AS ended LIMIT %(limit)s"""
+
+# Only what runs has an ended lease here, so hardly more rows than there are slots: they may be sorted.
+REAPPEARED = f"""
+SELECT {hexed("found.id")}, found.priority, found.due_at, found.claims, 0, found.task_path
+{of_hidden(f"{REAPPEARS} AND {OTHERS}")}
+    {ORDER} LIMIT %(limit)s {{lock}}
+) AS found ORDER BY found.priority DESC, found.due_at, found.id LIMIT %(limit)s"""
+
+# The time at which the first of these leases has ended, and may be taken.
+FIRST_EXPIRY = f"""
+SELECT min((
+    SELECT job.lease_until + {GRACE} FROM vtqueue_job AS job
+    WHERE {OF_HIDING} AND job.lease_until IS NOT NULL AND {OTHERS} ORDER BY job.lease_until LIMIT 1
+)) FROM {HIDING} AS name WHERE {IN_SCOPE}"""

@@ -1,0 +1,223 @@
+"""The queue on PostgreSQL."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from django.db.models import UUIDField
+from django.db.models.expressions import RawSQL
+
+from ...core import history, states
+from ...core.clock import SECOND
+from ...core.grace import GRACE, REST, GracePeriod
+from ...core.ids import first_id
+from ...core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, StoredJob
+from ...core.names import is_reserved
+from ..base import Engine
+from ..portable import SLICE
+from . import clock_steps, due
+from . import statements as sql
+from .limits import OF_QUEUE, PostgreSQLLimits
+from .overflow import PostgreSQLOverflow
+from .settling import PostgreSQLSettling
+from .statements import HELD, guard
+from .steps import PostgreSQLSteps
+
+
+class HandleField(UUIDField):
+    """An id as the handle of its row: 32 hexadecimal digits."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        return None if value is None else value.hex
+
+
+def _shared(new: NewJobs) -> dict[str, Any]:
+    """Return what all jobs that are published together have in common."""
+    names = ("queue_name", "task_path", "priority", "max_attempts", "lease_us", "enqueued_at", "due_at", "start_by")
+    return {name: getattr(new, name) for name in names}
+
+
+def _due(row: tuple[Any, ...]) -> Due:
+    *values, queue_name, concurrency_key, rate_key, moved_from = row
+    keyed = concurrency_key is not None or rate_key is not None
+    row_keys = (queue_name, concurrency_key, rate_key, moved_from)
+    return Due(*values)._replace(keys=row_keys) if keyed else Due(*values)
+
+
+class PostgreSQLEngine(PostgreSQLSettling, PostgreSQLOverflow, PostgreSQLLimits, PostgreSQLSteps, Engine):
+    """See Engine."""
+
+    def alone(self, queue_name: str) -> None:
+        self._lock(OF_QUEUE, [queue_name])
+
+    def insert(self, new: NewJobs) -> bool:
+        values = _shared(new)
+        if len(new.jobs) == 1:
+            [(values["id"], values["payload"])] = new.jobs
+            self._run(sql.INSERT, values)
+        else:
+            with self.transaction():
+                for start in range(0, len(new.jobs), SLICE):
+                    some = [{"id": job_id, "payload": text} for job_id, text in new.jobs[start : start + SLICE]]
+                    self._run(sql.INSERT_MANY, {"jobs": json.dumps(some, ensure_ascii=False), **values})
+        return not self.connection.in_atomic_block
+
+    def insert_with_keys(self, new: NewJobs) -> dict[int, tuple[str, str]]:
+        none: list[str | None] = [None] * len(new.jobs)
+        keys = (new.unique_keys or none, new.concurrency_keys or none, new.rate_keys or none)
+        names = ("id", "payload", "unique_key", "concurrency_key", "rate_key")
+        rows = [dict(zip(names, (*job, *each), strict=True)) for job, *each in zip(new.jobs, *keys, strict=True)]
+        values = {**_shared(new), "unique_until": new.unique_until, "parent_id": new.parent_id, "replace": new.replace}
+        if len(rows) == 1 and self._run(sql.IF_UNIQUE, {"jobs": json.dumps(rows, ensure_ascii=False), **values}):
+            return {}
+        duplicates = {}
+        with self.transaction():
+            for start in range(0, len(rows), SLICE):
+                some = rows[start : start + SLICE]
+                given = {"jobs": json.dumps(_once_each(some, new.replace), ensure_ascii=False), **values}
+                of_key = {key: (job_id, path) for job_id, key, path in self._rows(sql.TO_KEY, given)}
+                for index, row in enumerate(some, start):
+                    if (key := row["unique_key"]) is not None and of_key[key][0] != row["id"]:
+                        duplicates[index] = of_key[key]
+        return duplicates
+
+    def depth(self, queue_name: str, limit: int) -> int:
+        return int(self._value(sql.DEPTH, {"name": queue_name, "limit": limit}))
+
+    def pauses(self) -> dict[str, int | None]:
+        return dict(self._rows(sql.PAUSES))
+
+    def queue_names(self, limit: int | None = None) -> list[str]:
+        # Sorted here: the database may have another order of letters.
+        return sorted(name for (name,) in self._rows(due.QUEUE_NAMES) if not is_reserved(name))[:limit]
+
+    def first_due(self, scope: Scope) -> int | None:
+        values = due.given(scope)
+        due_at = None
+        if scope.room != 0:
+            due_at = self._value(due.EARLIEST_ALL if scope.queues is None else due.EARLIEST_NAMED, values)
+        if due_at is not None:
+            due_at = max(due_at, scope.not_before)
+        expiry = self._value(due.FIRST_EXPIRY, {**values, "grace": GRACE})
+        return min((instant for instant in (due_at, expiry) if instant is not None), default=None)
+
+    def ended(
+        self, scope: Scope, limit: int, now: int, grace_period: GracePeriod, *, overflow: bool = False
+    ) -> list[Ended]:
+        given = {**due.given(scope), **grace_period._asdict(), "overflow": overflow}
+        values = {**given, "rest": REST, "now": now, "limit": limit}
+        return [Ended(*row) for row in self._rows(due.locking(due.ENDED_LEASES, self._claiming), values)]
+
+    def show(self, handles: Sequence[Handle]) -> None:
+        self._run(sql.SHOW, {"ids": list(handles)})
+
+    def due(self, scope: Scope, limit: int, now: int) -> list[Due]:
+        values = {**due.given(scope), "now": now, "limit": limit}
+        if scope.queues is None:
+            statement = due.DUE_ALL
+        elif len(scope.queues) == 1:
+            statement, values["name"] = due.DUE_OF_ONE, scope.queues[0]
+        else:
+            statement, values["wider"] = due.DUE_NAMED, WIDER * limit + OTHERS
+        return [_due(row) for row in self._rows(due.locking(statement, self._claiming), values)]
+
+    def overdue(self, limit: int, now: int) -> list[Due]:
+        sql = due.locking(due.OVERDUE, self._claiming)
+        return [_due(row) for row in self._rows(sql, {"now": now, "limit": limit})]
+
+    def lease(
+        self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1
+    ) -> None:
+        values = {"worker_id": worker_id, "now": now, "lease_us": lease_us, "attempts": attempts}
+        self._run(sql.LEASE, {"ids": list(handles), **values})
+
+    def start_attempts(self, jobs: Sequence[HeldJob], now: int) -> int:
+        return self._run(sql.START_ATTEMPTS, {**HELD.given(jobs), "now": now})
+
+    def read(self, handles: Sequence[Handle]) -> dict[Handle, HeldJob]:
+        if not handles:
+            return {}
+        rows = self._rows(sql.READ_LOCKED if self._claiming else sql.READ, {"ids": list(handles)})
+        return {row[0]: HeldJob(*row) for row in rows}
+
+    def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[ClaimKey]:
+        held = HELD.given(jobs)
+        if self._run(sql.RENEW, {**held, "now": now, "afresh": afresh}) == len(jobs):
+            return set()
+        return self._keys(sql.NOT_HELD, held)
+
+    def extend(self, job: HeldJob, now: int, until: int, *, lengthen: bool = False) -> bool:
+        return bool(self._run(sql.EXTEND, {**guard(job), "now": now, "until": until, "lengthen": lengthen}))
+
+    def request_stop(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
+        changed = self._rows(sql.REQUEST_STOP, {"ids": list(job_ids), "now": now, "by": by})
+        waiting = [job_id for job_id, state in changed if state == states.READY]
+        return {job_id for job_id, _ in changed}, list(self.read(waiting).values())
+
+    def stop_requests(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, str]:
+        rows = self._rows(sql.STOP_REQUESTS, HELD.given(jobs))
+        return {(job_id, claims): by for job_id, claims, by in rows}
+
+    def note_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
+        rows = [{**guard(job), "progress": part, "progress_text": text} for job, (part, text) in said]
+        ids = [job.id for job, _ in said]
+        self._run(sql.NOTE_PROGRESS, {"mine": json.dumps(rows, ensure_ascii=False), "ids": ids})
+
+    def find(self, job_id: str) -> StoredJob | None:
+        rows = self._rows(sql.FIND, {"id": job_id})
+        return StoredJob(*rows[0]) if rows else None
+
+    def requeue(
+        self,
+        letter_ids: Sequence[str],
+        now: int,
+        by: str = "",
+        *,
+        queue_name: str | None = None,
+        priority: int | None = None,
+    ) -> set[str]:
+        ids, entry = {"ids": list(letter_ids)}, history.requeued(by, now)
+        orphaned = {**entry, "message": history.PARENT_WENT_ON}
+        entries = {"entry": json.dumps(entry), "orphaned": json.dumps(orphaned)}
+        with self.transaction():
+            self._run(sql.REQUEUE, {**ids, "now": now, **entries, "queue_name": queue_name, "priority": priority})
+            return {job_id for (job_id,) in self._rows(sql.REMOVE_REQUEUED, ids)}
+
+    def handle(self) -> RawSQL:
+        return RawSQL("vtqueue_job.id", (), HandleField())
+
+    def prune(self, now: int, limit: int) -> int:
+        values = {"now": now, "limit": limit}
+        if not self._value(sql.PRUNABLE, values):
+            return 0
+        with self.transaction():
+            return sum(self._run(prune, values) for prune in (sql.PRUNE_JOBS, sql.PRUNE_LETTERS, sql.PRUNE_PAUSES))
+
+    def clock_was_ahead(self, now: int) -> bool:
+        return bool(self._value(clock_steps.CLOCK_WAS_AHEAD, {"now": now, "first_id": first_id(now + SECOND)}))
+
+    def stamped_ahead(self, after: Handle, now: int, limit: int) -> tuple[list[Handle], Handle | None]:
+        values = {"after": after or first_id(0), "now": now, "limit": limit}
+        rows = self._rows(clock_steps.STAMPED_AHEAD, values)
+        return [handle for handle, ahead in rows if ahead], rows[-1][0] if len(rows) == limit else None
+
+    def set_right(self, handles: Sequence[Handle], now: int) -> int:
+        return self._run(clock_steps.SET_RIGHT, {"ids": list(handles), "now": now})
+
+
+WIDER, OTHERS = 2, 100  # rows that are looked at for each that is wanted, and beside these: other claims lock some
+
+
+def _once_each(rows: Sequence[dict[str, Any]], replace: bool) -> list[dict[str, Any]]:
+    """Return rows of which no two have one unique key: ON CONFLICT changes no row twice in a statement.
+
+    Of several with one key the first is stored; with ``replace`` the values of the last take its place.
+    """
+    once: dict[Any, dict[str, Any]] = {}
+    for row in rows:
+        key = row["id"] if row["unique_key"] is None else (row["unique_key"],)
+        if key not in once:
+            once[key] = row
+        elif replace:
+            once[key] = {**row, "id": once[key]["id"]}
+    return list(once.values())

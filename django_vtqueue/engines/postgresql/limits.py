@@ -1,0 +1,191 @@
+"""Limits on PostgreSQL. Each lookup of a key is a seek in an index of the rows that have one.
+
+What is counted before it is changed is locked first, by an advisory lock of the transaction on the key, in the order of
+the keys: the rows that are counted may be none. A claim does not wait for the key of a job; see due.py. A settlement
+waits: who has the lock may be about to park a job for which there is room now.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ...core.clock import LAST, to_instant
+from ...core.job import Handle
+from ..limits import Parked, RateState
+from .connection import PostgreSQLConnection
+from .statements import hexed
+
+NEVER = to_instant(LAST)
+OF_CONCURRENCY, OF_RATE, OF_QUEUE = 7_190_001, 7_190_002, 7_190_003  # seeds: a project may have such locks of its own
+
+
+def lock_of(kind: int, key: str) -> str:
+    """Return the SQL of the number of a key's lock."""
+    return f"hashtextextended({key}, {kind})"
+
+
+LOCKS = """
+SELECT pg_advisory_xact_lock(number)
+FROM (SELECT {} AS number FROM unnest(%(keys)s::text[]) AS key ORDER BY 1) AS locks"""
+
+HELD_OF_QUEUES = """
+SELECT name, (
+    SELECT count(*) FROM vtqueue_job AS job
+    WHERE job.queue_name = name AND job.lease_until IS NOT NULL
+      AND NOT (job.task_path = '' AND job.concurrency_key IS NOT NULL)
+) FROM unnest(%(keys)s::text[]) AS name"""
+
+HELD_OF_KEYS = """
+SELECT key, (
+    SELECT count(*) FROM vtqueue_job AS job WHERE job.concurrency_key = key AND job.lease_until IS NOT NULL
+) FROM unnest(%(keys)s::text[]) AS key"""
+
+FIRST_OF_KEYS = f"""
+SELECT key, (
+    SELECT {hexed("job.id")} FROM vtqueue_job AS job
+    WHERE job.concurrency_key = key AND job.finished_at IS NULL ORDER BY job.enqueued_at, job.id LIMIT 1
+) FROM unnest(%(keys)s::text[]) AS key"""
+
+PARK = f"""
+UPDATE vtqueue_job SET moved_from = coalesce(moved_from, due_at), due_at = {NEVER}
+WHERE id = ANY(%(ids)s::uuid[])"""
+
+IS_PARKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
+      AND job.concurrency_key IS NOT NULL AND job.due_at = {NEVER}"""
+
+# The queues in which jobs of these keys are parked, each found by one seek, and the first of them.
+NEXT_QUEUE = f"SELECT job.queue_name FROM vtqueue_job AS job WHERE {IS_PARKED}"
+GIVE_BACK = f"""
+WITH RECURSIVE line(key, most, name) AS (
+    SELECT mine.key, mine.most, ({NEXT_QUEUE} AND job.concurrency_key = mine.key ORDER BY job.queue_name LIMIT 1)
+    FROM unnest(%(keys)s::text[], %(limits)s::int[]) AS mine(key, most)
+    UNION ALL
+    SELECT line.key, line.most, (
+        {NEXT_QUEUE} AND job.concurrency_key = line.key AND job.queue_name > line.name ORDER BY job.queue_name LIMIT 1
+    ) FROM line WHERE line.name IS NOT NULL
+)
+UPDATE vtqueue_job AS back SET due_at = back.moved_from, moved_from = NULL
+FROM line CROSS JOIN LATERAL (
+    SELECT job.id FROM vtqueue_job AS job
+    WHERE {IS_PARKED} AND job.concurrency_key = line.key AND job.queue_name = line.name
+    ORDER BY job.priority DESC, job.moved_from LIMIT line.most FOR UPDATE SKIP LOCKED
+) AS parked
+WHERE back.id = parked.id"""
+
+PUT_BACK = f"""
+UPDATE vtqueue_job AS job SET due_at = moved_from, moved_from = NULL
+WHERE job.id = ANY(%(ids)s::uuid[]) AND {IS_PARKED}"""
+
+# The distinct keys, each found by one seek.
+NEXT_KEY = f"SELECT job.concurrency_key FROM vtqueue_job AS job WHERE {IS_PARKED}"
+PARKED = f"""
+WITH RECURSIVE found(key) AS (
+    (SELECT ({NEXT_KEY} AND job.concurrency_key > %(after)s ORDER BY job.concurrency_key LIMIT 1))
+    UNION ALL
+    SELECT ({NEXT_KEY} AND job.concurrency_key > found.key ORDER BY job.concurrency_key LIMIT 1)
+    FROM found WHERE found.key IS NOT NULL
+)
+SELECT found.key, first.queue_name, first.task_path, (
+    SELECT (job.lease_until IS NULL AND job.moved_from IS NOT NULL AND job.due_at = {NEVER})::int
+    FROM vtqueue_job AS job
+    WHERE job.concurrency_key = found.key AND job.finished_at IS NULL ORDER BY job.enqueued_at, job.id LIMIT 1
+)
+FROM found CROSS JOIN LATERAL (
+    SELECT job.queue_name, job.task_path FROM vtqueue_job AS job
+    WHERE {IS_PARKED} AND job.concurrency_key = found.key
+    ORDER BY job.queue_name, job.priority DESC, job.moved_from LIMIT 1
+) AS first WHERE found.key IS NOT NULL LIMIT %(limit)s"""
+
+DUE_OF_KEY = """
+SELECT count(*) FROM (
+    SELECT job.due_at, job.lease_until FROM vtqueue_job AS job
+    WHERE job.concurrency_key = %(key)s AND job.finished_at IS NULL LIMIT %(limit)s
+) AS first WHERE first.lease_until IS NULL AND first.due_at <= %(now)s"""
+
+RATES = "SELECT key, next_at, interval_us FROM vtqueue_rate WHERE key = ANY(%(keys)s)"
+ALL_RATES = "SELECT key, next_at, interval_us FROM vtqueue_rate WHERE key > %(after)s ORDER BY key LIMIT %(limit)s"
+SET_RATES = """
+INSERT INTO vtqueue_rate (key, next_at, interval_us)
+SELECT * FROM unnest(%(keys)s::text[], %(next)s::bigint[], %(intervals)s::bigint[])
+ON CONFLICT (key) DO UPDATE SET next_at = excluded.next_at,
+    interval_us = CASE WHEN %(interval)s THEN excluded.interval_us ELSE vtqueue_rate.interval_us END"""
+FORGET_RATES = "DELETE FROM vtqueue_rate WHERE key = ANY(%(keys)s)"
+
+IS_RESERVED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
+      AND job.rate_key IS NOT NULL AND job.due_at < {NEVER}"""
+RESERVED = f"""
+SELECT key, last.due_at, last.task_path FROM unnest(%(keys)s::text[]) AS key CROSS JOIN LATERAL (
+    SELECT job.due_at, job.task_path FROM vtqueue_job AS job
+    WHERE {IS_RESERVED} AND job.rate_key = key ORDER BY job.due_at DESC LIMIT 1
+) AS last"""
+RESERVE = """
+UPDATE vtqueue_job AS job SET moved_from = coalesce(job.moved_from, job.due_at), due_at = mine.moment
+FROM unnest(%(ids)s::uuid[], %(moments)s::bigint[]) AS mine(id, moment)
+WHERE job.id = ANY(%(ids)s::uuid[]) AND job.id = mine.id"""
+FREE_RESERVED = f"""
+UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
+WHERE id IN (
+    SELECT job.id FROM vtqueue_job AS job
+    WHERE {IS_RESERVED} AND job.rate_key = %(key)s AND job.due_at > %(after)s
+    ORDER BY job.due_at DESC LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)"""
+
+
+class PostgreSQLLimits(PostgreSQLConnection):
+    """The part of an Engine that is for limits."""
+
+    def _lock(self, kind: int, keys: Iterable[str]) -> dict[str, list[str]]:
+        """Lock keys, if that holds for longer than this statement; return them as an argument."""
+        given = {"keys": sorted(keys)}
+        if given["keys"] and self._claiming:
+            self._rows(LOCKS.format(lock_of(kind, "key")), given)
+        return given
+
+    def held_of_queues(self, names: Iterable[str]) -> dict[str, int]:
+        return dict(self._rows(HELD_OF_QUEUES, self._lock(OF_QUEUE, names)))
+
+    def held_of_keys(self, keys: Iterable[str]) -> dict[str, int]:
+        return dict(self._rows(HELD_OF_KEYS, self._lock(OF_CONCURRENCY, keys)))
+
+    def first_of_keys(self, keys: Iterable[str]) -> Mapping[str, Handle]:
+        return dict(self._rows(FIRST_OF_KEYS, self._lock(OF_CONCURRENCY, keys)))
+
+    def park(self, handles: Sequence[Handle]) -> None:
+        self._run(PARK, {"ids": list(handles)})
+
+    def give_back(self, keys: Mapping[str, int]) -> int:
+        with self.transaction():
+            given = self._lock(OF_CONCURRENCY, keys)
+            return self._run(GIVE_BACK, {**given, "limits": [keys[key] for key in given["keys"]]})
+
+    def put_back(self, handles: Sequence[Handle]) -> int:
+        return self._run(PUT_BACK, {"ids": list(handles)})
+
+    def parked(self, after: str, limit: int) -> list[Parked]:
+        return [Parked(*row) for row in self._rows(PARKED, {"after": after, "limit": limit})]
+
+    def due_of_key(self, key: str, now: int, limit: int) -> int:
+        return int(self._value(DUE_OF_KEY, {"key": key, "now": now, "limit": limit}))
+
+    def rates(self, keys: Iterable[str]) -> dict[str, RateState]:
+        return {key: RateState(*state) for key, *state in self._rows(RATES, self._lock(OF_RATE, keys))}
+
+    def all_rates(self, after: str, limit: int) -> list[tuple[str, RateState]]:
+        rows = self._rows(ALL_RATES, {"after": after, "limit": limit})
+        return [(key, RateState(*state)) for key, *state in rows]
+
+    def set_rates(self, states: Mapping[str, RateState], *, interval: bool = False) -> None:
+        keys = sorted(states)
+        columns = {"next": [states[key].next_at for key in keys], "intervals": [states[key].interval for key in keys]}
+        self._run(SET_RATES, {"keys": keys, **columns, "interval": interval})
+
+    def forget_rates(self, keys: Iterable[str]) -> None:
+        self._run(FORGET_RATES, {"keys": sorted(keys)})
+
+    def reserved(self, keys: Iterable[str]) -> dict[str, tuple[int, str]]:
+        rows = self._rows(RESERVED, {"keys": sorted(keys)})
+        return {key: (due_at, task_path) for key, due_at, task_path in rows}
+
+    def reserve(self, moments: Mapping[Handle, int]) -> None:
+        self._run(RESERVE, {"ids": list(moments), "moments": list(moments.values())})
+
+    def free_reserved(self, key: str, after: int, limit: int) -> int:
+        return self._run(FREE_RESERVED, {"key": key, "after": after, "limit": limit})

@@ -1,0 +1,176 @@
+"""Settling on PostgreSQL: what is done, what waits again, and what is moved to the dead letters."""
+
+from collections.abc import Sequence
+
+from ...core import states
+from ...core.job import ClaimKey, Settlement
+from .connection import PostgreSQLConnection
+from .statements import GUARD, GUARD_OF_BURIAL, HELD, Values, hexed
+from .steps import EVENTS, LOCK_ROWS, UNFINISHED_CHILD, with_steps
+
+GUARDED = ("job.id uuid", "job.claims bigint", "job.worker_id text")
+DONE = Values(*GUARDED, "attempts bigint", "finished_at bigint", "expires_at bigint", "result text",
+              "job.started_at bigint")  # fmt: skip
+SETTLED = Values(
+    *(*GUARDED, "state text", "attempts bigint", "due_at bigint", "finished_at bigint", "history text"),
+    *("job.started_at bigint", "hidden_until bigint"),
+)
+BURIED = Values(
+    *(*GUARDED, "finished_at bigint", "expires_at bigint", "history text", "failure.exception_class text"),
+    *("failure.message text", "failure.fingerprint text", "attempts bigint", "job.started_at bigint"),
+)
+WAITS = Values(
+    *(*GUARDED, "attempts bigint", "job.started_at bigint", "waiting.kind text", "waiting.name text"),
+    *("waiting.until bigint", "waiting.since bigint", "waiting.text text"),
+)
+
+# Before WAIT and MAKE_READY. A key that another job has by now is not taken back, and of two jobs of one key only one
+# takes it. A durable task that has begun does not start anew, so it must not stand for what is published from now on.
+TAKE_KEYS_BACK = f"""
+UPDATE vtqueue_job AS back SET unique_until = 'start'
+FROM (
+    SELECT DISTINCT ON (job.queue_name, job.unique_key) job.id FROM {HELD.mine}, vtqueue_job AS job
+    WHERE {GUARD} AND job.unique_until = 'started' AND job.steps IS NULL AND job.cancelled_at IS NULL
+    ORDER BY job.queue_name, job.unique_key, job.id
+) AS first
+WHERE back.id = first.id AND NOT EXISTS (
+    SELECT 1 FROM vtqueue_job AS other
+    WHERE other.queue_name = back.queue_name AND other.unique_key = back.unique_key
+      AND other.finished_at IS NULL AND other.unique_key IS NOT NULL AND NOT other.unique_until = 'started'
+)"""
+
+# Most jobs end by this statement. The row of a job that was claimed ahead may not have its attempt and its start yet;
+# its holder gives both.
+ACK = f"""
+UPDATE vtqueue_job AS job
+SET state = 'SUCCESSFUL', attempts = mine.attempts, finished_at = mine.finished_at, expires_at = mine.expires_at,
+    result = mine.result, started_at = mine.started_at, lease_until = NULL
+FROM {DONE.mine} WHERE {GUARD}"""
+
+# For nack and release; without a new time the job keeps its place in the line. A job with a stop request does not wait
+# again. One that has used an attempt has started, so it cannot expire any more.
+MAKE_READY = f"""
+UPDATE vtqueue_job AS job
+SET state = 'READY', worker_id = '', copies = NULL, lease_until = mine.hidden_until,
+    attempts = mine.attempts, due_at = coalesce(mine.due_at, job.due_at),
+    history = coalesce(mine.history, job.history), started_at = mine.started_at,
+    start_by = CASE mine.attempts WHEN 0 THEN job.start_by END
+FROM {SETTLED.mine} WHERE {GUARD} AND job.cancelled_at IS NULL"""
+
+# A durable task that waits, or a job that is put off, uses no attempt and does not expire. What it waits for may have
+# come since its code looked; see steps.py.
+WAIT = f"""
+UPDATE vtqueue_job AS job
+SET state = 'READY', worker_id = '', copies = NULL, lease_until = NULL, attempts = mine.attempts,
+    started_at = mine.started_at, start_by = NULL,
+    due_at = CASE
+        WHEN CASE mine.kind
+            WHEN 'event' THEN EXISTS (
+                SELECT 1 FROM json_array_elements({EVENTS}) AS event(value) WHERE event.value ->> 'name' = mine.name
+            )
+            WHEN 'gather' THEN NOT {UNFINISHED_CHILD}
+        END THEN least(mine.since, mine.until) ELSE mine.until
+    END,
+    steps = CASE mine.kind WHEN 'snooze' THEN job.steps
+        ELSE {with_steps(waiting="mine.text")} END
+FROM {WAITS.mine} WHERE {GUARD} AND job.cancelled_at IS NULL"""
+
+NOT_WAITING = f"""
+SELECT {hexed("mine.id")}, mine.claims FROM {WAITS.mine}
+WHERE NOT EXISTS (
+    SELECT 1 FROM vtqueue_job AS job
+    WHERE job.id = mine.id AND job.claims = mine.claims AND job.state = 'READY' AND job.attempts = mine.attempts
+      AND job.due_at IN (mine.until, mine.since)
+)"""
+
+NOT_RELEASABLE = f"""
+SELECT {hexed("mine.id")}, mine.claims FROM {HELD.mine}
+WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job AS job WHERE {GUARD} AND job.cancelled_at IS NULL)"""
+
+# Run if ACK or MAKE_READY has changed fewer rows than it was given. A row that is exactly as the settlement leaves it
+# was settled by it: now, or before, by a commit whose answer was lost. The claim number alone does not prove that: a
+# row that another settlement has changed, or that was requeued, has the same number. A release leaves no trace in the
+# row, so NOT_RELEASABLE looks before it.
+NOT_SETTLED = f"""
+SELECT {hexed("mine.id")}, mine.claims FROM {SETTLED.mine}
+WHERE NOT EXISTS (
+    SELECT 1 FROM vtqueue_job AS job
+    WHERE job.id = mine.id AND job.claims = mine.claims AND job.state = mine.state AND job.attempts = mine.attempts
+      AND job.finished_at IS NOT DISTINCT FROM mine.finished_at AND CASE
+          WHEN mine.due_at IS NOT NULL THEN job.due_at = mine.due_at
+          WHEN mine.history IS NOT NULL THEN job.history = mine.history
+          ELSE true
+      END
+)"""
+
+REMOVE_EXPIRED = """
+DELETE FROM vtqueue_job WHERE id = ANY(%(ids)s::uuid[]) AND state = 'SUCCESSFUL' AND expires_at = finished_at"""
+
+# One statement moves the row. There is a letter of that id already only if its job was copied into the queue by hand.
+LETTER = (
+    *("id", "queue_name", "task_path", "priority", "claims", "attempts", "max_attempts", "worker_id", "lease_us"),
+    *("unique_key", "unique_until", "concurrency_key", "rate_key", "parent_id", "enqueued_at", "started_at"),
+    *("expires_at", "died_at", "exception_class", "message", "fingerprint", "payload", "history", "steps"),
+)
+OF_SETTLEMENT = {name: f"mine.{name}" for name in ("attempts", "started_at", "expires_at", "history")}
+OF_SETTLEMENT |= {"died_at": "mine.finished_at", "exception_class": "mine.exception_class"}
+OF_SETTLEMENT |= {"message": "mine.message", "fingerprint": "mine.fingerprint"}
+BURY = f"""
+WITH gone AS (
+    DELETE FROM vtqueue_job AS job USING {BURIED.mine} WHERE {GUARD_OF_BURIAL}
+    RETURNING {", ".join(f"{OF_SETTLEMENT.get(name, f'job.{name}')} AS {name}" for name in LETTER)}
+)
+INSERT INTO vtqueue_deadletter ({", ".join(LETTER)}) SELECT {", ".join(LETTER)} FROM gone
+ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in LETTER[1:])}"""
+
+NOT_BURIED = f"""
+SELECT {hexed("mine.id")}, mine.claims FROM {BURIED.mine}
+WHERE NOT EXISTS (
+    SELECT 1 FROM vtqueue_deadletter AS letter
+    WHERE letter.id = mine.id AND letter.claims = mine.claims AND letter.died_at = mine.finished_at
+)"""
+
+
+class PostgreSQLSettling(PostgreSQLConnection):
+    """The part of an Engine that settles."""
+
+    def settle(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
+        dying = [item for item in settlements if item.state == states.FAILED]
+        done = [item for item in settlements if item.state == states.SUCCESSFUL]
+        again = [item for item in settlements if item.state == states.READY]
+        lost = self._bury(dying) if dying else set()
+        if back := [item.job for item in again if item.as_before]:
+            self._run(TAKE_KEYS_BACK, HELD.given(back))
+        if done:
+            lost |= self._ack(done)
+        if at_once := [item for item in again if not item.waiting]:
+            lost |= self._make_ready(at_once)
+        if waits := [item for item in again if item.waiting]:
+            lost |= self._wait(waits)
+        return lost
+
+    def _make_ready(self, again: Sequence[Settlement]) -> set[ClaimKey]:
+        rows = SETTLED.given(again)
+        released = [s.job for s in again if s.due_at is None and s.history is None]
+        refused = self._keys(NOT_RELEASABLE, HELD.given(released)) if released else set()
+        if self._run(MAKE_READY, rows) == len(again):
+            return set()
+        return refused | self._keys(NOT_SETTLED, rows)
+
+    def _wait(self, waits: Sequence[Settlement]) -> set[ClaimKey]:
+        rows = WAITS.given(waits)
+        self._rows(LOCK_ROWS, rows)
+        return set() if self._run(WAIT, rows) == len(waits) else self._keys(NOT_WAITING, rows)
+
+    def _ack(self, done: Sequence[Settlement]) -> set[ClaimKey]:
+        lost: set[ClaimKey] = set()
+        if self._run(ACK, DONE.given(done)) != len(done):
+            lost = self._keys(NOT_SETTLED, SETTLED.given(done))
+        unkept = [s.job.id for s in done if s.expires_at is not None and s.expires_at == s.finished_at]
+        if unkept:
+            self._run(REMOVE_EXPIRED, {"ids": unkept})
+        return lost
+
+    def _bury(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
+        rows = BURIED.given(settlements)
+        return set() if self._run(BURY, rows) == len(settlements) else self._keys(NOT_BURIED, rows)

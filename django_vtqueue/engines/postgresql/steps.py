@@ -1,0 +1,136 @@
+"""Durable tasks on PostgreSQL: the steps are a JSON object in the row; see core/steps.py.
+
+They are put together from their parts, as ``json``: unlike ``jsonb`` that keeps the texts of all values as they are.
+
+A wait is settled by WAIT, not by MAKE_READY: one UPDATE sees whether the event or the end of the last child has come
+meanwhile, and the sender's one UPDATE sees whether the job waits. Whichever comes second finds the other. The children
+of a job are other rows than its own, so whoever counts them has locked the parent's row by a statement before: then the
+count sees what all that had the lock before have committed. Parents are locked in the order of their ids.
+"""
+
+from collections.abc import Collection
+
+from django.db.models import TextField
+from django.db.models.expressions import RawSQL
+
+from ...core.job import HeldJob
+from ...core.steps import NEVER
+from ..steps import DurableSteps, Noted
+from .connection import PostgreSQLConnection
+from .statements import guard
+
+HOLDS = "job.id = %(id)s AND job.claims = %(claims)s AND job.worker_id = %(worker_id)s AND job.state = 'RUNNING'"
+STEPS = f"SELECT job.steps FROM vtqueue_job AS job WHERE {HOLDS}"
+LOCK_ROWS = "SELECT 1 FROM vtqueue_job WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR UPDATE"
+
+EVENTS = """(CASE json_typeof(job.steps::json -> 'events') WHEN 'array' THEN job.steps::json -> 'events'
+    ELSE '[]'::json END)"""
+
+
+def with_steps(
+    done: str = "coalesce(job.steps::json -> 'done', '[]'::json)::text", events: str = EVENTS, waiting: str = "NULL"
+) -> str:
+    """Return the SQL of the steps of ``job`` with these parts instead of its own."""
+    return f"""(
+        '{{"done":' || {done} || coalesce(',"events":' || nullif({events}::text, '[]'), '')
+        || coalesce(',"waiting":' || nullif({waiting}, 'null'), '') || '}}'
+    )"""
+
+
+# ``done`` is the holder's alone, so it is written as a whole. An event that it takes out has the place that the holder
+# has read: senders only append.
+TAKEN_OUT = f"""(
+    SELECT coalesce(json_agg(event.value ORDER BY event.place), '[]'::json)
+    FROM json_array_elements({EVENTS}) WITH ORDINALITY AS event(value, place) WHERE event.place <> %(event)s
+)"""
+NOTE_STEPS = f"""
+UPDATE vtqueue_job AS job SET steps = {with_steps("%(done)s", TAKEN_OUT)}
+WHERE {HOLDS}
+RETURNING octet_length(job.steps), job.cancelled_at IS NOT NULL OR EXISTS (
+    SELECT 1 FROM vtqueue_queuestate AS pause
+    WHERE pause.queue_name = job.queue_name AND (paused_until IS NULL OR paused_until > %(now)s)
+)"""
+
+# A job that has begun to wait stands at the place that its wait has given it. One that was woken, and failed before it
+# took what it had waited for, stands elsewhere, though the wait is still in its steps: it comes after its backoff.
+AT_ITS_WAIT = f"due_at = coalesce((steps::json -> 'waiting' ->> 'until')::bigint, {NEVER})"
+
+# A job that a limit has moved (``moved_from``) keeps its place, too: it comes by itself.
+APPENDED = f"""(
+    SELECT json_agg(event.value ORDER BY event.place) FROM (
+        SELECT value, place FROM json_array_elements({EVENTS}) WITH ORDINALITY AS old(value, place)
+        UNION ALL SELECT %(event)s::json, {NEVER}
+    ) AS event
+)"""
+
+
+def event_to(job: str) -> str:
+    """Return the statement that adds an event to the steps of a job."""
+    return f"""
+UPDATE vtqueue_job AS job
+SET steps = {with_steps(events=APPENDED, waiting="(job.steps::json -> 'waiting')::text")},
+    due_at = CASE
+        WHEN job.state = 'READY' AND job.moved_from IS NULL AND job.steps::json -> 'waiting' ->> 'kind' = 'event'
+            AND job.steps::json -> 'waiting' ->> 'name' = %(name)s AND {AT_ITS_WAIT}
+        THEN least(job.due_at, %(now)s) ELSE job.due_at
+    END
+WHERE {job} AND NOT job.task_path = ''
+RETURNING job.queue_name, octet_length(job.steps)"""
+
+
+EVENT_TO_ID = event_to("job.id = %(id)s AND job.finished_at IS NULL")
+EVENT_TO_KEY = event_to(
+    "job.queue_name = %(queue_name)s AND job.unique_key = %(unique_key)s "
+    "AND job.finished_at IS NULL AND job.unique_key IS NOT NULL AND NOT job.unique_until = 'started'"
+)
+
+UNFINISHED_CHILD = """EXISTS (
+    SELECT 1 FROM vtqueue_job AS child WHERE child.parent_id = job.id AND child.finished_at IS NULL
+)"""
+WAKE_PARENTS = f"""
+UPDATE vtqueue_job AS job SET due_at = %(now)s
+WHERE job.id = ANY(%(ids)s::uuid[]) AND job.state = 'READY' AND job.due_at > %(now)s AND job.moved_from IS NULL
+  AND job.steps::json -> 'waiting' ->> 'kind' = 'gather' AND {AT_ITS_WAIT}
+  AND NOT {UNFINISHED_CHILD}"""
+
+
+# A wait without an end has no ``until``. Columns have no table before them, for in a subquery that has another name.
+CHILDREN = "steps::json -> 'done' -> -1 -> 'children'"
+WAITS = f"""
+CASE WHEN state = 'READY' AND moved_from IS NULL AND json_typeof(steps::json -> 'waiting') = 'object' THEN
+    CASE WHEN {AT_ITS_WAIT} THEN
+        ((steps::json -> 'waiting')::jsonb || jsonb_build_object('children', CASE json_typeof({CHILDREN})
+            WHEN 'array' THEN json_array_length({CHILDREN}) END))::text
+    END
+END"""
+
+
+class PostgreSQLSteps(PostgreSQLConnection, DurableSteps):
+    """The part of an Engine that is for durable tasks."""
+
+    def steps(self, job: HeldJob) -> tuple[str | None] | None:
+        rows = self._rows(STEPS, guard(job))
+        return (rows[0][0],) if rows else None
+
+    def note_steps(self, job: HeldJob, done: str, now: int, event: int | None = None) -> Noted | None:
+        place = 0 if event is None else event + 1
+        rows = self._rows(NOTE_STEPS, {**guard(job), "done": done, "event": place, "now": now})
+        return Noted(*rows[0]) if rows else None
+
+    def send_event(
+        self, name: str, event: str, now: int, *, job_id: str = "", queue_name: str = "", unique_key: str = ""
+    ) -> tuple[str, int] | None:
+        values = {"name": name, "event": event, "now": now}
+        if job_id:
+            rows = self._rows(EVENT_TO_ID, {**values, "id": job_id})
+        else:
+            rows = self._rows(EVENT_TO_KEY, {**values, "queue_name": queue_name, "unique_key": unique_key})
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    def waits(self) -> RawSQL:
+        return RawSQL(WAITS, (), TextField())
+
+    def wake_parents(self, job_ids: Collection[str], now: int) -> None:
+        with self.transaction():
+            self._rows(LOCK_ROWS, {"ids": sorted(job_ids)})
+            self._run(WAKE_PARENTS, {"ids": sorted(job_ids), "now": now})

@@ -1,0 +1,235 @@
+"""What only a database with many writers can get wrong, and a worker on it that is killed.
+
+``VTQUEUE_RACES``: how often each race is run.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from django_vtqueue import Lease
+from django_vtqueue.conf import parse
+from django_vtqueue.core.clock import LAST
+from django_vtqueue.core.ids import new_id
+from django_vtqueue.core.job import HeldJob, NewJobs, Scope, succeeded, waits
+from django_vtqueue.core.steps import GATHER, NEVER, Waiting
+from django_vtqueue.engines import Engine, engine_for
+from django_vtqueue.models import Job
+from django_vtqueue.queue.claims import Claims, collect
+from django_vtqueue.queue.limits import Limits
+from django_vtqueue.queue.settling import settle
+from tests.fake_clock import at
+from tests.projects import Project
+from tests.waiting import wait_until
+
+RACES = int(os.environ.get("VTQUEUE_RACES", "100"))
+THREADS = 3
+
+
+@pytest.fixture
+def engine(postgresql_database: str) -> Engine:
+    return engine_for(postgresql_database)
+
+
+@contextmanager
+def threads(count: int = THREADS) -> Iterator[ThreadPoolExecutor]:
+    """Yield threads whose connections are closed at the end."""
+    with ThreadPoolExecutor(count) as pool:
+        yield pool
+        barrier = threading.Barrier(count)
+        for each in [pool.submit(lambda: (barrier.wait(), connections.close_all())) for _ in range(count)]:
+            each.result()
+
+
+def at_once(pool: ThreadPoolExecutor, *calls: Callable[[], Any]) -> None:
+    """Make calls in threads at the same moment."""
+    barrier = threading.Barrier(len(calls))
+
+    def call(each: Callable[[], Any]) -> None:
+        barrier.wait()
+        each()
+
+    for future in [pool.submit(call, each) for each in calls]:
+        future.result()
+
+
+def publish(engine: Engine, count: int, task: str = "app.task", parent_id: str | None = None, **keys: Any) -> list[str]:
+    ids = [new_id() for _ in range(count)]
+    new = NewJobs("q", task, 0, 3, 60_000_000, at(0), at(0), [(job_id, "{}") for job_id in ids], parent_id=parent_id)
+    for name, key in keys.items():
+        setattr(new, name, [key] * count)
+    (engine.insert_with_keys if new.keyed else engine.insert)(new)
+    return ids
+
+
+def claim(engine: Engine, limits: Limits, worker: str, limit: int = 2) -> list[HeldJob]:
+    with engine.transaction():
+        taken = Claims(engine, limits).claim([Scope(None, raw=False)], limit, worker, at(1))
+    return collect(engine, taken)
+
+
+def end(engine: Engine, job: HeldJob) -> None:
+    with engine.transaction():
+        assert settle(engine, [succeeded(job, "null", at(2), None)]) == set()
+
+
+KEYS = {"concurrency": ({"concurrency": 2}, 2), "order": ({"order_key": str}, 1)}
+
+
+@pytest.mark.parametrize("options", KEYS)
+def test_claims_that_count_one_limit(engine: Engine, options: str) -> None:
+    """Of a key no more jobs run at once than may, and none stays parked when the last holder of the key has ended.
+
+    No look gives it back: what is parked while a holder ends is given back by that.
+    """
+    given, most = KEYS[options]
+    limits = Limits(task_options={"app.task": given}.get)
+    run(engine, limits, most, concurrency_keys="k")
+
+
+def test_claims_that_count_one_queue(engine: Engine) -> None:
+    """Of a queue no more jobs run at once than may."""
+    limits = Limits(parse({"OPTIONS": {"queue_options": {"q": {"concurrency": 2}}}}), {"app.task": {}}.get)
+    run(engine, limits, 2)
+
+
+def run(engine: Engine, limits: Limits, most: int, **keys: Any) -> None:
+    publish(engine, RACES, **keys)
+    running, highest, done, lock = 0, 0, 0, threading.Lock()
+    deadline = time.monotonic() + 60 + RACES / 20
+
+    def work(worker: str) -> None:
+        nonlocal running, highest, done
+        while done < RACES and time.monotonic() < deadline:
+            jobs = claim(engine, limits, worker)
+            with lock:
+                running += len(jobs)
+                highest = max(highest, running)
+            for job in jobs:
+                with lock:
+                    running -= 1
+                end(engine, job)
+                done += 1
+
+    with threads() as pool:
+        at_once(pool, *(lambda worker=f"w{n}": work(worker) for n in range(THREADS)))
+    parked = Job.objects.using(engine.alias).filter(due_at=LAST).count()
+    assert (done, highest <= most, parked) == (RACES, True, 0)
+
+
+def waiting_parent(engine: Engine) -> HeldJob:
+    publish(engine, 1, "app.parent")
+    [parent] = claim(engine, Limits(), "p")
+    return parent
+
+
+def wait(engine: Engine, parent: HeldJob) -> None:
+    with engine.transaction():
+        assert settle(engine, [waits(parent, Waiting(GATHER, "all", NEVER, at(1)))]) == set()
+
+
+def is_due(engine: Engine, parent: HeldJob) -> bool:
+    job = engine.find(parent.id)
+    return job is not None and job.due_at < NEVER
+
+
+def test_two_last_children_of_one_parent(engine: Engine) -> None:
+    """Whichever ends last wakes the parent, also if each has not seen the other's end when it began."""
+    with threads(2) as pool:
+        for _ in range(RACES):
+            parent = waiting_parent(engine)
+            publish(engine, 2, parent_id=parent.id)
+            one, other = claim(engine, Limits(), "c")
+            wait(engine, parent)
+            at_once(pool, lambda: end(engine, one), lambda: end(engine, other))  # noqa: B023
+            assert is_due(engine, parent)
+            end(engine, claim(engine, Limits(), "p")[0])
+
+
+def test_the_last_child_ends_while_the_parent_begins_to_wait(engine: Engine) -> None:
+    """The parent is due in any case."""
+    with threads(2) as pool:
+        for _ in range(RACES):
+            parent = waiting_parent(engine)
+            publish(engine, 1, parent_id=parent.id)
+            [child] = claim(engine, Limits(), "c")
+            at_once(pool, lambda: end(engine, child), lambda: wait(engine, parent))  # noqa: B023
+            assert is_due(engine, parent)
+            end(engine, claim(engine, Limits(), "p")[0])
+
+
+def test_one_key_of_many_publishers(engine: Engine) -> None:
+    """Publishers of one unique key at the same moment make one job."""
+    with threads() as pool:
+        for number in range(RACES):
+            at_once(pool, *[lambda: publish(engine, 1, unique_keys=f"k{number}")] * THREADS)  # noqa: B023
+    assert Job.objects.using(engine.alias).count() == RACES
+
+
+def test_one_leader(postgresql_database: str) -> None:
+    """Instances that ask at the same moment never lead at once, and each term has a token of its own."""
+    leading, tokens, lock = [0], [], threading.Lock()
+
+    def lead() -> None:
+        for _ in range(max(RACES // 10, 3)):
+            lease = Lease("nightly", ttl=30, using=postgresql_database, renewing=False)
+            while not lease.acquire(blocking=False):
+                time.sleep(0)
+            with lock:
+                leading[0] += 1
+                assert leading[0] == 1
+                tokens.append(lease.token)
+            with lock:
+                leading[0] -= 1
+            lease.release()
+
+    with threads() as pool:
+        at_once(pool, *[lead] * THREADS)
+    assert len({*tokens}) == len(tokens)
+
+
+def test_a_worker_that_is_killed(tmp_path: Path, migrated: dict[str, Any], postgresql_database: str) -> None:
+    """Real workers work a queue; what one that is killed held another one runs again, and all jobs end."""
+    project = Project(tmp_path, f"DATABASES = {{'default': {migrated!r}}}")
+    project.write("shop/tasks.py", """
+        import time
+        from django_vtqueue import task
+
+        @task(visibility_timeout=2)
+        def slow(number):
+            time.sleep(0.05 if number else 2)
+            return number
+    """)  # fmt: skip
+    assert project.python("from shop.tasks import slow\nfor number in range(40): slow.enqueue(number)") == "exit 0\n"
+    jobs = Job.objects.using(postgresql_database)
+    first = worker(project)
+    try:
+        wait_until(lambda: jobs.filter(state="SUCCESSFUL").count() > 3)
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        assert jobs.filter(state="RUNNING").exists()
+        second = worker(project, "--drain")
+        assert second.wait(60) == 0
+    finally:
+        first.kill()
+    ends = [(job.state, job.result) for job in jobs.order_by("enqueued_at", "id")]
+    assert ends == [("SUCCESSFUL", number) for number in range(40)]
+
+
+def worker(project: Project, *options: str) -> "subprocess.Popen[bytes]":
+    path = os.pathsep.join([str(project.folder), str(Path(__file__).parents[2])])
+    variables = {"DJANGO_SETTINGS_MODULE": "settings", "PYTHONPATH": path}
+    return subprocess.Popen(
+        [sys.executable, "-m", "django", "vtworker", *options], cwd=project.folder, env={**os.environ, **variables}
+    )

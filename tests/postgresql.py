@@ -1,0 +1,115 @@
+"""A PostgreSQL server of the tests' own, in a temporary folder; it goes with them."""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+USER = "postgres"  # the server refuses to be root's; Debian's package makes this user
+FAST = ("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
+# A database of Debian's usual kind.
+CLUSTER = ("--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", f"--username={USER}")
+
+
+@cache
+def binaries() -> Path | None:
+    """Return the folder of the programs of the newest server that is installed; None if there is none."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4]))
+    if found:
+        return found[-1].parent
+    initdb = shutil.which("initdb")
+    return Path(initdb).parent if initdb else None
+
+
+def require_server() -> None:
+    """Skip the test where no server can be started; fail it where CI says that there is one."""
+    try:
+        import psycopg  # noqa: F401
+
+        missing = "" if binaries() else "PostgreSQL is not installed (apt-get install postgresql)"
+    except ImportError:
+        missing = "psycopg is not installed (pip install 'psycopg[binary]')"
+    if missing:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
+
+
+class Server:
+    """A server that listens on a socket in its own folder only."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder, self.options = folder, options
+        self._as_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if os.getuid() == 0 else []
+
+    @property
+    def pid(self) -> int:
+        return int((self.folder / "data/postmaster.pid").read_text().split("\n")[0])
+
+    def settings(self, name: str = "postgres") -> dict[str, Any]:
+        """Return what a project's DATABASES say of one of its databases."""
+        return {
+            "ENGINE": "django.db.backends.postgresql",
+            "NAME": name,
+            "USER": USER,
+            "PASSWORD": "",
+            "HOST": str(self.folder),
+            "PORT": "",
+            "OPTIONS": {},
+        }
+
+    def create(self) -> None:
+        if self._as_user:
+            shutil.chown(self.folder, USER, USER)
+        self._run("initdb", "--pgdata", str(self.folder / "data"), *CLUSTER)
+
+    def start(self) -> None:
+        options = ["-c", "listen_addresses=", "-k", str(self.folder), *self.options]
+        self._run("pg_ctl", "start", "-w", "-s", "-D", str(self.folder / "data"), "-l", str(self.folder / "log"), "-o",
+                  " ".join(options))  # fmt: skip
+
+    def stop(self, mode: str = "immediate") -> None:
+        self._run("pg_ctl", "stop", "-w", "-s", "-D", str(self.folder / "data"), "-m", mode)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [*self._as_user, str(binaries() or "") + "/" + program, *arguments],
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL if program == "pg_ctl" else subprocess.PIPE,  # the server keeps the pipe
+            stderr=subprocess.DEVNULL if program == "pg_ctl" else subprocess.STDOUT,
+            preexec_fn=_usual_signals,
+            timeout=60,
+            check=False,
+        )
+        if done.returncode:
+            log = self.folder / "log"
+            said = log.read_text() if log.exists() else (done.stdout or b"").decode()
+            raise RuntimeError(f"{program} failed: {said[-2000:]}")
+
+
+def _usual_signals() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def running(*options: str) -> Iterator[Server]:
+    """Start a server; remove it and its files at the end. ``options``: of the server; FAST: what a crash may lose."""
+    folder = Path(
+        tempfile.mkdtemp(prefix="vtq-pg-", dir="/tmp")
+    )  # short, as the path of a socket must be, and where that user may go
+    server = Server(folder, *options)
+    try:
+        server.create()
+        server.start()
+        yield server
+    finally:
+        if (folder / "data/postmaster.pid").exists():
+            server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
