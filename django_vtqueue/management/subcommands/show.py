@@ -42,7 +42,8 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     now = engine_for(backend.database).now()
     mask = mask_of(entry.task_path, entry.queue_name, backend.database)
     attempts = history.read(entry.history)
-    known = described(entry, now) | {"why": why(entry, now, limits_for(entry.queue_name, backend.database))}
+    limits = limits_for(entry.queue_name, backend.database, entry.task_path)
+    known = described(entry, now) | {"why": why(entry, now, limits)}
     if isinstance(entry, Job) and entry.state == "SUCCESSFUL":
         damaged = isinstance(entry.result, StoredText) and mask.conceals(entry.result)
         known["result"] = HIDDEN if damaged else Mask(mask.words).hide(entry.result)
