@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from .clock import LAST, to_instant
 from .encoding import decode, dumps
+from .failures import storable
 
 STEP, SLEEP, EVENT, GATHER, ITERATE = "step", "sleep", "event", "gather", "iterate"
 SNOOZE = "snooze"  # a job that is put off: nothing of it is stored
@@ -104,7 +105,9 @@ def written(found: Steps) -> dict[str, Any]:
 
 def _waiting(stored: Any) -> Waiting | None:
     match stored:
-        case {"kind": str(kind), "name": str(name), "until": int() | None as until, "since": int(since)}:
+        case {"kind": str(kind), "name": str(name), "until": int() | None as until, "since": int(since)} if (
+            storable(kind + name) == kind + name
+        ):
             return Waiting(kind, name, NEVER if until is None else until, since)
     return None
 

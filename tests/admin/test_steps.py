@@ -197,3 +197,16 @@ def test_a_loop_under_way(admin_client: Client) -> None:
         row.steps = {"done": [{"kind": "iterate", "name": "items", "began": clock.now(), **record}]}
         row.save()
         assert ("goes on behind 17" in text(page(admin_client, row))) is told
+
+
+@pytest.mark.parametrize("kind", ["sleep", "event", "gather"])
+def test_a_name_that_cannot_be_sent(admin_client: Client, time: FakeClock, kind: str) -> None:
+    """Half of a pair of surrogates in what a job waits for is damage: lists and its page show the job without it."""
+    row = job("scheduled", due_at=NEVER)
+    waiting = json.dumps({"kind": kind, "name": "\ud800", "until": None, "since": clock.now()})
+    row.steps, row.due_at = StoredText(f'{{"waiting": {waiting}}}'), clock.from_instant(NEVER)
+    row.save()
+    assert "waiting for" not in text(page(admin_client, row))
+    listing = reverse("admin:vtqueue_job_changelist")
+    for query in ("", "?state=waiting"):
+        assert str(row.pk) in admin_client.get(listing + query).content.decode()
