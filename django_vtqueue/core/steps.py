@@ -4,6 +4,7 @@
 holder alone writes ``done``, takes events out and begins to wait; senders only add events. Each writes its own paths.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypedDict
 
 from .clock import LAST, to_instant
@@ -18,7 +19,10 @@ RAREST_LOOK = 86_400_000_000
 
 
 class Record(TypedDict, total=False):
-    """One step that is done; instants in microseconds. ``children``: ids; ``next``: where a loop goes on."""
+    """One step that is done; instants in microseconds. ``children``: ids; ``next``: where a loop goes on.
+
+    ``counted``: that is how many items are done; else it is the key of the last one.
+    """
 
     kind: str
     name: str
@@ -28,6 +32,7 @@ class Record(TypedDict, total=False):
     late: bool
     children: list[str]
     next: Any
+    counted: bool
     ended: bool
 
 
@@ -101,6 +106,12 @@ def written(found: Steps) -> dict[str, Any]:
     if found.waiting:
         parts["waiting"] = found.waiting._asdict()
     return parts
+
+
+def items_done(record: Mapping[str, Any]) -> int | None:
+    """Return how many items of a loop under way are done; None for other steps, and for a loop that goes by keys."""
+    done = record.get("next")
+    return done if record.get("kind") == ITERATE and record.get("counted") and isinstance(done, int) else None
 
 
 def _waiting(stored: Any) -> Waiting | None:
