@@ -158,7 +158,7 @@ class Ledger:
         self._failed = DurableMismatch(
             f"Step {self.position + 1} of this task is {stored_kind} {stored_name!r} as it is stored, but its code "
             f"asks for {kind} {name!r} there. Steps that were made must be asked for again by the same kind and name, "
-            "in the same order. Run the code with which the job began, or enqueue the task anew."
+            f"in the same order. Run the code of that time, repeat steps from {self.position + 1}, or enqueue it anew."
         )
         return self._failed
 
