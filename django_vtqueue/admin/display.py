@@ -106,9 +106,11 @@ def timing(job: Job, now: int) -> SafeString | str:
 
 
 def unique_key(entry: Entry) -> SafeString | str:
-    """Return a job's unique key, and until when no other job has it."""
+    """Return a job's unique key, and until when no other job has it; just the key of one that is done."""
     if entry.unique_key is None:
         return "-"
+    if isinstance(entry, Job) and entry.finished_at:
+        return entry.unique_key
     until = {
         unique.DONE: _("until it is done"),
         unique.START: _("until it starts"),

@@ -18,7 +18,7 @@ from ..queue import dead_letters
 from ..tasks.task import find_task
 from . import display
 from .actions import as_job
-from .fields import PriorityField, QueueField, check_call, json_of, restored
+from .fields import PriorityField, QueueField, call_of, check_call, json_of, restored
 from .job_base import EntryAdmin
 from .links import address
 
@@ -47,7 +47,10 @@ class EditForm(LetterForm):
         label=gettext_lazy("Arguments"),
         widget=forms.Textarea(attrs={"class": "vLargeTextField", "rows": 12, "spellcheck": "false"}),
         strip=False,
-        help_text=gettext_lazy("JSON. What is hidden (••••) stays as it is stored if you leave the dots in place."),
+        help_text=gettext_lazy(
+            "JSON, for a task in one of the forms of “Enqueue a job”. What is hidden (••••) stays as it is stored if "
+            "you leave the dots in place."
+        ),
     )
     queue_name = QueueField()
     priority = PriorityField()
@@ -61,7 +64,11 @@ class EditForm(LetterForm):
         given = self.cleaned_data["payload"]
         if given.replace("\r\n", "\n") == self.initial["payload"]:
             return text_of(self.letter.payload)
-        value = restored(json_of(given), self.shown, self.stored)
+        value = json_of(given)
+        if self.letter.task_path:
+            args, kwargs = call_of(value)
+            value = {"args": args, "kwargs": kwargs}
+        value = restored(value, self.shown, self.stored)
         if self.letter.task_path:
             check_payload(value, self.letter)
         return encode(value)
@@ -99,19 +106,14 @@ def shown_and_stored(letter: DeadLetter) -> tuple[Any, Any, str]:
         return None, None, display.unreadable(text_of(letter.payload), mask)
 
 
-def check_payload(value: Any, letter: DeadLetter) -> None:
+def check_payload(value: dict[str, Any], letter: DeadLetter) -> None:
     """Raise ValidationError unless ``value`` is a call that a letter's task, if it is known here, can take."""
-    match value:
-        case {"args": list(args), "kwargs": dict(kwargs), **others} if not others:
-            pass
-        case _:
-            raise ValidationError(_('The arguments of a task are {"args": […], "kwargs": {…}}.'))
     try:
         options = options_for(letter.queue_name, letter._state.db)
         task = find_task(letter.task_path, tuple(options.task_modules))
     except Exception:  # the task is gone, or its module does not import: its arguments are not known
         return
-    check_call(task, args, kwargs, display.mask(letter))
+    check_call(task, value["args"], value["kwargs"], display.mask(letter))
 
 
 def edit(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpResponse:

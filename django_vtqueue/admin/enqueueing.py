@@ -20,7 +20,7 @@ from ..tasks.compat import InvalidTask, Task, TaskResult
 from ..tasks.signatures import mask_of, shown_call
 from ..tasks.task import find_task, loaded_tasks
 from . import display
-from .fields import PriorityField, QueueField, Suggestions, check_call, json_of
+from .fields import PriorityField, QueueField, Suggestions, call_of, check_call, json_of
 from .job_base import EntryAdmin
 
 ROWS = 8  # of the field for the arguments
@@ -90,14 +90,7 @@ class EnqueueForm(forms.Form):
         value = json_of(self.cleaned_data["arguments"] or "[]")
         if HIDDEN in json.dumps(value, ensure_ascii=False):
             raise ValidationError(_("Fill in the values that are shown as “%(hidden)s”."), params={"hidden": HIDDEN})
-        match value:
-            case list():
-                return value, {}
-            case {"args": list(args), "kwargs": dict(kwargs), **others} if not others:
-                return args, kwargs
-            case dict():
-                return [], value
-        raise ValidationError(_("Give a list or an object."))
+        return call_of(value)
 
     def clean(self) -> None:
         """Check that the arguments are those of the function, and that there is one time at the most."""

@@ -88,6 +88,21 @@ class PriorityField(forms.IntegerField):
         super().__init__(min_value=MIN_PRIORITY, max_value=MAX_PRIORITY, **(own | kwargs))
 
 
+def call_of(value: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return the positional and the named arguments of a call as people write it; raise ValidationError if it is none.
+
+    It is a list, an object by the names of the parameters, or ``{"args": […], "kwargs": {…}}``.
+    """
+    match value:
+        case list():
+            return value, {}
+        case {"args": list(args), "kwargs": dict(kwargs), **others} if not others:
+            return args, kwargs
+        case dict():
+            return [], value
+    raise ValidationError(_("Give a list or an object."))
+
+
 def check_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], mask: Mask) -> None:
     """Raise ValidationError unless a task takes these arguments."""
     known = signature_of(task, mask)

@@ -77,7 +77,7 @@ class EntryAdmin(StepsActions):
     @admin.display(description=_("situation"))
     def situation(self, entry: Entry) -> str:
         try:
-            return why(entry, clock.now(), limits_for(entry.queue_name, entry._state.db))
+            return why(entry, clock.now(), limits_for(entry.queue_name, entry._state.db, entry.task_path))
         except (TypeError, ValueError):  # a damaged row of the job, or of a worker
             return "-"
 

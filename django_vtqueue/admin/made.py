@@ -1,21 +1,16 @@
 """What a durable task has done, step by step; the children it waits for, and the events that it has not asked for."""
 
-from collections.abc import Iterator
 from typing import Any
-from uuid import UUID
 
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
-from ..core import clock, states, steps
-from ..core.encoding import decode
-from ..core.ids import parse_id
+from ..core import clock, steps
 from ..core.masks import Mask
 from ..fields import text_of
-from ..inspection.trees import lean
-from ..models import DeadLetter, Job
+from ..inspection.trees import Child, children_of
 from . import display
 from .display import Entry
 from .filters import LABELS
@@ -30,7 +25,6 @@ KINDS = {
     steps.GATHER: gettext_lazy("children"),
     steps.ITERATE: gettext_lazy("loop"),
 }
-ENDED = {states.SUCCESSFUL: "done", states.FAILED: "dead"}
 
 
 def made(entry: Entry, site: str) -> SafeString | str:
@@ -46,7 +40,7 @@ def made(entry: Entry, site: str) -> SafeString | str:
     rows = [step(number, record, own) for number, record in enumerate(found.done, 1)]
     for row, record in zip(rows, found.done, strict=True):
         if isinstance(ids := record.get("children"), list):
-            row["children"] = list(children(entry, ids[:CHILDREN], record.get("value"), own, site))
+            row["children"] = [child(each, site) for each in children_of(entry, record, own, clock.now(), CHILDREN)]
             row["more"] = len(ids[CHILDREN:])
     events = [event(each, own) for each in found.events]
     return render_to_string("vtqueue/steps.html", {"steps": rows, "events": events}) if rows or events else "-"
@@ -67,63 +61,35 @@ def step(number: int, record: steps.Record, own: Mask) -> dict[str, Any]:
 
 def result(record: steps.Record, own: Mask) -> str:
     """Return what a step has returned, in one line; of a loop under way, behind which item it goes on."""
+    if (count := steps.items_done(record)) is not None:
+        return ngettext("goes on after %d item", "goes on after %d items", count) % count
     if record.get("kind") == steps.ITERATE and "next" in record:
-        return _("goes on behind %(item)s") % {"item": one_line(record["next"])}
+        return _("goes on behind %(item)s") % {"item": value(record["next"])}
     if record.get("late"):
         return _("nothing came in time")
-    value = None if record.get("children") else own.hide(record.get("value"))
-    return "" if value is None else one_line(value)
+    return "" if record.get("children") else value(own.hide(record.get("value")))
 
 
-def one_line(value: Any) -> str:
-    return display.short(display.dumps_shown(value), display.SUMMARY)
+def value(found: Any) -> str:
+    """Return a value in one line; nothing for None."""
+    return "" if found is None else display.short(display.dumps_shown(found), display.SUMMARY)
 
 
 def event(stored: dict[str, Any], own: Mask) -> dict[str, Any]:
     """Return an event that no step has taken, for the template."""
-    at, value = instant(stored.get("at")), own.hide(stored.get("value"))
+    at = instant(stored.get("at"))
     return {
         "name": display.cut(stored.get("name", "")),
         "at": "-" if at is None else display.moment(clock.from_instant(at)),
-        "value": "" if value is None else one_line(value),
+        "value": value(own.hide(stored.get("value"))),
     }
 
 
-def children(parent: Entry, ids: list[Any], kept: Any, own: Mask, site: str) -> Iterator[dict[str, Any]]:
-    """Yield the children of a step; ``kept``: what became of each, when all of them have ended."""
-    known = {job_id: row_id for job_id in ids if (row_id := parse_id(job_id))}
-    rows = {} if isinstance(kept, list) else present(parent, list(known.values()))
-    now = clock.now()
-    for place, job_id in enumerate(ids):
-        text = f"…{display.cut(job_id)[-8:]}"
-        shown: dict[str, Any] = {"id": text, "state": "-", "result": ""}
-        if row_id := known.get(job_id):
-            shown["id"] = link(site, "job_change", text, row_id)
-        if isinstance(kept, list) and place < len(kept) and isinstance(ended := kept[place], dict):
-            word = ENDED.get(str(ended.get("state")), "")
-            shown["state"] = display.badge(word, LABELS[word]) if word else "-"
-            shown["result"] = returned(ended, own)
-        elif row := rows.get(row_id):
-            word = display.word_of(row, now)
-            shown["state"] = display.badge(word, LABELS[word])
-        yield shown
-
-
-def present(parent: Entry, ids: list[UUID]) -> dict[UUID | None, Entry]:
-    """Return those children that are there, jobs and dead letters, without their large columns."""
-    database = parent._state.db
-    return {row.pk: row for model in (Job, DeadLetter) for row in lean(model, database).filter(pk__in=ids)}
-
-
-def returned(ended: dict[str, Any], own: Mask) -> str:
-    """Return the result of a child, or why it has failed, as its parent has kept it."""
-    history = ended.get("history")
-    if ended.get("state") == states.FAILED and isinstance(history, list) and history and isinstance(history[-1], dict):
-        name = str(history[-1].get("exception_class", "")).rpartition(".")[2]
-        return display.short(f"{name}: {history[-1].get('message', '')}", display.SUMMARY)
-    value = ended.get("result")
-    try:
-        value = own.hide(decode(value)) if isinstance(value, str) else own.hide(value)
-    except (ValueError, RecursionError):
-        return display.unreadable(str(value), own)
-    return "" if value is None else one_line(value)
+def child(found: Child, site: str) -> dict[str, Any]:
+    """Return a child of a step for the template."""
+    text, word = f"…{display.cut(found.stored)[-8:]}", found.word
+    return {
+        "id": link(site, "job_change", text, found.job_id) if found.job_id else text,
+        "state": display.badge(word, LABELS[word]) if word else "-",
+        "result": display.short(found.failure, display.SUMMARY) or value(found.result),
+    }

@@ -32,12 +32,14 @@ class SkipForm(forms.Form):
 
     title = gettext_lazy("Skip the next step")
     name = forms.CharField(
-        label=gettext_lazy("name"),
+        label=gettext_lazy("Name"),
         max_length=SHORT,
-        help_text=gettext_lazy("Of what the job waits for, or of the step that has failed."),
+        help_text=gettext_lazy(
+            "Of what the job waits for, or of the very step that has failed: with another name the task fails again."
+        ),
     )
     value = forms.JSONField(
-        label=gettext_lazy("result"),
+        label=gettext_lazy("Result"),
         required=False,
         widget=forms.Textarea(attrs={"rows": 3}),
         help_text=gettext_lazy("JSON; the task goes on as if the step had returned this. Empty: nothing."),
@@ -49,7 +51,7 @@ class RepeatForm(forms.Form):
 
     title = gettext_lazy("Repeat steps")
     first = forms.IntegerField(
-        label=gettext_lazy("from step"),
+        label=gettext_lazy("From step"),
         min_value=1,
         help_text=gettext_lazy("This one and all behind it are made anew, their effects too."),
     )

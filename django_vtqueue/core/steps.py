@@ -4,10 +4,12 @@
 holder alone writes ``done``, takes events out and begins to wait; senders only add events. Each writes its own paths.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypedDict
 
 from .clock import LAST, to_instant
 from .encoding import decode, dumps
+from .failures import storable
 
 STEP, SLEEP, EVENT, GATHER, ITERATE = "step", "sleep", "event", "gather", "iterate"
 SNOOZE = "snooze"  # a job that is put off: nothing of it is stored
@@ -17,7 +19,10 @@ RAREST_LOOK = 86_400_000_000
 
 
 class Record(TypedDict, total=False):
-    """One step that is done; instants in microseconds. ``children``: ids; ``next``: where a loop goes on."""
+    """One step that is done; instants in microseconds. ``children``: ids; ``next``: where a loop goes on.
+
+    ``counted``: that is how many items are done; else it is the key of the last one.
+    """
 
     kind: str
     name: str
@@ -27,6 +32,7 @@ class Record(TypedDict, total=False):
     late: bool
     children: list[str]
     next: Any
+    counted: bool
     ended: bool
 
 
@@ -102,9 +108,17 @@ def written(found: Steps) -> dict[str, Any]:
     return parts
 
 
+def items_done(record: Mapping[str, Any]) -> int | None:
+    """Return how many items of a loop under way are done; None for other steps, and for a loop that goes by keys."""
+    done = record.get("next")
+    return done if record.get("kind") == ITERATE and record.get("counted") and isinstance(done, int) else None
+
+
 def _waiting(stored: Any) -> Waiting | None:
     match stored:
-        case {"kind": str(kind), "name": str(name), "until": int() | None as until, "since": int(since)}:
+        case {"kind": str(kind), "name": str(name), "until": int() | None as until, "since": int(since)} if (
+            storable(kind + name) == kind + name
+        ):
             return Waiting(kind, name, NEVER if until is None else until, since)
     return None
 

@@ -1,12 +1,17 @@
 """The tree of a job: the parents above it, and the children of all of them, from both tables."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from ..core import steps
+from ..core import states, steps
+from ..core.encoding import decode
+from ..core.ids import parse_id
+from ..core.masks import HIDDEN, Mask
 from ..engines import engine_for
 from ..models import DeadLetter, Job
+from ..queue.waiting import word_of
 
 Entry: TypeAlias = Job | DeadLetter
 
@@ -16,6 +21,9 @@ LARGE: dict[type[Any], tuple[str, ...]] = {
     DeadLetter: ("payload", "history", "steps"),
     Job: ("payload", "history", "steps", "result", "copies"),
 }
+
+
+ENDED = {states.SUCCESSFUL: "done", states.FAILED: "dead"}
 
 
 class Node(NamedTuple):
@@ -31,6 +39,57 @@ class Tree(NamedTuple):
 
     nodes: list[Node]
     more: int
+
+
+class Child(NamedTuple):
+    """A child of a step, whose id is ``stored`` so; ``word``: "" if its state is not known.
+
+    ``result``: what it has returned, with what is secret hidden; ``failure``: why it has failed.
+    """
+
+    stored: Any
+    job_id: UUID | None
+    word: str = ""
+    result: Any = None
+    failure: str = ""
+
+
+def children_of(parent: Entry, record: Mapping[str, Any], own: Mask, now: int, most: int) -> Iterator[Child]:
+    """Yield the children of a step: what became of each, when all of them have ended, until then their states.
+
+    Nothing in a record is sure to have the right type.
+    """
+    ids: Any = record.get("children")
+    some = [Child(stored, parse_id(stored)) for stored in ids[:most]] if isinstance(ids, list) else []
+    kept = record.get("value")
+    if isinstance(kept, list):
+        yield from (ended(child, end, own) for child, end in zip_longest(some, kept[: len(some)]))
+        return
+    rows = present(parent, [child.job_id for child in some if child.job_id])
+    for child in some:
+        row = rows.get(child.job_id)
+        yield child._replace(word=word_of(row, now)) if row else child
+
+
+def present(parent: Entry, ids: list[UUID]) -> dict[UUID | None, Entry]:
+    """Return those children that are there, jobs and dead letters, without their large columns."""
+    return {row.pk: row for model in LARGE for row in lean(model, parent._state.db).filter(pk__in=ids)}
+
+
+def ended(child: Child, kept: Any, own: Mask) -> Child:
+    """Return a child with its result, or why it has failed, as its parent has kept it."""
+    if not isinstance(kept, dict):
+        return child
+    child = child._replace(word=ENDED.get(str(kept.get("state")), ""))
+    match kept:
+        case {"state": states.FAILED, "history": [*_, dict(last)]}:
+            name = str(last.get("exception_class", "")).rpartition(".")[2]
+            return child._replace(failure=f"{name}: {last.get('message', '')}")
+    value = kept.get("result")
+    try:
+        return child._replace(result=own.hide(decode(value) if isinstance(value, str) else value))
+    except (ValueError, RecursionError):
+        return child._replace(result=HIDDEN if own.conceals(str(value)) else str(value))
 
 
 def has_tree(entry: Entry) -> bool:

@@ -66,9 +66,7 @@ class Limits:
     task_options: TaskOptions = lambda path: None
     shares: Shares | None = None
     load: Callable[[str], None] = lambda path: None
-    _load_at: dict[str, float] = field(
-        default_factory=dict
-    )  # paths of tasks, and when (monotonic) to import them again
+    _load_at: dict[str, float] = field(default_factory=dict)  # paths of tasks, and when (monotonic) to import them anew
     _set_right: dict[str, float] = field(default_factory=dict)  # rate keys, and until when (monotonic) they are left
 
     @property

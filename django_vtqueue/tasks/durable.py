@@ -77,7 +77,7 @@ class DurableContext:
         were made are not made again. When its worker is asked to stop, or the queue is paused, the job gives its slot
         back between two items.
         """
-        return self._ledger.iterate(name, partial(items, source))
+        return self._ledger.iterate(name, partial(items, source), not isinstance(source, QuerySet))
 
     async def astep(
         self, name: str, function: Callable[..., Any], /, *args: Any, transactional: bool = False, **kwargs: Any

@@ -158,7 +158,7 @@ class Ledger:
         self._failed = DurableMismatch(
             f"Step {self.position + 1} of this task is {stored_kind} {stored_name!r} as it is stored, but its code "
             f"asks for {kind} {name!r} there. Steps that were made must be asked for again by the same kind and name, "
-            "in the same order. Run the code with which the job began, or enqueue the task anew."
+            f"in the same order. Run the code of that time, repeat steps from {self.position + 1}, or enqueue it anew."
         )
         return self._failed
 
@@ -302,12 +302,13 @@ class Ledger:
                 self.children.was_read(ids)
         return self.children.results(ids, record["value"], calls)
 
-    def iterate(self, name: str, items: Callable[[Any], Iterator[tuple[Any, Any]]]) -> Iterator[Any]:
+    def iterate(self, name: str, items: Callable[[Any], Iterator[tuple[Any, Any]]], counted: bool) -> Iterator[Any]:
         """See DurableContext.iterate. What is done inside of an item is forgotten when the item is done.
 
-        ``items``: yields the items behind a place, each with the place behind it.
+        ``items``: yields the items behind a place, each with the place behind it; ``counted``: that is a number.
         """
-        record = self.next(ITERATE, name) or self.add(Record(kind=ITERATE, name=name, began=self.now()))
+        new = Record(kind=ITERATE, name=name, began=self.now(), counted=counted)
+        record = self.next(ITERATE, name) or self.add(new)
         if record.get("ended"):
             return
         base = self.position

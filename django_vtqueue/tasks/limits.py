@@ -7,9 +7,15 @@ from ..queue.limits import Limits
 from .task import find_task, loaded_options
 
 
-def limits_for(queue_name: str, database: str | None = None) -> Limits:
-    """Return the limits of the backend that serves a queue; ``database``: only of backends that use this alias."""
-    return Limits(options_for(queue_name, database), loaded_options)
+def limits_for(queue_name: str, database: str | None = None, task_path: str = "") -> Limits:
+    """Return the limits of the backend that serves a queue; ``database``: only of backends that use this alias.
+
+    ``task_path``: a task whose limits are asked for, so that it is loaded.
+    """
+    limits = Limits(options_for(queue_name, database), loaded_options)
+    if task_path:
+        load_task(limits, task_path)
+    return limits
 
 
 def load_task(limits: Limits, path: str) -> None:

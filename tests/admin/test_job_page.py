@@ -136,11 +136,17 @@ def test_a_traceback_is_folded(admin_client: Client) -> None:
     [("done", "until it is done"), ("start", "until it starts"), ("started", "free since it has started")],
 )
 def test_the_unique_key(admin_client: Client, until: str, words: str) -> None:
-    """Of a job and of a letter, with until when no other job has it; in the list of jobs beside the queue."""
+    """Of a job and of a letter, with until when no other job has it; in the list of jobs beside the queue.
+
+    Of a job that is done it is the key alone.
+    """
     for row in (job(unique_key="report:7", unique_until=until), letter(unique_key="report:7", unique_until=until)):
         assert f"report:7 {words}" in text(page(admin_client, row))
     changelist = admin_client.get(reverse("admin:vtqueue_job_changelist")).content.decode()
     assert "default · report:7" in text(changelist)
+    shown = text(page(admin_client, job("done", unique_key="report:7", unique_until=until)))
+    assert "report:7" in shown
+    assert words not in shown
 
 
 def test_the_expiry(admin_client: Client, time: FakeClock) -> None:

@@ -52,6 +52,16 @@ def test_requeue_with_changes(admin_client: Client) -> None:
     assert LogEntry.objects.get().get_change_message() == "Requeued with changes: payload, queue_name, priority."
 
 
+@pytest.mark.parametrize("new", ['["bob", "x"]', '{"user": "bob", "password": "x"}'])
+def test_the_forms_of_arguments(admin_client: Client, new: str) -> None:
+    """A list, and an object by the names of the parameters, are taken as where a job is enqueued."""
+    row = letter(task_path=SIGN_IN, payload=SECRET)
+    assert said(edited(admin_client, row, new)) == ["The dead letter is a job again."]
+    match Job.objects.get().payload:
+        case {"args": list(args), "kwargs": dict(kwargs)}:
+            assert [*args, *kwargs.values()] == ["bob", "x"]
+
+
 def test_requeue_without_changes_keeps_the_payload_as_it_was(admin_client: Client) -> None:
     """Also one that is no JSON, or that its task does not take any more."""
     for payload in ("{oops", '{"password": oops', '{ "args":[1,2,3,4,5],"kwargs":{}, "args":[1e2]}'):
@@ -77,8 +87,9 @@ def test_hidden_values_of_a_list(admin_client: Client) -> None:
     [
         ("{oops", "This is not JSON"),
         ("NaN", "This is not JSON"),
-        ("[1]", "The arguments of a task are"),
-        ('{"args": [], "kwargs": {}, "more": 1}', "The arguments of a task are"),
+        ("7", "Give a list or an object."),
+        ("[1]", "missing a required argument"),
+        ('{"args": [], "kwargs": {}, "more": 1}', "The task does not take these arguments"),
         ('{"args": ["bob"], "kwargs": {}}', "missing a required argument"),
         ('{"args": ["••••", "x"], "kwargs": {}}', "none is hidden here"),
         ('{"args": ["bob", "x"], "kwargs": {"user": "••••"}}', "none is hidden here"),

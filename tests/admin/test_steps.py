@@ -191,9 +191,29 @@ def test_more_children_than_are_shown(admin_client: Client, monkeypatch: pytest.
 
 
 def test_a_loop_under_way(admin_client: Client) -> None:
-    """It says behind which item it goes on, as long as it has not ended."""
-    for record, told in (({"next": 17}, True), ({"ended": True}, False), ({}, False)):
+    """It says after how many items, or behind which key, it goes on, as long as it has not ended."""
+    for record, told in (
+        ({"next": 17}, "goes on behind 17"),
+        ({"next": 17, "counted": True}, "goes on after 17 items"),
+        ({"next": "x", "counted": True}, "goes on behind x"),
+        ({"ended": True}, ""),
+        ({}, ""),
+    ):
         row = job("running")
         row.steps = {"done": [{"kind": "iterate", "name": "items", "began": clock.now(), **record}]}
         row.save()
-        assert ("goes on behind 17" in text(page(admin_client, row))) is told
+        shown = text(page(admin_client, row))
+        assert told in shown if told else "goes on" not in shown
+
+
+@pytest.mark.parametrize("kind", ["sleep", "event", "gather"])
+def test_a_name_that_cannot_be_sent(admin_client: Client, time: FakeClock, kind: str) -> None:
+    """Half of a pair of surrogates in what a job waits for is damage: lists and its page show the job without it."""
+    row = job("scheduled", due_at=NEVER)
+    waiting = json.dumps({"kind": kind, "name": "\ud800", "until": None, "since": clock.now()})
+    row.steps, row.due_at = StoredText(f'{{"waiting": {waiting}}}'), clock.from_instant(NEVER)
+    row.save()
+    assert "waiting for" not in text(page(admin_client, row))
+    listing = reverse("admin:vtqueue_job_changelist")
+    for query in ("", "?state=waiting"):
+        assert str(row.pk) in admin_client.get(listing + query).content.decode()

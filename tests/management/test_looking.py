@@ -177,3 +177,21 @@ def test_keys_and_expiry() -> None:
     assert {"unique_key", "start_by"}.isdisjoint(read("show", str(plain)))
     assert [entry.get("unique_key") for entry in read("list", "--state", "due", "--queue", "raw")] == ["k", None]
     assert ["unique_key", "k"] in [line.split() for line in vtqueue("show", str(keyed)).splitlines()]
+
+
+def test_a_list_for_a_mistyped_name(settings: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """It says that there is no such queue or task, and which there are, where nothing is listed; a known name is."""
+    options = {**settings.TASKS["default"], "QUEUES": []}
+    settings.TASKS = {"default": options}
+    Queue("emails").publish("x")
+    assert vtqueue("list", "--queue", "nix") == ""
+    assert capsys.readouterr().err == "No job of 'nix' is there. Queues with unfinished jobs: emails.\n"
+    assert read("list", "--task", "nix") == []
+    told = capsys.readouterr().err
+    assert told.startswith("There is no task 'nix'. There are: ")
+    assert "tests.project.tasks.add" in told
+    vtqueue("list", "--queue", "emails", "--task", "tests.project.tasks.add")
+    assert not capsys.readouterr().err
+    settings.TASKS = {"default": {**options, "QUEUES": ["default"]}}
+    with pytest.raises(CommandError, match=r"There is no queue 'nix'\. There are: default, emails\."):
+        vtqueue("list", "--queue", "nix")

@@ -11,6 +11,7 @@ from django_vtqueue.models import Job
 from tests.pending import run_pending
 from tests.project import durable, workflows
 from tests.project.durable import CODE, DAY
+from tests.project.models import Effect
 
 from .test_looking import read, vtqueue
 
@@ -92,7 +93,7 @@ def test_what_was_done() -> None:
 
 
 def test_a_loop_under_way() -> None:
-    """It says behind which item it goes on."""
+    """It says after how many items it goes on; of a queryset, behind which key."""
 
     def stops(context: Any) -> None:
         for item in context.iterate("items", range(5)):
@@ -102,7 +103,41 @@ def test_a_loop_under_way() -> None:
     CODE["run"] = stops
     result = durable.changed_code.enqueue()
     run_pending(raise_errors=False)
-    assert "iterate items, goes on behind 3" in vtqueue("show", result.id)
+    assert "iterate items, goes on after 3 items" in vtqueue("show", result.id)
+
+
+def test_a_loop_over_rows() -> None:
+    """It says behind which key it goes on."""
+    rows = [Effect.objects.create(name=name) for name in "ab"]
+
+    def stops(context: Any) -> None:
+        for row in context.iterate("rows", Effect.objects.all()):
+            if row == rows[1]:
+                raise ConnectionError
+
+    CODE["run"] = stops
+    result = durable.changed_code.enqueue()
+    run_pending(raise_errors=False)
+    assert f"iterate rows, goes on behind {rows[0].pk}" in vtqueue("show", result.id)
+
+
+def test_children_of_a_step() -> None:
+    """While it waits the state of each, then what each has returned, or why it has failed."""
+    calls = [call(durable.child, "a"), call(durable.failing_child.using(run_after=DAY), "b")]
+    CODE["run"] = lambda context: [result.status for result in context.gather("mails", calls)]
+    result = durable.changed_code.enqueue()
+    run_pending()
+
+    def told() -> list[str]:
+        lines = [line.split(maxsplit=1) for line in vtqueue("show", result.id).splitlines()]
+        return [line[1] for line in lines if line[:1] == ["child"] or line[-1].startswith("1 ")]
+
+    first, second = (f"…{child.pk.hex[-8:]}" for child in Job.objects.exclude(parent_id=None).order_by("pk"))
+    assert told() == ["1         gather mails: 2 children", f"{first} done", f"{second} scheduled"]
+    run_pending(until=2 * DAY, raise_errors=False)
+    step, *children = told()
+    assert re.fullmatch(r"1 +gather mails at \S+ \S+ after .*s: 2 children", step)
+    assert children == [f'{first} done: "aa"', f"{second} dead: ConnectionError: refused"]
 
 
 def test_the_tree() -> None:

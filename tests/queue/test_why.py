@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import sys
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -26,6 +27,8 @@ from django_vtqueue.queue.pauses import pause
 from django_vtqueue.queue.settling import settle
 from django_vtqueue.queue.workers import serves
 from django_vtqueue.tasks.compat import task_backends
+from django_vtqueue.tasks.task import find_task
+from tests import project
 from tests.fake_clock import FakeClock
 from tests.project import limited, tasks
 
@@ -262,6 +265,18 @@ def test_parked_behind_another_job(time: FakeClock) -> None:
     with engine_for("default").transaction():
         Claims(engine_for("default"), task_backends["default"].limits).claim([Scope(None, False)], 5, "w", time.instant)
     assert said(second.id) == f"parked by the limit 'customer:7': job …{first.id[-8:]} comes first there"
+
+
+@pytest.mark.parametrize("subcommand", ["why", "show"])
+def test_parked_where_the_task_is_not_loaded(subcommand: str, time: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands load it, so that they know its limit."""
+    first, second = (limited.in_order.enqueue("", 0, 7, number) for number in (1, 2))
+    with engine_for("default").transaction():
+        Claims(engine_for("default"), task_backends["default"].limits).claim([Scope(None, False)], 5, "w", time.instant)
+    monkeypatch.delattr(project, "limited")
+    monkeypatch.delitem(sys.modules, limited.__name__)
+    find_task.cache_clear()
+    assert any(f"job …{first.id[-8:]} comes first there" in line for line in lines(subcommand, second.id))
 
 
 def test_moved_by_a_rate(time: FakeClock) -> None:

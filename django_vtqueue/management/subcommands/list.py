@@ -1,8 +1,10 @@
 """``vtqueue list``: the jobs of a state, a queue, a task, a time."""
 
 import re
+import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,8 +21,9 @@ from ...inspection.keyset import ListQuery, Page, list_jobs, list_letters
 from ...models import DeadLetter, Job
 from ...queue.waiting import count_children, waits_for
 from ...queue.why import shown_word
+from ...tasks.task import find_task, import_task_modules, loaded_tasks
 from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
-from .queues import UNITS
+from .queues import UNITS, remark_on
 
 HELP = "Lists jobs, the newest first (those that wait: in the order in which they are claimed), or dead letters."
 LOOKED_AT = 100_000  # rows
@@ -55,8 +58,26 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
         yield as_json([described(entry, now) for entry in page.rows])
     elif page.rows:
         yield from table([line(entry, now) for entry in page.rows])
+    if not page.rows:
+        for remark in remarks(backend, options):
+            print(remark, file=sys.stderr)
     if page.looked_to and len(page.rows) < options["limit"]:
         raise CommandError(f"Looked at {LOOKED_AT:,} jobs only; say the state, the queue, the task or the time too.")
+
+
+def remarks(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
+    """Yield what to say of the names of a list without a row, which may be mistyped; see remark_on."""
+    if name := options["queue"]:
+        yield from filter(None, [remark_on(backend, name)])
+    modules = tuple(backend.settings.task_modules)
+    if path := options["task"]:
+        try:
+            find_task(path, modules)
+        except Exception:  # or its module does not import
+            with suppress(Exception):
+                import_task_modules(modules)
+            there = sorted({task.module_path for task in loaded_tasks(modules)})
+            yield f"There is no task {path!r}. There are: {', '.join(there) or 'none'}."
 
 
 def sought(text: str) -> str:

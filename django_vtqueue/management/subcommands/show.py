@@ -9,12 +9,13 @@ from django.core.management.base import CommandError
 from ...backend import VTQueueBackend
 from ...core import history, steps
 from ...core.clock import from_instant
+from ...core.failures import storable
 from ...core.humanize import duration, local, whole
 from ...core.ids import shown_worker
 from ...core.masks import HIDDEN, Mask
 from ...engines import engine_for
 from ...fields import StoredText
-from ...inspection.trees import has_tree, tree
+from ...inspection.trees import Child, children_of, has_tree, tree
 from ...models import DeadLetter, Job
 from ...queue.lookup import SHORTEST
 from ...queue.waiting import word_of
@@ -26,6 +27,7 @@ from .list import described
 from .why import entry_of
 
 LONGEST = 100  # characters of the result of a step
+CHILDREN = 100  # of a step that are shown
 HELP = "Shows all of a job: its arguments, what became of each attempt, and why it is not running."
 
 
@@ -42,7 +44,8 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     now = engine_for(backend.database).now()
     mask = mask_of(entry.task_path, entry.queue_name, backend.database)
     attempts = history.read(entry.history)
-    known = described(entry, now) | {"why": why(entry, now, limits_for(entry.queue_name, backend.database))}
+    limits = limits_for(entry.queue_name, backend.database, entry.task_path)
+    known = described(entry, now) | {"why": why(entry, now, limits)}
     if isinstance(entry, Job) and entry.state == "SUCCESSFUL":
         damaged = isinstance(entry.result, StoredText) and mask.conceals(entry.result)
         known["result"] = HIDDEN if damaged else Mask(mask.words).hide(entry.result)
@@ -56,6 +59,8 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
             yield f"{name.ljust(width)}  {value if isinstance(value, str) else in_json(value)}"
     for number, record in enumerate(made, 1):
         yield f"{f'step {number}'.ljust(width)}  {step_line(record)}"
+        for child in children_of(entry, record, Mask(mask.words), now, CHILDREN):
+            yield f"{'child'.ljust(width)}  {child_line(child)}"
     for event in events:
         yield f"{'event'.ljust(width)}  {event_line(event)}"
     for line in tree_of(entry, now):
@@ -89,26 +94,36 @@ def tree_of(entry: Job | DeadLetter, now: int) -> Iterator[str]:
         yield f"… and {more} other children"
 
 
-def step_line(record: dict[str, Any]) -> str:
+def step_line(record: Any) -> str:
     """Return a step of a durable task in one line: what, when, how long it took, and the result."""
     at, began = record.get("at"), record.get("began")
     when = f" at {whole(local(from_instant(at)))}" if isinstance(at, int) else ""
     took = f" after {duration(max(at - began, 0))}" if isinstance(at, int) and isinstance(began, int) else ""
     behind = f", goes on behind {in_json(record['next'])}" if "next" in record else ""
-    return f"{record.get('kind')} {record.get('name')}{when}{took}{behind}{value_of(record)}"
+    if (done := steps.items_done(record)) is not None:
+        behind = f", goes on after {done} item{'s' * (done != 1)}"
+    children = record.get("children")
+    result = f": {len(children)} children" if isinstance(children, list) else shortened(record.get("value"))
+    return f"{record.get('kind')} {record.get('name')}{when}{took}{behind}{result}"
+
+
+def child_line(child: Child) -> str:
+    """Return a child of a step in one line: the end of its id, its state, and its result or why it has failed."""
+    result = f": {storable(child.failure[:LONGEST])}" if child.failure else shortened(child.result)
+    return f"…{storable(str(child.stored))[-8:]} {child.word or '(unknown)'}{result}"
 
 
 def event_line(event: dict[str, Any]) -> str:
     """Return an event that no step has taken in one line: its name, when it came, and its value."""
     at = event.get("at")
     when = f" came at {whole(local(from_instant(at)))}" if isinstance(at, int) else ""
-    return f"{event.get('name')}{when}, not asked for yet{value_of(event)}"
+    return f"{event.get('name')}{when}, not asked for yet{shortened(event.get('value'))}"
 
 
-def value_of(record: dict[str, Any]) -> str:
-    """Return the value of a step or an event for its line, behind a colon."""
-    value = "" if record.get("value") is None else f": {in_json(record['value'])}"
-    return f"{value[:LONGEST]}…" if len(value) > LONGEST else value
+def shortened(value: Any) -> str:
+    """Return the value of a step, a child or an event for its line, behind a colon."""
+    text = "" if value is None else f": {in_json(value)}"
+    return f"{text[:LONGEST]}…" if len(text) > LONGEST else text
 
 
 def exported(attempt: history.Entry) -> dict[str, Any]:

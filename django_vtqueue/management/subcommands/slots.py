@@ -82,8 +82,8 @@ def row(each: Holding, cycle: Cycle, now: int) -> tuple[Any, ...]:
 
 
 def ends(each: Holding, now: int) -> str:
-    """Return when the lease of a slot ends if it is not renewed; "" if it is free."""
-    return "" if each.until is None else f"in {duration(each.until - now)}"
+    """Return when the lease of a slot ends if it is not renewed; "-" if it is free."""
+    return "-" if each.until is None else f"in {duration(each.until - now)}"
 
 
 def begin(each: Holding, cycle: Cycle, now: int) -> int:

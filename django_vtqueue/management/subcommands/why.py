@@ -27,7 +27,7 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     for given in options["ids"]:
         if entry := entry_of(given, backend.database):
             name = f"{entry.task_path or entry.queue_name} {entry.pk}"
-            limits = limits_for(entry.queue_name, backend.database)
+            limits = limits_for(entry.queue_name, backend.database, entry.task_path)
             yield f"{name}: {why(entry, engine_for(backend.database).now(), limits)}"
         else:
             missing.append(given)
