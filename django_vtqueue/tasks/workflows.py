@@ -12,6 +12,7 @@ from django.utils.dateparse import parse_datetime
 from ..backend import VTQueueBackend
 from ..core import clock, history
 from ..core.encoding import normalize
+from ..core.failures import class_path
 from ..core.job import SHORT
 from ..exceptions import WorkflowFailed
 from .calls import TaskCall, call_signature
@@ -209,11 +210,11 @@ def failure(index: int, result: TaskResult) -> dict[str, Any]:
 
 
 def message(name: str, failures: list[dict[str, Any]], count: int) -> str:
-    """Return the message of a whole that has failed."""
-    many = f"{len(failures)} of the {count} calls of {name!r} failed. The first one"
-    one = f"{name!r} failed"
-    said = "{task} (job {job_id}): {exception_class}: {message}".format(**failures[0])
-    return f"{many if count > 1 else one}: {said}"
+    """Return the message of a whole that has failed: the cause comes first, for lists cut the end of it."""
+    first = failures[0]
+    cause = f"{first['exception_class']}: {first['message']}".removeprefix(f"{class_path(WorkflowFailed)}: ")
+    failed = f"{len(failures)} of the {count} calls of {name!r} failed" if count > 1 else f"{name!r} failed"
+    return f"{cause} [{failed}: {first['task']} (job {first['job_id']})]"
 
 
 def own_task(func: Callable[..., Any]) -> Task:

@@ -58,9 +58,17 @@ def test_a_link_that_fails() -> None:
     result = whole(chain(call(shop.fetch, "a"), call(shop.parse), call(shop.store)).enqueue())
     assert result.status == TaskResultStatus.FAILED
     assert letter(result).exception_class == "django_vtqueue.exceptions.WorkflowFailed"
-    assert letter(result).message.startswith("'2 parse' failed: tests.project.workflows.parse (job ")
-    assert letter(result).message.endswith("): django_vtqueue.exceptions.GiveUp: no page")
+    assert letter(result).message.startswith(
+        "django_vtqueue.exceptions.GiveUp: no page ['2 parse' failed: tests.project.workflows.parse (job "
+    )
     assert "store" not in effects()
+
+
+def test_the_cause_in_a_workflow_of_workflows() -> None:
+    """The message of each whole begins with the exception that was the cause, however deep it is."""
+    shop.BROKEN.add("1")
+    result = whole(chain(group([group([call(shop.send, 1)])])).enqueue())
+    assert letter(result).message.startswith("django_vtqueue.exceptions.GiveUp: 1 is broken ['group' failed: ")
 
 
 def test_a_chain_is_requeued() -> None:
@@ -91,7 +99,9 @@ def test_a_group_with_failures() -> None:
     calls = [call(shop.send, number) for number in range(4)]
     result = whole(group(calls, then=call(shop.report), on_failure=call(shop.alarm, to="ops")).enqueue())
     assert result.status == TaskResultStatus.FAILED
-    assert letter(result).message.startswith("2 of the 4 calls of 'group' failed. The first one: tests.project")
+    assert letter(result).message.startswith(
+        "django_vtqueue.exceptions.GiveUp: 1 is broken [2 of the 4 calls of 'group' failed: tests.project"
+    )
     assert effects() == {"send 0": 1, "send 1": 1, "send 2": 1, "send 3": 1, "alarm ops": 1}
     [told] = Job.objects.filter(task_path=shop.alarm.module_path)
     dead = str(DeadLetter.objects.get(parent_id=result.id, message="1 is broken").pk)
@@ -110,7 +120,9 @@ def test_then_fails() -> None:
     shop.BROKEN.add("report")
     calls = [call(shop.send, 1)]
     result = whole(group(calls, then=call(shop.report), on_failure=call(shop.alarm, "ops")).enqueue())
-    assert letter(result).message.startswith("'then' failed: tests.project.workflows.report (job")
+    assert letter(result).message.startswith(
+        "django_vtqueue.exceptions.GiveUp: no paper ['then' failed: tests.project.workflows.report (job"
+    )
     assert effects() == {"send 1": 1, "report": 1, "alarm ops": 1}
 
 
