@@ -5,12 +5,14 @@ It is only looked at by ``stat``: to open and close it would drop the locks that
 
 import os
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 from django.db.utils import OperationalError
+from django.dispatch import receiver
 
 SETTLED = 1.0  # seconds without a change: a new file may be half copied, and the old one's log still lie beside it
 
@@ -92,6 +94,13 @@ def outdated(connection: BaseDatabaseWrapper) -> bool:
         del _files[connection]
         return True
     return False
+
+
+@receiver(connection_created)
+def _opened_anew(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+    """Have the next look note the log: with the connection that was closed before, it may have been deleted."""
+    if connection in _files:
+        _files[connection][0]._log = None
 
 
 def path_of(name: str) -> str:
