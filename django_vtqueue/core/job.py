@@ -111,8 +111,8 @@ class Scope(NamedTuple):
     """Which jobs a claim takes: those of ``queues`` (None: all), either tasks or raw payloads.
 
     ``worker``: one that takes no second copy of a job that it runs. Of a scope with one limited queue: ``room``: how
-    many more of its jobs may run (None: any number), without those raw jobs that have a key of their own; ``starts``:
-    how many may start now (None: any number); ``not_before``: the instant from which on some may.
+    many more of its jobs may run (None: any number), raw jobs with a ``concurrency_key`` not counted; ``starts``: how
+    many may start now (None: any number); ``not_before``: the instant from which on some may.
     """
 
     queues: tuple[str, ...] | None
@@ -135,7 +135,8 @@ class Due(NamedTuple):
     """A row that a claim may take.
 
     ``fresh``: it may be claimed ahead, if it has no ``keys``: never claimed, more than one attempt, no ``expires``,
-    no unique key until its start. So the death of a worker costs no job an attempt. ``start_by``: when it expires.
+    no unique key until its start. The attempt of a job that is claimed ahead is counted only when it begins.
+    ``start_by``: when it expires.
     ``keys``: of a job with one: its queue, ``concurrency_key``, ``rate_key``, ``moved_from``. ``again``: it runs
     already, and this is to be one more copy. ``queue_name``: if that queue has a limit of its own.
     """

@@ -92,7 +92,7 @@ class Job(Entry):
 
     state = models.CharField(_("state"), max_length=10, default=states.READY)
     start_by = InstantField(_("expires"), null=True, blank=True)  # if it has not started by then it is never run
-    due_at = InstantField(_("due at"))  # its place in the line: no claim, renewal or release changes it, a retry does
+    due_at = InstantField(_("due at"))  # its place in the line: no lease changes it; retries, waits and limits do
     lease_until = InstantField(_("hidden until"), null=True, blank=True)  # of what is held, or was given back just now
     visible_at = ComputedField(
         expression=Coalesce("lease_until", "due_at"),

@@ -51,7 +51,7 @@ class Leases:
     def renew(self) -> None:
         """Renew what is held: each job for its lease, from now on.
 
-        A lost job is tried again with the others, in vain, until its code ends; no turn is taken for its sake.
+        A lost job is tried again with the others, in vain, until its code ends; it makes no renewal come sooner.
 
         It has a transaction of its own, before anything else in a turn. If that fails, the next turn tries again.
         """

@@ -74,7 +74,7 @@ class Worker:
                 self.leave()
 
     def leave(self) -> None:
-        """Release what still runs, and take the doorbell and the worker's row away, unless code still runs."""
+        """Release what still runs; the doorbell and the worker's row stay while code of a released job may run."""
         recalled = {job.key for job in self.work.recall()}
         self.read_mail(0)  # what has finished meanwhile
         self.left_running = end_jobs(self.turns, recalled, owns_process=self.options.owns_process)

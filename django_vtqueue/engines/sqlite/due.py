@@ -188,7 +188,7 @@ SELECT json_group_array(json_array(ended.rowid, ended.held)) FROM (
     LIMIT :limit
 ) AS ended"""
 
-# The time at which the first of these leases has ended, and may be taken.
+# The time at which the first of these leases may be taken, or a bit later: half a second at the most.
 FIRST_EXPIRY = f"""
 SELECT min((
     SELECT job.lease_until + {GRACE} FROM vtqueue_job AS job INDEXED BY vtqueue_job_hidden

@@ -1,7 +1,7 @@
 """The statements of the queue on SQLite, each whole, with the reason for its shape.
 
-Those that find due rows and expired leases are in ``due.py``, those that settle in ``settling.py``, and those that
-repair what a clock stamped that was ahead in ``clock_steps.py``.
+Those that find due rows and ended leases are in ``due.py``, those that settle in ``settling.py``, those that repair
+what a clock stamped that was ahead in ``clock_steps.py``; ``limits.py``, ``overflow.py``, ``steps.py`` have their own.
 
 ``(task_path = '')`` is 1 for raw payloads and 0 for tasks. It is a column of the claim indexes, so that a claim of one
 kind does not walk over rows of the other. A row waits if ``finished_at`` and ``lease_until`` are NULL, the condition of
@@ -100,11 +100,12 @@ SELECT json_group_array(json_array(rowid, {COLUMNS})) FROM vtqueue_job
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
 # The id, the claim number, the worker and the state guard every change by a holder, or in its name: renewals,
-# settlements, burials, progress, the start of an attempt. EXTEND, ACK and PASS_ON write the same guard out. Statements
-# that change a row whoever holds it have none: REQUEST_STOP, and SET_RIGHT in clock_steps.py. LEASE, SHOW and SHARE
-# need none: they are given rows that the same transaction has found to be free, hidden or expired, or has leased. The
-# pluses keep the planner off vtqueue_job_worker, which it prefers to the key after ANALYZE: it would read all rows of a
-# worker for each of them, or, if hardly anything was held at the time of ANALYZE, all that are held now.
+# settlements, burials, progress, the start of an attempt. EXTEND, ACK, PASS_ON and the steps write the same guard out.
+# Statements that change a row whoever holds it have none: REQUEST_STOP, SEND_EVENT in steps.py, and SET_RIGHT in
+# clock_steps.py. LEASE, SHOW and SHARE need none: they are given rows that the same transaction has found to be free,
+# hidden or expired, or has leased. The pluses keep the planner off vtqueue_job_worker, which it prefers to the key
+# after ANALYZE: it would read all rows of a worker for each of them, or, if hardly anything was held at the time of
+# ANALYZE, all that are held now.
 OF_HOLDER = """
     vtqueue_job.id = json_extract(mine.value, '$[0]') AND vtqueue_job.claims = json_extract(mine.value, '$[1]')
     AND +vtqueue_job.worker_id = json_extract(mine.value, '$[2]') AND +vtqueue_job.state = """
