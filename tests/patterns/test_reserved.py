@@ -161,7 +161,7 @@ def test_leases(time: FakeClock, vtqueue: Callable[..., str], lease: Lease, leas
     too. With names it lists these, and an unknown one is an error.
     """
     time.advance(3)
-    assert re.fullmatch(r"nightly +\(free\) +1 +last acquired 3 s ago", vtqueue("leases").splitlines()[1])
+    assert re.fullmatch(r"nightly +\(free\) +1 +- +last acquired 3 s ago", vtqueue("leases").splitlines()[1])
     lease.acquire()
     time.advance(4)
     leases("other name").acquire()
@@ -182,14 +182,14 @@ def test_a_holder_that_is_gone(time: FakeClock, vtqueue: Callable[..., str], lea
     ended = clock.now() - 5 * SECOND
     Job.objects.using(alias).update(lease_until=ended)
     host = lease._holder._worker_id.rpartition(":")[0]
-    line = rf"nightly +\(free\) +2 +the lease of {host} ended 5 s ago; an instance that asks now waits 30 s"
+    line = rf"nightly +\(free\) +2 +- +the lease of {host} ended 5 s ago; an instance that asks now waits 30 s"
     assert re.fullmatch(line, vtqueue("leases").splitlines()[1])
     [found] = json.loads(vtqueue("leases", "--json"))
     assert (found["holder"], found["since"], found["until"]) == (None, None, None)
     Job.objects.using(alias).update(lease_until=clock.now() + 10**7)
     assert lease._holder._bell
     declare_dead(Path(lease._holder._bell.path))
-    assert re.fullmatch(rf"nightly +\(free\) +2 +the process of {host} is dead", vtqueue("leases").splitlines()[1])
+    assert re.fullmatch(rf"nightly +\(free\) +2 +- +the process of {host} is dead", vtqueue("leases").splitlines()[1])
 
 
 def test_the_end_of_a_term(leases: Any, boot: BootClock, alias: str) -> None:

@@ -171,10 +171,9 @@ def test_another_number_of_slots(instances: Instances, database: Database) -> No
     fewer = [instances.join(2, 0.8)]  # it has a slot, or the others have both
     wait_until(lambda: numbers(instances) == {0, 1}, every=0.1)
     stopped.signal(signal.SIGCONT)
-    stopped.wait_for("ended")
     wait_until(lambda: numbers(instances) == {0, 1}, every=0.1)
 
-    for instance in [*rest, *fewer]:
+    for instance in [stopped, *rest, *fewer]:
         instance.kill()
     assert instances.joined(4, 0.4).lines("joined")[0].startswith("joined 0")
     instances.check()
