@@ -5,14 +5,12 @@ It is only looked at by ``stat``: to open and close it would drop the locks that
 
 import os
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.signals import connection_created
 from django.db.utils import OperationalError
-from django.dispatch import receiver
 
 SETTLED = 1.0  # seconds without a change: a new file may be half copied, and the old one's log still lie beside it
 
@@ -46,6 +44,7 @@ class File:
         self._log: Inode | None = None  # not known: the last connection that is closed deletes it
         self._seen: tuple[Inode | None, int] | None = None
         self._settled_at = 0.0  # monotonic
+        self._raw: object = None  # the connection of sqlite3
 
     def check(self) -> None:
         """Raise FileExchanged if the file that was opened is no longer there."""
@@ -54,6 +53,11 @@ class File:
             self._opened = self._seen = None
             raise FileExchanged(f"its file was exchanged or deleted: {self.path}")
         self._log = log
+
+    def read_by(self, raw: object) -> None:
+        """Forget the log if this connection was opened anew: the one that was closed before may have deleted it."""
+        if raw is not self._raw:
+            self._raw, self._log = raw, None
 
     def log_size(self) -> int:
         """Return the bytes of the log; 0 if there is none."""
@@ -88,19 +92,13 @@ def outdated(connection: BaseDatabaseWrapper) -> bool:
     if now - looked_at < LOOK:
         return False
     _files[connection] = file, now
+    file.read_by(connection.connection)
     try:
         file.check()
     except FileExchanged:
         del _files[connection]
         return True
     return False
-
-
-@receiver(connection_created)
-def _opened_anew(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    """Have the next look note the log: with the connection that was closed before, it may have been deleted."""
-    if connection in _files:
-        _files[connection][0]._log = None
 
 
 def path_of(name: str) -> str:
