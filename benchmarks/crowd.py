@@ -34,7 +34,7 @@ ENDED = """json_array(json_object(
 JOBS = f"""{NUMBERS}
 INSERT INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, enqueued_at, started_at,
-    expires_at, state, due_at, lease_until, finished_at, payload, history, result
+    kept_until, state, due_at, lease_until, finished_at, payload, history, result
 )
 SELECT {ID}, {QUEUE}, {TASK}, n % 3 - 1, {USED}, {USED}, 10, {HELD}, {MINUTE}, {ENQUEUED},
     CASE WHEN {USED} THEN {ENQUEUED} + 500000 END, CASE WHEN n % 100 < 60 THEN :now + 86400000000 + n END,

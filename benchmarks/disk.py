@@ -84,7 +84,7 @@ def keeping_up(seconds: float, rate: float) -> None:
     """Print how many jobs should have been pruned by now, and were not."""
     moment = time.time_ns() // 1000
     [(left, overdue)] = rows(
-        "SELECT count(*), sum(expires_at <= ?) FROM vtqueue_job WHERE queue_name = ?", moment, BULK
+        "SELECT count(*), sum(kept_until <= ?) FROM vtqueue_job WHERE queue_name = ?", moment, BULK
     )
     show(f"jobs left of {seconds * rate:,.0f} (raw: those of {TTL} s)", left, "", TTL * rate)
     show("  to be pruned by now", overdue or 0, "", goal="no more than a slice or two")

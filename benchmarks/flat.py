@@ -17,7 +17,7 @@ NOTHING = "nothing"
 SPREAD = "due, 1,000 queues"
 NOOP = "benchmarks.app.tasks.noop"
 ALL_QUEUES = ",".join(["default", *(f"q{number}" for number in range(others.QUEUES))])
-ENDED = "FROM vtqueue_job WHERE expires_at > ?"  # a range of an index: the finished others are not counted through
+ENDED = "FROM vtqueue_job WHERE kept_until > ?"  # a range of an index: the finished others are not counted through
 WARM_UP = 50
 
 Measure = Callable[[str], float]
@@ -69,7 +69,7 @@ def drained(given: Namespace, kind: str, queues: str = "") -> float:
             enqueue_many(tasks.noop, [((), {})] * given.jobs)
         enough = min(given.jobs, given.others)
         wait_until(lambda: rows(f"SELECT count(*) {ENDED}", moment)[0][0] >= enough, every=0.2)
-    ends = [end for (end,) in rows(f"SELECT finished_at {ENDED} ORDER BY expires_at LIMIT ?", moment, enough)]
+    ends = [end for (end,) in rows(f"SELECT finished_at {ENDED} ORDER BY kept_until LIMIT ?", moment, enough)]
     return len(ends) * 1e6 / (ends[-1] - ends[0])
 
 

@@ -8,7 +8,7 @@ from .tools import raw_connection
 DAY = 86_400_000_000  # microseconds
 QUEUES = 1000
 
-# State, worker, claims, priority, queue, due_at, lease_until, finished_at and expires_at, for row number n at :now; and
+# State, worker, claims, priority, queue, due_at, lease_until, finished_at and kept_until, for row number n at :now; and
 # of some unique_key and start_by.
 KINDS = {
     "finished": "'SUCCESSFUL', 'other', 1, 0, 'default', :now - :day, NULL, :now - n, :now + :day - n",
@@ -26,7 +26,7 @@ FILL = """
 WITH RECURSIVE number(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM number WHERE n + 1 < :count)
 INSERT INTO vtqueue_job (
     id, task_path, attempts, max_attempts, lease_us, enqueued_at, payload, history,
-    state, worker_id, claims, priority, queue_name, due_at, lease_until, finished_at, expires_at,
+    state, worker_id, claims, priority, queue_name, due_at, lease_until, finished_at, kept_until,
     unique_key, start_by
 )
 SELECT

@@ -27,7 +27,7 @@ WHERE rowid IN (
     LIMIT ?2
 ) RETURNING id, claims, payload"""
 ACK = """
-UPDATE vtqueue_job SET state = 'SUCCESSFUL', lease_until = NULL, finished_at = ?, expires_at = ?, result = 'null'
+UPDATE vtqueue_job SET state = 'SUCCESSFUL', lease_until = NULL, finished_at = ?, kept_until = ?, result = 'null'
 WHERE id = ? AND claims = ? AND worker_id = 'raw' AND state = 'RUNNING'"""
 PAYLOAD = json.dumps({"args": [], "kwargs": {}})
 

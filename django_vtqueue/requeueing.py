@@ -237,7 +237,7 @@ def _go_on(run: Requeue, database: str, now: int, seconds: float = 0) -> None:
         due_at=now + clock.microseconds(seconds),
         jobs=[(job_id, dumps(call))],
     )
-    store(new, database, options, limited=False)
+    store(new, database, options, check_depth=False)
     run.step = UUID(job_id)
 
 

@@ -148,16 +148,16 @@ def test_durations_are_added_to_moments() -> None:
         assert jobs.annotate(then=F("enqueued_at") + ODD).get().then == moment + ODD
         assert jobs.annotate(then=F("enqueued_at") - ODD).get().then == moment - ODD
         assert jobs.filter(enqueued_at=F("enqueued_at") + ODD - ODD).exists()
-        assert jobs.update(due_at=F("enqueued_at") + ODD, expires_at=F("enqueued_at"), started_at=Now()) == 1
+        assert jobs.update(due_at=F("enqueued_at") + ODD, kept_until=F("enqueued_at"), started_at=Now()) == 1
         row = jobs.get()
-        assert (row.due_at, row.expires_at, row.visible_at) == (moment + ODD, moment, moment + ODD)
+        assert (row.due_at, row.kept_until, row.visible_at) == (moment + ODD, moment, moment + ODD)
         assert abs(clock.to_instant(row.started_at) - clock.now()) < 60 * clock.SECOND
 
 
 def test_moments_are_stored_as_integers_whatever_they_come_from() -> None:
     """What an expression stores is an integer, for the queue's own SQL compares nothing else."""
     row = at(NEW_YEAR)
-    Job.objects.filter(pk=row.pk).update(due_at=Now(), started_at=F("due_at"), expires_at=TruncHour(Now()))
+    Job.objects.filter(pk=row.pk).update(due_at=Now(), started_at=F("due_at"), kept_until=TruncHour(Now()))
     row.cancelled_at = Now()
     row.save(update_fields=["cancelled_at"])
     row.cancelled_at = clock.from_instant(1)
@@ -170,7 +170,7 @@ def test_moments_are_stored_as_integers_whatever_they_come_from() -> None:
         cursor.execute("SELECT DISTINCT typeof(due_at), typeof(enqueued_at) FROM vtqueue_job")
         assert cursor.fetchall() == [("integer", "integer")]
         cursor.execute(
-            "SELECT typeof(started_at), typeof(expires_at), cancelled_at FROM vtqueue_job WHERE state != ''",
+            "SELECT typeof(started_at), typeof(kept_until), cancelled_at FROM vtqueue_job WHERE state != ''",
         )
         assert ("integer", "integer", 1) in cursor.fetchall()
 

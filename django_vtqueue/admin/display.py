@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from datetime import datetime
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any
 
 from django.contrib import admin
 from django.utils.formats import number_format
@@ -20,13 +20,10 @@ from ..core.ids import shown_worker
 from ..core.masks import HIDDEN, Mask
 from ..core.steps import NEVER
 from ..fields import text_of
-from ..models import DeadLetter, Job
-from ..queue.waiting import waits_for
-from ..queue.waiting import word_of as word_of  # for its callers
-from ..queue.why import overdue
+from ..models import Job, JobOrLetter
+from ..queue.waiting import is_overdue, state_word, waits_for
 from ..tasks.signatures import in_names, mask_of, shown_call
 
-Entry: TypeAlias = Job | DeadLetter
 LONGEST = 50_000  # characters of a value that are shown
 SUMMARY, ARGUMENT = 100, 40  # characters of the arguments in a list, and of one of them
 
@@ -84,8 +81,8 @@ def progress(done: float, most: float, name: object, text: object) -> SafeString
 
 def timing(job: Job, now: int) -> SafeString | str:
     """Return when a job will run, for how long it has run, how far it is and where, or when it ended."""
-    word, visible_at = word_of(job, now), clock.to_instant(job.visible_at)
-    if job.start_by and overdue(job, now):
+    word, visible_at = state_word(job, now), clock.to_instant(job.visible_at)
+    if job.start_by and is_overdue(job, now):
         return moment(job.start_by, _("expired %s ago") % duration(now - clock.to_instant(job.start_by)))
     if word == "running":
         return under_way(job, now)
@@ -105,7 +102,7 @@ def timing(job: Job, now: int) -> SafeString | str:
     return moment(job.visible_at, text % duration(abs(visible_at - now)))
 
 
-def unique_key(entry: Entry) -> SafeString | str:
+def unique_key(entry: JobOrLetter) -> SafeString | str:
     """Return a job's unique key, and until when no other job has it; just the key of one that is done."""
     if entry.unique_key is None:
         return "-"
@@ -143,12 +140,12 @@ def lease(job: Job, now: int) -> SafeString | str:
     return moment(job.visible_at, text % duration(abs(left)))
 
 
-def mask(entry: Entry) -> Mask:
+def mask(entry: JobOrLetter) -> Mask:
     """Return what is hidden of a job or dead letter."""
     return mask_of(entry.task_path, entry.queue_name, entry._state.db)
 
 
-def arguments(entry: Entry) -> SafeString:
+def arguments(entry: JobOrLetter) -> SafeString:
     """Return the arguments of a job by the names of the task's parameters, or its raw payload."""
     return laid_out(lambda: shown_call(entry), text_of(entry.payload), mask(entry))
 

@@ -22,12 +22,11 @@ from ..core.humanize import duration, time_of
 from ..core.ids import parse_id
 from ..inspection.keyset import ending
 from ..inspection.trees import find, has_tree
-from ..models import DeadLetter, Job
+from ..models import DeadLetter, Job, JobOrLetter
 from ..queue.why import why
 from ..tasks.limits import limits_for
 from . import display
 from .base import permitted
-from .display import Entry
 from .links import link
 from .made import made
 from .steps import StepsActions
@@ -39,7 +38,7 @@ LINES = 20  # of the admin's log, on the page of what is gone
 NO_ID = UUID(int=0)  # stands for a text that is no id; no row has it
 GRID: tuple[str | tuple[str, ...], ...] = (
     ("copied_id", "key"),
-    ("queue_link", "priority", "enqueued", "kept_until"),
+    ("queue_link", "priority", "enqueued", "kept"),
 )
 
 
@@ -53,21 +52,21 @@ class EntryAdmin(StepsActions):
     show_facets = admin.ShowFacets.NEVER
 
     enqueued = display.moment_of("enqueued_at", _("enqueued"))
-    kept_until = display.moment_of("expires_at", _("kept until"))
+    kept = display.moment_of("kept_until", _("kept until"))
 
     @admin.display(description=_("task"))
-    def task(self, entry: Entry) -> SafeString | str:
+    def task(self, entry: JobOrLetter) -> SafeString | str:
         """Return the name of a job's task, and its arguments, which the list has read for all its rows."""
         name, summary = display.task_name(entry.task_path), getattr(entry, "summary", "")
         return format_html('{} <span class="vtq-call">{}</span>', name, summary) if summary else name
 
     @admin.display(description=_("task"))
-    def task_link(self, entry: Entry) -> SafeString | str:
+    def task_link(self, entry: JobOrLetter) -> SafeString | str:
         name = display.task_name(entry.task_path)
         return self.list_link(name, task_path=entry.task_path) if entry.task_path else name
 
     @admin.display(description=_("queue"))
-    def queue_link(self, entry: Entry) -> SafeString | str:
+    def queue_link(self, entry: JobOrLetter) -> SafeString | str:
         return self.list_link(entry.queue_name, queue_name=entry.queue_name)
 
     def list_link(self, text: object, **query: str) -> SafeString | str:
@@ -75,42 +74,42 @@ class EntryAdmin(StepsActions):
         return link(self.admin_site.name, f"{self.opts.model_name}_changelist", text, **query)
 
     @admin.display(description=_("situation"))
-    def situation(self, entry: Entry) -> str:
+    def situation(self, entry: JobOrLetter) -> str:
         try:
             return why(entry, clock.now(), limits_for(entry.queue_name, entry._state.db, entry.task_path))
         except (TypeError, ValueError):  # a damaged row of the job, or of a worker
             return "-"
 
     @admin.display(description=_("attempts"))
-    def used(self, entry: Entry) -> str:
+    def used(self, entry: JobOrLetter) -> str:
         return f"{entry.attempts} / {entry.max_attempts or '∞'}"
 
     @admin.display(description=_("visibility timeout"))
-    def visibility_timeout(self, entry: Entry) -> str:
+    def visibility_timeout(self, entry: JobOrLetter) -> str:
         return duration(entry.lease_us)
 
     @admin.display(description=_("arguments"))
-    def arguments(self, entry: Entry) -> SafeString:
+    def arguments(self, entry: JobOrLetter) -> SafeString:
         return display.arguments(entry)
 
     @admin.display(description=_("unique key"))
-    def key(self, entry: Entry) -> SafeString | str:
+    def key(self, entry: JobOrLetter) -> SafeString | str:
         return display.unique_key(entry)
 
     @admin.display(description=_("id"))
-    def copied_id(self, entry: Entry) -> SafeString:
+    def copied_id(self, entry: JobOrLetter) -> SafeString:
         return display.copyable(format_html("<code>{}</code>", entry.pk))
 
     @admin.display(description=_("history"))
-    def timeline(self, entry: Entry) -> SafeString | str:
+    def timeline(self, entry: JobOrLetter) -> SafeString | str:
         return timeline(entry, self.admin_site.name)
 
     @admin.display(description=_("steps"))
-    def steps_made(self, entry: Entry) -> SafeString | str:
+    def steps_made(self, entry: JobOrLetter) -> SafeString | str:
         return made(entry, self.admin_site.name)
 
     @admin.display(description=_("parent"))
-    def parent(self, entry: Entry) -> SafeString | str:
+    def parent(self, entry: JobOrLetter) -> SafeString | str:
         above = entry.parent_id and find(entry.parent_id, entry._state.db)
         if not above:
             return gettext("…%(id)s, which is not here any more") % {"id": str(entry.parent_id)[-8:]}
@@ -118,10 +117,10 @@ class EntryAdmin(StepsActions):
         return link(self.admin_site.name, f"{above._meta.model_name}_change", name, above.pk)
 
     @admin.display(description=_("tree"))
-    def tree(self, entry: Entry) -> SafeString | str:
+    def tree(self, entry: JobOrLetter) -> SafeString | str:
         return family(entry, self.admin_site.name)
 
-    def without_unset(self, sets: Any, entry: Entry | None) -> Any:
+    def without_unset(self, sets: Any, entry: JobOrLetter | None) -> Any:
         """Return fieldsets without the steps of a task that made none, and the tree of a job that is alone."""
         unset = {"steps_made"} if entry and not entry.steps else set()
         unset |= {"parent"} if entry and entry.parent_id is None else set()
@@ -194,7 +193,7 @@ class EntryAdmin(StepsActions):
         return self.find(request, there[0].pk) if not here and len(there) == 1 else None
 
     @property
-    def other(self) -> type[Entry]:
+    def other(self) -> type[JobOrLetter]:
         """The table in which a row may be that is not in this one."""
         return DeadLetter if self.model is Job else Job
 
@@ -210,7 +209,7 @@ class EntryAdmin(StepsActions):
             self.message_user(request, said, messages.INFO)
         return self.go_to(f"{entry._meta.model_name}_change", entry.pk)
 
-    def visible(self, request: HttpRequest) -> list[type[Entry]]:
+    def visible(self, request: HttpRequest) -> list[type[JobOrLetter]]:
         """Return the tables whose rows this user may see on this site."""
         pages = self.admin_site._registry
         return [model for model in (Job, DeadLetter) if model in pages and pages[model].has_view_permission(request)]
@@ -242,7 +241,7 @@ class EntryAdmin(StepsActions):
         return request.user.has_perm("vtqueue.requeue_deadletter") and self.has_view_permission(request)
 
 
-def how(entry: Entry) -> str:
+def how(entry: JobOrLetter) -> str:
     """Return who requeued a job, when, and what came of it; of a dead letter, when it died."""
     if isinstance(entry, DeadLetter):
         return gettext("It died at %(time)s.") % {"time": time_of(entry.died_at)}

@@ -17,7 +17,8 @@ from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..core.names import LEASE
 from ..models import Job
-from ..queue.why import overdue, shown_word, wait
+from ..queue.waiting import is_overdue, state_word
+from ..queue.why import wait
 from . import display
 from .actions import PriorityForm, QueueForm, bound, carry_out, confirm, confirm_discard, left_out
 from .base import Views, permitted
@@ -74,7 +75,7 @@ class JobAdmin(EntryAdmin):
         unset: dict[str, Any] = {"asked_to_stop": obj and obj.cancelled_at, "progress_bar": obj and obj.progress}
         unset["running_copies"] = (obj and obj.state == states.RUNNING and obj.copies) or None
         fields = tuple(field for field in options["fields"] if unset.get(str(field), 0) is not None)
-        if obj and display.word_of(obj, clock.now()) == "running":
+        if obj and state_word(obj, clock.now()) == "running":
             fields = tuple(field for field in fields if field != "situation")
             details = {**details, "fields": ("situation", *details["fields"])}
         sets = [(name, {**options, "fields": fields}), (attempts, told), (last, details)]
@@ -90,7 +91,7 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("state"))
     def word(self, job: Job) -> SafeString:
-        word = shown_word(job, clock.now())
+        word = state_word(job, clock.now())
         return display.badge(word, LABELS[word])
 
     @admin.display(description=_("when"))
@@ -101,7 +102,7 @@ class JobAdmin(EntryAdmin):
     def timing(self, job: Job) -> SafeString | str:
         """Return the same for a list, and how long it has left to start."""
         now, when = clock.now(), self.when(job)
-        if job.start_by is None or job.state != states.READY or overdue(job, now):
+        if job.start_by is None or job.state != states.READY or is_overdue(job, now):
             return when
         return format_html(gettext("{}; expires in {}"), when, duration(clock.to_instant(job.start_by) - now))
 
@@ -160,7 +161,7 @@ class JobAdmin(EntryAdmin):
         return self.has_run_permission(request)
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        kept = isinstance(obj, Job) and (display.word_of(obj, clock.now()) == "running" or obj.reserved)
+        kept = isinstance(obj, Job) and (state_word(obj, clock.now()) == "running" or obj.reserved)
         return not kept and request.user.has_perm("vtqueue.delete_job")
 
     @admin.action(permissions=["run"], description=_("Run selected %(verbose_name_plural)s now"))

@@ -11,8 +11,8 @@ from ..core import clock, steps
 from ..core.masks import Mask
 from ..fields import text_of
 from ..inspection.trees import Child, children_of
+from ..models import JobOrLetter
 from . import display
-from .display import Entry
 from .filters import LABELS
 from .links import link
 from .timelines import instant, took
@@ -27,7 +27,7 @@ KINDS = {
 }
 
 
-def made(entry: Entry, site: str) -> SafeString | str:
+def made(entry: JobOrLetter, site: str) -> SafeString | str:
     """Return what a durable task has done, as a table; what is damaged is shown as it is stored.
 
     ``site``: the name of the admin site to link to.

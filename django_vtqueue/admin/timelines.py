@@ -14,10 +14,10 @@ from ..core import clock, copies, history, states
 from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..engines import database_for
-from ..models import Job, WorkerProcess
-from ..queue.why import shown_word, wait
+from ..models import Job, JobOrLetter, WorkerProcess
+from ..queue.waiting import state_word
+from ..queue.why import wait
 from . import display
-from .display import Entry
 from .filters import LABELS
 from .links import link
 from .tracebacks import folded
@@ -42,14 +42,14 @@ OUTCOMES = {
 SAY_MORE = (history.REQUEUED, history.SKIPPED, history.REPEATED)
 
 
-def timeline(entry: Entry, site: str) -> SafeString:
+def timeline(entry: JobOrLetter, site: str) -> SafeString:
     """Return the steps of a job as a table; ``site``: the name of the admin site to link to."""
     items = [*history.read(entry.history), *last_attempt(entry)]
     alive = present(item.get("worker") for item in items)
     return render_to_string("vtqueue/timeline.html", {"steps": list(attempts(entry, items, alive, site))})
 
 
-def attempts(entry: Entry, items: list[history.Entry], alive: set[str], site: str) -> Iterator[dict[str, Any]]:
+def attempts(entry: JobOrLetter, items: list[history.Entry], alive: set[str], site: str) -> Iterator[dict[str, Any]]:
     """Yield the steps for the template; nothing in an item is sure to have the right type."""
     reserved = isinstance(entry, Job) and entry.reserved  # a lease or a time slot: its attempts are terms
     if not reserved:
@@ -92,7 +92,7 @@ def outcome(item: history.Entry) -> str:
     return str(OUTCOMES.get(stored, stored))
 
 
-def last_attempt(entry: Entry) -> Iterator[history.Entry]:
+def last_attempt(entry: JobOrLetter) -> Iterator[history.Entry]:
     """Yield the attempt that the history does not have: the one that goes on (each copy of it), or that succeeded."""
     if not isinstance(entry, Job) or entry.state == states.READY:
         return
@@ -101,7 +101,7 @@ def last_attempt(entry: Entry) -> Iterator[history.Entry]:
         number=history.number(entry.history),
         worker=entry.worker_id,
         started=None if entry.started_at is None else clock.to_instant(entry.started_at),
-        outcome=_("succeeded") if succeeded else str(LABELS[display.word_of(entry, now)]),
+        outcome=_("succeeded") if succeeded else str(LABELS[state_word(entry, now)]),
     )
     if entry.finished_at is not None:
         current["ended"] = clock.to_instant(entry.finished_at)
@@ -123,7 +123,7 @@ def what_is_next(job: Job) -> Iterator[dict[str, Any]]:
         yield mark(_("asked to stop"), job.cancelled_at, job.cancelled_by)
     now = clock.now()
     if job.state == states.READY:
-        yield {"mark": LABELS[shown_word(job, now)], "by": "", "moment": display.timing(job, now)}
+        yield {"mark": LABELS[state_word(job, now)], "by": "", "moment": display.timing(job, now)}
 
 
 def mark(word: str, moment: datetime, by: object = "") -> dict[str, Any]:

@@ -11,16 +11,16 @@ from ..core import clock, states
 from ..core.clock import to_instant
 from ..core.humanize import duration
 from ..inspection.trees import Node, tree
-from ..models import Job
+from ..models import Job, JobOrLetter
+from ..queue.waiting import state_word
 from . import display, plots
-from .display import Entry
 from .filters import LABELS
 from .links import link
 
 DEEPEST = 8  # steps of the indentation
 
 
-def family(entry: Entry, site: str) -> SafeString | str:
+def family(entry: JobOrLetter, site: str) -> SafeString | str:
     """Return the tree of a job as a table; ``site``: the name of the admin site to link to."""
     now = clock.now()
     found = tree(entry)
@@ -33,9 +33,9 @@ def family(entry: Entry, site: str) -> SafeString | str:
     return render_to_string("vtqueue/tree.html", context | {"whole": duration(end - begin)})
 
 
-def row(node: Node, shown: Entry, scale: tuple[int, int], now: int, site: str) -> dict[str, Any]:
+def row(node: Node, shown: JobOrLetter, scale: tuple[int, int], now: int, site: str) -> dict[str, Any]:
     """Return a job of a tree for the template; ``scale``: the instants between which all of it was."""
-    entry, word = node.entry, display.word_of(node.entry, now)
+    entry, word = node.entry, state_word(node.entry, now)
     said, path, lasted = waited_and_ran(entry, now), display.cut(entry.task_path), took(node, now)
     name: Any = path.rpartition(".")[2] or display.task_name(path)
     if entry.pk != shown.pk:
@@ -50,13 +50,13 @@ def row(node: Node, shown: Entry, scale: tuple[int, int], now: int, site: str) -
     }
 
 
-def ended(entry: Entry, now: int) -> int:
+def ended(entry: JobOrLetter, now: int) -> int:
     """Return the instant at which a job has ended; now, if it has not."""
     moment = entry.finished_at if isinstance(entry, Job) else entry.died_at
     return now if moment is None else to_instant(moment)
 
 
-def times(entry: Entry, now: int) -> tuple[int, int | None, int]:
+def times(entry: JobOrLetter, now: int) -> tuple[int, int | None, int]:
     """Return when a job was enqueued, when its last attempt began, unless it waits for another, and when it ended."""
     waits = isinstance(entry, Job) and entry.state == states.READY
     started = None if waits or entry.started_at is None else to_instant(entry.started_at)
@@ -70,7 +70,7 @@ def took(node: Node, now: int) -> int | None:
     return None if since is None else max(end - since, 0)
 
 
-def waited_and_ran(entry: Entry, now: int) -> str:
+def waited_and_ran(entry: JobOrLetter, now: int) -> str:
     """Return what the plot of a job says."""
     enqueued, started, end = times(entry, now)
     if started is None:

@@ -173,7 +173,7 @@ class Settlement:
     """How an attempt ends: the change that the holder of a job asks for. FAILED: the job moves to the dead letters.
 
     ``due_at``: the new place in the line of a READY job; None: it keeps the one it has. ``hidden_until``: it is not
-    visible before, for its code may still be running. ``expires_at``: when the row may be deleted; of a dead letter
+    visible before, for its code may still be running. ``kept_until``: when the row may be deleted; of a dead letter
     queue/settling.py sets it. ``stopped``: it was to wait again, but had a stop request. ``meant``: what it was to be
     (state, ``due_at``, ``finished_at``), had no other copy of the job run on. ``waiting``: for what, of a job that is
     READY because its task waits, or has put it off.
@@ -184,7 +184,7 @@ class Settlement:
     attempts: int
     due_at: int | None = None
     finished_at: int | None = None
-    expires_at: int | None = None
+    kept_until: int | None = None
     result: str | None = None
     history: str | None = None
     failure: Failure | None = None
@@ -194,14 +194,14 @@ class Settlement:
     waiting: Waiting | None = field(default=None, kw_only=True)
 
     @property
-    def released(self) -> bool:
+    def uses_no_attempt(self) -> bool:
         """Whether the job waits again and the attempt is not used up."""
         return self.state == states.READY and self.failure is None
 
     @property
     def as_before(self) -> bool:
         """Whether the job is given back as if it had not been started: released, or put off."""
-        return self.released and (self.waiting is None or self.waiting.kind == SNOOZE)
+        return self.uses_no_attempt and (self.waiting is None or self.waiting.kind == SNOOZE)
 
     def shift(self, later: int) -> None:
         """Move the next attempt by ``later`` microseconds, for a caller that runs jobs as if it were later.
@@ -214,8 +214,8 @@ class Settlement:
 
 def succeeded(job: HeldJob, result: str, now: int, ttl: int | None) -> Settlement:
     """Return the acknowledgement; the row is kept for ``ttl`` microseconds (0: not at all, None: for ever)."""
-    expires_at = None if ttl is None else now + ttl
-    return Settlement(job, states.SUCCESSFUL, job.attempts, finished_at=now, expires_at=expires_at, result=result)
+    kept_until = None if ttl is None else now + ttl
+    return Settlement(job, states.SUCCESSFUL, job.attempts, finished_at=now, kept_until=kept_until, result=result)
 
 
 def released(job: HeldJob) -> Settlement:
@@ -291,7 +291,7 @@ def end_cancelled(settlement: Settlement, by: str, now: int) -> None:
     _bury(settlement, history.CANCELLED, recorded(Cancelled, cancellation(by)), now)
 
 
-def expired(job: HeldJob, start_by: int | None, now: int) -> Settlement:
+def overdue(job: HeldJob, start_by: int | None, now: int) -> Settlement:
     """Return the settlement of a job that waits, and was to start by an instant that has come: it is never run."""
     settlement = Settlement(job, states.READY, job.attempts)
     _bury(settlement, history.EXPIRED, _not_started(start_by), now)

@@ -7,7 +7,7 @@ READY ──claim──► RUNNING ──ack──► SUCCESSFUL
 
 READY = "READY"  # may be claimed from its due_at on: waiting, scheduled or to be retried
 RUNNING = "RUNNING"  # held by worker_id until lease_until; after that it is expired and claimable again
-SUCCESSFUL = "SUCCESSFUL"  # acknowledged; kept until expires_at
+SUCCESSFUL = "SUCCESSFUL"  # acknowledged; it stays until kept_until
 FAILED = "FAILED"  # never a stored state of a job: what a dead letter is to Django's Tasks framework
 
 WORDS = ("due", "scheduled", "retrying", "waiting", "parked", "running", "expired", "done", "dead")

@@ -121,12 +121,12 @@ class Execution:
         call = self.prepared()
         if writes_to := self.options.get("transactional"):
             return together(
-                self.job, self.backend, writes_to, lambda: self.settlement_of(call()), self._outcome, tell=self.tell
+                self.job, self.backend, writes_to, lambda: self.settlement_of(call()), self._conclude, tell=self.tell
             )
         value = call()
         if self._ledger and self._ledger.suspended:  # the task has not let it pass; it waits all the same
             raise self._ledger.suspended
-        return self._outcome(self.settlement_of(value))
+        return self._conclude(self.settlement_of(value))
 
     def prepared(self) -> Callable[[], Any]:
         """Return what the row names, ready to be called."""
@@ -179,22 +179,23 @@ class Execution:
 
     def waits(self, error: Suspend) -> Outcome:
         """Return the outcome of a call that waits."""
-        return self._outcome(waits(self.job, error.waiting))
+        return self._conclude(waits(self.job, error.waiting))
 
     def put_off(self, error: Snooze) -> Outcome:
         """Return the outcome of a call that has put the job off."""
-        return self._outcome(put_off(self.job, error.until, self.backend.now() + self.later))
+        return self._conclude(put_off(self.job, error.until, self.backend.now() + self.later))
 
     def outcome_of(self, error: BaseException) -> Outcome:
         """Return the outcome of a call that raised ``error``, however broken that is: another attempt, or the end."""
         try:
-            return self._outcome_of(error)
+            return self._outcome_after(error)
         except TaskTimeout:  # raised by another thread meanwhile, and only once: Pool makes its outcome
             raise
         except BaseException:
-            return self._outcome_of(Indescribable("The exception of this attempt could not be handled."))
+            return self._outcome_after(Indescribable("The exception of this attempt could not be handled."))
 
-    def _outcome_of(self, error: BaseException) -> Outcome:
+    def _outcome_after(self, error: BaseException) -> Outcome:
+        """See outcome_of; raise what the exception's own methods raise."""
         if issubclass(type(error), Snooze):
             return self.put_off(cast(Snooze, error))
         if type(error) is Cancelled and not error.args:
@@ -213,7 +214,7 @@ class Execution:
             self.result.errors.append(
                 TaskError(exception_class_path=failure.exception_class, traceback=failure.traceback)
             )
-        return self._outcome(settlement, error)
+        return self._conclude(settlement, error)
 
     def secrets(self) -> list[str]:
         """Return what the texts of this attempt must not repeat; made when the first of them is written.
@@ -252,7 +253,8 @@ class Execution:
         delay = self.policy.delay(self.job.attempts, backoff)
         return max(delay, UNKNOWN_TASK_DELAY) if isinstance(error, UnknownTask) else delay
 
-    def _outcome(self, settlement: Settlement, error: BaseException | None = None) -> Outcome:
+    def _conclude(self, settlement: Settlement, error: BaseException | None = None) -> Outcome:
+        """Return the outcome with this settlement; the result is completed if anybody is to get it."""
         needed = self.inline or error is not None or received(task_finished)
         if result := self.result if needed else None:
             change(

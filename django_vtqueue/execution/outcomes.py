@@ -35,9 +35,9 @@ class Outcome:
     stored: bool | None = None
 
     @property
-    def released(self) -> bool:
+    def uses_no_attempt(self) -> bool:
         """Whether the job was released, for another worker to execute."""
-        return self.settlement.released
+        return self.settlement.uses_no_attempt
 
 
 def announce(outcome: Outcome, backend: VTQueueBackend) -> bool:

@@ -14,7 +14,7 @@ from ..backend import VTQueueBackend
 from ..core.clock import SECOND
 from ..core.job import ClaimKey, HeldJob, Settlement, released
 from ..engines import Engine, Trouble, engine_for
-from ..queue.settling import carry_out
+from ..queue.settling import settle_as_holder
 from ..tasks.checks import cannot_commit_as_one
 from .outcomes import Outcome, not_executed
 from .time_limits import transaction_seconds
@@ -56,13 +56,13 @@ def together(
     backend: VTQueueBackend,
     writes_to: bool | str,
     call: Callable[[], Settlement],
-    outcome_of: Callable[[Settlement], Outcome],
+    conclude: Callable[[Settlement], Outcome],
     *,
     tell: Tell,
 ) -> Outcome:
     """Call a transactional task, and commit its writes and its acknowledgement as one; return the outcome.
 
-    ``writes_to``: the task's option. ``call``: calls the task, and returns its acknowledgement. ``outcome_of``: called
+    ``writes_to``: the task's option. ``call``: calls the task, and returns its acknowledgement. ``conclude``: called
     with that after the commit. ``tell``: see execute. Raise what ``call`` raised; then nothing was written.
     """
     queue_in = backend.database
@@ -80,7 +80,7 @@ def together(
         if engine.trouble(error.__cause__ or error) is not Trouble.BUSY:  # that was waited for
             back.settlement.due_at = engine.now() + SECOND
         return back
-    outcome = outcome_of(settlement)
+    outcome = conclude(settlement)
     outcome.stored = True
     return outcome
 
@@ -114,7 +114,7 @@ def settle_with(
             if engine.renew([job], engine.now()):
                 raise Lost
             settlement = call()
-            if carry_out(engine, [settlement]):
+            if settle_as_holder(engine, [settlement]):
                 raise Lost
     except BaseException as error:
         if committed:

@@ -72,7 +72,7 @@ OF_JOBS: list[BaseConstraint] = [
         name="vtqueue_job_moments",
         condition=OfKind(
             "integer",
-            "enqueued_at started_at expires_at start_by due_at lease_until moved_from finished_at cancelled_at",
+            "enqueued_at started_at kept_until start_by due_at lease_until moved_from finished_at cancelled_at",
         ),
     ),
     CheckConstraint(
@@ -91,7 +91,7 @@ OF_LETTERS: list[BaseConstraint] = [
     ),
     CheckConstraint(
         name="vtqueue_letter_moments",
-        condition=OfKind("integer", "enqueued_at started_at expires_at died_at acknowledged_at"),
+        condition=OfKind("integer", "enqueued_at started_at kept_until died_at acknowledged_at"),
     ),
     CheckConstraint(
         name="vtqueue_letter_texts",

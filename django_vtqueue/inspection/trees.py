@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from ..core import states, steps
@@ -10,10 +10,8 @@ from ..core.encoding import decode
 from ..core.ids import parse_id
 from ..core.masks import HIDDEN, Mask
 from ..engines import engine_for
-from ..models import DeadLetter, Job
-from ..queue.waiting import word_of
-
-Entry: TypeAlias = Job | DeadLetter
+from ..models import DeadLetter, Job, JobOrLetter
+from ..queue.waiting import state_word
 
 MOST = 200  # nodes that are read
 HIGHEST = 20  # parents above a job
@@ -29,7 +27,7 @@ ENDED = {states.SUCCESSFUL: "done", states.FAILED: "dead"}
 class Node(NamedTuple):
     """A job in a tree; ``depth``: how many parents it has above it there; ``parent``: whether it has children."""
 
-    entry: Entry
+    entry: JobOrLetter
     depth: int
     parent: bool
 
@@ -54,7 +52,7 @@ class Child(NamedTuple):
     failure: str = ""
 
 
-def children_of(parent: Entry, record: Mapping[str, Any], own: Mask, now: int, most: int) -> Iterator[Child]:
+def children_of(parent: JobOrLetter, record: Mapping[str, Any], own: Mask, now: int, most: int) -> Iterator[Child]:
     """Yield the children of a step: what became of each, when all of them have ended, until then their states.
 
     Nothing in a record is sure to have the right type.
@@ -68,10 +66,10 @@ def children_of(parent: Entry, record: Mapping[str, Any], own: Mask, now: int, m
     rows = present(parent, [child.job_id for child in some if child.job_id])
     for child in some:
         row = rows.get(child.job_id)
-        yield child._replace(word=word_of(row, now)) if row else child
+        yield child._replace(word=state_word(row, now)) if row else child
 
 
-def present(parent: Entry, ids: list[UUID]) -> dict[UUID | None, Entry]:
+def present(parent: JobOrLetter, ids: list[UUID]) -> dict[UUID | None, JobOrLetter]:
     """Return those children that are there, jobs and dead letters, without their large columns."""
     return {row.pk: row for model in LARGE for row in lean(model, parent._state.db).filter(pk__in=ids)}
 
@@ -92,7 +90,7 @@ def ended(child: Child, kept: Any, own: Mask) -> Child:
         return child._replace(result=HIDDEN if own.conceals(str(value)) else str(value))
 
 
-def has_tree(entry: Entry) -> bool:
+def has_tree(entry: JobOrLetter) -> bool:
     """Return whether a job has a parent, or has had children."""
     try:
         return entry.parent_id is not None or any("children" in record for record in steps.read(entry.steps).done)
@@ -100,11 +98,11 @@ def has_tree(entry: Entry) -> bool:
         return False
 
 
-def tree(entry: Entry, most: int = MOST) -> Tree:
+def tree(entry: JobOrLetter, most: int = MOST) -> Tree:
     """Return the tree of a job: two queries for each level of it, and one or two for each parent above the job."""
     root = top(entry)
-    found: dict[UUID, Entry] = {root.pk: root}
-    below: dict[UUID | None, list[Entry]] = {}
+    found: dict[UUID, JobOrLetter] = {root.pk: root}
+    below: dict[UUID | None, list[JobOrLetter]] = {}
     level, more = [root.pk], 0
     while level and not more:
         rows, more = children(level, entry._state.db, most - len(found))
@@ -118,7 +116,7 @@ def tree(entry: Entry, most: int = MOST) -> Tree:
     return Tree(list(walk(root, below)), more)
 
 
-def top(entry: Entry) -> Entry:
+def top(entry: JobOrLetter) -> JobOrLetter:
     """Return the highest parent of a job that is there, so far as it is looked for."""
     for _ in range(HIGHEST):
         if entry.parent_id is None or not (above := find(entry.parent_id, entry._state.db)):
@@ -127,17 +125,17 @@ def top(entry: Entry) -> Entry:
     return entry
 
 
-def find(job_id: UUID, database: str | None) -> Entry | None:
+def find(job_id: UUID, database: str | None) -> JobOrLetter | None:
     rows = (lean(model, database).filter(pk=job_id).first() for model in (Job, DeadLetter))
     return next((row for row in rows if row), None)
 
 
-def children(parents: list[UUID], database: str | None, room: int) -> tuple[list[Entry], int]:
+def children(parents: list[UUID], database: str | None, room: int) -> tuple[list[JobOrLetter], int]:
     """Return children, in the order of their ids, and how many there are for which there is no room.
 
     Dead ones come first, then unfinished ones.
     """
-    rows: list[Entry] = []
+    rows: list[JobOrLetter] = []
     more = 0
     for model in LARGE:
         some = lean(model, database).filter(parent_id__in=parents)
@@ -155,7 +153,7 @@ def lean(model: Any, database: str | None) -> Any:
     return rows.annotate(waits=engine_for(rows.db).waits()) if model is Job else rows
 
 
-def walk(root: Entry, below: dict[UUID | None, list[Entry]]) -> Iterator[Node]:
+def walk(root: JobOrLetter, below: dict[UUID | None, list[JobOrLetter]]) -> Iterator[Node]:
     """Yield a job, then its children, each with those below it."""
     waiting = [(root, 0)]
     while waiting:

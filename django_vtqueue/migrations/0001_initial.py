@@ -44,7 +44,7 @@ class Migration(migrations.Migration):
                 ("parent_id", models.UUIDField(blank=True, null=True, verbose_name="parent")),
                 ("enqueued_at", django_vtqueue.fields.InstantField()),
                 ("started_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
-                ("expires_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
+                ("kept_until", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("died_at", django_vtqueue.fields.InstantField()),
                 ("exception_class", models.CharField(max_length=255, verbose_name="exception")),
                 ("message", models.CharField(blank=True, max_length=255, verbose_name="message")),
@@ -81,9 +81,9 @@ class Migration(migrations.Migration):
                         name="vtqueue_letter_seen",
                     ),
                     models.Index(
-                        condition=models.Q(("expires_at__isnull", False)),
-                        fields=["expires_at"],
-                        name="vtqueue_letter_expires",
+                        condition=models.Q(("kept_until__isnull", False)),
+                        fields=["kept_until"],
+                        name="vtqueue_letter_kept",
                     ),
                     models.Index(
                         condition=models.Q(("parent_id__isnull", False)),
@@ -103,7 +103,7 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=django_vtqueue.fields.constraints.OfKind(
-                            "integer", "enqueued_at started_at expires_at died_at acknowledged_at"
+                            "integer", "enqueued_at started_at kept_until died_at acknowledged_at"
                         ),
                         name="vtqueue_letter_moments",
                     ),
@@ -174,7 +174,7 @@ class Migration(migrations.Migration):
                 ("parent_id", models.UUIDField(blank=True, null=True, verbose_name="parent")),
                 ("enqueued_at", django_vtqueue.fields.InstantField()),
                 ("started_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
-                ("expires_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
+                ("kept_until", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("state", models.CharField(default="READY", max_length=10, verbose_name="state")),
                 ("start_by", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 ("due_at", django_vtqueue.fields.InstantField()),
@@ -240,9 +240,9 @@ class Migration(migrations.Migration):
                         condition=models.Q(("state", "RUNNING")), fields=["worker_id"], name="vtqueue_job_worker"
                     ),
                     models.Index(
-                        condition=models.Q(("expires_at__isnull", False)),
-                        fields=["expires_at"],
-                        name="vtqueue_job_expires",
+                        condition=models.Q(("kept_until__isnull", False)),
+                        fields=["kept_until"],
+                        name="vtqueue_job_kept",
                     ),
                     models.Index(
                         condition=models.Q(
@@ -354,7 +354,7 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         condition=django_vtqueue.fields.constraints.OfKind(
                             "integer",
-                            "enqueued_at started_at expires_at start_by due_at lease_until moved_from finished_at cancelled_at",
+                            "enqueued_at started_at kept_until start_by due_at lease_until moved_from finished_at cancelled_at",
                         ),
                         name="vtqueue_job_moments",
                     ),

@@ -3,7 +3,7 @@
 Publishing, claims, leases and settlements are SQL in ``engines``; all else reads and writes by these models.
 """
 
-from .jobs import HAS_KEY, HIDDEN, PARKED, RAW, RESERVED, UNFINISHED, WAITING, DeadLetter, Entry, Job
+from .jobs import HAS_KEY, HIDDEN, PARKED, RAW, RESERVED, UNFINISHED, WAITING, AbstractJob, DeadLetter, Job, JobOrLetter
 from .queues import QueueState, Rate, Schedule
 from .requeues import Requeue
 from .statistics import HourlyThroughput, Tallied, Throughput
@@ -17,10 +17,11 @@ __all__ = [
     "RESERVED",
     "UNFINISHED",
     "WAITING",
+    "AbstractJob",
     "DeadLetter",
-    "Entry",
     "HourlyThroughput",
     "Job",
+    "JobOrLetter",
     "Origin",
     "QueueState",
     "Rate",

@@ -1,6 +1,6 @@
 """Jobs and dead letters. What is held is held by a lease that ends by itself."""
 
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from django.db import models
 from django.db.models import BooleanField, ExpressionWrapper, F, Q
@@ -31,10 +31,10 @@ RESERVED = Q(*(Exact(Left("queue_name", len(name)), name) for name in names.RESE
 RAW = ExpressionWrapper(Q(task_path=""), output_field=BooleanField())
 
 
-class Entry(models.Model):
+class AbstractJob(models.Model):
     """What a job and a dead letter have in common.
 
-    A requeue keeps it, but the attempts begin anew, the worker and ``expires_at`` go, and the queue and the priority
+    A requeue keeps it, but the attempts begin anew, the worker and ``kept_until`` go, and the queue and the priority
     may be others.
     """
 
@@ -55,7 +55,7 @@ class Entry(models.Model):
     parent_id = models.UUIDField(_("parent"), null=True, blank=True)  # the job that waits for its end
     enqueued_at = InstantField(_("enqueued"))
     started_at = InstantField(_("last started"), null=True, blank=True)
-    expires_at = InstantField(_("kept until"), null=True, blank=True)
+    kept_until = InstantField(_("kept until"), null=True, blank=True)
 
     objects = MomentManager()
 
@@ -87,7 +87,7 @@ class Entry(models.Model):
         return found if isinstance(found, kind) else kind()
 
 
-class Job(Entry):
+class Job(AbstractJob):
     """A job that waits, runs, or has succeeded."""
 
     state = models.CharField(_("state"), max_length=10, default=states.READY)
@@ -138,7 +138,7 @@ class Job(Entry):
             # What is hidden, of one queue and kind: small, for it has the held rows only.
             models.Index(F("queue_name"), RAW, F("lease_until"), name="vtqueue_job_hidden", condition=HIDDEN),
             models.Index(fields=["worker_id"], name="vtqueue_job_worker", condition=Q(state=states.RUNNING)),
-            models.Index(fields=["expires_at"], name="vtqueue_job_expires", condition=Q(expires_at__isnull=False)),
+            models.Index(fields=["kept_until"], name="vtqueue_job_kept", condition=Q(kept_until__isnull=False)),
             models.Index(
                 fields=["start_by"], name="vtqueue_job_start_by", condition=WAITING & Q(start_by__isnull=False)
             ),
@@ -182,7 +182,7 @@ class Job(Entry):
         return names.is_reserved(self.queue_name)
 
 
-class DeadLetter(Entry):
+class DeadLetter(AbstractJob):
     """A job whose attempts are used up, or that gave up, with everything needed to understand it and send it again."""
 
     died_at = InstantField(_("died"))
@@ -214,7 +214,7 @@ class DeadLetter(Entry):
             models.Index(fields=["exception_class", "died_at", "id"], name="vtqueue_letter_exception"),
             models.Index(fields=["message"], name="vtqueue_letter_message"),
             models.Index(fields=["queue_name"], name="vtqueue_letter_seen", condition=Q(acknowledged_at__isnull=False)),
-            models.Index(fields=["expires_at"], name="vtqueue_letter_expires", condition=Q(expires_at__isnull=False)),
+            models.Index(fields=["kept_until"], name="vtqueue_letter_kept", condition=Q(kept_until__isnull=False)),
             models.Index(fields=["parent_id"], name="vtqueue_letter_parent", condition=Q(parent_id__isnull=False)),
         ]
         constraints = OF_LETTERS
@@ -230,3 +230,6 @@ class DeadLetter(Entry):
         from .. import requeue
 
         return bool(requeue(self, self._state.db, by=by, queue_name=queue_name, priority=priority))
+
+
+JobOrLetter: TypeAlias = Job | DeadLetter

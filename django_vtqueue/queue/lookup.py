@@ -12,10 +12,10 @@ from .doorbell import wake_workers
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
-    from ..models import Entry
+    from ..models import AbstractJob
 
-E = TypeVar("E", bound="Entry")
-Named: TypeAlias = "Entry | UUID | str | Iterable[Entry | UUID | str]"
+E = TypeVar("E", bound="AbstractJob")
+Named: TypeAlias = "AbstractJob | UUID | str | Iterable[AbstractJob | UUID | str]"
 SHORTEST = 8  # digits of an id, as the log has them
 SHOWN = 5  # ids of an error
 
@@ -26,7 +26,7 @@ class UnclearId(ValueError):
 
 def change(
     given: Named,
-    model: "type[Entry]",
+    model: "type[AbstractJob]",
     database: str,
     change_some: Callable[[Sequence[UUID]], Iterable[UUID]],
 ) -> list[UUID]:
@@ -43,7 +43,7 @@ def change(
     return [job_id for job_id in ids if job_id in changed]
 
 
-def ids_of(given: Named, model: "type[Entry]", database: str) -> list[UUID]:
+def ids_of(given: Named, model: "type[AbstractJob]", database: str) -> list[UUID]:
     """Return the ids of one or several jobs or dead letters, each once: of rows, whole ids, or the last digits of ids.
 
     Whole ids are not looked up; digits in which no row of ``model`` ends are left out. Raise UnclearId.
@@ -53,7 +53,7 @@ def ids_of(given: Named, model: "type[Entry]", database: str) -> list[UUID]:
     return list(dict.fromkeys(job_id for job_id in found if job_id))
 
 
-def _id_of(given: object, model: "type[Entry]", database: str) -> UUID | None:
+def _id_of(given: object, model: "type[AbstractJob]", database: str) -> UUID | None:
     if job_id := parse_id(given):
         return job_id
     entry = only(some(model._default_manager.using(database), digits_of(given)), given)

@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from ..core.job import Due, Settlement, expired
+from ..core.job import Due, Settlement, overdue
 from ..engines import Engine
-from .ended_leases import end_rows
+from .settling import settle_or_bury
 
 
 def bury_overdue(engine: Engine, rows: Sequence[Due], worker_id: str, now: int) -> list[Settlement]:
-    """Make dead letters of waiting rows that have expired; return the settlements. To be called in a transaction."""
+    """Make dead letters of waiting rows that are overdue; return the settlements. To be called in a transaction."""
     if not rows:
         return []
     jobs, start_by = engine.read([row.handle for row in rows]), {row.handle: row.start_by for row in rows}
-    endings = {handle: expired(job, start_by[handle], now) for handle, job in jobs.items()}
-    return end_rows(engine, endings, worker_id, now)
+    endings = {handle: overdue(job, start_by[handle], now) for handle, job in jobs.items()}
+    return settle_or_bury(engine, endings, worker_id, now)

@@ -23,12 +23,12 @@ def store(
     timeout: float | None = None,
     *,
     on_duplicate: str = KEEP,
-    limited: bool = True,
+    check_depth: bool = True,
 ) -> Duplicates:
     """Insert new jobs in the caller's transaction, or in one of their own, and ring the doorbells after the commit.
 
     Return those that were not stored, for there is a job with their unique key; see insert_with_keys. ``timeout``: see
-    ``depth.admitted``; ``limited``: whether ``max_depth`` counts. Raise PayloadTooLarge if one of the payloads is
+    ``depth.admitted``; ``check_depth``: whether ``max_depth`` counts. Raise PayloadTooLarge if one of the payloads is
     larger than ``max_payload_bytes``, QueueFull if the queue has no room; then none is stored. If Django
     refuses the call in async code, or the tables are missing, the error says what to do.
     """
@@ -43,7 +43,7 @@ def store(
             )
     engine = engine_for(database)
     try:
-        if limited and policy.max_depth is not None:
+        if check_depth and policy.max_depth is not None:
             alone, duplicates = admitted(partial(_insert, engine, new, on_duplicate), engine, new, policy, timeout)
         else:
             alone, duplicates = _insert(engine, new, on_duplicate)

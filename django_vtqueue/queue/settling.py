@@ -4,13 +4,15 @@ Of a job with copies (a queue with ``overflow``) the first success ends the job,
 is that of one copy, as long as another one runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..core import copies, history, states
 from ..core.copies import Copy
-from ..core.job import ClaimKey, Settlement, StoredJob, end_cancelled
+from ..core.failures import recorded
+from ..core.job import ClaimKey, Handle, Settlement, StoredJob, end_cancelled, failed
 from ..engines import Engine, options_for
+from ..exceptions import DamagedJob
 from .unparking import give_back
 from .workers import gone
 
@@ -25,9 +27,9 @@ def settle(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
         engine.note_progress(said)
     shared = [s for s in settlements if s.job.copies and s.job.begun]
     if not shared:
-        return carry_out(engine, settlements)
+        return settle_as_holder(engine, settlements)
     own = [s for s in settlements if s.state == states.SUCCESSFUL or not (s.job.copies and s.job.begun)]
-    lost = carry_out(engine, own)
+    lost = settle_as_holder(engine, own)
     for settlement in shared:
         if settlement.state != states.SUCCESSFUL or settlement.job.key in lost:
             lost.discard(settlement.job.key)
@@ -36,38 +38,62 @@ def settle(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
     return lost
 
 
-def carry_out(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
-    """Carry out settlements of jobs without other copies; see settle.
+def settle_as_holder(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
+    """Carry out settlements of those whose name is in the row: of all jobs without other copies; see settle.
 
     What was parked for them is given back, and the end of the last child wakes its parent.
     """
-    lost = _carry_out(engine, settlements)
+    lost = _write(engine, settlements)
     if refused := [s for s in settlements if s.job.key in lost and s.state == states.READY]:
         requests = engine.stop_requests([s.job for s in refused])
         if stopped := [s for s in refused if s.job.key in requests]:
             for settlement in stopped:
                 end_cancelled(settlement, requests[settlement.job.key], engine.now())
-            lost = (lost - requests.keys()) | _carry_out(engine, stopped)
+            lost = (lost - requests.keys()) | _write(engine, stopped)
     if tied := [s for s in settlements if s.job.parent_id or s.job.concurrency_key is not None]:
-        _tell(engine, [s for s in tied if s.job.key not in lost])
+        _wake_others(engine, [s for s in tied if s.job.key not in lost])
     return lost
 
 
-def _tell(engine: Engine, settlements: Sequence[Settlement]) -> None:
+def _wake_others(engine: Engine, settlements: Sequence[Settlement]) -> None:
     """Give back what was parked for these jobs, and wake their parents."""
     give_back(engine, settlements)
     if parents := {s.job.parent_id for s in settlements if s.job.parent_id and s.state != states.READY}:
         engine.wake_parents(parents, engine.now())
 
 
-def _carry_out(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
+def _write(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
+    """Write settlements into the rows; a dead letter is kept for as long as its queue says."""
     if dying := [s for s in settlements if s.state == states.FAILED]:
         names = {s.job.queue_name for s in dying}
         kept = {name: options_for(name, engine.alias).letter_ttl(name) for name in names}
         for settlement in dying:
             ttl, died_at = kept[settlement.job.queue_name], settlement.finished_at or 0
-            settlement.expires_at = None if ttl is None else died_at + ttl
+            settlement.kept_until = None if ttl is None else died_at + ttl
     return engine.settle(settlements)
+
+
+def settle_or_bury(engine: Engine, endings: Mapping[Handle, Settlement], worker_id: str, now: int) -> list[Settlement]:
+    """Settle rows of other holders, or of none; return the settlements, those of unreadable rows among them."""
+    lost = settle_as_holder(engine, list(endings.values())) if endings else set()
+    unreadable = [handle for handle, ending in endings.items() if ending.job.key in lost]
+    ended = [ending for ending in endings.values() if ending.job.key not in lost]
+    if unreadable:
+        ended += bury_unreadable(engine, unreadable, worker_id, now)
+    return ended
+
+
+def bury_unreadable(engine: Engine, handles: Sequence[Handle], worker_id: str, now: int) -> list[Settlement]:
+    """Make dead letters of rows that could not be settled as they were read, because a text in them is not UTF-8, say.
+
+    They are leased once more, so that they have a holder whose name can be read.
+    """
+    engine.lease(handles, worker_id, now, None, attempts=0)
+    failure = recorded(DamagedJob, "The row cannot be read as it is stored.")
+    jobs = engine.read(handles).values()
+    endings = [failed(job, history.FAILED, failure, now, None) for job in jobs]
+    lost = settle_as_holder(engine, endings)
+    return [ending for ending in endings if ending.job.key not in lost]
 
 
 def settle_copy(engine: Engine, settlement: Settlement) -> bool:
@@ -92,7 +118,7 @@ def settle_copy(engine: Engine, settlement: Settlement) -> bool:
     engine.pass_on(row, mine, row.copies or "", row.history, row.visible_at)
     settlement.job = replace(job, claims=row.claims)
     try:
-        return not carry_out(engine, [settlement])
+        return not settle_as_holder(engine, [settlement])
     finally:
         settlement.job = job
 

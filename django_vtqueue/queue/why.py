@@ -13,7 +13,7 @@ from ..models import DeadLetter, Job, WorkerProcess
 from .doorbell import folder_of, path_of, proves_death
 from .limits import NO_LIMITS, Limits
 from .pauses import paused, sentence
-from .waiting import is_parked, waits_for, waits_of, word_of
+from .waiting import is_overdue, is_parked, state_word, waits_for, waits_of
 from .workers import QUIET, SILENCE, STOP, live_workers, serves
 
 LONGEST = 200  # characters of an error's message
@@ -33,10 +33,10 @@ def why(entry: Job | DeadLetter, now: int, limits: Limits = NO_LIMITS) -> str:
         return holder(entry, now)
     if waits := waits_for(entry, now, limits):
         return waits + more_of(entry, limits) + expiry(entry, now)
-    if entry.start_by and overdue(entry, now):
+    if entry.start_by and is_overdue(entry, now):
         age = duration(now - to_instant(entry.start_by))
         return _("expired %(age)s ago, so a worker will make it a dead letter") % {"age": age}
-    match word_of(entry, now):
+    match state_word(entry, now):
         case "done":
             ended = now - to_instant(entry.finished_at or entry.visible_at)
             return _("done %(age)s ago by %(worker)s") % {
@@ -69,18 +69,6 @@ def expiry(job: Job, now: int) -> str:
         return ""
     values = {"left": duration(to_instant(job.start_by) - now), "time": time_of(job.start_by)}
     return "; " + _("expires in %(left)s, at %(time)s, if it has not started by then") % values
-
-
-def overdue(entry: Job | DeadLetter, now: int) -> bool:
-    """Return whether a job waits, but has expired, so that it is never run."""
-    if not isinstance(entry, Job) or entry.state != states.READY or entry.start_by is None:
-        return False
-    return to_instant(entry.start_by) <= now
-
-
-def shown_word(entry: Job | DeadLetter, now: int) -> str:
-    """Return the word for an entry that people read: a job that has expired is none that is due."""
-    return "expired" if overdue(entry, now) else word_of(entry, now)
 
 
 def more_of(job: Job, limits: Limits) -> str:

@@ -94,8 +94,8 @@ class Children:
             for name in set(jobs.filter(pk__in=some).values_list("queue_name", flat=True)):
                 ttl = microseconds_or_none(options_for(name, database).policy(name).result_ttl)
                 if ttl is not None:
-                    of_queue = jobs.filter(pk__in=some, queue_name=name, expires_at__gt=now + ttl)
-                    of_queue.update(expires_at=now + ttl)
+                    of_queue = jobs.filter(pk__in=some, queue_name=name, kept_until__gt=now + ttl)
+                    of_queue.update(kept_until=now + ttl)
 
     def results(
         self, ids: Sequence[str], ended: Sequence[dict[str, Any]], calls: Sequence[TaskCall]

@@ -15,7 +15,7 @@ from .compat import Task
 from .task import find_task
 
 if TYPE_CHECKING:
-    from ..models import Entry
+    from ..models import AbstractJob
 
 POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
 
@@ -99,7 +99,7 @@ def signature_of(task: Task, mask: Mask) -> Signature:
     return known.replace(parameters=parameters)
 
 
-def shown_call(entry: "Entry") -> Any:
+def shown_call(entry: "AbstractJob") -> Any:
     """Return the arguments of a job by the names of the task's parameters, with what is secret hidden.
 
     Raise ValueError or RecursionError if they are not readable.

@@ -11,8 +11,8 @@ from ..queue.origin import foreign_origin
 from .cancellation import Cancellation
 from .heartbeat import Heartbeat
 from .next_due import LOOK
-from .pruning import Pruning
 from .recurring import Recurring
+from .upkeep import Upkeep
 from .work import Work
 
 logger = logging.getLogger("django_vtqueue")
@@ -31,7 +31,7 @@ class Housekeeping:
     def __init__(self, engine: Engine, heartbeat: Heartbeat, work: Work) -> None:
         self.engine, self.heartbeat, self.work, self.next_due = engine, heartbeat, work, work.next_due
         self.clock_steps = ClockSteps(engine)
-        self.pruning = Pruning(engine, work.bury_overdue, work.give_back)
+        self.upkeep = Upkeep(work)
         self.cancellation = Cancellation(engine, work.in_flight)
         self.recurring = Recurring(engine, work.backend, heartbeat.worker)
         self.foreign = False
@@ -39,7 +39,7 @@ class Housekeeping:
 
     def next_at(self) -> float:
         """Return when a part is due (monotonic)."""
-        parts = (self.heartbeat.next_at, self.clock_steps.next_at, self.pruning.next_at)
+        parts = (self.heartbeat.next_at, self.clock_steps.next_at, self.upkeep.next_at)
         return min(*parts, self.recurring.next_at())
 
     def do(self) -> None:

@@ -14,13 +14,13 @@ HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in i
 class Flight:
     """A job in flight. ``ends_at``: when its time is up; ``told_at``: when it was told to end (both monotonic).
 
-    ``counted``: False as long as a job that was claimed ahead has no attempt in its row; the turn after its code has
-    begun counts it (``begun``, ``count``). The attempt of a transactional job is counted by the turn that starts it.
+    ``attempt_counted``: False as long as a job that was claimed ahead has no attempt in its row; the turn after its
+    code has begun counts it (``begun``, ``count``). That of a transactional job is counted by the turn that starts it.
     """
 
     job: HeldJob
     ends_at: float
-    counted: bool
+    attempt_counted: bool
     finished: bool = False
     told_at: float = NEVER
 
@@ -30,7 +30,7 @@ class InFlight:
 
     def __init__(self) -> None:
         self._flights: dict[ClaimKey, Flight] = {}
-        self.ahead = 0  # jobs that are not ``counted``
+        self.ahead = 0  # jobs that are not ``attempt_counted``
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -51,11 +51,11 @@ class InFlight:
         for job, longest in zip(jobs, seconds, strict=True):
             waits, again = job.key in waiting, job.key in self._flights
             self.remove(job.key)
-            flight = Flight(job, NEVER if waits else now + longest, counted=waits or again or job.begun)
+            flight = Flight(job, NEVER if waits else now + longest, attempt_counted=waits or again or job.begun)
             self._flights[job.key] = flight
-            self.ahead += not flight.counted
+            self.ahead += not flight.attempt_counted
 
-    def limit(self, key: ClaimKey, seconds: float) -> None:
+    def start_clock(self, key: ClaimKey, seconds: float) -> None:
         """Have the time of a job run from now on."""
         if flight := self._flights.get(key):
             flight.ends_at = time.monotonic() + seconds
@@ -68,20 +68,20 @@ class InFlight:
     def remove(self, key: ClaimKey) -> None:
         """Hold a job no longer."""
         if flight := self._flights.pop(key, None):
-            self.ahead -= not flight.counted
+            self.ahead -= not flight.attempt_counted
 
     def begun(self) -> list[HeldJob]:
         """Return the jobs whose attempt is to be counted now: a thread has taken them, and they have not finished."""
         if not self.ahead:
             return []
         flights = self._flights.values()
-        return [each.job for each in flights if not (each.counted or each.finished) and each.job.begun]
+        return [each.job for each in flights if not (each.attempt_counted or each.finished) and each.job.begun]
 
     def count(self, jobs: Sequence[HeldJob]) -> None:
         """Note that the attempts of jobs are counted in their rows."""
         for job in jobs:
-            if (flight := self._flights.get(job.key)) and not flight.counted:
-                flight.counted = True
+            if (flight := self._flights.get(job.key)) and not flight.attempt_counted:
+                flight.attempt_counted = True
                 self.ahead -= 1
 
     def recall(self) -> None:

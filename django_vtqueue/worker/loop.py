@@ -23,7 +23,7 @@ from .heartbeat import PERIOD, Heartbeat, resident
 from .log import WorkerLog
 from .mailbox import Mailbox, Message, Stop, Wake
 from .options import WorkerOptions, scopes_of, served
-from .report import Departure, Report
+from .shared_state import Departure, SharedState
 from .shutdown import end_jobs
 from .thread_pool import Pool
 from .turn import Turns
@@ -35,13 +35,13 @@ logger = logging.getLogger("django_vtqueue")
 class Worker:
     """Runs the jobs of one backend until it is told to stop, or, with ``drain``, until nothing is due.
 
-    ``report``: what its supervisor reads, if it has one.
+    ``state``: what its supervisor reads, if it has one.
     """
 
     def __init__(
-        self, backend: VTQueueBackend, options: WorkerOptions, log: WorkerLog, report: Report | None = None
+        self, backend: VTQueueBackend, options: WorkerOptions, log: WorkerLog, state: SharedState | None = None
     ) -> None:
-        self.options, self.log, self.report = options, log, report or Report()
+        self.options, self.log, self.state = options, log, state or SharedState()
         self.id = new_worker_id()
         self.engine = new_engine(backend.database, traced=False)
         self.scopes = scopes_of(backend, options.queues, self.id)
@@ -49,7 +49,7 @@ class Worker:
         self.bell = Doorbell(backend.database, folder_of(backend.settings.doorbells), self.id)
         self.heartbeat = Heartbeat(self.engine, backend, self.id, served(self.scopes), options.threads, self.bell.path)
         self.pool = Pool(options.threads, backend, log, self.mailbox.put, self.told)
-        self.work = Work(self.engine, backend, self.id, self.pool, options, log, self.scopes, self.report)
+        self.work = Work(self.engine, backend, self.id, self.pool, options, log, self.scopes, self.state)
         self.turns = Turns(self.work, self.heartbeat, self.scopes)
         self.left_running = False  # afterwards: whether code of released jobs may still run
         self._obeyed = WORK  # what it was asked to do last
@@ -62,7 +62,7 @@ class Worker:
         """Work until told to stop, or until there is nothing left to do."""
         self.pool.start()
         self.bell.listen(self.rung)
-        self.report.worker_id = self.id.encode()
+        self.state.worker_id = self.id.encode()
         with self.engine.without_lock_waits():
             try:
                 while not self.done():
@@ -82,7 +82,7 @@ class Worker:
             self.bell.close()
             self.heartbeat.sign_off()
         self.work.tell_supervisor()
-        self.report.left = 1
+        self.state.left = 1
 
     def stop(self) -> None:
         """Ask for a graceful stop; from any thread, and from a signal handler. Twice: at once."""
@@ -93,7 +93,7 @@ class Worker:
 
         The limit is not set by the loop: the task may keep the interpreter from the loop from now on.
         """
-        self.work.limit(event.key, runs=not isinstance(event, TransactionWaits))
+        self.work.start_clock(event.key, runs=not isinstance(event, TransactionWaits))
         self.mailbox.put(event)
 
     def rung(self, workers: bool) -> None:
@@ -135,7 +135,7 @@ class Worker:
     def rest(self) -> None:
         """Sleep until a turn is due; now and then look whether the database has changed."""
         self.work.tell_supervisor()
-        self.report.departure = self.departure()
+        self.state.departure = self.departure()
         until = 0.0 if self.done() else min(self.turns.next_at(), self._stop_by)
         while True:
             written = self.read_mail(min(until, self.turns.look_at()) - time.monotonic())

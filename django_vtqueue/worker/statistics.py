@@ -146,7 +146,7 @@ class Recorder:
 
 def ended(counts: defaultdict[Name, Counts], settlement: Settlement) -> Counts | None:
     """Count the end of an attempt; return what it was added to. None: the job was released."""
-    if settlement.released:
+    if settlement.uses_no_attempt:
         return None
     row = counts[settlement.job.queue_name, settlement.job.task_path]
     if settlement.state == states.SUCCESSFUL:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from .. import __version__
 from ..core.forks import dump_threads_at, handle_signal
-from .report import Report
+from .shared_state import SharedState
 from .signals import stop_signals
 
 
@@ -33,10 +33,10 @@ def main(given: dict[str, Any]) -> None:
     import django
 
     django.setup()
-    run(given, workers, Report.shared(memory))
+    run(given, workers, SharedState.in_memory(memory))
 
 
-def run(given: dict[str, Any], workers: list[Any], report: Report) -> None:
+def run(given: dict[str, Any], workers: list[Any], state: SharedState) -> None:
     """Run the worker, once Django is set up; add it to ``workers``."""
     from ..backend import VTQueueBackend
     from ..tasks.compat import task_backends
@@ -53,7 +53,7 @@ def run(given: dict[str, Any], workers: list[Any], report: Report) -> None:
     options["queues"] = options["queues"] and tuple(options["queues"])
     with log_lines(sys.stderr, verbosity), without_unread_records():
         import_task_modules(backend.settings.task_modules)
-        worker = Worker(backend, WorkerOptions(**options), log, report)
+        worker = Worker(backend, WorkerOptions(**options), log, state)
         workers.append(worker)
         gc.freeze()  # what is there now stays: no need to look through it again and again
         worker.run()

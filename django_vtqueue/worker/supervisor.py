@@ -35,7 +35,7 @@ from .leases import third
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of
 from .outage import Outage, settle_before
-from .report import Departure, Report, new_memory
+from .shared_state import Departure, SharedState, new_memory
 from .shutdown import end_within
 
 logger = logging.getLogger("django_vtqueue")
@@ -71,8 +71,8 @@ class Child:
         self._said_slow = False
         memory, (theirs, self._pipe) = new_memory(), os.pipe()
         try:
-            self.report = Report.shared(memory)
-            self.report.ends_at = self.report.renew_by = NEVER
+            self.state = SharedState.in_memory(memory)
+            self.state.ends_at = self.state.renew_by = NEVER
             given = {
                 "version": __version__,
                 "alias": alias,
@@ -93,7 +93,7 @@ class Child:
     @property
     def worker_id(self) -> str:
         """Its name as a holder of leases; "" as long as it is not ready."""
-        return self.report.worker_id.decode()
+        return self.state.worker_id.decode()
 
     def stop(self) -> None:
         """Have it stop gracefully; the second time, have it release what runs, and leave."""
@@ -108,7 +108,7 @@ class Child:
     def lingers(self) -> bool:
         """Return whether it holds nothing more and does not end: a thread of a task may keep its process."""
         now = time.monotonic()
-        if self.report.left:
+        if self.state.left:
             self._left_at = min(self._left_at, now)
         return now - self._left_at > IDLE_LEAVING
 
@@ -161,7 +161,7 @@ class Supervisor:
                 for child in list(self._children):
                     self.look_after(child)
                 self.start_missing()
-                self.log.count(self._ended_jobs + sum(child.report.ended for child in self._children) - self.log.ended)
+                self.log.count(self._ended_jobs + sum(child.state.ended for child in self._children) - self.log.ended)
                 if not self._children and (self._stops or not self._wanted or self._unshared == 0):
                     break
                 if self.options.drain and not self._stops and self.drained():
@@ -199,7 +199,7 @@ class Supervisor:
 
         One that is to be replaced still finishes its jobs; there are twice as many as wanted at the most.
         """
-        there = sum(child.report.departure != Departure.REPLACED for child in self._children)
+        there = sum(child.state.departure != Departure.REPLACED for child in self._children)
         for missing in range(min(self._wanted - there, 2 * self._wanted - len(self._children)), 0, -1):
             if self._stops or self._unshared == 0 or time.monotonic() < self._start_at:
                 return
@@ -223,20 +223,20 @@ class Supervisor:
 
     def look_after(self, child: Child) -> None:
         """Notice the end of a child; kill it, or renew its leases, if that is due and the child does not do it."""
-        now, report = time.monotonic(), child.report
+        now, state = time.monotonic(), child.state
         if child.ended():
             self.forget(child)
-        elif now >= (self._kill_at if report.held else min(self._kill_at, self._kill_idle_at)):
+        elif now >= (self._kill_at if state.held else min(self._kill_at, self._kill_idle_at)):
             child.dismissed = True
             child.kill()
-        elif now >= report.ends_at + OVERTIME:
+        elif now >= state.ends_at + OVERTIME:
             logger.warning("a job of process %d runs for too long; the process is killed", child.process.pid)
             child.over_time = True
             mark_over_time(self.bell_of(child.worker_id))  # before its death can be seen
             child.kill()
         elif child.lingers():
             child.kill()
-        elif now >= max(report.renew_by, child.renew_at):
+        elif now >= max(state.renew_by, child.renew_at):
             child.renew_at = now + (self.in_database(lambda: self.renew(child.worker_id)) or 0.0)
 
     def renew(self, worker_id: str) -> float:
@@ -251,18 +251,18 @@ class Supervisor:
     def forget(self, child: Child) -> None:
         """Forget a child that has ended; if it did not do so by itself, have the others settle what it held."""
         self._children.remove(child)
-        report, code = child.report, child.process.returncode
-        self._ended_jobs += report.ended
-        self.engine.longest_hold = max(self.engine.longest_hold, report.longest_hold)
+        state, code = child.state, child.process.returncode
+        self._ended_jobs += state.ended
+        self.engine.longest_hold = max(self.engine.longest_hold, state.longest_hold)
         if self._unshared is not None:
-            self._unshared += child.share - report.started
-        if report.departure == Departure.FOR_GOOD:
+            self._unshared += child.share - state.started
+        if state.departure == Departure.FOR_GOOD:
             self._wanted -= 1
-        elif child.over_time or (report.left and report.started) or time.monotonic() - child.began > LIVED:
+        elif child.over_time or (state.left and state.started) or time.monotonic() - child.began > LIVED:
             self._failures = 0
         else:
             self.put_off()
-        if report.left:
+        if state.left:
             if exists(self.bell_of(child.worker_id)):  # it has left while code of released jobs ran
                 self._killed.append(child.worker_id)
         elif child.dismissed:
@@ -297,7 +297,7 @@ class Supervisor:
         """Return whether all children are there, and neither they nor the dead hold a job, and nothing is due."""
 
         def put_off() -> bool:
-            return any(child.report.put_off for child in self._children)
+            return any(child.state.put_off for child in self._children)
 
         if not all(child.worker_id for child in self._children) or put_off():
             return False

@@ -59,7 +59,7 @@ class Turns:
         """Take a turn, then maintain the database; after an error the worker waits and goes on."""
         try:
             self.turn()
-            self.housekeeping.pruning.do(contended=self.pacing.contended)
+            self.housekeeping.upkeep.do(contended=self.pacing.contended)
             self.leases.gaps.waited(self.outage.lasts())  # it got the lock at last
             self.outage.over()
         except Exception as error:
@@ -71,7 +71,7 @@ class Turns:
         work = self.work
         work.prefetch.measure(work.pool.slots)
         if (leaving := self.stopping or self.quiet) or work.prefetch.stale():
-            work.release_waiting(everything=leaving)
+            work.release_ahead(everything=leaving)
         if leaving:
             work.in_flight.recall()
         begun, outcomes = work.in_flight.begun(), work.outcomes[:AT_ONCE]

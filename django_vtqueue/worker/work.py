@@ -17,8 +17,6 @@ from ..execution.outcomes import Outcome, not_executed
 from ..execution.time_limits import longest_runs
 from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring, ring_results
-from ..queue.overdue import bury_overdue
-from ..queue.unparking import Unparking
 from ..tasks.limits import load_task
 from .in_flight import InFlight
 from .leases import Leases
@@ -27,7 +25,7 @@ from .next_due import NextDue
 from .options import WorkerOptions, limits_of
 from .outage import settle_alone
 from .prefetch import Prefetch
-from .report import Report
+from .shared_state import SharedState
 from .statistics import Recorder
 from .thread_pool import Pool
 from .writer_line import WriterLine
@@ -49,10 +47,10 @@ class Work:
         options: WorkerOptions,
         log: WorkerLog,
         scopes: Sequence[Scope],
-        report: Report,
+        state: SharedState,
     ) -> None:
         self.engine, self.backend, self.pool, self.options, self.log = engine, backend, pool, options, log
-        self.report = report
+        self.state = state
         self.limits = replace(limits_of(backend, options), load=self.load)
         self.next_due = NextDue(engine, scopes, backend.limits)
         self.in_flight = InFlight()
@@ -63,7 +61,6 @@ class Work:
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.starting: HeldJob | None = None  # a transactional job whose turn it is
         self.started = 0
-        self.unparking = Unparking(self.limits)
         self._none_ahead = False  # the last claim had no free slot, and found nothing that may be claimed ahead
 
     # Room
@@ -117,7 +114,7 @@ class Work:
             finally:
                 connections.close_all()
 
-        self.report.put_off = 1  # before the commit that puts its jobs off
+        self.state.put_off = 1  # before the commit that puts its jobs off
         Thread(target=run, name="vtworker-import", daemon=True).start()
 
     def claimed(self, taken: Taken, free: int) -> None:
@@ -150,17 +147,17 @@ class Work:
             self.outcomes.append(not_executed(job))
             return
         job.attempts, job.started_at = job.attempts + 1, self.engine.now()
-        self.in_flight.limit(job.key, longest_runs([job], self.backend)[0])
+        self.in_flight.start_clock(job.key, longest_runs([job], self.backend)[0])
         self.started += 1
         self.tell_supervisor()
         self.pool.run([job])
 
     def tell_supervisor(self) -> None:
-        """Write into the report what this worker holds and has done, and until when it needs no help."""
-        report = self.report
-        report.ends_at, report.renew_by = self.in_flight.next_end(), self.leases.renew_by
-        report.held, report.started, report.ended = len(self.in_flight), self.started, self.log.ended
-        report.longest_hold, report.put_off = self.engine.longest_hold, self.limits.put_off()
+        """Tell the supervisor what this worker holds and has done, and until when it needs no help."""
+        state = self.state
+        state.ends_at, state.renew_by = self.in_flight.next_end(), self.leases.renew_by
+        state.held, state.started, state.ended = len(self.in_flight), self.started, self.log.ended
+        state.longest_hold, state.put_off = self.engine.longest_hold, self.limits.put_off()
 
     def transaction_waits(self, key: ClaimKey) -> None:
         """Note that a job is transactional."""
@@ -172,16 +169,16 @@ class Work:
         if job := self.in_flight.get(key):
             self.transactional.begun(job)
 
-    def limit(self, key: ClaimKey, *, runs: bool) -> None:
+    def start_clock(self, key: ClaimKey, *, runs: bool) -> None:
         """Have the time of a job run from now on, and tell the supervisor, or have it not run; from any thread."""
         if job := self.in_flight.get(key):
             seconds = longest_runs([job], self.backend)[0] if runs else NEVER
-            self.in_flight.limit(key, seconds)
-            self.report.ends_at = min(self.report.ends_at, time.monotonic() + seconds)
+            self.in_flight.start_clock(key, seconds)
+            self.state.ends_at = min(self.state.ends_at, time.monotonic() + seconds)
 
     # Out
 
-    def release_waiting(self, *, everything: bool) -> None:
+    def release_ahead(self, *, everything: bool) -> None:
         """Release what was claimed ahead and has not begun; ``everything``: transactional jobs too."""
         jobs = self.recall() if everything else self.pool.recall()
         for job in jobs:
@@ -202,7 +199,7 @@ class Work:
         if outcome.stored is None:
             self.in_flight.finish(outcome.job.key)
             self.outcomes.append(outcome)
-            if not outcome.released:
+            if not outcome.uses_no_attempt:
                 self.prefetch.finished(outcome.seconds)
         elif outcome.stored:
             self.concluded([outcome])
@@ -216,7 +213,7 @@ class Work:
         for outcome in outcomes if lost else ():
             if outcome.job.key in lost:
                 self.lost(outcome)
-        if any(outcome.released for outcome in outcomes):
+        if any(outcome.uses_no_attempt for outcome in outcomes):
             ring(self.backend.database, self.backend.settings.doorbells)
 
     def settle_alone(self) -> None:
@@ -237,7 +234,7 @@ class Work:
                 self.next_due.expect(settlement.due_at or 0)
             if settlement.stopped:
                 self.pool.announce_burial(settlement)
-            elif not outcome.released or settlement.waiting:
+            elif not outcome.uses_no_attempt or settlement.waiting:
                 ended.append(outcome)
         if any(outcome.job.parent_id for outcome in outcomes):  # which may be due now
             self.next_due.forget()
@@ -246,34 +243,6 @@ class Work:
         if ended:
             done = [outcome.job.id for outcome in ended if outcome.settlement.state != states.READY]
             ring_results(self.backend.database, self.backend.settings.doorbells, done)
-
-    def bury_overdue(self, limit: int) -> int:
-        """Make dead letters of some expired jobs that no claim has come across, of any queue; return how many.
-
-        A paused queue has them, or one without a worker.
-        """
-        engine, now = self.engine, self.engine.now()
-        if not engine.overdue(1, now):
-            return 0
-        with engine.transaction():
-            endings = bury_overdue(
-                engine,
-                engine.overdue(limit, now),
-                self.leases.worker_id,
-                now,
-            )
-        self.ended_elsewhere(endings)
-        return len(endings)
-
-    def give_back(self) -> bool:
-        """Give back some jobs that a limit holds up without a reason; return whether there may be more."""
-        given_back, more = self.unparking.look(self.engine)
-        if self.backend.limits.queues:
-            self.next_due.forget()  # what is due in a queue at its limit has become more, or may be claimed now
-        if given_back:
-            self.next_due.expect(0)
-            ring(self.backend.database, self.backend.settings.doorbells)
-        return more
 
     def ended_elsewhere(self, endings: Sequence[Settlement]) -> None:
         """Count the ends of jobs that this worker did not run, and tell of those that became dead letters."""

@@ -24,7 +24,7 @@ from .settings import FOLDER
 HERE = Path(__file__).resolve().parent
 PASSWORD = "a day in the life of a shop"
 MINUTE, HOUR = 60_000_000, 3_600_000_000  # microseconds
-MOMENTS = ("enqueued_at", "started_at", "finished_at", "expires_at", "died_at")
+MOMENTS = ("enqueued_at", "started_at", "finished_at", "kept_until", "died_at")
 PAUSED = 25  # minutes ago
 # What a queue does in a minute at its best, and how long its jobs take: the bucket of their histogram, see histograms.
 FLOWS = {"emails": (42, 66), "images": (24, 76), "payments": (15, 70), "reports": (2, 92)}

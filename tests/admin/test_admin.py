@@ -277,7 +277,7 @@ def test_moments_at_the_end_of_time(admin_client: Client, settings: Any, use_tz:
     """A moment that no calendar has is shown as the last one, with USE_TZ and without."""
     settings.USE_TZ, settings.TIME_ZONE = use_tz, zone
     for end in (2**62, -(2**62)):
-        row = job("scheduled", visible_at=end, enqueued_at=end, expires_at=end)
+        row = job("scheduled", visible_at=end, enqueued_at=end, kept_until=end)
         assert str(row.pk) in page(admin_client, row)
         assert listed(admin_client) >= {row.pk}
 

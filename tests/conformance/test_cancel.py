@@ -118,7 +118,7 @@ def test_what_was_asked_to_stop_is_not_given_back(
     assert bench.outcomes(job_id) == [outcome, "cancelled"]
     dead = letter(bench, job_id)
     assert (dead.exception_class, bench.found(job_id).finished_at) == (CLASS, at(6))
-    assert bench.letters.filter(expires_at=at(6 + DAY)).exists()
+    assert bench.letters.filter(kept_until=at(6 + DAY)).exists()
     assert not lost(bench, settlement)
     assert settlement.stopped
 
@@ -193,7 +193,7 @@ def test_letters_are_kept_as_their_own_queue_says(bench: Bench, settings: Settin
     settings.TASKS = {"default": one, "other": other}
     [soon], [kept] = bench.publish("x", queue="a"), bench.publish("y", queue="b")
     cancel(bench, soon, kept)
-    expiries = [letter(bench, job_id).expires_at for job_id in (soon, kept)]
+    expiries = [letter(bench, job_id).kept_until for job_id in (soon, kept)]
     assert expiries == [from_instant(time.instant + 60 * SECOND), None]
 
 

@@ -128,7 +128,7 @@ def test_prune_deletes_what_was_kept_for_long_enough(bench: Bench) -> None:
     bench.ack(jobs[0], now=0, ttl=DAY * SECOND)
     bench.ack(jobs[1], now=0, ttl=None)
     letters = [bench.dead(), bench.dead()]
-    bench.letters.filter(pk=letters[0]).update(expires_at=at(DAY))
+    bench.letters.filter(pk=letters[0]).update(kept_until=at(DAY))
 
     assert bench.engine.prune(at(DAY) - 1, 10) == 0
     assert bench.engine.prune(at(DAY), 10) == 2
@@ -150,9 +150,9 @@ def test_prune_works_in_slices(bench: Bench) -> None:
 def test_prune_never_touches_the_unfinished(bench: Bench) -> None:
     """A job that still has to run is not deleted, whatever stands in its row; nor one that was requeued."""
     [waiting] = bench.publish("x")
-    bench.jobs.update(expires_at=at(1))
+    bench.jobs.update(kept_until=at(1))
     requeued = bench.dead(queue="other")
-    bench.letters.update(expires_at=at(1))
+    bench.letters.update(kept_until=at(1))
     assert bench.engine.requeue([requeued], at(2)) == {requeued}
     assert bench.engine.prune(at(1000), 10) == 0
     assert [bench.found(job_id).state for job_id in (waiting, requeued)] == ["READY", "READY"]

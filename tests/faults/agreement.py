@@ -26,11 +26,11 @@ GRACE_PERIOD = GracePeriod(GRACE)  # of one that has noticed no standstill
 
 TABLES = """
 SELECT id, queue_name, task_path = '', priority, max_attempts, lease_us, state, claims, attempts, worker_id,
-    lease_until, due_at, finished_at, expires_at, cancelled_at IS NOT NULL, unique_key, unique_until, start_by, history
+    lease_until, due_at, finished_at, kept_until, cancelled_at IS NOT NULL, unique_key, unique_until, start_by, history
 FROM vtqueue_job
 UNION ALL
 SELECT id, queue_name, task_path = '', priority, max_attempts, lease_us, 'FAILED', claims, attempts, worker_id,
-    NULL, died_at, died_at, expires_at, 0, unique_key, unique_until, NULL, history
+    NULL, died_at, died_at, kept_until, 0, unique_key, unique_until, NULL, history
 FROM vtqueue_deadletter"""
 
 

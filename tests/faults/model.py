@@ -58,7 +58,7 @@ class ModelJob:
     lease_until: int | None = None
     begun: bool = False
     finished_at: int | None = None
-    expires_at: int | None = None
+    kept_until: int | None = None
     asked: bool = False
     key: str | None = None
     until: str = DONE
@@ -119,7 +119,7 @@ class ModelJob:
         due_at = self.finished_at if self.state == states.FAILED else self.due_at
         settings = (self.queue, self.raw, self.priority, self.max_attempts, self.lease)
         holder = (self.state, self.claims, self.attempts, self.worker, self.lease_until)
-        moments = (due_at, self.finished_at, self.expires_at)
+        moments = (due_at, self.finished_at, self.kept_until)
         asked, start_by = (False, None) if self.state == states.FAILED else (self.asked, self.start_by)
         return *settings, *holder, *moments, asked, self.key, self.until, start_by, self.history()
 
@@ -262,7 +262,7 @@ class Model:
 
     def ack(self, job: ModelJob, now: int, ttl: int | None) -> None:
         job.state, job.finished_at, job.lease_until = states.SUCCESSFUL, now, None
-        job.expires_at = None if ttl is None else now + ttl
+        job.kept_until = None if ttl is None else now + ttl
         if ttl == 0:
             del self.jobs[job.id]
 
@@ -304,7 +304,7 @@ class Model:
 
     def die(self, job: ModelJob, now: int) -> None:
         job.state, job.finished_at, job.lease_until = states.FAILED, now, None
-        job.expires_at = now + LETTERS_KEPT[job.queue] if job.queue in LETTERS_KEPT else None
+        job.kept_until = now + LETTERS_KEPT[job.queue] if job.queue in LETTERS_KEPT else None
 
     def cancel(self, job: ModelJob, now: int) -> bool:
         """Return whether it was cancelled, or asked to stop."""
@@ -337,7 +337,7 @@ class Model:
         job.number = self.inserted
         job.state, job.worker, job.due_at, job.attempts = states.READY, "", now, 0
         job.ended.append((REQUEUED, ""))
-        job.finished_at = job.expires_at = None
+        job.finished_at = job.kept_until = None
         job.asked = False
         return True
 
@@ -352,9 +352,9 @@ class Model:
 
     def prunable(self, now: int, dead: bool, limit: int, left: Collection[str]) -> list[str]:
         """Return the ids of what was kept for long enough, the longest kept first, and of equals what is not left."""
-        kept = [job for job in self.jobs.values() if job.expires_at is not None and job.expires_at <= now]
+        kept = [job for job in self.jobs.values() if job.kept_until is not None and job.kept_until <= now]
         kept = [job for job in kept if (job.state == states.FAILED) == dead]
-        return [job.id for job in sorted(kept, key=lambda job: (job.expires_at or 0, job.id in left))[:limit]]
+        return [job.id for job in sorted(kept, key=lambda job: (job.kept_until or 0, job.id in left))[:limit]]
 
     def rows(self) -> dict[str, tuple[Any, ...]]:
         return {job.id: job.row() for job in self.jobs.values()}

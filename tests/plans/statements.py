@@ -34,7 +34,7 @@ EXPIRED = {
     "overflow": True,
 }
 HIDDEN_ROWS = "vtqueue_job_hidden"
-DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_expires"
+DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_kept"
 PARENT, UNIQUE = "vtqueue_job_parent", "vtqueue_job_unique"
 PARKED, KEY_ORDER, RESERVED = "vtqueue_job_parked", "vtqueue_job_key_order", "vtqueue_job_reserved"
 RATE = "sqlite_autoindex_vtqueue_rate_1"
@@ -47,12 +47,16 @@ FEW = {  # rows: any way to them will do
     "sqlite_autoindex_vtqueue_workerprocess_1",
 }
 COUNTED = "sqlite_autoindex_vtqueue_throughput_1"
-LETTER, LETTER_EXPIRES = "sqlite_autoindex_vtqueue_deadletter_1", "vtqueue_letter_expires"
+LETTER, LETTER_KEPT = "sqlite_autoindex_vtqueue_deadletter_1", "vtqueue_letter_kept"
 
 STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "expired, all queues": (due.ENDED_LEASES, {**EXPIRED, "names": None}, [HIDDEN_ROWS]),
     "expired, named queues": (due.ENDED_LEASES, {**EXPIRED, "names": NAMES}, [HIDDEN_ROWS]),
-    "first expiry": (due.FIRST_EXPIRY, {"raw": True, "names": None, "grace": 500_000, "worker": ""}, [HIDDEN_ROWS]),
+    "first lease end": (
+        due.FIRST_LEASE_END,
+        {"raw": True, "names": None, "grace": 500_000, "worker": ""},
+        [HIDDEN_ROWS],
+    ),
     "reappeared": (overflow.REAPPEARED, {**EXPIRED, "names": NAMES}, [HIDDEN_ROWS]),
     "claim, all queues": (due.DUE_ALL, CLAIM, [DUE]),
     "claim, one named queue": (due.DUE_OF_ONE, {**CLAIM, "name": "q0"}, [QUEUE]),
@@ -85,7 +89,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "show": (sql.SHOW, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
     "not releasable": (settling.NOT_RELEASABLE, {"held": HELD}, [KEY]),
     "not settled": (settling.NOT_SETTLED, {"settlements": SETTLEMENTS}, [KEY]),
-    "remove expired": (settling.REMOVE_EXPIRED, {"ids": IDS}, [KEY]),
+    "remove unkept": (settling.REMOVE_UNKEPT, {"ids": IDS}, [KEY]),
     "bury": (settling.BURY, {"settlements": BURIALS}, [KEY]),
     "remove buried": (settling.REMOVE_BURIED, {"settlements": BURIALS}, [KEY, ROWID]),
     "not buried": (settling.NOT_BURIED, {"settlements": BURIALS}, [LETTER]),
@@ -114,9 +118,9 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     ),
     "requeued": (sql.REQUEUED, {"ids": IDS}, [LETTER, KEY]),
     "remove requeued": (sql.REMOVE_REQUEUED, {"ids": IDS}, [LETTER, KEY]),
-    "prunable": (sql.PRUNABLE, {"now": at(0)}, [EXPIRES, LETTER_EXPIRES]),
+    "prunable": (sql.PRUNABLE, {"now": at(0)}, [EXPIRES, LETTER_KEPT]),
     "prune jobs": (sql.PRUNE_JOBS, {"now": at(0), "limit": 100}, [EXPIRES, ROWID]),
-    "prune letters": (sql.PRUNE_LETTERS, {"now": at(0), "limit": 100}, [LETTER_EXPIRES, ROWID]),
+    "prune letters": (sql.PRUNE_LETTERS, {"now": at(0), "limit": 100}, [LETTER_KEPT, ROWID]),
     "held of queues": (limits.HELD_OF_QUEUES, {"names": NAMES}, [HIDDEN_ROWS]),
     "held of keys": (limits.HELD_OF_KEYS, {"keys": NAMES}, ["vtqueue_job_key_held"]),
     "first of keys": (limits.FIRST_OF_KEYS, {"keys": NAMES}, [KEY_ORDER]),

@@ -257,7 +257,7 @@ def test_max_attempts_then_dead_letter_with_full_history(queue: Queue, alias: st
     assert len(queue) == 0
     dead = letter(queue)
     assert (dead.pk, dead.queue_name, dead.payload, dead.attempts) == (job_id, "sensors", "x", 3)
-    assert (dead.exception_class, dead.expires_at) == ("django_vtqueue.exceptions.LeaseExpired", None)
+    assert (dead.exception_class, dead.kept_until) == ("django_vtqueue.exceptions.LeaseExpired", None)
     first, second, third = history.read(dead.history)
     assert (first["exception_class"], first["message"]) == ("builtins.ConnectionError", "refused by 10.0.0.7")
     assert "test_max_attempts_then_dead_letter" in first["traceback"]
@@ -290,7 +290,7 @@ def test_dead_letter_ttl(alias: str, settings: Settings, time: FakeClock) -> Non
     queue = Queue("sensors")
     queue.publish("x")
     claimed(queue).nack()
-    assert letter(queue).expires_at - letter(queue).died_at == timedelta(days=1)
+    assert letter(queue).kept_until - letter(queue).died_at == timedelta(days=1)
 
 
 # -- who may settle ---------------------------------------------------------------------------------------------------

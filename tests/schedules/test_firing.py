@@ -77,7 +77,7 @@ def finish(alias: str) -> None:
         worker_id="web:0",
         started_at=START,
         finished_at=START + 2 * SECOND,
-        expires_at=START + 9 * SECOND,
+        kept_until=START + 9 * SECOND,
     )
 
 

@@ -72,10 +72,10 @@ def test_children_are_kept_until_they_are_read(settings: Settings) -> None:
     durable.changed_code.enqueue()
     run_pending(until=DAY)
     [child] = Job.objects.filter(state="SUCCESSFUL")
-    assert child.expires_at > child.finished_at + 80 * DAY  # type: ignore[operator]
+    assert child.kept_until > child.finished_at + 80 * DAY  # type: ignore[operator]
     run_pending(until=4 * DAY)
-    assert {each.expires_at - each.finished_at for each in Job.objects.all() if each.parent_id} != set()
-    assert not Job.objects.filter(expires_at__gt=F("finished_at") + 4 * DAY).exists()
+    assert {each.kept_until - each.finished_at for each in Job.objects.all() if each.parent_id} != set()
+    assert not Job.objects.filter(kept_until__gt=F("finished_at") + 4 * DAY).exists()
 
 
 def test_children_are_enqueued_once() -> None:

@@ -441,7 +441,7 @@ def test_result_ttl(settings: Settings, ttl: float | None, kept: bool) -> None:
     assert (result.status, result.return_value) == (TaskResultStatus.SUCCESSFUL, "done")
     assert Job.objects.exists() is kept
     for job in Job.objects.all():
-        assert (job.expires_at is None) is (ttl is None)
+        assert (job.kept_until is None) is (ttl is None)
 
 
 def test_every_option_is_known() -> None:

@@ -179,7 +179,7 @@ SELECT {hexed("found.id")}, found.priority, found.due_at, found.claims, 0, found
 ) AS found ORDER BY found.priority DESC, found.due_at, found.id LIMIT %(limit)s"""
 
 # The time at which the first of these leases has ended, and may be taken.
-FIRST_EXPIRY = f"""
+FIRST_LEASE_END = f"""
 SELECT min((
     SELECT job.lease_until + {GRACE} FROM vtqueue_job AS job
     WHERE {OF_HIDING} AND job.lease_until IS NOT NULL AND {OTHERS} ORDER BY job.lease_until LIMIT 1

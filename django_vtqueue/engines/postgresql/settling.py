@@ -9,14 +9,14 @@ from .statements import GUARD, GUARD_OF_BURIAL, HELD, Values, hexed
 from .steps import EVENTS, LOCK_ROWS, UNFINISHED_CHILD, with_steps
 
 GUARDED = ("job.id uuid", "job.claims bigint", "job.worker_id text")
-DONE = Values(*GUARDED, "attempts bigint", "finished_at bigint", "expires_at bigint", "result text",
+DONE = Values(*GUARDED, "attempts bigint", "finished_at bigint", "kept_until bigint", "result text",
               "job.started_at bigint")  # fmt: skip
 SETTLED = Values(
     *(*GUARDED, "state text", "attempts bigint", "due_at bigint", "finished_at bigint", "history text"),
     *("job.started_at bigint", "hidden_until bigint"),
 )
 BURIED = Values(
-    *(*GUARDED, "finished_at bigint", "expires_at bigint", "history text", "failure.exception_class text"),
+    *(*GUARDED, "finished_at bigint", "kept_until bigint", "history text", "failure.exception_class text"),
     *("failure.message text", "failure.fingerprint text", "attempts bigint", "job.started_at bigint"),
 )
 WAITS = Values(
@@ -43,7 +43,7 @@ WHERE back.id = first.id AND NOT EXISTS (
 # its holder gives both.
 ACK = f"""
 UPDATE vtqueue_job AS job
-SET state = 'SUCCESSFUL', attempts = mine.attempts, finished_at = mine.finished_at, expires_at = mine.expires_at,
+SET state = 'SUCCESSFUL', attempts = mine.attempts, finished_at = mine.finished_at, kept_until = mine.kept_until,
     result = mine.result, started_at = mine.started_at, lease_until = NULL
 FROM {DONE.mine} WHERE {GUARD}"""
 
@@ -103,16 +103,16 @@ WHERE NOT EXISTS (
       END
 )"""
 
-REMOVE_EXPIRED = """
-DELETE FROM vtqueue_job WHERE id = ANY(%(ids)s::uuid[]) AND state = 'SUCCESSFUL' AND expires_at = finished_at"""
+REMOVE_UNKEPT = """
+DELETE FROM vtqueue_job WHERE id = ANY(%(ids)s::uuid[]) AND state = 'SUCCESSFUL' AND kept_until = finished_at"""
 
 # One statement moves the row. There is a letter of that id already only if its job was copied into the queue by hand.
 LETTER = (
     *("id", "queue_name", "task_path", "priority", "claims", "attempts", "max_attempts", "worker_id", "lease_us"),
     *("unique_key", "unique_until", "concurrency_key", "rate_key", "parent_id", "enqueued_at", "started_at"),
-    *("expires_at", "died_at", "exception_class", "message", "fingerprint", "payload", "history", "steps"),
+    *("kept_until", "died_at", "exception_class", "message", "fingerprint", "payload", "history", "steps"),
 )
-OF_SETTLEMENT = {name: f"mine.{name}" for name in ("attempts", "started_at", "expires_at", "history")}
+OF_SETTLEMENT = {name: f"mine.{name}" for name in ("attempts", "started_at", "kept_until", "history")}
 OF_SETTLEMENT |= {"died_at": "mine.finished_at", "exception_class": "mine.exception_class"}
 OF_SETTLEMENT |= {"message": "mine.message", "fingerprint": "mine.fingerprint"}
 BURY = f"""
@@ -166,9 +166,9 @@ class PostgreSQLSettling(PostgreSQLConnection):
         lost: set[ClaimKey] = set()
         if self._run(ACK, DONE.given(done)) != len(done):
             lost = self._keys(NOT_SETTLED, SETTLED.given(done))
-        unkept = [s.job.id for s in done if s.expires_at is not None and s.expires_at == s.finished_at]
+        unkept = [s.job.id for s in done if s.kept_until is not None and s.kept_until == s.finished_at]
         if unkept:
-            self._run(REMOVE_EXPIRED, {"ids": unkept})
+            self._run(REMOVE_UNKEPT, {"ids": unkept})
         return lost
 
     def _bury(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:

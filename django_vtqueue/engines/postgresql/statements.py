@@ -206,20 +206,20 @@ RETURNING {hexed("letter.id")}"""
 PAUSES = "SELECT queue_name, paused_until FROM vtqueue_queuestate"
 
 PRUNABLE = """
-SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE expires_at <= %(now)s AND finished_at IS NOT NULL)
-    OR EXISTS (SELECT 1 FROM vtqueue_deadletter WHERE expires_at <= %(now)s)
+SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE kept_until <= %(now)s AND finished_at IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM vtqueue_deadletter WHERE kept_until <= %(now)s)
     OR EXISTS (SELECT 1 FROM vtqueue_queuestate WHERE paused_until <= %(now)s)"""
 
 PRUNE_JOBS = """
 DELETE FROM vtqueue_job WHERE id IN (
-    SELECT id FROM vtqueue_job WHERE expires_at <= %(now)s AND finished_at IS NOT NULL
-    ORDER BY expires_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    SELECT id FROM vtqueue_job WHERE kept_until <= %(now)s AND finished_at IS NOT NULL
+    ORDER BY kept_until LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )"""
 
 PRUNE_LETTERS = """
 DELETE FROM vtqueue_deadletter WHERE id IN (
-    SELECT id FROM vtqueue_deadletter WHERE expires_at <= %(now)s
-    ORDER BY expires_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    SELECT id FROM vtqueue_deadletter WHERE kept_until <= %(now)s
+    ORDER BY kept_until LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )"""
 
 PRUNE_PAUSES = "DELETE FROM vtqueue_queuestate WHERE paused_until <= %(now)s"

@@ -189,7 +189,7 @@ SELECT json_group_array(json_array(ended.rowid, ended.held)) FROM (
 ) AS ended"""
 
 # The time at which the first of these leases may be taken, or a bit later: half a second at the most.
-FIRST_EXPIRY = f"""
+FIRST_LEASE_END = f"""
 SELECT min((
     SELECT job.lease_until + {GRACE} FROM vtqueue_job AS job INDEXED BY vtqueue_job_hidden
     WHERE {OF_HIDING} AND job.lease_until IS NOT NULL AND {OTHERS} ORDER BY job.lease_until LIMIT 1

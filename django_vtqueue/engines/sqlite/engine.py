@@ -127,7 +127,7 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, En
             due_at = self._value(due.EARLIEST_ALL if scope.queues is None else due.EARLIEST_NAMED, values)
         if due_at is not None:
             due_at = max(due_at, scope.not_before)
-        expiry = self._value(due.FIRST_EXPIRY, {**values, "grace": GRACE})
+        expiry = self._value(due.FIRST_LEASE_END, {**values, "grace": GRACE})
         return min((instant for instant in (due_at, expiry) if instant is not None), default=None)
 
     def ended(

@@ -31,10 +31,10 @@ class Values:
 
 
 GUARDED = ("job.id", "job.claims", "job.worker_id")  # in the order of GUARD
-DONE = Values("job.claims", "attempts", "finished_at", "expires_at", "result", "job.started_at")
+DONE = Values("job.claims", "attempts", "finished_at", "kept_until", "result", "job.started_at")
 SETTLED = Values(*GUARDED, "state", "attempts", "due_at", "finished_at", "history", "job.started_at", "hidden_until")
 BURIED = Values(
-    *(*GUARDED, "finished_at", "expires_at", "history"),
+    *(*GUARDED, "finished_at", "kept_until", "history"),
     *("failure.exception_class", "failure.message", "failure.fingerprint", "attempts", "job.started_at"),
 )
 
@@ -58,7 +58,7 @@ LARGE = 20_000  # characters: a longer result is an argument of its own, for ACK
 ACK = f"""
 UPDATE vtqueue_job
 SET state = 'SUCCESSFUL', attempts = {DONE.attempts}, finished_at = {DONE.finished_at},
-    expires_at = {DONE.expires_at}, result = coalesce(:result, {DONE.result}), started_at = {DONE.started_at},
+    kept_until = {DONE.kept_until}, result = coalesce(:result, {DONE.result}), started_at = {DONE.started_at},
     lease_until = NULL
 FROM json_each(:done) AS mine
 WHERE vtqueue_job.id = mine.key AND vtqueue_job.claims = {DONE.claims}
@@ -124,20 +124,20 @@ WHERE NOT EXISTS (
       END
 )"""
 
-REMOVE_EXPIRED = """
+REMOVE_UNKEPT = """
 DELETE FROM vtqueue_job
-WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'SUCCESSFUL' AND expires_at = finished_at"""
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'SUCCESSFUL' AND kept_until = finished_at"""
 
 # OR REPLACE: there is a letter of that id already only if its job was copied into the queue by hand.
 BURY = f"""
 INSERT OR REPLACE INTO vtqueue_deadletter (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
-    concurrency_key, rate_key, parent_id, enqueued_at, started_at, expires_at, died_at, exception_class, message,
+    concurrency_key, rate_key, parent_id, enqueued_at, started_at, kept_until, died_at, exception_class, message,
     fingerprint, payload, history, steps
 ) SELECT
     vtqueue_job.id, queue_name, task_path, priority, claims, {BURIED.attempts}, max_attempts, worker_id,
     lease_us, unique_key, unique_until, concurrency_key, rate_key, parent_id, enqueued_at, {BURIED.started_at},
-    {BURIED.expires_at}, {BURIED.finished_at}, {BURIED.exception_class}, {BURIED.message}, {BURIED.fingerprint},
+    {BURIED.kept_until}, {BURIED.finished_at}, {BURIED.exception_class}, {BURIED.message}, {BURIED.fingerprint},
     payload, {BURIED.history}, steps
 FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE {GUARD_OF_BURIAL}"""
 
@@ -207,9 +207,9 @@ class SQLiteSettling(SQLiteConnection):
         lost: set[ClaimKey] = set()
         if self._run(ACK, values) != len(done):
             lost = self._keys(NOT_SETTLED, {"settlements": _json(done, SETTLED)})
-        unkept = [s.job.id for s in done if s.expires_at is not None and s.expires_at == s.finished_at]
+        unkept = [s.job.id for s in done if s.kept_until is not None and s.kept_until == s.finished_at]
         if unkept:
-            self._run(REMOVE_EXPIRED, {"ids": json.dumps(unkept)})
+            self._run(REMOVE_UNKEPT, {"ids": json.dumps(unkept)})
         return lost
 
     def _bury(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:

@@ -199,18 +199,18 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND id IN (SELECT id FROM vtqueu
 PAUSES = "SELECT queue_name, paused_until FROM vtqueue_queuestate"
 
 PRUNABLE = """
-SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE expires_at <= :now AND finished_at IS NOT NULL)
-    OR EXISTS (SELECT 1 FROM vtqueue_deadletter WHERE expires_at <= :now)
+SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE kept_until <= :now AND finished_at IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM vtqueue_deadletter WHERE kept_until <= :now)
     OR EXISTS (SELECT 1 FROM vtqueue_queuestate WHERE paused_until <= :now)"""
 
 PRUNE_JOBS = """
 DELETE FROM vtqueue_job WHERE rowid IN (
-    SELECT rowid FROM vtqueue_job WHERE expires_at <= :now AND finished_at IS NOT NULL ORDER BY expires_at LIMIT :limit
+    SELECT rowid FROM vtqueue_job WHERE kept_until <= :now AND finished_at IS NOT NULL ORDER BY kept_until LIMIT :limit
 )"""
 
 PRUNE_LETTERS = """
 DELETE FROM vtqueue_deadletter WHERE rowid IN (
-    SELECT rowid FROM vtqueue_deadletter WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
+    SELECT rowid FROM vtqueue_deadletter WHERE kept_until <= :now ORDER BY kept_until LIMIT :limit
 )"""
 
 PRUNE_PAUSES = "DELETE FROM vtqueue_queuestate WHERE paused_until <= :now"

@@ -19,8 +19,7 @@ from ...core.states import WORDS
 from ...engines import engine_for
 from ...inspection.keyset import ListQuery, Page, list_jobs, list_letters
 from ...models import DeadLetter, Job
-from ...queue.waiting import count_children, waits_for
-from ...queue.why import shown_word
+from ...queue.waiting import count_children, state_word, waits_for
 from ...tasks.task import find_task, import_task_modules, loaded_tasks
 from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
 from .queues import UNITS, remark_on
@@ -121,7 +120,7 @@ def line(entry: Job | DeadLetter, now: int) -> list[str]:
     age = ago(to_instant(entry.died_at if isinstance(entry, DeadLetter) else entry.enqueued_at), now)
     what = entry.exception_class if isinstance(entry, DeadLetter) else in_one_line(arguments(entry))
     waits = waits_for(entry, now) if isinstance(entry, Job) else ""
-    return [shown_word(entry, now), name, str(entry.pk), entry.queue_name, age, what, waits]
+    return [state_word(entry, now), name, str(entry.pk), entry.queue_name, age, what, waits]
 
 
 def described(entry: Job | DeadLetter, now: int) -> dict[str, Any]:
@@ -130,7 +129,7 @@ def described(entry: Job | DeadLetter, now: int) -> dict[str, Any]:
     moments = ("enqueued_at", "started_at", "due_at", "start_by", "finished_at", "died_at")
     return {
         "id": str(entry.pk),
-        "state": shown_word(entry, now),
+        "state": state_word(entry, now),
         "task": entry.task_path,
         "queue": entry.queue_name,
         "priority": entry.priority,

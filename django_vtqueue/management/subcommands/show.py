@@ -18,7 +18,7 @@ from ...fields import StoredText
 from ...inspection.trees import Child, children_of, has_tree, tree
 from ...models import DeadLetter, Job
 from ...queue.lookup import SHORTEST
-from ...queue.waiting import word_of
+from ...queue.waiting import state_word
 from ...queue.why import why
 from ...tasks.limits import limits_for
 from ...tasks.signatures import mask_of
@@ -89,7 +89,7 @@ def tree_of(entry: Job | DeadLetter, now: int) -> Iterator[str]:
         return
     nodes, more = tree(entry)
     for node in nodes:
-        yield f"{'  ' * node.depth}{node.entry.task_path} {node.entry.pk} {word_of(node.entry, now)}"
+        yield f"{'  ' * node.depth}{node.entry.task_path} {node.entry.pk} {state_word(node.entry, now)}"
     if more:
         yield f"… and {more} other children"
 

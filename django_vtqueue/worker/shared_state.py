@@ -20,7 +20,7 @@ class Departure(IntEnum):
     FOR_GOOD = 2
 
 
-class Report(ctypes.Structure):
+class SharedState(ctypes.Structure):
     """The state of one worker. ``held``, ``started``, ``ended``: numbers of jobs. ``worker_id``: "" until it is ready.
 
     ``ends_at``: when the first of its jobs exceeds its time limit; ``renew_by``: when half of its shortest lease is
@@ -53,17 +53,17 @@ class Report(ctypes.Structure):
     )
 
     @classmethod
-    def shared(cls, descriptor: int) -> Self:
+    def in_memory(cls, descriptor: int) -> Self:
         """Return the report in the memory behind a file descriptor."""
         return cls.from_buffer(mmap.mmap(descriptor, ctypes.sizeof(cls)))
 
 
 def new_memory() -> int:
-    """Return a file descriptor of new memory for one report; a child process may inherit it."""
+    """Return a file descriptor of new memory for the state of one worker; a child process may inherit it."""
     if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("vtqueue-report")
+        descriptor = os.memfd_create("vtqueue-shared")
     else:  # not on Linux
         with TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
-    os.ftruncate(descriptor, ctypes.sizeof(Report))
+    os.ftruncate(descriptor, ctypes.sizeof(SharedState))
     return descriptor

@@ -10,7 +10,10 @@ import pytest
 
 from django_vtqueue.engines import new_engine
 from django_vtqueue.engines.sqlite.connection import SLOW_LOG
-from django_vtqueue.worker.pruning import PERIOD, PRUNED_AT_ONCE, Pruning
+from django_vtqueue.worker.log import WorkerLog
+from django_vtqueue.worker.loop import Worker
+from django_vtqueue.worker.options import WorkerOptions
+from django_vtqueue.worker.upkeep import PERIOD, PRUNED_AT_ONCE, Upkeep
 from tests.project import tasks
 
 from ..conftest import ALIAS
@@ -18,25 +21,31 @@ from ..processes.database import Database
 from ..waiting import wait_until
 
 EXPIRED = (
-    "UPDATE vtqueue_job SET state = 'SUCCESSFUL', worker_id = 'w', finished_at = 1, expires_at = 1, result = 'null'"
+    "UPDATE vtqueue_job SET state = 'SUCCESSFUL', worker_id = 'w', finished_at = 1, kept_until = 1, result = 'null'"
 )
+
+
+def upkeep_of(database: Database) -> Upkeep:
+    """Return the upkeep of a new worker of a database."""
+    worker = Worker(database.backend, WorkerOptions(threads=1), WorkerLog())
+    worker.bell.close()
+    return worker.turns.housekeeping.upkeep
 
 
 def test_what_a_lock_prevents_is_done_in_the_next_turn(database: Database) -> None:
     """A lock that keeps a worker from pruning delays it by no second; and it goes on as long as there is more."""
     database.enqueue_many(tasks.add, [(1, 2)] * (PRUNED_AT_ONCE + 1))
     database.write(EXPIRED)
-    engine = new_engine(ALIAS, traced=False)
-    pruning = Pruning(engine, lambda limit: 0)
-    with engine.without_lock_waits():
-        pruning.do(contended=False)
+    upkeep = upkeep_of(database)
+    with upkeep.engine.without_lock_waits():
+        upkeep.do(contended=False)
         assert len(database.rows("SELECT 1 FROM vtqueue_job")) == 1
-        wait_until(lambda: time.monotonic() >= pruning.next_at)
+        wait_until(lambda: time.monotonic() >= upkeep.next_at)
         with database.locked():
-            pruning.do(contended=False)
-        assert pruning.next_at < time.monotonic() + PERIOD / 2
-        wait_until(lambda: time.monotonic() >= pruning.next_at)
-        pruning.do(contended=False)
+            upkeep.do(contended=False)
+        assert upkeep.next_at < time.monotonic() + PERIOD / 2
+        wait_until(lambda: time.monotonic() >= upkeep.next_at)
+        upkeep.do(contended=False)
     assert not database.rows("SELECT 1 FROM vtqueue_job")
 
 
@@ -45,12 +54,12 @@ def test_what_cannot_be_pruned_is_told_once(database: Database, caplog: pytest.L
     database.enqueue(tasks.add, 1, 2)
     database.write(EXPIRED)
     database.write("CREATE TRIGGER kept BEFORE DELETE ON vtqueue_job BEGIN SELECT RAISE(ABORT, 'kept for ever'); END")
-    pruning = Pruning(engine := new_engine(ALIAS, traced=False), lambda limit: 0)
-    with engine.without_lock_waits():
+    upkeep = upkeep_of(database)
+    with upkeep.engine.without_lock_waits():
         for _ in range(2):
-            pruning.next_at = 0.0
-            pruning.do(contended=False)
-            assert pruning.next_at > time.monotonic() + PERIOD / 2
+            upkeep.next_at = 0.0
+            upkeep.do(contended=False)
+            assert upkeep.next_at > time.monotonic() + PERIOD / 2
     assert caplog.text.count("kept for ever") == 1
     assert database.rows("SELECT 1 FROM vtqueue_job")
 
@@ -58,14 +67,14 @@ def test_what_cannot_be_pruned_is_told_once(database: Database, caplog: pytest.L
 def test_the_log_is_copied_back_early_while_others_wait(database: Database) -> None:
     """Before the commit of another connection has to do it; where none waits, it is left alone for longer."""
     log = Path(f"{database.path}-wal")
-    pruning = Pruning(engine := new_engine(ALIAS, traced=False), lambda limit: 0)
-    with engine.without_lock_waits(), closing(sqlite3.connect(database.path, isolation_level=None)) as other:
+    upkeep = upkeep_of(database)
+    with upkeep.engine.without_lock_waits(), closing(sqlite3.connect(database.path, isolation_level=None)) as other:
         other.execute("PRAGMA wal_autocheckpoint = 0")
         other.execute("CREATE TABLE junk AS SELECT zeroblob(3500000)")
         before = log.stat().st_size
-        pruning.do(contended=False)
+        upkeep.do(contended=False)
         assert log.stat().st_size == before
-        pruning.do(contended=True)
+        upkeep.do(contended=True)
         assert log.stat().st_size == 0
 
 

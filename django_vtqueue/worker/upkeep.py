@@ -1,10 +1,13 @@
-"""Upkeep of the database between turns: its log is kept short, what is outdated is deleted, what has expired buried."""
+"""Upkeep of the database between turns: its log is kept short, what is outdated is deleted, what is overdue buried."""
 
 import logging
 import time
-from collections.abc import Callable
 
-from ..engines import Engine, Trouble
+from ..engines import Trouble
+from ..queue.doorbell import ring
+from ..queue.overdue import bury_overdue
+from ..queue.unparking import Unparking
+from .work import Work
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -17,17 +20,12 @@ PRUNING_SHARE = 0.1  # of the time, as long as there is more to prune: in one go
 PRUNE_AGAIN = 0.1  # seconds, if there was something: what ends in a stream is outdated in a stream
 
 
-class Pruning:
-    """Keeps the log of a database short, and deletes what was kept for long enough.
+class Upkeep:
+    """Looks after the database of a worker: its log, what was kept for long enough, what waits without a reason."""
 
-    ``bury_overdue`` makes dead letters of up to so many jobs that have expired, and returns how many; ``give_back``
-    gives back jobs that are parked without a reason, and returns whether there may be more.
-    """
-
-    def __init__(
-        self, engine: Engine, bury_overdue: Callable[[int], int], give_back: Callable[[], bool] = lambda: False
-    ) -> None:
-        self.engine, self.bury_overdue, self.give_back = engine, bury_overdue, give_back
+    def __init__(self, work: Work) -> None:
+        self.engine, self.work = work.engine, work
+        self.unparking = Unparking(work.limits)
         self.next_at = 0.0  # monotonic
         self._tidy_at = 0.0  # monotonic
         self._told_of_log = self._told_of_failure = False
@@ -64,11 +62,35 @@ class Pruning:
             )
 
     def _prune(self, now: float) -> None:
-        """Delete some of what was kept for long enough; bury some of what has expired."""
+        """Delete some of what was kept for long enough; bury what is overdue, and unpark jobs."""
         self.next_at = now + PERIOD  # also if it fails
         instant = self.engine.now()
-        pruned = max(self.engine.prune(instant, PRUNED_AT_ONCE), self.bury_overdue(PRUNED_AT_ONCE))
-        if self.give_back() or pruned >= PRUNED_AT_ONCE:
+        pruned = max(self.engine.prune(instant, PRUNED_AT_ONCE), self._bury_overdue(PRUNED_AT_ONCE))
+        if self._unpark() or pruned >= PRUNED_AT_ONCE:
             self.next_at = now + (time.monotonic() - now) / PRUNING_SHARE
         elif pruned:
             self.next_at = now + PRUNE_AGAIN
+
+    def _bury_overdue(self, limit: int) -> int:
+        """Make dead letters of some overdue jobs that no claim has come across, of any queue; return how many.
+
+        A paused queue has them, or one without a worker.
+        """
+        engine, now = self.engine, self.engine.now()
+        if not engine.overdue(1, now):
+            return 0
+        with engine.transaction():
+            endings = bury_overdue(engine, engine.overdue(limit, now), self.work.leases.worker_id, now)
+        self.work.ended_elsewhere(endings)
+        return len(endings)
+
+    def _unpark(self) -> bool:
+        """Give back some jobs that a limit holds up without a reason; return whether there may be more."""
+        work = self.work
+        given_back, more = self.unparking.look(self.engine)
+        if work.backend.limits.queues:
+            work.next_due.forget()  # what is due in a queue at its limit has become more, or may be claimed now
+        if given_back:
+            work.next_due.expect(0)
+            ring(work.backend.database, work.backend.settings.doorbells)
+        return more
