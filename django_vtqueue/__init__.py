@@ -27,12 +27,12 @@ if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported wh
     from .queue.dead_letters import requeue
     from .queue.events import asend_event, send_event
     from .queue.queue import Queue
+    from .tasks.awaiting_results import await_for_result, wait_for_result
     from .tasks.calls import call
     from .tasks.compat import TaskContext, TaskResult, TaskResultStatus
     from .tasks.context import JobContext
     from .tasks.recurring import recurring
     from .tasks.task import enqueue_many, task
-    from .tasks.waiting import await_for_result, wait_for_result
     from .tasks.workflows import chain, group
 
 __version__ = "0.1.0"
@@ -103,7 +103,7 @@ _HOMES = {
     "tasks.context": ("JobContext",),
     "tasks.recurring": ("recurring",),
     "tasks.task": ("enqueue_many", "task"),
-    "tasks.waiting": ("await_for_result", "wait_for_result"),
+    "tasks.awaiting_results": ("await_for_result", "wait_for_result"),
     "tasks.workflows": ("chain", "group"),
 }
 if not TYPE_CHECKING:

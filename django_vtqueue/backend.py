@@ -21,9 +21,9 @@ from .core.unique import DONE, KEEP, REPLACE
 from .engines import Engine, database_of, engine_for
 from .queue import workers
 from .queue.arguments import checked_moment, due_from, start_by
-from .queue.depth import waiting_aside
 from .queue.limits import Limits
 from .queue.publishing import store
+from .queue.room import waiting_aside
 from .tasks import checks
 from .tasks.compat import (
     BaseTaskBackend,
@@ -34,7 +34,7 @@ from .tasks.compat import (
     TaskResultStatus,
     task_enqueued,
 )
-from .tasks.results import Result, change, stored, unvalidated, with_changes
+from .tasks.results import Result, change, result_of_row, unvalidated, with_changes
 from .tasks.signals import received
 from .tasks.signatures import check_call, refused_call
 from .tasks.task import Call, checked_calls, loaded_options, loaded_task, options_of, set_options
@@ -267,7 +267,7 @@ class VTQueueBackend(BaseTaskBackend):
     def _stored(self, job_id: str) -> TaskResult | None:
         """Return the result of a job by its id; None if there is none, or it is not a task's."""
         job = engine_for(self.database).find(job_id)
-        return stored(job, self.alias, self.settings.task_modules) if job and job.task_path else None
+        return result_of_row(job, self.alias, self.settings.task_modules) if job and job.task_path else None
 
     def task_options(self, task_path: str) -> Mapping[str, Any]:
         """Return the options of the task that a stored path names; none if it is not loaded, or no task.

@@ -7,10 +7,10 @@ than workers claim (``Queue.claim``, ``Queue.run``, ``run_pending``) are not cou
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
-from django.db.models import BigIntegerField, BinaryField, ExpressionWrapper, F, Max, QuerySet, Sum
+from django.db.models import BigIntegerField, BinaryField, ExpressionWrapper, F, QuerySet, Sum
 from django.db.models.functions import Cast
 
 from .core.clock import SECOND
@@ -21,7 +21,7 @@ from .engines import engine_for
 from .inspection.distinct import by_key, fetch, tally
 from .models import DeadLetter, HourlyThroughput, Job, Tallied, Throughput
 
-QUARTER, RECENT, WEEK = 15 * MINUTE, 3 * HOUR, 7 * 24 * HOUR
+RECENT, WEEK = 3 * HOUR, 7 * 24 * HOUR
 MOST_TIMES = 5000  # rows of histograms of a page, some 10 µs each
 NUMBERS = ("succeeded", "failed", "dead")
 
@@ -91,76 +91,6 @@ def flows(rows: QuerySet[Any], now: int, minutes: int, times: Mapping[str, Seque
         for series, number in zip((flow.succeeded, flow.failed, flow.dead), numbers, strict=True):
             series[int(place)] += int(number)
     return found
-
-
-# -- charts ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Slot:
-    """What happened in a part of the time of a chart; ``at``: its begin; ``depth``: None if it was not measured."""
-
-    at: int
-    succeeded: int = 0
-    failed: int = 0
-    dead: int = 0
-    depth: int | None = None
-
-
-@dataclass
-class Timing:
-    """How long attempts ran in one part of the time of a chart, and how long they had waited."""
-
-    at: int
-    run: Percentiles = NOTHING
-    wait: Percentiles = NOTHING
-
-
-class Axis(NamedTuple):
-    """The time of a chart: from ``first`` on, in parts of ``width``, and the table that is read."""
-
-    table: type[Tallied]
-    first: int
-    width: int
-
-
-def axes(now: int, span: str) -> tuple[Axis, Axis]:
-    """Return the axis of the numbers of an ``hour``, a ``day`` or a ``week`` up to now, and that of its times."""
-    if span == "hour":
-        minutes = Axis(Throughput, minute_of(now) - HOUR + MINUTE, MINUTE)
-        return minutes, minutes
-    if span == "day":
-        begin = hour_of(now) - 23 * HOUR
-        return Axis(Throughput, begin, QUARTER), Axis(HourlyThroughput, begin, HOUR)
-    hours = Axis(HourlyThroughput, hour_of(now) - WEEK + HOUR, HOUR)
-    return hours, hours
-
-
-def charted(
-    database: str, now: int, span: str, queue: str | None = None, task: str | None = None
-) -> tuple[list[Slot], list[Timing]]:
-    """Return the slots of a span (see axes), and how long attempts took in its parts; of one queue or task, or of all.
-
-    The times are of the latest MOST_TIMES rows at the most.
-    """
-    given = {"queue_name": queue, "task_path": task}
-    which = {name: value for name, value in given.items() if value is not None}
-    (table, first, width), timed = axes(now, span)
-    slots = [Slot(at) for at in range(first, now + 1, width)]
-    rows = counted(table, database, first, now).filter(**which)
-    slot = part_of("starts_at", first, width)
-    for place, *numbers in rows.values_list(slot).annotate(*map(Sum, NUMBERS)):
-        slots[place].succeeded, slots[place].failed, slots[place].dead = map(int, numbers)
-    # Each worker measures all queues: of what they found the most counts, and the sum over the queues.
-    deepest = rows.filter(depth__isnull=False).values_list(slot, "queue_name").annotate(Max("depth"))
-    for place, _, depth in deepest if task is None else ():
-        slots[place].depth = (slots[place].depth or 0) + depth
-    table, first, width = timed
-    timings = [Timing(at) for at in range(first, now + 1, width)]
-    rows = counted(table, database, first, now).filter(**which)
-    for place, (run, wait) in times(rows, part_of("starts_at", first, width), MOST_TIMES).items():
-        timings[place].run, timings[place].wait = run, wait
-    return slots, timings
 
 
 def succeeded_since(database: str, moments: Iterable[tuple[str, int]], now: int) -> dict[tuple[str, int], int]:

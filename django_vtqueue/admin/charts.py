@@ -16,7 +16,7 @@ from ..core.counts import HOUR, MINUTE
 from ..core.histograms import Percentiles
 from ..core.humanize import duration, local
 from ..engines import Engine
-from ..throughput import Slot, Timing
+from ..inspection.charts import Part, Timing, charted
 from . import display, plots
 
 SPANS = {
@@ -44,7 +44,7 @@ class Series(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """The time of a chart: the names of its slots, and what stands below it."""
+    """The time of a chart: the names of its parts, and what stands below it."""
 
     names: Sequence[str]
     ticks: Sequence[str]
@@ -68,38 +68,38 @@ def context(request: HttpRequest, engine: Engine, now: int) -> dict[str, Any]:
     span = request.GET.get("span", "hour") if request.GET.get("span") in SPANS else "hour"
     chosen = {name: request.GET[name] for name in ("queue_name", "task_path") if request.GET.get(name)}
     queue, task = chosen.get("queue_name"), chosen.get("task_path")
-    slots, timings = throughput.charted(engine.alias, now, str(span), queue, task)
-    names, each = [at(slot.at, span) for slot in slots], str(SPANS[span][1])
+    parts, timings = charted(engine.alias, now, str(span), queue, task)
+    names, each = [at(part.at, span) for part in parts], str(SPANS[span][1])
     return {
         "title": _("Charts"),
         "figures": [
-            *counts(slots, Axis(names, ticks(slots, span)), each),
+            *counts(parts, Axis(names, ticks(parts, span)), each),
             *times(timings, Axis([at(timing.at, span) for timing in timings], ticks(timings, span))),
-            *([depth(slots, Axis(names, ticks(slots, span)))] if task is None else []),
+            *([depth(parts, Axis(names, ticks(parts, span)))] if task is None else []),
         ],
-        "numbers": [row for row in zip(names, slots, strict=True) if row[1].succeeded + row[1].failed + row[1].dead],
+        "numbers": [row for row in zip(names, parts, strict=True) if row[1].succeeded + row[1].failed + row[1].dead],
         "each": each,
         "chosen": chosen,
         "span": span,
         "seconds": REFRESH[str(span)],
         "spans": [(name, words[0], urlencode({**chosen, "span": name})) for name, words in SPANS.items()],
         "queues": sorted({*engine.queue_names(MOST_NAMES), *throughput.read(engine.alias, now, 1)}),
-        "since": display.moment(clock.from_instant(slots[0].at)),
+        "since": display.moment(clock.from_instant(parts[0].at)),
     }
 
 
 # -- charts ------------------------------------------------------------------------------------------------------------
 
 
-def counts(slots: Sequence[Slot], axis: Axis, each: str) -> Iterator[Figure]:
+def counts(parts: Sequence[Part], axis: Axis, each: str) -> Iterator[Figure]:
     """Yield the charts of bars: of all attempts, and of those that failed; ``each``: what a bar is of."""
     done = [
-        Series("done", _("succeeded"), [slot.succeeded for slot in slots]),
-        Series("failed", _("failed"), [slot.failed + slot.dead for slot in slots]),
+        Series("done", _("succeeded"), [part.succeeded for part in parts]),
+        Series("failed", _("failed"), [part.failed + part.dead for part in parts]),
     ]
     bad = [
-        Series("dead", _("died"), [slot.dead for slot in slots]),
-        Series("retried", _("to be retried"), [slot.failed for slot in slots]),
+        Series("dead", _("died"), [part.dead for part in parts]),
+        Series("retried", _("to be retried"), [part.failed for part in parts]),
     ]
     yield bars(_("Attempts"), _("ended, each bar %s") % each, done, axis)
     yield bars(_("Failures"), _("attempts that failed, each bar %s") % each, bad, axis)
@@ -134,9 +134,9 @@ def lasted(title: str, unit: str, percentiles: Sequence[Percentiles], axis: Axis
     return drawn(plots.lines, title, unit, series, axis, highest, lambda value: duration(round(value)), sentence)
 
 
-def depth(slots: Sequence[Slot], axis: Axis) -> Figure:
+def depth(parts: Sequence[Part], axis: Axis) -> Figure:
     """Return the chart of what was due."""
-    depth = Series("depth", _("due"), [slot.depth for slot in slots])
+    depth = Series("depth", _("due"), [part.depth for part in parts])
     most = max((value for value in depth.values if value is not None), default=None)
     sentence = _("Depth: nothing was measured.")
     if most is not None:
@@ -174,12 +174,12 @@ def amount(value: float) -> str:
 
 
 def at(instant: int, span: str) -> str:
-    """Return the time of a slot."""
+    """Return the time of a part."""
     here = local(clock.from_instant(instant))
     return f"{here:%H:%M}" if span == "hour" else f"{here:%Y-%m-%d %H:%M}"
 
 
-def ticks(parts: Sequence[Slot] | Sequence[Timing], span: str) -> list[str]:
+def ticks(parts: Sequence[Part] | Sequence[Timing], span: str) -> list[str]:
     """Return what stands below the axis of these parts of a time: at its begin, its end, and three times between."""
     first, width = parts[0].at, parts[1].at - parts[0].at
     return [tick(first + len(parts) * width * quarter // 4, span) for quarter in range(5)]

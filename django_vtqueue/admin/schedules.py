@@ -22,10 +22,11 @@ from ..core.ticks import Ticks, zone
 from ..engines import engine_for
 from ..exceptions import UnknownTask, VTQueueError
 from ..models import Schedule
-from ..schedules import firing, listing, runs
+from ..schedules import control, listing, runs
 from ..tasks.compat import InvalidTask
 from . import charts, display, plots, scheduling
 from .base import LeanChangeList, ReadOnlyAdmin, Views, permitted
+from .filters import LABELS
 from .links import link
 
 # The words for the state of a schedule, each with the state of jobs whose colour it has.
@@ -35,16 +36,7 @@ STATES = {
     listing.VANISHED: (gettext_lazy("declared by no running worker"), "expired"),
     listing.OVER: (gettext_lazy("never comes again"), "expired"),
 }
-RUNS = {
-    "due": gettext_lazy("due"),
-    "scheduled": gettext_lazy("scheduled"),
-    "retrying": gettext_lazy("retrying"),
-    "running": gettext_lazy("running"),
-    "expired": gettext_lazy("expired"),
-    "done": gettext_lazy("done"),
-    "dead": gettext_lazy("dead"),
-    runs.GONE: gettext_lazy("not kept any more"),
-}
+RUNS = {**LABELS, runs.GONE: gettext_lazy("not kept any more")}
 MISSED = dict(scheduling.MISSED)
 UPCOMING = 5
 
@@ -185,7 +177,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
         """Have a schedule publish nothing for now."""
         row = self.named(request)
         with engine_for(str(row._state.db)).atomic():
-            if firing.pause(row.name, request.user.get_username(), str(row._state.db)):
+            if control.pause(row.name, request.user.get_username(), str(row._state.db)):
                 self.log_change(request, row, _("Paused."))
         return self.back(request, row, _("The schedule “%s” is paused.") % row.name)
 
@@ -195,7 +187,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
         row = self.named(request)
         try:
             with engine_for(str(row._state.db)).atomic():
-                if firing.resume(row.name, str(row._state.db)):
+                if control.resume(row.name, str(row._state.db)):
                     self.log_change(request, row, _("Resumed."))
         except ValueError as error:
             return self.back(request, row, str(error), messages.ERROR)
@@ -207,7 +199,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
         row = self.named(request)
         try:
             with engine_for(str(row._state.db)).atomic():
-                result = firing.run_now(row, str(row._state.db), scheduling.task_modules())
+                result = control.run_now(row, str(row._state.db), scheduling.task_modules())
                 if getattr(result, "duplicate", False):
                     text = _("No job was added: one of this schedule is not finished.")
                     return self.back(request, row, text, messages.WARNING)

@@ -60,8 +60,8 @@ class HeldJob:
     """A claimed row as its holder knows it: ``id``, ``claims``, ``worker_id`` together are the right to change it.
 
     ``cancelled_by``: the name of the user who wants it to stop ("": not known), None without such a request.
-    ``progress``: the last one that its code has reported; ``stored``: the one in the row. ``recalled``: its worker is
-    to stop, so code that can go on later shall give it back.
+    ``progress``: the last one that its code has reported; ``progress_in_row``: the stored one. ``recalled``: its worker
+    is to stop, so code that can go on later shall give it back.
     """
 
     id: str
@@ -84,7 +84,7 @@ class HeldJob:
     parent_id: str | None = None
     cancelled_by: str | None = field(default=None, kw_only=True)
     progress: Progress | None = field(default=None, kw_only=True)
-    stored: Progress | None = field(default=None, kw_only=True)
+    progress_in_row: Progress | None = field(default=None, kw_only=True)
     recalled: bool = field(default=False, kw_only=True)
 
     @property
@@ -93,9 +93,18 @@ class HeldJob:
         return self.id, self.claims
 
     @property
+    def news(self) -> Progress | None:
+        """The progress that is to be stored."""
+        return None if self.progress == self.progress_in_row else self.progress
+
+    @property
     def begun(self) -> bool:
         """Whether its code was started; not yet if it was claimed ahead, or waits for its turn."""
         return self.started_at is not None
+
+    def begin(self, now: int) -> None:
+        """Note that its code starts: an attempt that its claim has not counted."""
+        self.attempts, self.started_at = self.attempts + 1, now
 
 
 @dataclass(slots=True)
@@ -223,7 +232,7 @@ def released(job: HeldJob) -> Settlement:
     return Settlement(job, states.READY, job.attempts - job.begun)
 
 
-def waits(job: HeldJob, waiting: Waiting) -> Settlement:
+def suspended(job: HeldJob, waiting: Waiting) -> Settlement:
     """Return the settlement of a job whose task waits, or has put it off: no attempt is used."""
     return Settlement(job, states.READY, job.attempts - job.begun, due_at=waiting.until, waiting=waiting)
 
@@ -231,7 +240,7 @@ def waits(job: HeldJob, waiting: Waiting) -> Settlement:
 def put_off(job: HeldJob, until: float | timedelta | datetime, now: int) -> Settlement:
     """Return the settlement of a job that is put off by seconds or a timedelta, or to a moment."""
     instant = to_instant(until) if isinstance(until, datetime) else now + microseconds(until)
-    return waits(job, Waiting(SNOOZE, "", max(instant, now), now))
+    return suspended(job, Waiting(SNOOZE, "", max(instant, now), now))
 
 
 def broken_off(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
@@ -291,7 +300,7 @@ def end_cancelled(settlement: Settlement, by: str, now: int) -> None:
     _bury(settlement, history.CANCELLED, recorded(Cancelled, cancellation(by)), now)
 
 
-def overdue(job: HeldJob, start_by: int | None, now: int) -> Settlement:
+def expired(job: HeldJob, start_by: int | None, now: int) -> Settlement:
     """Return the settlement of a job that waits, and was to start by an instant that has come: it is never run."""
     settlement = Settlement(job, states.READY, job.attempts)
     _bury(settlement, history.EXPIRED, _not_started(start_by), now)

@@ -73,7 +73,7 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
         """
         return self.atomic()
 
-    def alone(self, queue_name: str) -> None:
+    def lock_queue(self, queue_name: str) -> None:
         """Let no other transaction that asks for the same go on before this one ends, where several write at once.
 
         For code that reads rows of a queue and changes them by what it has read.

@@ -22,7 +22,7 @@ class Overflow(ABC):
         """
 
     @abstractmethod
-    def share(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, tuple[int, int]]) -> None:
+    def note_copies(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, tuple[int, int]]) -> None:
         """Note the present claims of rows that were just leased as copies; those which had one before have begun.
 
         ``runtimes``: see Options.overflowing.

@@ -16,7 +16,7 @@ from ..core import clock, history, states
 from ..core.encoding import decode, encode
 from ..core.failures import describe, storable, summary
 from ..core.forks import ForksEnd
-from ..core.job import HeldJob, Settlement, cancellation, exhausted, failed, put_off, succeeded, waits
+from ..core.job import HeldJob, Settlement, cancellation, exhausted, failed, put_off, succeeded, suspended
 from ..core.masks import replaced
 from ..core.steps import Suspend
 from ..core.timeouts import awaited, awaited_value, timekeeper
@@ -32,13 +32,13 @@ from ..exceptions import (
     UnknownTask,
 )
 from ..queue.claimed_job import ClaimedJob
-from ..queue.depth import from_a_job
 from ..queue.pauses import hold_up
+from ..queue.room import from_a_job
 from ..tasks.children import KEPT_FOR_PARENT, Children
 from ..tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, task_backends, task_finished, task_started
 from ..tasks.context import JobContext
 from ..tasks.ledger import Ledger
-from ..tasks.results import call_of, change, running, with_changes
+from ..tasks.results import call_of, change, result_of_call, with_changes
 from ..tasks.signals import received
 from ..tasks.signatures import mask_of
 from ..tasks.task import find_task, options_of
@@ -75,7 +75,7 @@ def execute(
     try:
         return execution.run()
     except Suspend as error:
-        return execution.waits(error)
+        return execution.suspend(error)
     except BaseException as error:
         if inline and issubclass(type(error), KeyboardInterrupt):  # its own __class__ may fail
             raise
@@ -113,7 +113,7 @@ class Execution:
             (task, args, kwargs), job, alias = self._call, self.job, self.backend.alias
             if (task.queue_name, task.priority, task.backend) != (job.queue_name, job.priority, alias):
                 task = with_changes(task, queue_name=job.queue_name, priority=job.priority, backend=alias)
-            self._result = running(job, task, args, kwargs)
+            self._result = result_of_call(job, task, args, kwargs)
         return self._result
 
     def run(self) -> Outcome:
@@ -177,11 +177,11 @@ class Execution:
             ttl = max(ttl, KEPT_FOR_PARENT)  # until its parent has read the result
         return succeeded(self.job, text, self.backend.now(), ttl)
 
-    def waits(self, error: Suspend) -> Outcome:
+    def suspend(self, error: Suspend) -> Outcome:
         """Return the outcome of a call that waits."""
-        return self._conclude(waits(self.job, error.waiting))
+        return self._conclude(suspended(self.job, error.waiting))
 
-    def put_off(self, error: Snooze) -> Outcome:
+    def snooze(self, error: Snooze) -> Outcome:
         """Return the outcome of a call that has put the job off."""
         return self._conclude(put_off(self.job, error.until, self.backend.now() + self.later))
 
@@ -197,7 +197,7 @@ class Execution:
     def _outcome_after(self, error: BaseException) -> Outcome:
         """See outcome_of; raise what the exception's own methods raise."""
         if issubclass(type(error), Snooze):
-            return self.put_off(cast(Snooze, error))
+            return self.snooze(cast(Snooze, error))
         if type(error) is Cancelled and not error.args:
             error.args = (cancellation(self.job.cancelled_by),)
         try:

@@ -5,17 +5,26 @@ An outcome is a value. Settling it is the control loop's work; announcing it com
 
 import logging
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from ..backend import VTQueueBackend
 from ..core import states
 from ..core.failures import class_path, describe, from_task
 from ..core.job import HeldJob, Settlement, released
 from ..exceptions import Cancelled, JobExpired, LeaseExpired, TaskTimeout, WorkerDied
-from ..queue.depth import from_a_job
+from ..queue.room import from_a_job
 from ..tasks.compat import TaskResult, task_finished
-from ..tasks.results import ended
+from ..tasks.results import result_of_letter
 
 logger = logging.getLogger("django_vtqueue")
+
+
+class Settled(Enum):
+    """Whether a job was settled with its task's own writes."""
+
+    OPEN = auto()  # not yet: the control loop does it
+    DONE = auto()
+    LOST = auto()  # it could not be: another worker holds the job
 
 
 @dataclass(slots=True)
@@ -23,8 +32,6 @@ class Outcome:
     """What came of one execution; ``seconds``: how long it took.
 
     ``result``: what ``task_finished`` is sent with; None for a raw job, and for a success without a receiver.
-    ``stored``: None: the control loop is to settle the job. True: the settlement was committed with the task's own
-    writes. False: it could not be made, for another worker holds the job.
     """
 
     job: HeldJob
@@ -32,11 +39,11 @@ class Outcome:
     result: TaskResult | None
     exception: BaseException | None
     seconds: float
-    stored: bool | None = None
+    settled: Settled = Settled.OPEN
 
     @property
     def uses_no_attempt(self) -> bool:
-        """Whether the job was released, for another worker to execute."""
+        """Whether the job waits again and the attempt is not used up."""
         return self.settlement.uses_no_attempt
 
 
@@ -81,7 +88,7 @@ def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:
     kinds = {class_path(kind): kind for kind in (Cancelled, JobExpired, LeaseExpired, TaskTimeout, WorkerDied)}
     kind = kinds.get(failure.exception_class, WorkerDied) if failure else WorkerDied
     error = kind(failure.message if failure else "")
-    result = ended(settlement, backend.alias, backend.settings.task_modules) if job.task_path else None
+    result = result_of_letter(settlement, backend.alias, backend.settings.task_modules) if job.task_path else None
     return Outcome(job, settlement, result, error, 0.0)
 
 

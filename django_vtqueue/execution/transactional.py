@@ -16,7 +16,7 @@ from ..core.job import ClaimKey, HeldJob, Settlement, released
 from ..engines import Engine, Trouble, engine_for
 from ..queue.settling import settle_as_holder
 from ..tasks.checks import cannot_commit_as_one
-from .outcomes import Outcome, not_executed
+from .outcomes import Outcome, Settled, not_executed
 from .time_limits import transaction_seconds
 
 logger = logging.getLogger("django_vtqueue")
@@ -74,14 +74,14 @@ def together(
     try:
         settlement = settle_with(engine, job, seconds, call, lambda: tell(TransactionBegun(job.key)))
     except Lost:
-        return Outcome(job, released(job), None, None, 0.0, stored=False)
+        return Outcome(job, released(job), None, None, 0.0, settled=Settled.LOST)
     except NotBegun as error:
         back = not_executed(job)
         if engine.trouble(error.__cause__ or error) is not Trouble.BUSY:  # that was waited for
             back.settlement.due_at = engine.now() + SECOND
         return back
     outcome = conclude(settlement)
-    outcome.stored = True
+    outcome.settled = Settled.DONE
     return outcome
 
 

@@ -88,7 +88,7 @@ class ReservedRows:
     def transaction(self) -> Iterator[None]:
         """Hold the right to write until the block ends; no other instance takes a row meanwhile."""
         with self.engine.transaction():
-            self.engine.alone(self.queue_name)
+            self.engine.lock_queue(self.queue_name)
             yield
 
     def open(self, held: int) -> bool:

@@ -157,7 +157,7 @@ class Claims:
             later = [row.handle for row in rows if row.handle not in {*begin}]
             self.engine.lease(later, worker_id, now, self.lease_us, attempts=0)
         if self.overflow and (shared := [row.handle for row in rows if not self.waits(row.task_path)]):
-            self.engine.share(shared, now, self.overflow)
+            self.engine.note_copies(shared, now, self.overflow)
 
     def _count(
         self, found: Found, rows: Sequence[Due], at_once: Sequence[Due], rates: Mapping[str, RateState], now: int

@@ -1,7 +1,6 @@
 """``Queue.run``: claim, handle and settle one job after the other; a thread of its own renews the lease."""
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,24 +8,24 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from django.db import DatabaseError, close_old_connections, connections
+from django.db import close_old_connections, connections
 
 from ..conf import Options, Policy
 from ..core import clock
-from ..core.backoff import busy_pause, trouble_pause
 from ..core.clock import SECOND
 from ..core.forks import ForksEnd
 from ..core.gaps import GapWatch
 from ..core.ids import new_id, new_worker_id
 from ..core.job import Scope
 from ..core.timeouts import awaited_value
-from ..engines import Engine, Trouble, engine_for, new_engine
+from ..engines import Engine, engine_for, new_engine
 from ..exceptions import LeaseLost, Snooze
 from .claimed_job import ClaimedJob
 from .clock_steps import ClockSteps
-from .depth import from_a_job
 from .doorbell import UNPROVEN, Doorbell, folder_of
 from .limits import Limits
+from .retrying import until_done
+from .room import from_a_job
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -102,26 +101,6 @@ def settle(engine: Engine, verb: Callable[[], None], gaps: GapWatch) -> None:
     except LeaseLost as error:
         logger.warning("lost  %s", error)
     gaps.waited(time.monotonic() - began)
-
-
-def until_done(engine: Engine, verb: Callable[[], T]) -> T:
-    """Return what ``verb`` returns; while the database is locked, full or gone, try again, and log that once."""
-    tries, began = 0, time.monotonic()
-    while True:
-        try:
-            return verb()
-        except DatabaseError as error:
-            trouble = engine.trouble(error)
-            if trouble is None:
-                raise
-            tries += 1
-            if tries == 1:
-                logger.warning("%s; waiting. Nothing is lost.", trouble.value)
-            if trouble is Trouble.BUSY:
-                time.sleep(busy_pause(time.monotonic() - began, random.random()))
-            else:
-                engine.disconnect()
-                time.sleep(trouble_pause(tries))
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The gate of a queue with a ``max_depth``: what this process knows of the room in it.
 
 To count the jobs for each publish would cost more than the publish. So a process counts them together with the insert
-of one job, in one transaction, and stores the next few (``share``) by the insert alone.
+of one job, in one transaction, and stores the next few (``allowance``) by the insert alone.
 """
 
 import os
@@ -42,7 +42,7 @@ TRY_AGAIN = NOTHING + " Try again in {seconds:.0f} s, start more workers, or rai
 IN_PARTS = NOTHING + " Publish them in smaller parts, or raise max_depth."
 
 
-def share(room: int, max_depth: int) -> int:
+def allowance(room: int, max_depth: int) -> int:
     """Return how many jobs a process that has seen so much room may store before it counts again.
 
     A hundredth of ``max_depth`` (or FEW), but no more than a quarter of the room; a thousandth where a count is dear.
@@ -123,7 +123,7 @@ class Gate:
             raise self._refusal(self._note_full(engine, depth - stored), engine.now(), stored) from None
         with self._lock:
             if counted > self._counted:
-                self._left, self._counted, self._full = share(self.max_depth - depth, self.max_depth), counted, None
+                self._left, self._counted, self._full = allowance(self.max_depth - depth, self.max_depth), counted, None
         return done
 
     def _take(self, jobs: int, test: object) -> bool:

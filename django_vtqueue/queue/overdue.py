@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..core.job import Due, Settlement, overdue
+from ..core.job import Due, Settlement, expired
 from ..engines import Engine
 from .settling import settle_or_bury
 
@@ -12,5 +12,5 @@ def bury_overdue(engine: Engine, rows: Sequence[Due], worker_id: str, now: int) 
     if not rows:
         return []
     jobs, start_by = engine.read([row.handle for row in rows]), {row.handle: row.start_by for row in rows}
-    endings = {handle: overdue(job, start_by[handle], now) for handle, job in jobs.items()}
+    endings = {handle: expired(job, start_by[handle], now) for handle, job in jobs.items()}
     return settle_or_bury(engine, endings, worker_id, now)

@@ -10,8 +10,8 @@ from ..core.job import NewJobs
 from ..core.unique import KEEP
 from ..engines import Engine, Trouble, engine_for
 from ..exceptions import PayloadTooLarge
-from .depth import admitted
 from .doorbell import ring, ring_after_commit
+from .room import insert_with_room
 from .schema import mismatch
 from .unique import Duplicates, insert_with_keys
 
@@ -28,9 +28,9 @@ def store(
     """Insert new jobs in the caller's transaction, or in one of their own, and ring the doorbells after the commit.
 
     Return those that were not stored, for there is a job with their unique key; see insert_with_keys. ``timeout``: see
-    ``depth.admitted``; ``check_depth``: whether ``max_depth`` counts. Raise PayloadTooLarge if one of the payloads is
-    larger than ``max_payload_bytes``, QueueFull if the queue has no room; then none is stored. If Django
-    refuses the call in async code, or the tables are missing, the error says what to do.
+    insert_with_room; ``check_depth``: whether ``max_depth`` counts. Raise PayloadTooLarge if one of the payloads is
+    larger than ``max_payload_bytes``, QueueFull if the queue has no room; then none is stored. If Django refuses the
+    call in async code, or the tables are missing, the error says what to do.
     """
     policy = options.policy(new.queue_name)
     limit = policy.max_payload_bytes
@@ -43,10 +43,11 @@ def store(
             )
     engine = engine_for(database)
     try:
+        insert = partial(_insert, engine, new, on_duplicate)
         if check_depth and policy.max_depth is not None:
-            alone, duplicates = admitted(partial(_insert, engine, new, on_duplicate), engine, new, policy, timeout)
+            committed, duplicates = insert_with_room(insert, engine, new, policy, timeout)
         else:
-            alone, duplicates = _insert(engine, new, on_duplicate)
+            committed, duplicates = insert()
     except SynchronousOnlyOperation as error:
         name = new.task_path.rpartition(".")[2]
         awaited = f"await {name}.aenqueue(...)" if name else "await queue.apublish(...)"
@@ -55,7 +56,7 @@ def store(
         if engine.trouble(error) is Trouble.SCHEMA:
             raise OperationalError(f"{error}: {mismatch(database)}") from error
         raise
-    if alone:
+    if committed:
         ring(database, options.doorbells)
     elif len(duplicates) < len(new.jobs) or new.replace:
         ring_after_commit(database, options.doorbells)

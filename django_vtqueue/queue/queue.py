@@ -34,10 +34,10 @@ from .arguments import checked_priority, checked_queue_name, due_from, start_by
 from .claimed_job import ClaimedJob
 from .claims import Claims, Found, collect
 from .consumer import consume
-from .depth import waiting_aside
 from .limits import Limits
 from .pauses import pause, resume
 from .publishing import store
+from .room import waiting_aside
 from .settling import settle
 from .unparking import Unparking
 

@@ -23,7 +23,7 @@ def settle(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
     A settlement after which a job with a stop request would wait again becomes the end of that job. The progress of a
     job is written before its settlement. A dead letter is kept for as long as the options of its queue say.
     """
-    if said := [(s.job, s.job.progress) for s in settlements if s.job.progress and s.job.progress != s.job.stored]:
+    if said := [(s.job, news) for s in settlements if (news := s.job.news)]:
         engine.note_progress(said)
     shared = [s for s in settlements if s.job.copies and s.job.begun]
     if not shared:

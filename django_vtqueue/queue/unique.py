@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ..core.clock import to_instant
 from ..core.ids import dashed, slices
-from ..core.job import NewJobs, overdue
+from ..core.job import NewJobs, expired
 from ..core.unique import ERROR
 from ..engines import Engine
 from ..exceptions import DuplicateJob
@@ -62,7 +62,7 @@ def bury_overdue_holders(engine: Engine, job_ids: set[str]) -> set[str]:
         found = [waiting.filter(pk__in=some).values_list("pk", "start_by") for some in slices(list(map(UUID, job_ids)))]
         rows = [row for part in found for row in part]
         jobs = [(engine.find(job_id.hex), to_instant(start_by)) for job_id, start_by in rows if start_by]
-        settlements = [overdue(job, by, now) for job, by in jobs if job]
+        settlements = [expired(job, by, now) for job, by in jobs if job]
         lost = settle(engine, settlements)
     return {settlement.job.id for settlement in settlements if settlement.job.key not in lost}
 

@@ -1,4 +1,4 @@
-"""What is due becomes jobs, and what people do with schedules: pause, resume, run now."""
+"""What is due becomes jobs."""
 
 import logging
 import random
@@ -10,13 +10,12 @@ from ..core import clock
 from ..core.clock import from_instant, to_instant
 from ..core.ids import parse_id
 from ..core.ticks import MOST, Ticks, to_run
-from ..engines import Engine, engine_for
+from ..engines import Engine
 from ..exceptions import QueueFull
 from ..models import Schedule
-from ..queue.depth import from_a_job
-from ..tasks.compat import InvalidTask, Task, TaskResult
-from ..tasks.task import find_task, loaded_task
-from .declaring import set_next
+from ..queue.room import from_a_job
+from ..tasks.compat import Task, TaskResult
+from ..tasks.task import loaded_task
 from .runs import noted, read
 
 logger = logging.getLogger("django_vtqueue")
@@ -107,42 +106,3 @@ def note_ends(engine: Engine, name: str, now: int) -> bool:
             recent = noted(table.values_list("recent", flat=True).first(), engine.alias, now)
             table.update(recent=recent)
     return any("state" not in run for run in recent)
-
-
-# -- people ------------------------------------------------------------------------------------------------------------
-
-
-def pause(name: str, by: str, database: str) -> bool:
-    """Have a schedule publish nothing until it is resumed; return False if it is paused already, or not there."""
-    return bool(_of(name, database, paused_at=None).update(paused_at=engine_for(database).now(), paused_by=by[:150]))
-
-
-def resume(name: str, database: str) -> bool:
-    """Have a schedule go on with its next tick to come: of a pause nothing is missed. Return False as ``pause``."""
-    engine = engine_for(database)
-    with engine.atomic():
-        row = _of(name, database, paused_at__isnull=False).first()
-        if row is None:
-            return False
-        row.paused_at, row.paused_by = None, ""
-        set_next(row, engine.now())
-        row.save(using=database, update_fields=["paused_at", "paused_by", "next_at"])
-    return True
-
-
-def run_now(row: Schedule, database: str, task_modules: Sequence[str] = ()) -> TaskResult:
-    """Publish a job of a schedule at once, whatever its ticks and its pause.
-
-    ``task_modules``: see find_task. Raise UnknownTask, and what ``enqueue`` raises.
-    """
-    task = find_task(row.task_path, tuple(task_modules))
-    backend = cast(VTQueueBackend, task.get_backend())
-    if getattr(backend, "database", None) != database:
-        raise InvalidTask(f"{row.task_path} is of TASKS[{task.backend!r}], which keeps no jobs in {database!r}.")
-    engine = engine_for(database)
-    with engine.atomic():
-        return publish(backend, task, row, [engine.now()])[0]
-
-
-def _of(name: str, database: str, **conditions: Any):  # type: ignore[no-untyped-def]
-    return Schedule.objects.using(database).filter(pk=name, **conditions)

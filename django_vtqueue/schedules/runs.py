@@ -8,14 +8,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
-from ..core import states
 from ..core.clock import to_instant
 from ..core.ids import parse_id, slices
+from ..engines import engine_for
 from ..models import DeadLetter, Job
+from ..queue.waiting import state_word
 
 KEPT = 30  # jobs in the row of a schedule
 GONE = "gone"  # its end was not seen
 ENDS = ("done", "dead", GONE)
+
+READ = ("state", "visible_at", "due_at", "moved_from", "start_by", "attempts", "started_at", "finished_at")
 
 Run = Mapping[str, Any]  # {"id": of the job, "at": its tick, "state": word, "ran": microseconds}; the last two if known
 
@@ -45,9 +48,8 @@ def states_of(runs: Iterable[Run], database: str, now: int) -> dict[str, Run]:
         return found
     jobs, letters = Job.objects.using(database), DeadLetter.objects.using(database)
     for part in slices(keys):
-        columns = ("pk", "state", "visible_at", "attempts", "started_at", "finished_at")
-        for pk, state, visible_at, attempts, began, end in jobs.filter(pk__in=part).values_list(*columns):
-            found[pk.hex] = {"state": states.word(state, to_instant(visible_at), attempts, now), **_ran(began, end)}
+        for job in jobs.filter(pk__in=part).only(*READ).annotate(waits=engine_for(database).waits()):
+            found[job.pk.hex] = {"state": state_word(job, now), **_ran(job.started_at, job.finished_at)}
         # The letters last: a job may be buried between the two reads.
         for pk, began, end in letters.filter(pk__in=part).values_list("pk", "started_at", "died_at"):
             found[pk.hex] = {"state": "dead", **_ran(began, end)}

@@ -16,7 +16,7 @@ from ..exceptions import StepError
 from ..models import Job
 from .calls import TaskCall
 from .compat import Task, TaskResult, TaskResultDoesNotExist
-from .results import stored
+from .results import result_of_row
 from .task import options_of
 
 KEPT_FOR_PARENT = 90 * 86_400_000_000  # microseconds: a child that has succeeded, until its parent has read the result
@@ -103,7 +103,7 @@ class Children:
         """Return the results of children from what was kept of them; their arguments are those of the calls."""
         backend = self.backend
         jobs = [restored(job_id, found, call) for job_id, found, call in zip(ids, ended, calls, strict=True)]
-        return [stored(job, backend.alias, backend.settings.task_modules) for job in jobs]
+        return [result_of_row(job, backend.alias, backend.settings.task_modules) for job in jobs]
 
 
 def kept(job: StoredJob | None) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class DurableContext:
             return await sync_to_async(self.step)(name, function, *args, transactional=transactional, **kwargs)
         if transactional:
             raise StepError(f"Step {name!r} is transactional, so its function cannot be async.")
-        ledger.alone(STEP, name)  # for steps of async functions may be asked for beside each other
+        ledger.refuse_nested(STEP, name)  # for steps of async functions may be asked for beside each other
         with ledger.making(name):
             if record := await sync_to_async(ledger.next)(STEP, name, inside=True):
                 return record.get("value")

@@ -21,7 +21,7 @@ from ..core.job import SHORT, HeldJob
 from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, SNOOZE, STEP, Record, Suspend, Waiting
 from ..engines import Engine, engine_for
 from ..exceptions import DurableMismatch, LeaseLost, StepError, StepsTooLarge
-from ..queue.consumer import until_done
+from ..queue.retrying import until_done
 from .calls import Children, TaskCall
 from .compat import TaskResult
 
@@ -138,14 +138,14 @@ class Ledger:
         if self.held.copies:
             raise StepError(f"{kind} {name!r}: a job of a queue with overflow has no steps, its copies would differ.")
         if not inside:
-            self.alone(kind, name)
+            self.refuse_nested(kind, name)
         if self._blocks() > self._depth:
             raise StepError(
                 f"{kind} {name!r} was asked for inside transaction.atomic: a rollback would take its record back. "
                 "Leave the block before, or have the block inside the step: context.step(…, transactional=True)."
             )
 
-    def alone(self, kind: str, name: str) -> None:
+    def refuse_nested(self, kind: str, name: str) -> None:
         """Raise StepError while another step is made."""
         if self._busy:
             raise StepError(

@@ -111,13 +111,13 @@ def call_of(job: HeldJob) -> tuple[list[Any], dict[str, Any]]:
     return args, kwargs
 
 
-def running(job: HeldJob, task: Task, args: list[Any], kwargs: dict[str, Any]) -> TaskResult:
+def result_of_call(job: HeldJob, task: Task, args: list[Any], kwargs: dict[str, Any]) -> TaskResult:
     """Return the result of a task that is about to be called."""
     entries = [] if job.history == history.EMPTY else history.read(job.history)
     return _result(job, task, (args, kwargs), entries, status=TaskResultStatus.RUNNING, holders=[job.worker_id])
 
 
-def stored(job: StoredJob, alias: str, task_modules: Sequence[str]) -> TaskResult:
+def result_of_row(job: StoredJob, alias: str, task_modules: Sequence[str]) -> TaskResult:
     """Return the result of a row as it was read."""
     result = _readable(job, alias, task_modules, job.state, job.history, job.finished_at)
     if job.state == states.SUCCESSFUL and job.result is not None:
@@ -126,7 +126,7 @@ def stored(job: StoredJob, alias: str, task_modules: Sequence[str]) -> TaskResul
     return result
 
 
-def ended(settlement: Settlement, alias: str, task_modules: Sequence[str]) -> TaskResult:
+def result_of_letter(settlement: Settlement, alias: str, task_modules: Sequence[str]) -> TaskResult:
     """Return the result of a job that became a dead letter."""
     job = settlement.job
     kept = settlement.history or job.history

@@ -51,9 +51,8 @@ class Cancellation:
 
     def _note_progress(self) -> None:
         """Write how far jobs are, in one statement for all of them."""
-        said = [(job, job.progress) for job in self.in_flight]
-        if changed := [(job, progress) for job, progress in said if progress and progress != job.stored]:
+        if changed := [(job, news) for job in self.in_flight if (news := job.news)]:
             with self.engine.transaction():
                 self.engine.note_progress(changed)
             for job, progress in changed:
-                job.stored = progress
+                job.progress_in_row = progress

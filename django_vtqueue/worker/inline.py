@@ -11,7 +11,7 @@ from ..core.ids import new_worker_id
 from ..core.job import Scope, released
 from ..engines import engine_for
 from ..execution.execute import execute
-from ..execution.outcomes import Outcome, announce, burial
+from ..execution.outcomes import Outcome, Settled, announce, burial
 from ..queue.claims import Claims, collect
 from ..queue.limits import Limits
 from ..queue.settling import settle
@@ -74,13 +74,13 @@ def run_due(
                     settle(engine, [released(job)])
                 raise
             done += 1
-            if outcome.stored is None:
+            if outcome.settled is Settled.OPEN:
                 outcome.settlement.shift(at - now)
                 with engine.transaction():
                     lost = settle(engine, [outcome.settlement])
                 if outcome.settlement.stopped:
                     outcome = burial(outcome.settlement, backend)
-                outcome.stored = not lost
-            if outcome.stored:
+                outcome.settled = Settled.LOST if lost else Settled.DONE
+            if outcome.settled is Settled.DONE:
                 announce(outcome, backend)
                 yield outcome

@@ -49,16 +49,16 @@ class WorkerLog:
         if settlement.state == states.FAILED:
             self.dead(settlement)
         elif settlement.meant:
-            logger.warning("copy  %s %s; another copy runs on", name(job), words(settlement))
+            logger.warning("copy  %s %s; another copy runs on", job_name(job), words(settlement))
         elif settlement.waiting:
             if not self.quiet:
-                logger.info("wait  %s %s", name(job), waits_for(settlement.waiting))
+                logger.info("wait  %s %s", job_name(job), waits_for(settlement.waiting))
         elif settlement.failure is not None:
             wait = 0.0 if settlement.due_at is None else (settlement.due_at - clock.now()) / clock.SECOND
             limit = f"/{job.max_attempts}" if job.max_attempts else ""
             logger.warning(
                 "retry %s attempt=%d%s %s; next in %.1fs%s",
-                name(job),
+                job_name(job),
                 job.attempts,
                 limit,
                 words(settlement),
@@ -68,7 +68,7 @@ class WorkerLog:
         elif settlement.state == states.SUCCESSFUL and self._worth_a_line(outcome.seconds):
             logger.info(
                 "ok    %s queue=%s attempt=%d wait=%s run=%s",
-                name(job),
+                job_name(job),
                 job.queue_name,
                 job.attempts,
                 duration(max((job.started_at or 0) - job.due_at, 0) / clock.SECOND),
@@ -87,7 +87,7 @@ class WorkerLog:
         job = settlement.job
         logger.warning(
             "dead  %s after %d attempt%s: %s; requeue: manage.py vtqueue requeue%s …%s",
-            name(job),
+            job_name(job),
             job.attempts,
             "" if job.attempts == 1 else "s",
             words(settlement),
@@ -99,13 +99,13 @@ class WorkerLog:
         """Write that a job was finished too late: another worker has it."""
         held = max(clock.now() - (job.started_at or clock.now()), 0) / clock.SECOND
         why = "another copy was first, or the job is gone" if job.copies else "lease lost"
-        logger.warning("lost  %s %s after %s; result dropped", name(job), why, duration(held))
+        logger.warning("lost  %s %s after %s; result dropped", job_name(job), why, duration(held))
 
     def stopping(self, running: Sequence[HeldJob], timeout: float | None) -> None:
         """Write what a worker that was told to stop waits for; ``timeout``: for how many seconds at the most."""
         if not running:
             return
-        some = ", ".join(name(job) for job in running[:NAMED]) + (", …" if len(running) > NAMED else "")
+        some = ", ".join(job_name(job) for job in running[:NAMED]) + (", …" if len(running) > NAMED else "")
         logger.info(
             "stopping: waiting%s for %d job%s to end (%s); stop it again (Ctrl-C, SIGTERM) to give them back at once",
             "" if timeout is None else f" up to {duration(timeout)}",
@@ -156,7 +156,7 @@ class WorkerLog:
         self._second, self._count, self._unsaid = second, 0, 0
 
 
-def name(job: HeldJob) -> str:
+def job_name(job: HeldJob) -> str:
     """Return a job as the log shows it: its task, and the end of its id."""
     return f"{job.task_path or job.queue_name} …{job.id[-8:]}"
 

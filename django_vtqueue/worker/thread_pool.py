@@ -100,7 +100,7 @@ class Pool:
 
     def _execute(self, job: HeldJob) -> None:
         if not job.begun:
-            job.attempts, job.started_at = 1, self.backend.now()
+            job.begin(self.backend.now())
         outcome = None
         try:
             with self._lock:

@@ -17,7 +17,7 @@ from ..queue.settling import settle
 from ..queue.workers import QUIET, STOP
 from .heartbeat import Heartbeat
 from .housekeeping import Housekeeping
-from .log import name
+from .log import job_name
 from .options import overflowing
 from .outage import Outage
 from .pacing import Pacing
@@ -34,7 +34,7 @@ class Turns:
         self.engine, self.backend = work.engine, work.backend
         self.leases, self.next_due = work.leases, work.next_due
         overflow = overflowing(self.backend, scopes)
-        self.claims = Claims(self.engine, work.limits, overflow, waits=work.transactional.waits)
+        self.claims = Claims(self.engine, work.limits, overflow, waits=work.transactional.is_transactional)
         self.pacing = Pacing()
         self.housekeeping = Housekeeping(self.engine, heartbeat, work)
         self.outage = Outage(self.engine)
@@ -129,7 +129,7 @@ class Turns:
         self.leases.look(self.engine.now())
         hung = self.work.end_over_time()
         if hung and not self.stopping:
-            logger.warning("%s does not end; this worker finishes its other jobs and leaves", name(hung))
+            logger.warning("%s does not end; this worker finishes its other jobs and leaves", job_name(hung))
             self.stop()
         self.leases.renew()
         self.housekeeping.do()

@@ -13,14 +13,14 @@ from ..core import states
 from ..core.clock import NEVER
 from ..core.job import ClaimKey, HeldJob, Scope, Settlement
 from ..engines import Engine
-from ..execution.outcomes import Outcome, not_executed
+from ..execution.outcomes import Outcome, Settled, not_executed
 from ..execution.time_limits import longest_runs
 from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring, ring_results
 from ..tasks.limits import load_task
 from .in_flight import InFlight
 from .leases import Leases
-from .log import WorkerLog, name
+from .log import WorkerLog, job_name
 from .next_due import NextDue
 from .options import WorkerOptions, limits_of
 from .outage import settle_alone
@@ -126,7 +126,7 @@ class Work:
         jobs = collect(self.engine, taken)
         # A job may be held already: the database was restored to a state before its claim, and it was claimed again.
         new = [job for job in jobs if job.key not in self.in_flight]
-        waiting = {job.key for job in jobs if self.transactional.waits(job.task_path)}
+        waiting = {job.key for job in jobs if self.transactional.is_transactional(job.task_path)}
         self.in_flight.add(jobs, longest_runs(jobs, self.backend), waiting)
         self.leases.add(jobs)
         self.transactional.add(job for job in new if job.key in waiting)
@@ -146,7 +146,7 @@ class Work:
             self.transactional.finished(job.key)
             self.outcomes.append(not_executed(job))
             return
-        job.attempts, job.started_at = job.attempts + 1, self.engine.now()
+        job.begin(self.engine.now())
         self.in_flight.start_clock(job.key, longest_runs([job], self.backend)[0])
         self.started += 1
         self.tell_supervisor()
@@ -162,7 +162,7 @@ class Work:
     def transaction_waits(self, key: ClaimKey) -> None:
         """Note that a job is transactional."""
         if job := self.in_flight.get(key):
-            self.transactional.is_transactional(job)
+            self.transactional.note_transactional(job)
 
     def transaction_begun(self, key: ClaimKey) -> None:
         """Note that the transaction of a job has begun."""
@@ -196,12 +196,12 @@ class Work:
         self.transactional.finished(outcome.job.key)
         if outcome.job.concurrency_key or outcome.job.queue_name in self.backend.limits.queues:
             self.next_due.expect(0)  # its end makes room
-        if outcome.stored is None:
+        if outcome.settled is Settled.OPEN:
             self.in_flight.finish(outcome.job.key)
             self.outcomes.append(outcome)
             if not outcome.uses_no_attempt:
                 self.prefetch.finished(outcome.seconds)
-        elif outcome.stored:
+        elif outcome.settled is Settled.DONE:
             self.concluded([outcome])
         else:
             self.lost(outcome)
@@ -264,6 +264,6 @@ class Work:
         if self.options.supervised:
             return None
         for job in self.in_flight.over_time():
-            logger.warning("%s runs for too long; it is told to end", name(job))
+            logger.warning("%s runs for too long; it is told to end", job_name(job))
             self.pool.end(job)
         return next(iter(self.in_flight.hung()), None)

@@ -41,7 +41,7 @@ class WriterLine:
         """Whether no more shall be claimed."""
         return len(self._waiting) >= MOST
 
-    def waits(self, task_path: str) -> bool:
+    def is_transactional(self, task_path: str) -> bool:
         """Return whether the jobs of a task have to wait for their turn."""
         if (known := self._transactional.get(task_path)) is None:
             known = bool(self.backend.task_options(task_path).get("transactional"))
@@ -63,7 +63,7 @@ class WriterLine:
         self._running, self._began_at, self._over_at = job.key, time.monotonic(), NEVER
         return job
 
-    def is_transactional(self, job: HeldJob) -> None:
+    def note_transactional(self, job: HeldJob) -> None:
         """Note that a job is transactional, and so are all of its task."""
         self._transactional[job.task_path] = True
 

@@ -8,10 +8,10 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
-from django_vtqueue import throughput
 from django_vtqueue.core import clock
 from django_vtqueue.core.counts import HOUR, MINUTE, hour_of, minute_of
 from django_vtqueue.core.histograms import bucket_of
+from django_vtqueue.inspection.charts import charted
 from django_vtqueue.models import HourlyThroughput, Throughput
 
 from .rows import worker
@@ -65,7 +65,7 @@ def test_spans(span: str, slots: int, sums: list[int]) -> None:
     stored(HourlyThroughput, hour_of(now), succeeded=4)
     stored(HourlyThroughput, hour_of(now) - 6 * 24 * HOUR, succeeded=8)
     stored(HourlyThroughput, hour_of(now) - 8 * 24 * HOUR, succeeded=9)
-    found, _ = throughput.charted("default", now, span)
+    found, _ = charted("default", now, span)
     assert slots - 4 < len(found) <= slots
     assert sorted(slot.succeeded for slot in found if slot.succeeded) == sums
     assert found[-1].succeeded == sums[0]

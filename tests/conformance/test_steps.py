@@ -7,7 +7,7 @@ import pytest
 
 from django_vtqueue.core import steps
 from django_vtqueue.core.clock import from_instant
-from django_vtqueue.core.job import HeldJob, NewJobs, waits
+from django_vtqueue.core.job import HeldJob, NewJobs, suspended
 from django_vtqueue.core.steps import EVENT, GATHER, NEVER, SLEEP, SNOOZE, Waiting
 from django_vtqueue.queue.settling import settle
 from tests.fake_clock import at
@@ -34,7 +34,7 @@ def send(bench: Bench, job_id: str, name: str = "paid", value: Any = 1) -> Any:
 
 def wait(bench: Bench, job: HeldJob, kind: str = EVENT, name: str = "paid", until: int = NEVER) -> bool:
     """Have a job wait; return whether it was still held."""
-    return not bench.settle(waits(job, Waiting(kind, name, until, at(1))))
+    return not bench.settle(suspended(job, Waiting(kind, name, until, at(1))))
 
 
 def stored(bench: Bench, job_id: str) -> Any:

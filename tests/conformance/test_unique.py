@@ -9,7 +9,7 @@ from django.db import connections, transaction
 
 from django_vtqueue import ClaimedJob, DuplicateJob, Queue, control
 from django_vtqueue.core.ids import new_id
-from django_vtqueue.core.job import NewJobs, Scope, released, waits
+from django_vtqueue.core.job import NewJobs, Scope, released, suspended
 from django_vtqueue.core.steps import Waiting
 from django_vtqueue.engines import Engine, engine_for
 from django_vtqueue.models import DeadLetter, Job
@@ -217,7 +217,7 @@ def test_until_start_of_a_durable_task_that_has_begun(bench: Bench) -> None:
         )
         job = bench.one(raw=False)
         bench.jobs.update(steps={} if steps else None)
-        bench.settle(released(job) if steps else waits(job, Waiting("sleep", "nap", at(50), at(0))))
+        bench.settle(released(job) if steps else suspended(job, Waiting("sleep", "nap", at(50), at(0))))
         assert bench.jobs.get().unique_until == "started"
         bench.jobs.all().delete()
 

@@ -22,7 +22,7 @@ from django_vtqueue import Lease
 from django_vtqueue.conf import parse
 from django_vtqueue.core.clock import LAST
 from django_vtqueue.core.ids import new_id
-from django_vtqueue.core.job import HeldJob, NewJobs, Scope, succeeded, waits
+from django_vtqueue.core.job import HeldJob, NewJobs, Scope, succeeded, suspended
 from django_vtqueue.core.steps import GATHER, NEVER, Waiting
 from django_vtqueue.engines import Engine, engine_for
 from django_vtqueue.models import Job
@@ -136,7 +136,7 @@ def waiting_parent(engine: Engine) -> HeldJob:
 
 def wait(engine: Engine, parent: HeldJob) -> None:
     with engine.transaction():
-        assert settle(engine, [waits(parent, Waiting(GATHER, "all", NEVER, at(1)))]) == set()
+        assert settle(engine, [suspended(parent, Waiting(GATHER, "all", NEVER, at(1)))]) == set()
 
 
 def is_due(engine: Engine, parent: HeldJob) -> bool:

@@ -16,6 +16,7 @@ from django_vtqueue.admin import groups
 from django_vtqueue.core.counts import MINUTE
 from django_vtqueue.core.ids import new_uuid
 from django_vtqueue.inspection import limits, overview, trees
+from django_vtqueue.inspection.charts import charted
 from django_vtqueue.inspection.keyset import ListQuery, count_jobs, ending, list_jobs, list_letters
 from django_vtqueue.models import DeadLetter, Job, Throughput
 
@@ -56,7 +57,7 @@ READERS: dict[str, tuple[Callable[[], object], int]] = {
     "active": (lambda: throughput.active(ALIAS, NOW, 180, 100), 300),
     "read": (lambda: throughput.read(ALIAS, NOW, 5), 200),
     "lately": (lambda: throughput.lately(ALIAS, ["q0", "q1"], NOW, 5), 200),
-    **{span: (lambda span=span: throughput.charted(ALIAS, NOW, span, "q1"), 1000) for span in ("hour", "week")},
+    **{span: (lambda span=span: charted(ALIAS, NOW, span, "q1"), 1000) for span in ("hour", "week")},
     "succeeded": (lambda: throughput.succeeded_since(ALIAS, [("t", NOW - MINUTE), ("t", NOW - 10**11)], NOW), 1000),
     "arrivals": (lambda: throughput.arrivals(ALIAS, NOW, limit=100), 100),
     "pruned counts": (lambda: throughput.prune(Throughput, ALIAS, at(-299_000), 20), 200),

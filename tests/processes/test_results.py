@@ -19,10 +19,10 @@ import django
 django.setup()
 from django.db import transaction
 from django_vtqueue import await_for_result, wait_for_result
-from django_vtqueue.tasks import waiting
+from django_vtqueue.tasks import awaiting_results
 from django_vtqueue.tasks.compat import TaskResultDoesNotExist
 from tests.project import tasks
-waiting.LOOK = 3600
+awaiting_results.LOOK = 3600
 """
 BLOCKING = f"""{WAIT}
 result = tasks.hold.enqueue(sys.argv[1])

@@ -22,7 +22,7 @@ from django_vtqueue.core.counts import MINUTE, minute_of
 from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job, Throughput
 from django_vtqueue.queue import gate
-from django_vtqueue.queue.gate import DEFAULT, LATEST, SOONEST, full_for, gate_of, retry_after, share
+from django_vtqueue.queue.gate import DEFAULT, LATEST, SOONEST, allowance, full_for, gate_of, retry_after
 from django_vtqueue.queue.pauses import paused
 from django_vtqueue.tasks.compat import task_finished
 from tests.fake_clock import FakeClock
@@ -243,7 +243,7 @@ def test_the_share_of_a_process(max_depth: int) -> None:
     """
     for room in {0, 1, 2, 3, 4, 7, 40, max_depth // 2, max_depth} - {max_depth + 1}:
         if room <= max_depth:
-            most = share(room, max_depth)
+            most = allowance(room, max_depth)
             assert 0 <= most <= min(room, max(max_depth // 100, 10))
             assert most <= max(room // 4, max_depth // 1000)
 

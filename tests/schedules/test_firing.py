@@ -9,11 +9,11 @@ import pytest
 from django.db import connections, transaction
 
 from django_vtqueue.backend import VTQueueBackend
-from django_vtqueue.core.clock import SECOND, to_instant
+from django_vtqueue.core.clock import LAST, SECOND, to_instant
 from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job, Schedule, WorkerProcess
 from django_vtqueue.queue.workers import live_workers
-from django_vtqueue.schedules import firing
+from django_vtqueue.schedules import control, firing, listing
 from django_vtqueue.schedules.declaring import vanished
 from django_vtqueue.worker.recurring import Recurring
 
@@ -346,7 +346,7 @@ def test_a_changed_declaration(
     """Its next tick stays if only the call has changed, and is a new one if its expression has; a pause stays."""
     declare("0 3 * * *", tz="UTC", name="minute")
     look(worker())
-    firing.pause("minute", "ann", alias)
+    control.pause("minute", "ann", alias)
     before = schedule(alias)
     redeclare("0 3 * * *", tz="UTC", name="minute", args=[1])
     time.advance(30 * 86_400)
@@ -451,7 +451,7 @@ def test_a_schedule_of_another_backend(alias: str, settings: Any, worker: Worker
     look(part)
     assert ticks(alias) == []
     with pytest.raises(Exception, match="keeps no jobs in 'elsewhere'"):
-        firing.run_now(schedule(alias, "theirs"), "elsewhere")
+        control.run_now(schedule(alias, "theirs"), "elsewhere")
 
 
 # -- people ------------------------------------------------------------------------------------------------------------
@@ -461,13 +461,13 @@ def test_pause_and_resume(alias: str, worker: Worker, declare: Declare, time: Fa
     """Of a pause nothing is missed; it is begun and ended once."""
     declare(every=60, name="minute", missed="all")
     look(part := worker())
-    assert firing.pause("minute", "ann", alias)
-    assert not firing.pause("minute", "bob", alias)
+    assert control.pause("minute", "ann", alias)
+    assert not control.pause("minute", "bob", alias)
     time.instant = at(FIRST + 300)
     look(part)
     assert ticks(alias) == []
-    assert firing.resume("minute", alias)
-    assert not firing.resume("minute", alias)
+    assert control.resume("minute", alias)
+    assert not control.resume("minute", alias)
     look(part)
     assert ticks(alias) == []
     time.instant = at(FIRST + 360)
@@ -479,8 +479,8 @@ def test_run_now(alias: str, backend: VTQueueBackend, worker: Worker, declare: D
     """A job more, also during a pause; its ticks stay as they are."""
     declare(every=60, name="minute")
     look(worker())
-    firing.pause("minute", "ann", alias)
-    result = firing.run_now(schedule(alias), alias)
+    control.pause("minute", "ann", alias)
+    result = control.run_now(schedule(alias), alias)
     assert str(Job.objects.using(alias).get().pk) == result.id
     row = schedule(alias)
     assert (to_instant(row.next_at or 0), len(row.recent)) == (at(FIRST), 1)
@@ -514,6 +514,20 @@ def test_the_ends_of_jobs_are_noted(alias: str, worker: Worker, declare: Declare
         (last.hex, "done", 2_000_000)
     ]
     assert [run["state"] for run in schedule(alias).recent] == ["done", "done", "dead"]
+
+
+def test_a_run_has_the_state_that_lists_say(alias: str, worker: Worker, declare: Declare, time: FakeClock) -> None:
+    """One that a limit holds up is parked, one that was to start by now has expired; neither is "scheduled"."""
+    declare(every=60, name="minute")
+    look(part := worker())
+    for number in range(3):
+        time.instant = at(FIRST + 60 * number)
+        look(part)
+    parked, late, _ = Job.objects.using(alias).order_by("due_at")
+    Job.objects.using(alias).filter(pk=parked.pk).update(concurrency_key="k", moved_from=parked.due_at, due_at=LAST)
+    Job.objects.using(alias).filter(pk=late.pk).update(start_by=late.due_at)
+    [listed] = listing.listed(alias)
+    assert [run["state"] for run in listed.runs] == ["due", "expired", "parked"]
 
 
 def test_a_worker_notes_the_end_of_what_it_has_published(
@@ -591,7 +605,7 @@ def test_inside_a_transaction(
     declare(every=60, name="minute")
     look(worker())
     with transaction.atomic(using=alias):
-        firing.run_now(schedule(alias), alias)
+        control.run_now(schedule(alias), alias)
         transaction.set_rollback(True, using=alias)
     assert ticks(alias) == []
     assert schedule(alias).recent == []

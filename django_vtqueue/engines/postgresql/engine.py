@@ -47,7 +47,7 @@ def _due(row: tuple[Any, ...]) -> Due:
 class PostgreSQLEngine(PostgreSQLSettling, PostgreSQLOverflow, PostgreSQLLimits, PostgreSQLSteps, Engine):
     """See Engine."""
 
-    def alone(self, queue_name: str) -> None:
+    def lock_queue(self, queue_name: str) -> None:
         self._lock(OF_QUEUE, [queue_name])
 
     def insert(self, new: NewJobs) -> bool:

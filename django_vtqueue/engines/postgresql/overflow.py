@@ -53,7 +53,7 @@ class PostgreSQLOverflow(PostgreSQLConnection):
         rows = self._rows(due.locking(due.REAPPEARED, self._claiming), values)
         return [Due(*row)._replace(again=1) for row in rows]
 
-    def share(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, tuple[int, int]]) -> None:
+    def note_copies(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, tuple[int, int]]) -> None:
         self._run(SHARE, {"ids": list(handles), "now": now, "runtimes": json.dumps(runtimes)})
 
     def copies(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, tuple[str, str | None]]:

@@ -67,7 +67,7 @@ class SQLiteOverflow(SQLiteConnection):
         values = {**due.given(scope), **grace_period._asdict(), "rest": REST, "now": now, "limit": limit}
         return [Due(*row) for row in self._list(REAPPEARED, values)]
 
-    def share(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, tuple[int, int]]) -> None:
+    def note_copies(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, tuple[int, int]]) -> None:
         self._run(SHARE, {"rowids": json.dumps(handles), "now": now, "runtimes": json.dumps(runtimes)})
 
     def copies(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, tuple[str, str | None]]:

@@ -183,7 +183,9 @@ class SQLiteSettling(SQLiteConnection):
             self._run(TAKE_KEYS_BACK, {"held": json.dumps(back)})
         ready, waiting = [s for s in again if not s.waiting], [s for s in again if s.waiting]
         lost = self._make_ready(ready) if ready else set()
-        return lost | self._wait(waiting) if waiting else lost
+        if waiting:
+            lost |= self._wait(waiting)
+        return lost
 
     def _make_ready(self, again: Sequence[Settlement]) -> set[ClaimKey]:
         rows = _json(again, SETTLED)

@@ -14,7 +14,7 @@ from ...core.humanize import duration
 from ...engines import engine_for
 from ...exceptions import UnknownTask, VTQueueError
 from ...models import Schedule
-from ...schedules import firing
+from ...schedules import control
 from ...schedules.listing import Listed, listed
 from ...tasks.compat import InvalidTask
 from ..arguments import login
@@ -116,7 +116,7 @@ def iso_of(moment: datetime | None) -> str | None:
 
 def pause(schedule: Schedule, backend: VTQueueBackend) -> Iterator[str]:
     """Pause a schedule in the name of who has logged in."""
-    if not firing.pause(schedule.name, login(), backend.database):
+    if not control.pause(schedule.name, login(), backend.database):
         yield f"Schedule {schedule.name!r} is paused already."
         return
     name = shlex.quote(schedule.name)
@@ -125,7 +125,7 @@ def pause(schedule: Schedule, backend: VTQueueBackend) -> Iterator[str]:
 
 def resume(schedule: Schedule, backend: VTQueueBackend) -> Iterator[str]:
     """Resume a schedule; one that is not paused is as it should be."""
-    if not firing.resume(schedule.name, backend.database):
+    if not control.resume(schedule.name, backend.database):
         yield f"Schedule {schedule.name!r} was not paused."
         return
     schedule.refresh_from_db(using=backend.database)
@@ -137,7 +137,7 @@ def resume(schedule: Schedule, backend: VTQueueBackend) -> Iterator[str]:
 def run_now(schedule: Schedule, backend: VTQueueBackend) -> Iterator[str]:
     """Publish a job of a schedule at once."""
     try:
-        result = firing.run_now(schedule, backend.database, backend.settings.task_modules)
+        result = control.run_now(schedule, backend.database, backend.settings.task_modules)
     except (UnknownTask, InvalidTask, VTQueueError, TypeError, ValueError) as error:
         raise CommandError(str(error)) from error
     if getattr(result, "duplicate", False):

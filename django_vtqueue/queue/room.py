@@ -32,7 +32,7 @@ NOT_WAITED = (
 )
 
 
-def admitted(insert: Insert, engine: Engine, new: NewJobs, policy: Policy, timeout: float | None) -> Inserted:
+def insert_with_room(insert: Insert, engine: Engine, new: NewJobs, policy: Policy, timeout: float | None) -> Inserted:
     """Return what ``insert`` returns, which stores new jobs, if the queue has room for all of them.
 
     ``timeout``: the seconds for which room is waited for (None: as ``on_full`` says), but not beyond the time by which

@@ -1,0 +1,36 @@
+"""What must be done to the database, however long that has a passing trouble; for code that is no worker."""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from django.db import DatabaseError
+
+from ..core.backoff import busy_pause, trouble_pause
+from ..engines import Engine, Trouble
+
+T = TypeVar("T")
+
+logger = logging.getLogger("django_vtqueue")
+
+
+def until_done(engine: Engine, verb: Callable[[], T]) -> T:
+    """Return what ``verb`` returns; while the database is locked, full or gone, try again, and log that once."""
+    tries, began = 0, time.monotonic()
+    while True:
+        try:
+            return verb()
+        except DatabaseError as error:
+            trouble = engine.trouble(error)
+            if trouble is None:
+                raise
+            tries += 1
+            if tries == 1:
+                logger.warning("%s; waiting. Nothing is lost.", trouble.value)
+            if trouble is Trouble.BUSY:
+                time.sleep(busy_pause(time.monotonic() - began, random.random()))
+            else:
+                engine.disconnect()
+                time.sleep(trouble_pause(tries))
