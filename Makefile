@@ -2,6 +2,9 @@
 PYTHON ?= python3
 BIN = .venv/bin
 
+# Tests start a thousand processes: none of them shall compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: test faults demo demo-overflow demo-order demo-slots bench lint format types messages screenshots wheel matrix clean
 .PHONY: test-oldest test-newest
 .SECONDARY:
