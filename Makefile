@@ -2,12 +2,15 @@
 PYTHON ?= python3
 BIN = .venv/bin
 
+# Tests start a thousand processes: none of them shall compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: test faults demo demo-overflow demo-order demo-slots bench lint format types messages screenshots wheel matrix clean
 .PHONY: test-oldest test-newest
 .SECONDARY:
 
-# Three files at a time on two cores, since many tests wait for processes; the slow ones begin (tests/conftest.py).
-SIDE_BY_SIDE = -n 3 --dist loadfile --no-loadscope-reorder
+# Four files at a time on two cores, since most tests wait for processes; the slow ones begin (tests/conftest.py).
+SIDE_BY_SIDE = -n 4 --dist loadfile --no-loadscope-reorder
 test: .venv/.installed
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 

@@ -12,7 +12,7 @@ PATIENCE = 100  # seconds: generous, for a busy machine; nothing waits for it in
 PROMPT = 10  # seconds: what takes no time, on a busy machine; half of the time for which a connection waits for a lock
 
 
-def wait_until(condition: Callable[[], T | None], timeout: float = PATIENCE, every: float = 0.01) -> T:
+def wait_until(condition: Callable[[], T | None], timeout: float = PATIENCE, every: float = 0.02) -> T:
     """Return the first true value of ``condition()``; fail if there is none within ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):

@@ -19,7 +19,7 @@ from django_vtqueue.queue import dead_letters, pauses
 from ..conftest import claimed
 from ..waiting import PROMPT
 
-ROWS = 3000  # more than an iterator fetches at once
+ROWS = 2100  # more than an iterator fetches at once
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from ..processes.running import Running
 from ..waiting import wait_until
 from .scale import MINUTES, scaled
 
-SECONDS = scaled(12.0, 60 * MINUTES)
+SECONDS = scaled(8.0, 60 * MINUTES)
 LIMITS = {"tenant:1": 3, "tenant:2": 3, "two": 2, "queue": 3, "raw:9": 2}
 ORDERS = {f"customer:{number}": 1 for number in range(3)}
 QUEUES = {"narrow": {"concurrency": 3}, "raw": {"concurrency": 2, "handler": "tests.project.limited.handle"}}

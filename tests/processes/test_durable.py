@@ -29,28 +29,29 @@ def waiting(database: Database, job_id: str) -> str | None:
 
 def test_transactional_steps_are_made_once(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """Killed inside of each step and behind it, the job goes on where it was: each step's writes are there once."""
-    job_ids = database.enqueue_many(durable.killed_in_steps, [()] * 2)
+    job_id = database.enqueue(durable.killed_in_steps)
     once = tmp_path / "once"
     once.mkdir()
-    while not database.succeeded(*job_ids):
+    while not database.succeeded(job_id):
         worker = start_worker("--threads", "1", ready=False, VTQUEUE_TEST_ONCE=str(once))
-        wait_until(lambda: worker.ended() or database.succeeded(*job_ids))  # noqa: B023
+        wait_until(lambda: worker.ended() or database.succeeded(job_id))  # noqa: B023
         worker.clean_up()
-    assert effects(database) == {f"step {index}": 2 for index in range(2)}
+    assert effects(database) == {"step 0": 1, "step 1": 1}
+    assert database.outcomes(job_id) == ["worker died"] * 4
 
 
 def test_children_of_a_supervisor_that_are_killed(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """With ``--processes`` the same: the supervisor replaces each child that dies in a step, or behind it."""
-    job_ids = database.enqueue_many(durable.killed_in_steps, [()] * 2)
+    job_id = database.enqueue(durable.killed_in_steps)
     (tmp_path / "once").mkdir()
     start_worker(
         *("--processes", "2", "--threads", "1"),
         constants={"worker.supervisor.LIVED": 0},  # it starts the next one at once
         VTQUEUE_TEST_ONCE=str(tmp_path / "once"),
     )
-    wait_until(lambda: database.succeeded(*job_ids), 120)
-    assert effects(database) == {f"step {index}": 2 for index in range(2)}
-    assert [database.outcomes(job_id) for job_id in job_ids] == [["worker died"] * 4] * 2
+    database.wait_for(job_id)
+    assert effects(database) == {"step 0": 1, "step 1": 1}
+    assert database.outcomes(job_id) == ["worker died"] * 4
 
 
 def test_an_order_in_real_workers(database: Database, start_worker: Start) -> None:

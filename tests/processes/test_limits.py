@@ -64,12 +64,14 @@ def test_a_killed_holder(database: Database, start_worker: Start, journal: Journ
     """What was parked for it goes on when its death is noticed; of an order it is the same job again."""
     path = str(journal.path)
     first = start_worker("--threads", "4")
-    database.enqueue_many(limited.two, [(path, 2.0), (path, 0.0), (path, 2.0)])
-    database.enqueue_many(limited.in_order, [(path, 2.0, 1, 0), (path, 0.0, 1, 1)])
+    database.enqueue_many(limited.two, [(path, None), (path, 0.0), (path, None)])
+    database.enqueue_many(limited.in_order, [(path, None, 1, 0), (path, 0.0, 1, 1)])
     wait_until(lambda: len(journal.starts("two")) == 3 and journal.starts("customer:1"))
     first.process.kill()
     journal.killed(first.pid)
     start_worker("--threads", "4")
+    wait_until(lambda: len(journal.starts("two")) == 5 and len(journal.starts("customer:1")) == 2)
+    Path(f"{path}.go").touch()
     wait_until(lambda: not database.unfinished())
     assert journal.order("customer:1") == [0, 0, 1]
     assert journal.most() == {"two": 2, "customer:1": 1, "-": 0}

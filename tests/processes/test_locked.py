@@ -17,7 +17,7 @@ from .held import begin
 from .running import Running
 
 LOCKED = "the database is locked by another process; waiting. Nothing is lost."
-LONG = 2.0  # seconds for which the lock is held after that was said; the busy timeout is 1 second
+LONG = 1.5  # seconds for which the lock is held after that was said; the busy timeout is 1 second
 
 
 def assert_said_once(worker: Running, processes: int = 1) -> None:
@@ -48,7 +48,7 @@ def test_a_job_that_ends_in_time_is_not_ended_because_of_a_lock(
     database: Database, start_worker: Start, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     """The time of a job that has finished cannot be up, however long a lock keeps it from being settled."""
-    database.options["hard_timeout"] = limit = 4
+    database.options["hard_timeout"] = limit = 3
     worker = start_worker(*arguments, VTQUEUE_TEST_TIMEOUT="1")
     job_id = begin(database, tmp_path)
     with database.locked():

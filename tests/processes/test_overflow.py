@@ -142,7 +142,7 @@ def test_work_that_always_takes_longer_is_done_in_the_first_round(
     for _ in range(3):
         start_worker("--threads", "2")
     names = [f"job{number}" for number in range(9)]  # half of the slots are free in the second round
-    ids = database.enqueue_many(tasks.take_long, [(str(tmp_path), name, 3.5) for name in names])
+    ids = database.enqueue_many(tasks.take_long, [(str(tmp_path), name, 2.5) for name in names])
     database.wait_for(*ids)
     assert {(database.job(job_id)["attempts"], *database.outcomes(job_id)) for job_id in ids} == {(1,)}
     runs = [lines(tmp_path / name) for name in names]

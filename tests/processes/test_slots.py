@@ -82,7 +82,7 @@ def load(database: Database) -> Iterator[None]:
 
     def publish() -> None:
         try:
-            while not done.wait(0.002):
+            while not done.wait(0.01):
                 queue.publish("x" * 100)
                 if job := queue.claim():
                     job.ack()
@@ -142,7 +142,7 @@ def test_an_instance_that_is_stopped(instances: Instances) -> None:
 def test_a_moment_of_standstill(instances: Instances) -> None:
     """Processes that are stopped for less than their leases, again and again, never overlap, and keep their slots."""
     three = [instances.joined(3, 0.3, **LONG) for _ in range(3)]
-    for number in range(10):
+    for number in range(6):
         instances.wait_for_turns(*three, number=1)
         stopped = three[number % 3 :][:2]
         for instance in stopped:

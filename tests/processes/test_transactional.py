@@ -132,7 +132,7 @@ def test_what_hangs_before_its_transaction_is_ended(
     database: Database, known: None, start_worker: Start, tmp_path: Path
 ) -> None:
     """Its time runs from its turn on, so that the next one has it: here a receiver of ``task_started`` hangs."""
-    database.options |= {"hard_timeout": 4, "max_attempts": 1}
+    database.options |= {"hard_timeout": 2, "max_attempts": 1}
     environment = {"VTQUEUE_TEST_APPS": "tests.project.tracing.Tracing"}
     hanging = database.enqueue(writers.append, "HANG")
     others = database.enqueue_many(writers.append, [("x",)] * 5)
@@ -168,21 +168,21 @@ def test_the_write_lock_is_free_when_the_time_is_up(database: Database, start_wo
 @KINDS
 def test_to_wait_for_a_turn_is_not_to_run(database: Database, drain: Start, processes: str) -> None:
     """Each of many has its whole time, from the moment at which its own transaction begins; none ends without it."""
-    ids = database.enqueue_many(writers.take_a_part_of_its_time, [("x",)] * 4)
+    ids = database.enqueue_many(writers.take_a_part_of_its_time, [("x",)] * 3)
     drain("--processes", processes)
     assert database.succeeded(*ids)
-    assert effects(database) == 4
+    assert effects(database) == 3
 
 
 def test_the_time_of_another_workers_transaction_is_no_time_of_ones_own(
     database: Database, start_worker: Start
 ) -> None:
     """The same holds where another process has the write lock."""
-    ids = database.enqueue_many(writers.take_a_part_of_its_time, [("x",)] * 4)
+    ids = database.enqueue_many(writers.take_a_part_of_its_time, [("x",)] * 3)
     for _ in range(2):
         start_worker("--threads", "2")
     database.wait_for(*ids)
-    assert effects(database) == 4
+    assert effects(database) == 3
 
 
 @pytest.mark.usefixtures("known")
@@ -221,11 +221,13 @@ def test_what_waits_for_its_turn_is_given_back_at_a_stop(
     database: Database, start_worker: Start, tmp_path: Path
 ) -> None:
     """It is not run to its end: it has not begun."""
-    first = database.enqueue(writers.say_and_sleep, str(tmp_path / "first"), 4)
+    first = database.enqueue(writers.hold, str(tmp_path))
     waiting = database.enqueue_many(writers.append, [("x",)] * 3)
     worker = start_worker()
-    wait_until((tmp_path / "first").exists)
+    wait_until((tmp_path / "started").exists)
     worker.signal(signal.SIGTERM)
+    worker.wait_for("stopping")
+    (tmp_path / "go").touch()
     assert worker.wait() == 0
     assert database.succeeded(first)
     rows = [database.job(job) for job in waiting]

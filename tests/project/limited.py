@@ -6,11 +6,16 @@ from pathlib import Path
 
 from django_vtqueue import ClaimedJob, task
 
+from .tasks import wait_for_file
 
-def spend(journal: str, key: str, seconds: float, text: str = "") -> None:
-    """Write a line at the start and one at the end, each in one piece."""
+
+def spend(journal: str, key: str, seconds: float | None, text: str = "") -> None:
+    """Write a line at the start and one at the end, each in one piece; None: until there is a file ``.go``."""
     write(journal, f"start {key} {text}")
-    time.sleep(seconds)
+    if seconds is None:
+        wait_for_file(Path(f"{journal}.go"))
+    else:
+        time.sleep(seconds)
     write(journal, f"end {key} {text}")
 
 
@@ -26,7 +31,7 @@ def in_queue(journal: str, seconds: float) -> None:
 
 
 @task(concurrency=2)
-def two(journal: str, seconds: float) -> None:
+def two(journal: str, seconds: float | None) -> None:
     spend(journal, "two", seconds)
 
 
@@ -36,7 +41,7 @@ def of_tenant(journal: str, seconds: float, tenant: int) -> None:
 
 
 @task(order_key="customer:{customer}", max_attempts=3, backoff=0.05)
-def in_order(journal: str, seconds: float, customer: int, number: int, fail: bool = False) -> None:
+def in_order(journal: str, seconds: float | None, customer: int, number: int, fail: bool = False) -> None:
     """``fail``: the first attempt of each third one does."""
     spend(journal, f"customer:{customer}", seconds, str(number))
     marker = Path(f"{journal}.{customer}.{number}")

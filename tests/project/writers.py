@@ -9,11 +9,11 @@ from . import tasks
 from .models import Effect
 
 
-@task(transactional=True, hard_timeout=4, max_attempts=1)
+@task(transactional=True, hard_timeout=3, max_attempts=1)
 def take_a_part_of_its_time(name: str) -> None:
-    """Write, and take a third of the time that an attempt may take."""
+    """Write, and take more than a third of the time that an attempt may take."""
     Effect.objects.create(name=name)
-    time.sleep(1.3)
+    time.sleep(1.1)
 
 
 @task(transactional=True, timeout=900, max_attempts=1)
@@ -21,6 +21,12 @@ def say_and_sleep(path: str, seconds: float) -> None:
     """Write a line to a file, and hold the write lock."""
     tasks.note.func(path, "begun")
     time.sleep(seconds)
+
+
+@task(transactional=True, timeout=900, max_attempts=1)
+def hold(folder: str) -> None:
+    """Hold the write lock until there is a file ``go``."""
+    tasks.hold.func(folder)
 
 
 @task(transactional=True)
@@ -41,6 +47,6 @@ def hold_the_interpreter(seconds: int) -> None:
     ctypes.PyDLL(None).sleep(seconds)
 
 
-@task(transactional=True, expires=5)
+@task(transactional=True, expires=3)
 def append_soon(name: str) -> None:
     Effect.objects.create(name=name)

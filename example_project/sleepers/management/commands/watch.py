@@ -13,7 +13,7 @@ from sleepers.busy import count_busy
 from sleepers.processes import Process
 from sleepers.reconcile import reconcile
 
-ENOUGH = 0.02  # seconds of a turn in which one more process is certainly started
+ENOUGH = 0.1  # seconds of a turn in which one more process is certainly started, also on a machine with much to do
 
 
 class Command(BaseCommand):
