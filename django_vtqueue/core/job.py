@@ -143,11 +143,10 @@ Handle = int | str  # names a row; only its engine understands it
 class Due(NamedTuple):
     """A row that a claim may take.
 
-    ``fresh``: it may be claimed ahead, if it has no ``keys``: never claimed, more than one attempt, no ``expires``,
+    ``fresh``: it may be claimed ahead, if it is not ``keyed``: never claimed, more than one attempt, no ``expires``,
     no unique key until its start. The attempt of a job that is claimed ahead is counted only when it begins.
-    ``start_by``: when it expires.
-    ``keys``: of a job with one: its queue, ``concurrency_key``, ``rate_key``, ``moved_from``. ``again``: it runs
-    already, and this is to be one more copy. ``queue_name``: if that queue has a limit of its own.
+    ``start_by``: when it expires. ``queue_name``: of a job with a key, and where the claim asks for the names.
+    ``again``: it runs already, and this is to be one more copy.
     """
 
     handle: Handle
@@ -157,9 +156,16 @@ class Due(NamedTuple):
     fresh: int
     task_path: str
     start_by: int | None = None
-    keys: tuple[str, str | None, str | None, int | None] | None = None
-    again: int = 0
     queue_name: str = ""
+    concurrency_key: str | None = None
+    rate_key: str | None = None
+    moved_from: int | None = None
+    again: int = 0
+
+    @property
+    def keyed(self) -> bool:
+        """Whether it has a key that may have a limit."""
+        return self.concurrency_key is not None or self.rate_key is not None
 
     def overdue(self, now: int) -> bool:
         """Return whether it has expired: it was to start by ``now``."""

@@ -169,9 +169,9 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
         """
 
     @abstractmethod
-    def due(self, scope: Scope, limit: int, now: int) -> list[Due]:
+    def due(self, scope: Scope, limit: int, now: int, *, named: bool = False) -> list[Due]:
         """Return the first ``limit`` waiting rows of a scope that are due, by priority, then by ``due_at``, then in the
-        order of insertion. Overdue ones are among them: a claim does not lease these.
+        order of insertion. Overdue ones are among them: a claim does not lease these. ``named``: with their queues.
         """
 
     @abstractmethod

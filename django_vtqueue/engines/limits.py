@@ -4,7 +4,7 @@ All of it is called in the transaction of a claim or a settlement. What a key ha
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..core.job import Handle
@@ -29,20 +29,50 @@ class RateState(NamedTuple):
     interval: int
 
 
+class Known(NamedTuple):
+    """What is known of queues and keys, as far as it was asked for.
+
+    ``queues``, ``keys``: how many of their jobs are held or hidden; of a queue without raw jobs that have a concurrency
+    key. ``first``: the unfinished job of a concurrency key that was stored first. ``rates``: their states, of those
+    that have one. ``reserved``: the last moment that is reserved for a job of a rate key, and that job's task.
+    """
+
+    queues: dict[str, int]
+    keys: dict[str, int]
+    first: dict[str, Handle]
+    rates: dict[str, RateState]
+    reserved: dict[str, tuple[int, str]]
+
+
 class Limiting(ABC):
     """See Engine. A parked job waits without an end, and knows its place in the line (``moved_from``)."""
 
     @abstractmethod
-    def held_of_queues(self, names: Iterable[str]) -> dict[str, int]:
-        """Return how many jobs of each queue are held or hidden, without raw jobs that have a concurrency key."""
+    def look_up(
+        self,
+        *,
+        queues: Collection[str] = (),
+        keys: Collection[str] = (),
+        first: Collection[str] = (),
+        rates: Collection[str] = (),
+        reserved: Collection[str] = (),
+    ) -> Known:
+        """Return what is known of these queues, concurrency keys, rates, and rate keys: all that a claim needs at once.
 
-    @abstractmethod
-    def held_of_keys(self, keys: Iterable[str]) -> dict[str, int]:
+        In a claim nothing of it changes from then on.
+        """
+
+    def held_of_keys(self, keys: Collection[str]) -> dict[str, int]:
         """Return how many jobs of each concurrency key are held or hidden."""
+        return self.look_up(keys=keys).keys
 
-    @abstractmethod
-    def first_of_keys(self, keys: Iterable[str]) -> Mapping[str, Handle]:
+    def first_of_keys(self, keys: Collection[str]) -> dict[str, Handle]:
         """Return the unfinished job of each concurrency key that was stored first."""
+        return self.look_up(first=keys).first
+
+    def rates(self, keys: Collection[str]) -> dict[str, RateState]:
+        """Return the states of those of these rates that have one."""
+        return self.look_up(rates=keys).rates
 
     @abstractmethod
     def park(self, handles: Sequence[Handle]) -> None:
@@ -65,10 +95,6 @@ class Limiting(ABC):
         """Return the first ``limit`` concurrency keys behind ``after`` that have parked jobs, in their order."""
 
     @abstractmethod
-    def rates(self, keys: Iterable[str]) -> dict[str, RateState]:
-        """Return the states of those of these rates that have one."""
-
-    @abstractmethod
     def all_rates(self, after: str, limit: int) -> list[tuple[str, RateState]]:
         """Return the first ``limit`` rates behind the key ``after``, in the order of their keys."""
 
@@ -79,10 +105,6 @@ class Limiting(ABC):
     @abstractmethod
     def forget_rates(self, keys: Iterable[str]) -> None:
         """Remove the states of rates."""
-
-    @abstractmethod
-    def reserved(self, keys: Iterable[str]) -> dict[str, tuple[int, str]]:
-        """Return of each rate key the last moment that is reserved for a job of it, and that job's task."""
 
     @abstractmethod
     def reserve(self, moments: Mapping[Handle, int]) -> None:

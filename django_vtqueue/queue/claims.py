@@ -4,6 +4,7 @@ It has three steps, so that the write lock is held as short as possible: ``find`
 writes, inside a transaction; ``collect`` reads after its commit, when no other process may change the leased rows.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -16,7 +17,7 @@ from ..core.shares import Shares
 from ..engines import Engine
 from ..engines.limits import RateState
 from .ended_leases import end_leases
-from .limits import AMONG, NO_LIMITS, Limits, has_own_key
+from .limits import AMONG, NO_LIMITS, Limits, Room, has_own_key
 from .overdue import bury_overdue
 from .parking import judge
 from .pauses import paused_queues, unpaused
@@ -37,14 +38,14 @@ def none_waits(task_path: str) -> bool:
 class Found(NamedTuple):
     """What a claim may take: up to ``limit`` due rows, and directly behind them up to ``ahead`` fresh ones.
 
-    ``scopes``: those of the claim without paused queues; ``parts``: the same with the room of limited queues.
+    ``scopes``: those of the claim without paused queues; ``rooms``: of their limited queues.
     ``ended``: rows whose lease has ended; ``again``: jobs of which one more copy may run.
     """
 
     limit: int
     ahead: int
     scopes: Sequence[Scope]
-    parts: Sequence[Scope]
+    rooms: Mapping[str, Room]
     ended: Sequence[Ended]
     again: Sequence[Due]
     due: Sequence[Due]
@@ -53,6 +54,10 @@ class Found(NamedTuple):
     def places(self) -> int:
         """How many rows may be leased."""
         return self.limit + self.ahead
+
+    def may_go_ahead(self, row: Due) -> bool:
+        """Return whether a row may be leased before it begins: not if it counts for a limit as soon as it is leased."""
+        return bool(row.fresh) and not row.keyed and row.queue_name not in self.rooms
 
     def with_again(self, due: Sequence[Due]) -> Sequence[Due]:
         """Return due rows in claim order, with those of which one more copy may run."""
@@ -103,12 +108,12 @@ class Claims:
             ended += engine.ended(scope, ENDED_AT_ONCE, now, grace_period, overflow=shared)
             if shared:
                 again += engine.reappeared(scope, limit, now, grace_period)
-        return self._with_due(Found(limit, ahead, scopes, scopes, ended, again, ()), now)
+        return self._with_due(Found(limit, ahead, scopes, {}, ended, again, ()), now)
 
     def _with_due(self, found: Found, now: int) -> Found:
         """Return it with the rows that are due now, and the room that there is now."""
-        parts = self.limits.scoped(self.engine, self.limits.apart(found.scopes), now)
-        return found._replace(parts=parts, due=find_due(self.engine, parts, found.places, now, self.limits.shares))
+        found = found._replace(rooms=self.limits.rooms(self.engine, found.scopes, now))
+        return found._replace(due=find_due(self.engine, self.limits, found, found.places, now))
 
     def take(self, found: Found, worker_id: str, now: int) -> Taken:
         """Lease rows to ``worker_id``; inside ``engine.transaction()``, with nothing changed since ``find``.
@@ -126,11 +131,11 @@ class Claims:
             taken.endings += buried
             more = more or more_overdue
         rates: Mapping[str, RateState] = {}
-        if any(row.keys for row in due):
+        if any(row.keyed for row in due):
             due, more_aside, rates = self._sifted(found, due, now)
             more = more or more_aside
         at_once = due[: found.limit]
-        taken.rows = [*at_once, *takewhile(lambda row: row.fresh and not row.keys, due[found.limit :])]
+        taken.rows = [*at_once, *takewhile(found.may_go_ahead, due[found.limit :])]
         self._lease(taken.rows, at_once, worker_id, now)
         self._count(found, taken.rows, at_once, rates, now)
         taken.everything = len(taken.rows) == len(due) < found.places and not more
@@ -163,8 +168,8 @@ class Claims:
         self, found: Found, rows: Sequence[Due], at_once: Sequence[Due], rates: Mapping[str, RateState], now: int
     ) -> None:
         """Note the starts of leased rows in the rates, and in the shares of the queues."""
-        if self.limits.queues:
-            rates = {**rates, **self.limits.started(found.parts, at_once, now)}
+        if found.rooms:
+            rates = {**rates, **self.limits.started(found.rooms, at_once, now)}
         if rates:
             self.engine.set_rates(rates)
         if self.limits.shares:
@@ -175,11 +180,11 @@ class Claims:
 
         Also return whether more may be overdue.
         """
-        rows = find_due(self.engine, found.parts, found.places + OVERDUE_AT_ONCE, now, self.limits.shares)
+        rows = find_due(self.engine, self.limits, found, found.places + OVERDUE_AT_ONCE, now)
         overdue = [row for row in rows if row.overdue(now)]
         buried = bury_overdue(self.engine, overdue[:OVERDUE_AT_ONCE], worker_id, now)
         more = len(rows) == found.places + OVERDUE_AT_ONCE or len(buried) < len(overdue)
-        more = more or any(part.limited for part in found.parts)  # there they have taken the room of others
+        more = more or bool(found.rooms)  # there they have taken the room of others
         others = [row for row in rows if not row.overdue(now)]
         return found.with_again(others)[: found.places], buried, more
 
@@ -199,22 +204,35 @@ class Claims:
             if not put_aside or aside >= SET_ASIDE_AT_ONCE:
                 return verdict.allowed[: found.places], bool(aside), verdict.rates
             granted = {row.handle for row in verdict.allowed[: found.limit]}
-            behind = find_due(self.engine, found.parts, found.places + SET_ASIDE_AT_ONCE, now, self.limits.shares)
+            behind = find_due(self.engine, self.limits, found, found.places + SET_ASIDE_AT_ONCE, now)
             due = found.with_again([row for row in behind if not row.overdue(now)])
 
 
-def find_due(engine: Engine, scopes: Sequence[Scope], limit: int, now: int, shares: Shares | None = None) -> list[Due]:
-    """Return the first ``limit`` due rows of all scopes, in claim order, or as ``shares`` has it."""
-    if shares or any(scope.limited for scope in scopes):
-        return find_apart(engine, scopes, limit, now, shares)
-    due = [row for scope in scopes for row in engine.due(scope, limit, now)]
+def find_due(engine: Engine, limits: Limits, found: Found, limit: int, now: int) -> list[Due]:
+    """Return the first ``limit`` due rows, in claim order, or as the shares of queues have it.
+
+    There are no more of a limited queue than it has room for. Mostly it has room for all that are found, so it is
+    looked at together with others first.
+    """
+    if not limits.shares and all(room.has(1) for room in found.rooms.values()):
+        due = find_together(engine, found.scopes, limit, now, named=bool(found.rooms))
+        counts = Counter([row.queue_name for row in due]) if found.rooms else {}
+        if all(room.has(counts[name]) for name, room in found.rooms.items()):
+            return due
+    parts = limits.scoped(engine, limits.apart(found.scopes), found.rooms)
+    return find_apart(engine, parts, limit, now, limits.shares)
+
+
+def find_together(engine: Engine, scopes: Sequence[Scope], limit: int, now: int, *, named: bool) -> list[Due]:
+    """Return the first due rows of scopes, whatever room there is in their queues."""
+    due = [row for scope in scopes for row in engine.due(scope, limit, now, named=named)]
     return in_order(due)[:limit] if len(scopes) > 1 else due
 
 
 def find_apart(engine: Engine, scopes: Sequence[Scope], limit: int, now: int, shares: Shares | None) -> list[Due]:
     """Return the first due rows of scopes of which some have one queue: no more of it than it has room for.
 
-    With ``shares`` all have one. Of a queue with a limit no row is claimed ahead.
+    With ``shares`` all have one.
     """
     found: list[Due] = []
     left: dict[tuple[str, str], int] = {}
@@ -226,16 +244,15 @@ def find_apart(engine: Engine, scopes: Sequence[Scope], limit: int, now: int, sh
             continue
         [name] = scope.queues or ("",)
         left |= {(name, "room"): _any(scope.room), (name, "starts"): _any(scope.starts)}
-        rows = engine.due(scope, max(limit, AMONG) if scope.raw and scope.room is not None else limit, now)
-        found += [row._replace(fresh=row.fresh and not scope.limited, queue_name=name) for row in rows]
+        most = max(limit, AMONG) if scope.raw and scope.room is not None else limit
+        found += engine.due(scope, most, now, named=True)
     due: list[Due] = []
     for row in in_order(found):
         name = row.queue_name
         uses = [(name, "starts")] if has_own_key(row) else [(name, "room"), (name, "starts")]
-        if name and not all(left[use] for use in uses):
-            continue
-        left.update((use, left[use] - 1) for use in uses if name)
-        due.append(row)
+        if all(left.get(use) != 0 for use in uses):
+            left.update((use, left[use] - 1) for use in uses if use in left)
+            due.append(row)
     if shares:
         return shares.order({name: [row for row in due if row.queue_name == name] for name, _ in left}, limit)
     return due[:limit]

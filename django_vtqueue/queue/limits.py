@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..conf import Options, Policy
@@ -31,6 +32,18 @@ SOON = SECOND  # microseconds by which a job is put off: its task is being impor
 LOAD_AGAIN = 10.0  # seconds after an import of a task's module, after which it is tried again
 
 TaskOptions = Callable[[str], Mapping[str, Any] | None]
+
+
+class Room(NamedTuple):
+    """How many more jobs of a queue may run, and how many may start now (None: any number); see Scope."""
+
+    room: int | None = None
+    starts: int | None = None
+    not_before: int = 0
+
+    def has(self, places: int) -> bool:
+        """Return whether so many jobs may start now."""
+        return (self.room is None or self.room >= places) and (self.starts is None or self.starts >= places)
 
 
 class KeyLimit(NamedTuple):
@@ -69,7 +82,7 @@ class Limits:
     _load_at: dict[str, float] = field(default_factory=dict)  # paths of tasks, and when (monotonic) to import them anew
     _set_right: dict[str, float] = field(default_factory=dict)  # rate keys, and until when (monotonic) they are left
 
-    @property
+    @cached_property
     def queues(self) -> Mapping[str, Policy]:
         """The queues that have a limit of their own."""
         return self.options.limited
@@ -106,16 +119,21 @@ class Limits:
             return ONE
         return IN_ORDER if "order_key" in known else KeyLimit(known.get("concurrency"))
 
-    def rate_of(self, task_path: str, key: str, state: RateState | None) -> Rate | None:
-        """Return the rate for the rate key of a job; of a task that could not be imported what its state says, if any.
+    def rates_of(self, task_path: str, states: Mapping[str, RateState | None]) -> dict[str, Rate | None]:
+        """Return the rate of a task's jobs for each of these rate keys, which are given with their states.
 
-        Workers of a deploy, half of which have another rate in their code, would set it right against each other and
-        move all jobs each time. So what others have set after this process has done so stays for a while.
+        Of a task that could not be imported it is what the state says, if there is one. Workers of a deploy, half of
+        which have another rate in their code, would set it right against each other and move all jobs each time. So
+        what others have set after this process has done so stays for a while.
         """
-        known = self.task_options(task_path)
-        if state and (known is None or time.monotonic() < self._set_right.get(key, 0.0)):
-            return Rate(state.interval, (known or {}).get("burst", 1))
-        return None if known is None else rate_for(known.get("rate"), known.get("burst", 1))
+        known, now = self.task_options(task_path), time.monotonic()
+        burst = (known or {}).get("burst", 1)
+        own = None if known is None else rate_for(known.get("rate"), burst)
+        rates: dict[str, Rate | None] = dict.fromkeys(states, own)
+        for key, state in states.items() if known is None or self._set_right else ():
+            if state and (known is None or now < self._set_right.get(key, 0.0)):
+                rates[key] = Rate(state.interval, burst)
+        return rates
 
     def set_right(self, key: str) -> None:
         """Note that the state of a rate key's rate is that of this code now."""
@@ -132,42 +150,41 @@ class Limits:
             return scopes
         return [scope._replace(queues=(name,)) for scope in scopes for name in dict.fromkeys(scope.queues or ())]
 
-    def scoped(self, engine: Engine, scopes: Sequence[Scope], now: int) -> Sequence[Scope]:
-        """Return scopes in which each limited queue has one of its own, with the room that it has now."""
+    def rooms(self, engine: Engine, scopes: Sequence[Scope], now: int) -> dict[str, Room]:
+        """Return the room that the limited queues of these scopes have now."""
         names = [name for name in self.queues if any(scope.queues is None or name in scope.queues for scope in scopes)]
         if not names:
-            return scopes
-        rooms = self._rooms(engine, names, now)
-        parts: list[Scope] = []
-        for scope in scopes:
-            own = [name for name in names if scope.queues is None or name in scope.queues]
-            parts.append(without(engine, scope, own))
-            parts += [scope._replace(queues=(name,), **rooms[name]) for name in own]
-        return parts
-
-    def _rooms(self, engine: Engine, names: Sequence[str], now: int) -> dict[str, dict[str, Any]]:
-        """Return what the scopes of limited queues say of their room."""
-        rooms: dict[str, dict[str, Any]] = {}
-        held = engine.held_of_queues([name for name in names if self.queues[name].concurrency is not None])
+            return {}
         paces = {name: pace for name in names if (pace := self.queues[name].pace)}
-        states = engine.rates(map(of_queue, paces)) if paces else {}
+        counted = [name for name in names if self.queues[name].concurrency is not None]
+        known = engine.look_up(queues=counted, rates=[of_queue(name) for name in paces])
+        rooms: dict[str, Room] = {}
         for name in names:
             most = self.queues[name].concurrency
-            rooms[name] = {"room": None if most is None else max(most - held[name], 0)}
+            room = None if most is None else max(most - known.queues[name], 0)
             if pace := paces.get(name):
-                next_at = next_at_of(states.get(of_queue(name)), pace, now)
-                rooms[name] |= {"starts": pace.room(next_at, now), "not_before": pace.allowed_at(next_at)}
+                next_at = next_at_of(known.rates.get(of_queue(name)), pace, now)
+                rooms[name] = Room(room, pace.room(next_at, now), pace.allowed_at(next_at))
+            else:
+                rooms[name] = Room(room)
         return rooms
 
-    def started(self, scopes: Sequence[Scope], rows: Sequence[Due], now: int) -> dict[str, RateState]:
-        """Return the states of the rates of queues after the starts of these rows, which were found in these scopes."""
+    def scoped(self, engine: Engine, scopes: Sequence[Scope], rooms: Mapping[str, Room]) -> Sequence[Scope]:
+        """Return scopes in which each queue with a room has one of its own."""
+        parts: list[Scope] = []
+        for scope in scopes:
+            own = [name for name in rooms if scope.queues is None or name in scope.queues]
+            parts.append(without(engine, scope, own))
+            parts += [scope._replace(queues=(name,), **rooms[name]._asdict()) for name in own]
+        return parts
+
+    def started(self, rooms: Mapping[str, Room], rows: Sequence[Due], now: int) -> dict[str, RateState]:
+        """Return the states of the rates of queues after the starts of these rows, which had these rooms."""
         after: dict[str, RateState] = {}
-        counts = Counter(row.queue_name for row in rows if row.queue_name)
-        for scope in scopes if counts else ():
-            [name] = scope.queues if scope.starts is not None and scope.queues else ("",)
-            if counts[name] and (pace := self.queues[name].pace):
-                next_at = max(scope.not_before + pace.tolerance, now)
-                after[of_queue(name)] = RateState(next_at + counts[name] * pace.interval, pace.interval)
+        for name, count in Counter([row.queue_name for row in rows if row.queue_name in rooms]).items():
+            if pace := self.queues[name].pace:
+                next_at = max(rooms[name].not_before + pace.tolerance, now)
+                after[of_queue(name)] = RateState(next_at + count * pace.interval, pace.interval)
         return after
 
     def earliest(self, engine: Engine, scopes: Sequence[Scope]) -> int | None:
@@ -175,11 +192,12 @@ class Limits:
         if not self.queues:
             return earliest(engine, scopes)
         now = engine.now()
-        parts = self.scoped(engine, unpaused(engine, scopes, now), now)
+        rooms = self.rooms(engine, scopes, now)
+        parts = self.scoped(engine, unpaused(engine, scopes, now), rooms)
         full = [scope for scope in parts if scope.raw and scope.room == 0 and scope.starts != 0]
         if any(has_own_key(row) for scope in full for row in engine.due(scope, AMONG, now)):
             return now
-        return earliest(engine, self.scoped(engine, scopes, now))
+        return earliest(engine, self.scoped(engine, scopes, rooms))
 
 
 NO_LIMITS = Limits()
@@ -187,7 +205,7 @@ NO_LIMITS = Limits()
 
 def has_own_key(row: Due) -> bool:
     """Return whether a row is a raw job that counts for its own concurrency key, not for its queue."""
-    return not row.task_path and row.keys is not None and row.keys[1] is not None
+    return not row.task_path and row.concurrency_key is not None
 
 
 def next_at_of(state: RateState | None, rate: Rate, now: int) -> int:

@@ -1,14 +1,15 @@
 """What a claim judges of jobs with keys: which may start, which are parked, and for which a moment is reserved."""
 
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..core.job import Due, Handle
 from ..core.rates import Rate
 from ..engines import Engine
-from ..engines.limits import RateState
-from .limits import SOON, Limits, next_at_of, of_rate_key
+from ..engines.limits import Known, RateState
+from .limits import SOON, KeyLimit, Limits, next_at_of, of_rate_key
+
+LimitsOf = Mapping[tuple[str, str], KeyLimit]  # by queue and path of a task
 
 
 def judge(
@@ -19,13 +20,16 @@ def judge(
     Rows behind these places are not judged: they are claimed ahead, or left alone. ``granted``: rows that were
     allowed before others of their rate were moved; they use their rate first, whatever has come up ahead of them.
     """
-    awaited = {path for path in {row.task_path for row in due if row.keys} if limits.awaits(path)}
-    places, paces, verdict = Places(engine, limits, due), Paces(engine, limits, due, now), Verdict()
-    for row in due if granted else ():
+    keyed = [row for row in due if row.keyed]
+    awaited = {path for path in {row.task_path for row in keyed} if limits.awaits(path)}
+    limits_of = {each: limits.of_key(*each) for each in {(row.queue_name, row.task_path) for row in keyed}}
+    known = look_up(engine, keyed, limits_of)
+    places, paces, verdict = Places(limits_of, known), Paces(limits, keyed, known, now), Verdict()
+    for row in keyed if granted else ():
         if row.handle in granted:
-            paces.take(row)
+            paces.start(row)
     for row in due:
-        if not row.keys or len(verdict.allowed) >= limit:
+        if len(verdict.allowed) >= limit or not row.keyed:
             verdict.allowed.append(row)
         elif row.task_path in awaited:
             verdict.reserved[row.handle] = now + SOON
@@ -34,12 +38,19 @@ def judge(
         elif row.handle not in granted and (moment := paces.moment(row)):
             verdict.reserved[row.handle] = moment
         else:
-            places.take(row)
-            if row.handle not in granted:
-                paces.take(row)
+            places.start(row)
             verdict.allowed.append(row)
-    verdict.first, verdict.rates = places.waiting, paces.changed
+    verdict.first, verdict.rates = places.waiting, paces.changed()
     return verdict
+
+
+def look_up(engine: Engine, rows: Sequence[Due], limits_of: LimitsOf) -> Known:
+    """Return what is known of the keys of rows."""
+    keys = {key for row in rows if (key := row.concurrency_key) is not None}
+    ordered = [each for each, limit in limits_of.items() if limit.ordered]
+    first = {row.concurrency_key or "" for row in rows if (row.queue_name, row.task_path) in ordered} if ordered else ()
+    rate_keys = {key for row in rows if (key := row.rate_key) is not None}
+    return engine.look_up(keys=keys, first=first, rates=[of_rate_key(key) for key in rate_keys], reserved=rate_keys)
 
 
 @dataclass(slots=True)
@@ -70,83 +81,102 @@ class Verdict:
 class Places:
     """The places that are free of the concurrency keys of due rows. ``waiting``: those whose turn it is instead."""
 
-    def __init__(self, engine: Engine, limits: Limits, due: Sequence[Due]) -> None:
+    def __init__(self, limits_of: LimitsOf, known: Known) -> None:
         self.waiting: set[Handle] = set()
-        keyed = [(row, row.keys[0], row.keys[1]) for row in due if row.keys and row.keys[1] is not None]
-        of = {(queue_name, row.task_path): None for row, queue_name, _ in keyed}
-        found = {each: limits.of_key(*each) for each in of}
-        self._limits = {row.handle: found[queue_name, row.task_path] for row, queue_name, _ in keyed}
-        keys = {key or "" for _, _, key in keyed}
-        ordered = {key or "" for row, _, key in keyed if self._limits[row.handle].ordered}
-        self._running = Counter(engine.held_of_keys(keys)) if keys else Counter[str]()
-        self._first = engine.first_of_keys(ordered) if ordered else {}
+        self._limits_of, self._running, self._first = limits_of, known.keys, known.first
 
     def free(self, row: Due) -> bool:
         """Return whether a row may start, as far as its concurrency key says it."""
-        key = row.keys[1] if row.keys else None
-        if key is None:
+        if (key := row.concurrency_key) is None:
             return True
-        limit = self._limits[row.handle]
-        if limit.ordered and self._first[key] != row.handle:
+        most, ordered = self._limits_of[row.queue_name, row.task_path]
+        if ordered and self._first[key] != row.handle:
             self.waiting.add(self._first[key])
             return False
-        return limit.most is None or self._running[key] < limit.most
+        return most is None or self._running[key] < most
 
-    def take(self, row: Due) -> None:
+    def start(self, row: Due) -> None:
         """Note that a row starts."""
-        if row.keys and row.keys[1] is not None:
-            self._running[row.keys[1]] += 1
+        if row.concurrency_key is not None:
+            self._running[row.concurrency_key] += 1
 
 
 class Paces:
-    """When jobs of the rate keys of due rows may start. ``changed``: the states of the rates after those that do."""
+    """When jobs of the rate keys of due rows may start."""
 
-    def __init__(self, engine: Engine, limits: Limits, due: Sequence[Due], now: int) -> None:
-        self.changed: dict[str, RateState] = {}
+    def __init__(self, limits: Limits, rows: Sequence[Due], known: Known, now: int) -> None:
         self._now = now
-        self._waited: set[str] = set()
-        keyed = [(row.handle, row.task_path, key) for row in due if row.keys and (key := row.keys[2]) is not None]
-        keys = {key for _, _, key in keyed}
-        self._states = engine.rates(map(of_rate_key, keys)) if keys else {}
-        lines = engine.reserved(keys) if keys else {}
-        self._last = {key: moment for key, (moment, _) in lines.items()}
-        of = {(path, key): None for _, path, key in keyed}
-        found = {(path, key): limits.rate_of(path, key, self._states.get(of_rate_key(key))) for path, key in of}
-        self._rates = {handle: found[path, key] for handle, path, key in keyed}
+        self._of: dict[str, Pace] = {}
+        self._rates: dict[str, dict[str, Rate | None]] = {}  # by path of a task, and key
+        states: dict[str, dict[str, RateState | None]] = {}
+        for row in rows:
+            if (key := row.rate_key) is not None:
+                states.setdefault(row.task_path, {})[key] = known.rates.get(of_rate_key(key))
+        for path, of_keys in states.items():
+            self._rates[path] = limits.rates_of(path, of_keys)
+            for key, rate in self._rates[path].items():
+                if rate and key not in self._of:
+                    self._of[key] = Pace.of(of_keys[key], known.reserved.get(key), rate, now)
 
     def moment(self, row: Due) -> int | None:
-        """Return the moment that is reserved for a row now; None if it may start.
+        """Return the moment that is reserved for a row now; None if it starts, which is noted."""
+        key = row.rate_key
+        if key is None or (rate := self._rates[row.task_path][key]) is None:
+            return None
+        return self._of[key].moment(rate, self._now, moved=row.moved_from is not None)
+
+    def start(self, row: Due) -> None:
+        """Note that a row starts."""
+        key = row.rate_key
+        if key is not None and (rate := self._rates[row.task_path][key]) is not None:
+            self._of[key].start(rate, self._now)
+
+    def changed(self) -> dict[str, RateState]:
+        """Return the states of the rates under which rows start, after these starts."""
+        of = self._of.items()
+        return {of_rate_key(key): RateState(pace.next_at, pace.interval) for key, pace in of if pace.started}
+
+
+@dataclass(slots=True)
+class Pace:
+    """When jobs of one rate key may start: see RateState. ``last``: the last moment that is reserved for one of them.
+
+    ``waited``: whether one that was moved before waits for the one before it.
+    """
+
+    next_at: int
+    interval: int
+    last: int | None
+    waited: bool = False
+    started: bool = False
+
+    @classmethod
+    def of(cls, state: RateState | None, line: tuple[int, str] | None, rate: Rate, now: int) -> "Pace":
+        """Return the pace of a key with this state, and this end of its line; ``rate``: that of its task."""
+        if state and line:  # what a clock that was ahead has made of it is set right by the look
+            return cls(state.next_at, state.interval, line[0])
+        return cls(next_at_of(state, rate, now), state.interval if state else rate.interval, line[0] if line else None)
+
+    def moment(self, rate: Rate, now: int, *, moved: bool) -> int | None:
+        """Return the moment that is reserved for a job now; None if it starts, which is noted.
 
         A new job goes to the end of the line. One that was moved before starts when its moment has come. If the one
         before it was a bit late it waits for as long; if it is late itself, for nothing was claimed, it goes to the
         end.
         """
-        rate, key = self._rates.get(row.handle), row.keys[2] if row.keys else None
-        if rate is None or key is None:
-            return None
-        state, last = self._states.get(of_rate_key(key)), self._last.get(key)
-        stale = state is not None and state.interval != rate.interval
-        earliest = rate.allowed_at(self._next_at(key, rate))
-        moved = row.keys is not None and row.keys[3] is not None
-        if earliest <= self._now and (moved or stale or last is None or last <= self._now):
+        stale, last = self.interval != rate.interval, self.last
+        earliest = rate.allowed_at(self.next_at)
+        if earliest <= now and (moved or stale or last is None or last <= now):
+            self.start(rate, now)
             return None
         if stale and last is not None:  # the line of the old rate is being given back
-            return self._now + SOON
-        if moved and earliest - self._now < rate.interval and key not in self._waited:
-            self._waited.add(key)
+            return now + SOON
+        if moved and earliest - now < rate.interval and not self.waited:
+            self.waited = True
             return earliest
-        self._last[key] = max(earliest, self._now + 1, 0 if last is None else last + rate.interval)
-        return self._last[key]
+        self.last = max(earliest, now + 1, 0 if last is None else last + rate.interval)
+        return self.last
 
-    def take(self, row: Due) -> None:
-        """Note that a row starts."""
-        rate, key = self._rates.get(row.handle), row.keys[2] if row.keys else None
-        if rate is not None and key is not None:
-            after = RateState(rate.started(self._next_at(key, rate), self._now), rate.interval)
-            self._states[of_rate_key(key)] = self.changed[of_rate_key(key)] = after
-
-    def _next_at(self, key: str, rate: Rate) -> int:
-        state = self._states.get(of_rate_key(key))
-        if state and key in self._last:  # what a clock that was ahead has made of it is set right by the look
-            return state.next_at
-        return next_at_of(state, rate, self._now)
+    def start(self, rate: Rate, now: int) -> None:
+        """Note that a job starts."""
+        self.next_at, self.interval, self.started = rate.started(self.next_at, now), rate.interval, True

@@ -24,10 +24,10 @@ def give_back(engine: Engine, settlements: Sequence[Settlement]) -> None:
 
     One at least: the end of a job that only waited may be what the next one of an ordered key has waited for.
     """
-    keyed = [s.job for s in settlements if s.job.concurrency_key is not None]
-    if keyed:
-        ended = Counter(job.concurrency_key or "" for job in keyed if job.worker_id)
-        engine.give_back({key: max(ended[key], 1) for job in keyed if (key := job.concurrency_key)})
+    ended = Counter([s.job.concurrency_key for s in settlements if s.job.worker_id])
+    keys = {key for s in settlements if (key := s.job.concurrency_key) is not None}
+    if keys:
+        engine.give_back({key: max(ended[key], 1) for key in keys})
 
 
 def _names(keys: Iterable[str]) -> list[str]:
@@ -97,7 +97,7 @@ class Unparking:
         Rates that are unused are forgotten.
         """
         found, now, back = engine.all_rates(self._rates_after, KEYS_AT_ONCE), engine.now(), 0
-        reserved = engine.reserved(_names(key for key, _ in found))
+        reserved = engine.look_up(reserved=_names(key for key, _ in found)).reserved
         unused: list[str] = []
         for key, state in found:
             name = key.removeprefix(RATE_KEY)
@@ -107,9 +107,9 @@ class Unparking:
                 unused.append(key)
         if unused:
             with engine.transaction():
-                states, lines = engine.rates(unused), engine.reserved(_names(unused))
-                over = [key for key in states if states[key].next_at <= now]
-                engine.forget_rates([key for key in over if key.removeprefix(RATE_KEY) not in lines])
+                known = engine.look_up(rates=unused, reserved=_names(unused))
+                over = [key for key, state in known.rates.items() if state.next_at <= now]
+                engine.forget_rates([key for key in over if key.removeprefix(RATE_KEY) not in known.reserved])
         self._rates_after = found[-1][0] if len(found) == KEYS_AT_ONCE else ""
         return back
 
@@ -117,7 +117,7 @@ class Unparking:
         """Give back the jobs of a rate key, if the moments reserved for them are not those of the rate now."""
         if self._limits.awaits(task_path):
             return 0
-        rate = self._limits.rate_of(task_path, key, state)
+        rate = self._limits.rates_of(task_path, {key: state})[key]
         latest = rate.latest(now) if rate else now
         if rate and rate.interval == state.interval and state.next_at <= latest:
             return 0

@@ -104,11 +104,11 @@ def at_limit(job: Job, limits: Limits, now: int) -> str:
     if not (policy := limits.queues.get(job.queue_name)):
         return ""
     engine = engine_for(str(job._state.db))
-    [scope] = [each for each in limits.scoped(engine, [Scope((job.queue_name,), False)], now) if each.limited]
-    if scope.room == 0:
+    room = limits.rooms(engine, [Scope((job.queue_name,), False)], now)[job.queue_name]
+    if room.room == 0:
         return _("the queue is at its limit: %(most)s of %(most)s jobs run") % {"most": policy.concurrency}
-    if scope.starts == 0:
-        values = {"rate": policy.rate, "time": time_of(from_instant(scope.not_before))}
+    if room.starts == 0:
+        values = {"rate": policy.rate, "time": time_of(from_instant(room.not_before))}
         return _("the rate %(rate)s of the queue allows the next start at %(time)s") % values
     return ""
 

@@ -37,13 +37,6 @@ def _shared(new: NewJobs) -> dict[str, Any]:
     return {name: getattr(new, name) for name in names}
 
 
-def _due(row: tuple[Any, ...]) -> Due:
-    *values, queue_name, concurrency_key, rate_key, moved_from = row
-    keyed = concurrency_key is not None or rate_key is not None
-    row_keys = (queue_name, concurrency_key, rate_key, moved_from)
-    return Due(*values)._replace(keys=row_keys) if keyed else Due(*values)
-
-
 class PostgreSQLEngine(PostgreSQLSettling, PostgreSQLOverflow, PostgreSQLLimits, PostgreSQLSteps, Engine):
     """See Engine."""
 
@@ -111,7 +104,7 @@ class PostgreSQLEngine(PostgreSQLSettling, PostgreSQLOverflow, PostgreSQLLimits,
     def show(self, handles: Sequence[Handle]) -> None:
         self._run(sql.SHOW, {"ids": list(handles)})
 
-    def due(self, scope: Scope, limit: int, now: int) -> list[Due]:
+    def due(self, scope: Scope, limit: int, now: int, *, named: bool = False) -> list[Due]:
         values = {**due.given(scope), "now": now, "limit": limit}
         if scope.queues is None:
             statement = due.DUE_ALL
@@ -119,11 +112,11 @@ class PostgreSQLEngine(PostgreSQLSettling, PostgreSQLOverflow, PostgreSQLLimits,
             statement, values["name"] = due.DUE_OF_ONE, scope.queues[0]
         else:
             statement, values["wider"] = due.DUE_NAMED, WIDER * limit + OTHERS
-        return [_due(row) for row in self._rows(due.locking(statement, self._claiming), values)]
+        return [Due(*row) for row in self._rows(due.locking(statement, self._claiming), values)]
 
     def overdue(self, limit: int, now: int) -> list[Due]:
         sql = due.locking(due.OVERDUE, self._claiming)
-        return [_due(row) for row in self._rows(sql, {"now": now, "limit": limit})]
+        return [Due(*row) for row in self._rows(sql, {"now": now, "limit": limit})]
 
     def lease(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1

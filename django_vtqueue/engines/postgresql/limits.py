@@ -5,11 +5,12 @@ the keys: the rows that are counted may be none. A claim does not wait for the k
 waits: who has the lock may be about to park a job for which there is room now.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from ...core.clock import LAST, to_instant
 from ...core.job import Handle
-from ..limits import Parked, RateState
+from ..limits import Known, Parked, RateState
 from .connection import PostgreSQLConnection
 from .statements import hexed
 
@@ -139,14 +140,31 @@ class PostgreSQLLimits(PostgreSQLConnection):
             self._rows(LOCKS.format(lock_of(kind, "key")), given)
         return given
 
-    def held_of_queues(self, names: Iterable[str]) -> dict[str, int]:
-        return dict(self._rows(HELD_OF_QUEUES, self._lock(OF_QUEUE, names)))
+    def look_up(
+        self,
+        *,
+        queues: Collection[str] = (),
+        keys: Collection[str] = (),
+        first: Collection[str] = (),
+        rates: Collection[str] = (),
+        reserved: Collection[str] = (),
+    ) -> Known:
+        held = self._of(HELD_OF_QUEUES, self._lock(OF_QUEUE, queues))
+        running = self._of(HELD_OF_KEYS, self._lock(OF_CONCURRENCY, keys))
+        firsts = self._of(FIRST_OF_KEYS, self._lock(OF_CONCURRENCY, first))
+        states = self._of(RATES, self._lock(OF_RATE, rates))
+        moments = self._of(RESERVED, {"keys": [*reserved]})
+        return Known(
+            dict(held),
+            dict(running),
+            dict(firsts),
+            {key: RateState(*state) for key, *state in states},
+            {key: (due_at, task_path) for key, due_at, task_path in moments},
+        )
 
-    def held_of_keys(self, keys: Iterable[str]) -> dict[str, int]:
-        return dict(self._rows(HELD_OF_KEYS, self._lock(OF_CONCURRENCY, keys)))
-
-    def first_of_keys(self, keys: Iterable[str]) -> Mapping[str, Handle]:
-        return dict(self._rows(FIRST_OF_KEYS, self._lock(OF_CONCURRENCY, keys)))
+    def _of(self, sql: str, given: dict[str, list[str]]) -> Sequence[Any]:
+        """Return what a statement finds for keys, if there are any."""
+        return self._rows(sql, given) if given["keys"] else ()
 
     def park(self, handles: Sequence[Handle]) -> None:
         self._run(PARK, {"ids": list(handles)})
@@ -165,9 +183,6 @@ class PostgreSQLLimits(PostgreSQLConnection):
     def due_of_key(self, key: str, now: int, limit: int) -> int:
         return int(self._value(DUE_OF_KEY, {"key": key, "now": now, "limit": limit}))
 
-    def rates(self, keys: Iterable[str]) -> dict[str, RateState]:
-        return {key: RateState(*state) for key, *state in self._rows(RATES, self._lock(OF_RATE, keys))}
-
     def all_rates(self, after: str, limit: int) -> list[tuple[str, RateState]]:
         rows = self._rows(ALL_RATES, {"after": after, "limit": limit})
         return [(key, RateState(*state)) for key, *state in rows]
@@ -179,10 +194,6 @@ class PostgreSQLLimits(PostgreSQLConnection):
 
     def forget_rates(self, keys: Iterable[str]) -> None:
         self._run(FORGET_RATES, {"keys": sorted(keys)})
-
-    def reserved(self, keys: Iterable[str]) -> dict[str, tuple[int, str]]:
-        rows = self._rows(RESERVED, {"keys": sorted(keys)})
-        return {key: (due_at, task_path) for key, due_at, task_path in rows}
 
     def reserve(self, moments: Mapping[Handle, int]) -> None:
         self._run(RESERVE, {"ids": list(moments), "moments": list(moments.values())})

@@ -1,11 +1,13 @@
 """Limits on SQLite. Each lookup of a key is a seek in an index of the rows that have one; the hints keep it there."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
 from ...core.clock import LAST, to_instant
 from ...core.job import Handle
-from ..limits import Parked, RateState
+from ..limits import Known, Parked, RateState
 from .connection import SQLiteConnection
 
 NEVER = to_instant(LAST)
@@ -15,7 +17,7 @@ SELECT json_group_object(name.value, (
     SELECT count(*) FROM vtqueue_job AS job INDEXED BY vtqueue_job_hidden
     WHERE job.queue_name = name.value AND job.lease_until IS NOT NULL
       AND NOT (job.task_path = '' AND job.concurrency_key IS NOT NULL)
-)) FROM json_each(:names) AS name"""
+)) FROM json_each(:queues) AS name"""
 
 HELD_OF_KEYS = """
 SELECT json_group_object(key.value, (
@@ -27,7 +29,7 @@ FIRST_OF_KEYS = """
 SELECT json_group_object(key.value, (
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_key_order
     WHERE job.concurrency_key = key.value AND job.finished_at IS NULL ORDER BY job.rowid LIMIT 1
-)) FROM json_each(:keys) AS key"""
+)) FROM json_each(:first) AS key"""
 
 PARK = f"""
 UPDATE vtqueue_job SET moved_from = coalesce(moved_from, due_at), due_at = {NEVER}
@@ -104,15 +106,15 @@ SELECT count(*) FROM (
 
 RATES = """
 SELECT json_group_array(json_array(rate.key, rate.next_at, rate.interval_us))
-FROM json_each(:keys) AS mine CROSS JOIN vtqueue_rate AS rate WHERE rate.key = mine.value"""
+FROM json_each(:rates) AS mine CROSS JOIN vtqueue_rate AS rate WHERE rate.key = mine.value"""
 ALL_RATES = """
 SELECT json_group_array(json_array(some.key, some.next_at, some.interval_us)) FROM (
     SELECT * FROM vtqueue_rate WHERE key > :after ORDER BY key LIMIT :limit
 ) AS some"""
 SET_RATES = """
 INSERT INTO vtqueue_rate (key, next_at, interval_us)
-SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]')
-FROM json_each(:rates) WHERE true
+SELECT mine.key, json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')
+FROM json_each(:rates) AS mine WHERE true
 ON CONFLICT (key) DO UPDATE SET next_at = excluded.next_at,
     interval_us = CASE WHEN :interval THEN excluded.interval_us ELSE interval_us END"""
 FORGET_RATES = "DELETE FROM vtqueue_rate WHERE key IN (SELECT value FROM json_each(:keys))"
@@ -121,7 +123,7 @@ IS_RESERVED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.mo
       AND job.rate_key IS NOT NULL AND job.due_at < {NEVER}"""
 RESERVED = f"""
 SELECT json_group_array(json_array(last.rate_key, last.due_at, last.task_path))
-FROM json_each(:keys) AS key CROSS JOIN vtqueue_job AS last WHERE last.rowid = (
+FROM json_each(:reserved) AS key CROSS JOIN vtqueue_job AS last WHERE last.rowid = (
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_reserved
     WHERE {IS_RESERVED} AND job.rate_key = key.value ORDER BY job.due_at DESC LIMIT 1
 )"""
@@ -135,18 +137,42 @@ WHERE rowid IN (
     WHERE {IS_RESERVED} AND job.rate_key = :key AND job.due_at > :after ORDER BY job.due_at DESC LIMIT :limit
 )"""
 
+LOOK_UP = {
+    "queues": HELD_OF_QUEUES,
+    "keys": HELD_OF_KEYS,
+    "first": FIRST_OF_KEYS,
+    "rates": RATES,
+    "reserved": RESERVED,
+}
+
+
+@lru_cache
+def look_up(asked: tuple[str, ...]) -> str:
+    """Return one statement for all that is asked: each step takes about as long in Python as in SQLite (measured)."""
+    return f"SELECT {', '.join(f'({LOOK_UP[name]})' for name in asked)}"
+
 
 class SQLiteLimits(SQLiteConnection):
     """The part of an Engine that is for limits."""
 
-    def held_of_queues(self, names: Iterable[str]) -> dict[str, int]:
-        return self._object(HELD_OF_QUEUES, {"names": json.dumps(sorted(names))})
-
-    def held_of_keys(self, keys: Iterable[str]) -> dict[str, int]:
-        return self._object(HELD_OF_KEYS, {"keys": json.dumps(sorted(keys))})
-
-    def first_of_keys(self, keys: Iterable[str]) -> Mapping[str, Handle]:
-        return self._object(FIRST_OF_KEYS, {"keys": json.dumps(sorted(keys))})
+    def look_up(
+        self,
+        *,
+        queues: Collection[str] = (),
+        keys: Collection[str] = (),
+        first: Collection[str] = (),
+        rates: Collection[str] = (),
+        reserved: Collection[str] = (),
+    ) -> Known:
+        given = {"queues": queues, "keys": keys, "first": first, "rates": rates, "reserved": reserved}
+        asked = {name: json.dumps([*some]) for name, some in given.items() if some}
+        found: dict[str, Any] = {name: {} for name in given}
+        if asked:
+            [row] = self._rows(look_up((*asked,)), asked)
+            found.update(zip(asked, map(json.loads, row), strict=True))
+        states = {key: RateState(*state) for key, *state in found["rates"]}
+        moments = {key: (due_at, task_path) for key, due_at, task_path in found["reserved"]}
+        return Known(found["queues"], found["keys"], found["first"], states, moments)
 
     def park(self, handles: Sequence[Handle]) -> None:
         self._run(PARK, {"rowids": json.dumps(handles)})
@@ -168,29 +194,17 @@ class SQLiteLimits(SQLiteConnection):
     def due_of_key(self, key: str, now: int, limit: int) -> int:
         return int(self._value(DUE_OF_KEY, {"key": key, "now": now, "limit": limit}))
 
-    def rates(self, keys: Iterable[str]) -> dict[str, RateState]:
-        return {key: RateState(*state) for key, *state in self._list(RATES, {"keys": json.dumps(sorted(keys))})}
-
     def all_rates(self, after: str, limit: int) -> list[tuple[str, RateState]]:
         return [(key, RateState(*state)) for key, *state in self._list(ALL_RATES, {"after": after, "limit": limit})]
 
     def set_rates(self, states: Mapping[str, RateState], *, interval: bool = False) -> None:
-        rows = [(key, *state) for key, state in sorted(states.items())]
-        self._run(SET_RATES, {"rates": json.dumps(rows), "interval": interval})
+        self._run(SET_RATES, {"rates": json.dumps(states), "interval": interval})
 
     def forget_rates(self, keys: Iterable[str]) -> None:
         self._run(FORGET_RATES, {"keys": json.dumps(sorted(keys))})
-
-    def reserved(self, keys: Iterable[str]) -> dict[str, tuple[int, str]]:
-        rows = self._list(RESERVED, {"keys": json.dumps(sorted(keys))})
-        return {key: (due_at, task_path) for key, due_at, task_path in rows}
 
     def reserve(self, moments: Mapping[Handle, int]) -> None:
         self._run(RESERVE, {"moments": json.dumps(list(moments.items()))})
 
     def free_reserved(self, key: str, after: int, limit: int) -> int:
         return self._run(FREE_RESERVED, {"key": key, "after": after, "limit": limit})
-
-    def _object(self, sql: str, values: dict[str, str]) -> dict[str, int]:
-        found: dict[str, int] = json.loads(self._value(sql, values))
-        return found

@@ -14,7 +14,7 @@ from .statements import COLUMNS, guard
 # Only what runs has an ended lease here, so hardly more rows than there are slots: they may be sorted.
 REAPPEARED = f"""
 SELECT json_group_array(
-    json_array(found.rowid, found.priority, found.due_at, found.claims, 0, found.task_path, NULL, NULL, 1)
+    json_array(found.rowid, found.priority, found.due_at, found.claims, 0, found.task_path)
 ) FROM (
     SELECT job.rowid, job.priority, job.due_at, job.claims, job.task_path
     FROM {due.HIDING} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
@@ -65,7 +65,7 @@ class SQLiteOverflow(SQLiteConnection):
 
     def reappeared(self, scope: Scope, limit: int, now: int, grace_period: GracePeriod) -> list[Due]:
         values = {**due.given(scope), **grace_period._asdict(), "rest": REST, "now": now, "limit": limit}
-        return [Due(*row) for row in self._list(REAPPEARED, values)]
+        return [Due(*row)._replace(again=1) for row in self._list(REAPPEARED, values)]
 
     def note_copies(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, tuple[int, int]]) -> None:
         self._run(SHARE, {"rowids": json.dumps(handles), "now": now, "runtimes": json.dumps(runtimes)})
