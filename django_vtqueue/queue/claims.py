@@ -4,11 +4,9 @@ It has three steps, so that the write lock is held as short as possible: ``find`
 writes, inside a transaction; ``collect`` reads after its commit, when no other process may change the leased rows.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import NamedTuple
 
 from ..core import states
 from ..core.grace import GracePeriod
@@ -17,7 +15,7 @@ from ..core.shares import Shares
 from ..engines import Engine
 from ..engines.limits import RateState
 from .ended_leases import end_leases
-from .limits import AMONG, NO_LIMITS, Limits, Room, has_own_key
+from .limits import AMONG, NO_LIMITS, Limits, Room, has_own_key, starts
 from .overdue import bury_overdue
 from .parking import judge
 from .pauses import paused_queues, unpaused
@@ -35,20 +33,21 @@ def none_waits(task_path: str) -> bool:
     return False
 
 
-class Found(NamedTuple):
+@dataclass(slots=True)
+class Found:
     """What a claim may take: up to ``limit`` due rows, and directly behind them up to ``ahead`` fresh ones.
 
-    ``scopes``: those of the claim without paused queues; ``rooms``: of their limited queues.
-    ``ended``: rows whose lease has ended; ``again``: jobs of which one more copy may run.
+    ``scopes``: those of the claim without paused queues; ``ended``: rows whose lease has ended; ``again``: jobs of
+    which one more copy may run; ``rooms``: of the limited queues.
     """
 
     limit: int
     ahead: int
     scopes: Sequence[Scope]
-    rooms: Mapping[str, Room]
     ended: Sequence[Ended]
     again: Sequence[Due]
-    due: Sequence[Due]
+    rooms: Mapping[str, Room] = field(default_factory=dict)
+    due: Sequence[Due] = ()
 
     @property
     def places(self) -> int:
@@ -108,12 +107,14 @@ class Claims:
             ended += engine.ended(scope, ENDED_AT_ONCE, now, grace_period, overflow=shared)
             if shared:
                 again += engine.reappeared(scope, limit, now, grace_period)
-        return self._with_due(Found(limit, ahead, scopes, {}, ended, again, ()), now)
+        found = Found(limit, ahead, scopes, ended, again)
+        self._find_due(found, now)
+        return found
 
-    def _with_due(self, found: Found, now: int) -> Found:
-        """Return it with the rows that are due now, and the room that there is now."""
-        found = found._replace(rooms=self.limits.rooms(self.engine, found.scopes, now))
-        return found._replace(due=find_due(self.engine, self.limits, found, found.places, now))
+    def _find_due(self, found: Found, now: int) -> None:
+        """Find the room that there is now, and the rows that are due."""
+        found.rooms = self.limits.rooms(self.engine, found.scopes, now)
+        found.due = find_due(self.engine, self.limits, found.scopes, found.rooms, found.places, now)
 
     def take(self, found: Found, worker_id: str, now: int) -> Taken:
         """Lease rows to ``worker_id``; inside ``engine.transaction()``, with nothing changed since ``find``.
@@ -124,7 +125,7 @@ class Claims:
         taken = Taken(worker_id)
         if found.ended:
             taken.endings += end_leases(self.engine, found.ended, worker_id, now)
-            found = self._with_due(found, now)
+            self._find_due(found, now)
         due, more = found.with_again(found.due)[: found.places], len(found.ended) == ENDED_AT_ONCE
         if any(row.overdue(now) for row in due):
             due, buried, more_overdue = self._look_behind(found, worker_id, now)
@@ -180,10 +181,11 @@ class Claims:
 
         Also return whether more may be overdue.
         """
-        rows = find_due(self.engine, self.limits, found, found.places + OVERDUE_AT_ONCE, now)
+        limit = found.places + OVERDUE_AT_ONCE
+        rows = find_due(self.engine, self.limits, found.scopes, found.rooms, limit, now)
         overdue = [row for row in rows if row.overdue(now)]
         buried = bury_overdue(self.engine, overdue[:OVERDUE_AT_ONCE], worker_id, now)
-        more = len(rows) == found.places + OVERDUE_AT_ONCE or len(buried) < len(overdue)
+        more = len(rows) == limit or len(buried) < len(overdue)
         more = more or bool(found.rooms)  # there they have taken the room of others
         others = [row for row in rows if not row.overdue(now)]
         return found.with_again(others)[: found.places], buried, more
@@ -204,22 +206,24 @@ class Claims:
             if not put_aside or aside >= SET_ASIDE_AT_ONCE:
                 return verdict.allowed[: found.places], bool(aside), verdict.rates
             granted = {row.handle for row in verdict.allowed[: found.limit]}
-            behind = find_due(self.engine, self.limits, found, found.places + SET_ASIDE_AT_ONCE, now)
+            limit = found.places + SET_ASIDE_AT_ONCE
+            behind = find_due(self.engine, self.limits, found.scopes, found.rooms, limit, now)
             due = found.with_again([row for row in behind if not row.overdue(now)])
 
 
-def find_due(engine: Engine, limits: Limits, found: Found, limit: int, now: int) -> list[Due]:
+def find_due(
+    engine: Engine, limits: Limits, scopes: Sequence[Scope], rooms: Mapping[str, Room], limit: int, now: int
+) -> list[Due]:
     """Return the first ``limit`` due rows, in claim order, or as the shares of queues have it.
 
     There are no more of a limited queue than it has room for. Mostly it has room for all that are found, so it is
     looked at together with others first.
     """
-    if not limits.shares and all(room.has(1) for room in found.rooms.values()):
-        due = find_together(engine, found.scopes, limit, now, named=bool(found.rooms))
-        counts = Counter([row.queue_name for row in due]) if found.rooms else {}
-        if all(room.has(counts[name]) for name, room in found.rooms.items()):
+    if not limits.shares and all(room.has(1) for room in rooms.values()):
+        due = find_together(engine, scopes, limit, now, named=bool(rooms))
+        if not rooms or all(rooms[name].has(count) for name, count in starts(due, rooms).items()):
             return due
-    parts = limits.scoped(engine, limits.apart(found.scopes), found.rooms)
+    parts = limits.scoped(engine, limits.apart(scopes), rooms)
     return find_apart(engine, parts, limit, now, limits.shares)
 
 

@@ -11,7 +11,6 @@ its key is moved to a moment that is reserved for it.
 """
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -181,7 +180,7 @@ class Limits:
     def started(self, rooms: Mapping[str, Room], rows: Sequence[Due], now: int) -> dict[str, RateState]:
         """Return the states of the rates of queues after the starts of these rows, which had these rooms."""
         after: dict[str, RateState] = {}
-        for name, count in Counter([row.queue_name for row in rows if row.queue_name in rooms]).items():
+        for name, count in starts(rows, rooms).items():
             if pace := self.queues[name].pace:
                 next_at = max(rooms[name].not_before + pace.tolerance, now)
                 after[of_queue(name)] = RateState(next_at + count * pace.interval, pace.interval)
@@ -201,6 +200,12 @@ class Limits:
 
 
 NO_LIMITS = Limits()
+
+
+def starts(rows: Sequence[Due], rooms: Mapping[str, Room]) -> dict[str, int]:
+    """Return how many of these rows each limited queue has, of those that have some."""
+    names = [row.queue_name for row in rows]
+    return {name: names.count(name) for name in rooms.keys() & names}
 
 
 def has_own_key(row: Due) -> bool:

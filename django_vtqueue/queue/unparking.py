@@ -5,7 +5,6 @@ gone in a way that no settlement tells of. It writes nothing where nothing is to
 """
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ..core.job import Settlement
@@ -24,10 +23,12 @@ def give_back(engine: Engine, settlements: Sequence[Settlement]) -> None:
 
     One at least: the end of a job that only waited may be what the next one of an ordered key has waited for.
     """
-    ended = Counter([s.job.concurrency_key for s in settlements if s.job.worker_id])
-    keys = {key for s in settlements if (key := s.job.concurrency_key) is not None}
-    if keys:
-        engine.give_back({key: max(ended[key], 1) for key in keys})
+    ended: dict[str, int] = {}
+    for job in [s.job for s in settlements]:
+        if (key := job.concurrency_key) is not None:
+            ended[key] = ended.get(key, 0) + bool(job.worker_id)
+    if ended:
+        engine.give_back({key: max(count, 1) for key, count in ended.items()})
 
 
 def _names(keys: Iterable[str]) -> list[str]:

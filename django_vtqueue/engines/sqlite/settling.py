@@ -155,9 +155,12 @@ WHERE NOT EXISTS (
 )"""
 
 
+_encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make an encoder for each call
+
+
 def _json(settlements: Sequence[Settlement], values: Values) -> str:
     """Return the argument of the statements that read these values."""
-    return json.dumps([values.of(settlement) for settlement in settlements], ensure_ascii=False)
+    return _encode([values.of(settlement) for settlement in settlements])
 
 
 class SQLiteSettling(SQLiteConnection):
@@ -205,7 +208,7 @@ class SQLiteSettling(SQLiteConnection):
         worker_id, *others = {s.job.worker_id for s in done}
         if others or len(ended) < len(done):  # a job that was lost and claimed again is there twice
             return set().union(*(self._ack([settlement]) for settlement in done))
-        values = {"done": json.dumps(ended, ensure_ascii=False), "worker_id": worker_id, "result": result}
+        values = {"done": _encode(ended), "worker_id": worker_id, "result": result}
         lost: set[ClaimKey] = set()
         if self._run(ACK, values) != len(done):
             lost = self._keys(NOT_SETTLED, {"settlements": _json(done, SETTLED)})
