@@ -59,7 +59,7 @@ class Limiting(ABC):
     ) -> Known:
         """Return what is known of these queues, concurrency keys, rates, and rate keys: all that a claim needs at once.
 
-        In a claim nothing of it changes from then on.
+        Inside the transaction of a claim nothing of it is changed by others from then on.
         """
 
     def held_of_keys(self, keys: Collection[str]) -> dict[str, int]:

@@ -26,6 +26,7 @@ EVENT = {"name": "paid", "event": "{}", "now": 1}
 UNTIL = {"until": 1, "lengthen": False}
 NAMES = json.dumps(["q0", "q1"])
 CLAIM = {"raw": True, "now": at(0), "limit": 10, "named": False}
+ASKED = {"asked": json.dumps({key: ["q0", "q1"] for key in limits.LOOK_UP})}
 EXPIRED = {
     **CLAIM,
     **GracePeriod(500_000, 100_000, "[[1, 2], [3, 1]]", "own")._asdict(),
@@ -121,9 +122,9 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "prunable": (sql.PRUNABLE, {"now": at(0)}, [EXPIRES, LETTER_KEPT]),
     "prune jobs": (sql.PRUNE_JOBS, {"now": at(0), "limit": 100}, [EXPIRES, ROWID]),
     "prune letters": (sql.PRUNE_LETTERS, {"now": at(0), "limit": 100}, [LETTER_KEPT, ROWID]),
-    "held of queues": (limits.HELD_OF_QUEUES, {"queues": NAMES}, [HIDDEN_ROWS]),
-    "held of keys": (limits.HELD_OF_KEYS, {"keys": NAMES}, ["vtqueue_job_key_held"]),
-    "first of keys": (limits.FIRST_OF_KEYS, {"first": NAMES}, [KEY_ORDER]),
+    "held of queues": (limits.HELD_OF_QUEUES, ASKED, [HIDDEN_ROWS]),
+    "held of keys": (limits.HELD_OF_KEYS, ASKED, ["vtqueue_job_key_held"]),
+    "first of keys": (limits.FIRST_OF_KEYS, ASKED, [KEY_ORDER]),
     "park": (limits.PARK, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
     "give one back": (limits.GIVE_ONE_BACK, {"keys": NAMES}, [PARKED, ROWID]),
     "give back": (limits.GIVE_BACK, {"key": "q0", "name": "q0", "limit": 10}, [PARKED, ROWID]),
@@ -131,14 +132,14 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "put back": (limits.PUT_BACK, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
     "parked": (limits.PARKED, {"after": "", "limit": 10}, [PARKED, KEY_ORDER, ROWID]),
     "due of a key": (limits.DUE_OF_KEY, {"key": "q0", "now": at(0), "limit": 10}, [KEY_ORDER]),
-    "rates": (limits.RATES, {"rates": NAMES}, [RATE]),
+    "rates": (limits.RATES, ASKED, [RATE]),
     "all rates": (limits.ALL_RATES, {"after": "", "limit": 10}, [RATE]),
     "set rates": (limits.SET_RATES, {"rates": '{"a": [1, 1]}', "interval": True}, []),
     "forget rates": (limits.FORGET_RATES, {"keys": NAMES}, [RATE]),
-    "reserved": (limits.RESERVED, {"reserved": NAMES}, [RESERVED, ROWID]),
+    "reserved": (limits.RESERVED, ASKED, [RESERVED, ROWID]),
     "look up": (
         limits.look_up((*limits.LOOK_UP,)),
-        dict.fromkeys(limits.LOOK_UP, NAMES),
+        ASKED,
         [HIDDEN_ROWS, "vtqueue_job_key_held", KEY_ORDER, RATE, RESERVED, ROWID],
     ),
     "reserve": (limits.RESERVE, {"moments": f"[[{MANY + 1}, 1]]"}, [ROWID]),
