@@ -24,9 +24,9 @@ def give_back(engine: Engine, settlements: Sequence[Settlement]) -> None:
     One at least: the end of a job that only waited may be what the next one of an ordered key has waited for.
     """
     ended: dict[str, int] = {}
-    for job in [s.job for s in settlements]:
-        if (key := job.concurrency_key) is not None:
-            ended[key] = ended.get(key, 0) + bool(job.worker_id)
+    for settlement in settlements:
+        if (key := settlement.job.concurrency_key) is not None:
+            ended[key] = ended.get(key, 0) + bool(settlement.job.worker_id)
     if ended:
         engine.give_back({key: max(count, 1) for key, count in ended.items()})
 
