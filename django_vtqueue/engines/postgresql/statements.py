@@ -205,9 +205,12 @@ RETURNING {hexed("letter.id")}"""
 # One row for each pause, so the whole table is read.
 PAUSES = "SELECT queue_name, paused_until FROM vtqueue_queuestate"
 
+# The first of each, by its index: a bare EXISTS is planned as a walk over the table, which ends at the first match, if
+# there is one.
 PRUNABLE = """
-SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE kept_until <= %(now)s AND finished_at IS NOT NULL)
-    OR EXISTS (SELECT 1 FROM vtqueue_deadletter WHERE kept_until <= %(now)s)
+SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE kept_until <= %(now)s AND finished_at IS NOT NULL
+               ORDER BY kept_until LIMIT 1)
+    OR EXISTS (SELECT 1 FROM vtqueue_deadletter WHERE kept_until <= %(now)s ORDER BY kept_until LIMIT 1)
     OR EXISTS (SELECT 1 FROM vtqueue_queuestate WHERE paused_until <= %(now)s)"""
 
 PRUNE_JOBS = """
