@@ -31,7 +31,7 @@ def engine(postgresql_database: str, monkeypatch: pytest.MonkeyPatch) -> Engine:
     """Return the engine of a control loop, to which a hundred entries are many; a walk over them rests for long."""
     monkeypatch.setattr(places, "SLOW", 0.0)
     monkeypatch.setattr(places, "MANY", 100)
-    monkeypatch.setattr(places, "REST", 1.0)
+    monkeypatch.setattr(places, "REST", 1e6)
     engine = new_engine(postgresql_database, traced=False)
     monkeypatch.setattr(engine, "now", lambda: at(0))
     return engine

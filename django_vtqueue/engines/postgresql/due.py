@@ -120,9 +120,9 @@ def best(limit: str, begin: From) -> str:
 def due_named(begin: From) -> str:
     """Return the statement that finds what is due in several queues.
 
-    It finds the names with the best first rows, of each of these its best rows, and the best of all: sorted, so that
-    the locks are taken in the order of the claim until there are enough. ``wider``: other claims may have locked the
-    first ones.
+    It finds the names with the best first rows, of each of these its best rows, and the best of all, sorted. Then row
+    after row is locked until there are enough; as one join the planner may lock the keys of all rows of the table.
+    ``wider``: other claims may have locked the first ones.
     """
     return f"""
 WITH shown AS MATERIALIZED (
@@ -131,9 +131,10 @@ WITH shown AS MATERIALIZED (
 ), best AS MATERIALIZED (
     SELECT job.* FROM shown AS name CROSS JOIN LATERAL {best("%(wider)s", begin)} AS job {ORDER} LIMIT %(wider)s
 )
-SELECT {DUE_VALUES} FROM best JOIN vtqueue_job AS job ON job.id = best.id
-WHERE {hidden(f"{WAITING} AND {DUE}")}{{free}}
-{ORDER.replace("job.", "best.")} LIMIT %(limit)s {{lock}}"""
+SELECT due.* FROM best CROSS JOIN LATERAL (
+    SELECT {DUE_VALUES} FROM vtqueue_job AS job
+    WHERE job.id = best.id AND {hidden(f"{WAITING} AND {DUE}")}{{free}} LIMIT 1 {{lock}}
+) AS due LIMIT %(limit)s"""
 
 
 # Of all queues and kinds, for what no claim comes across: a job that has started in time has no start_by any more.

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 SLOW = 0.01  # seconds: a faster walk is not asked about
 MANY = 20_000  # entries of an index
-REST = 4e-6  # seconds for each of them
+REST, LONGEST = 20, 30.0  # times as long as the walk, and seconds at the most
 LATE = SECOND // 2  # microseconds after its time until a job that is published is to be seen by all
 LOWEST, HIGHEST = -100, 100  # priority
 Place = tuple[int, str]  # due_at and id, the order in a level
@@ -37,8 +37,9 @@ class Walk:
         """Make it; return what it returns."""
         began = time.monotonic()
         found = walk()
-        if time.monotonic() - began > SLOW and (read := self._entries()) > MANY:
-            self._rests_until = time.monotonic() + REST * read
+        took = time.monotonic() - began
+        if took > SLOW and self._entries() > MANY:
+            self._rests_until = time.monotonic() + min(REST * took, LONGEST)
         return found
 
     def rests(self) -> float:
