@@ -168,6 +168,9 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
         end of its lease (see ``ended``). None if there is no such job.
         """
 
+    def search_all(self) -> None:
+        """Have the next look at a scope begin anew, where looks at what is due go on from the ones before."""
+
     @abstractmethod
     def due(self, scope: Scope, limit: int, now: int, *, named: bool = False) -> list[Due]:
         """Return the first ``limit`` waiting rows of a scope that are due, by priority, then by ``due_at``, then in the

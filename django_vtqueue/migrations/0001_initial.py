@@ -226,7 +226,7 @@ class Migration(migrations.Migration):
                         models.F("due_at"),
                         condition=models.Q(("finished_at__isnull", True), ("lease_until__isnull", True)),
                         name="vtqueue_job_queue",
-                        said=models.Q(),
+                        said=models.Q(("queue_name__isnull", False)),
                         ties=("id",),
                     ),
                     models.Index(

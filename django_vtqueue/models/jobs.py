@@ -133,7 +133,13 @@ class Job(AbstractJob):
                 said=Q(priority__gte=LOWEST),
             ),
             LineIndex(
-                F("queue_name"), RAW, F("priority").desc(), F("due_at"), name="vtqueue_job_queue", condition=WAITING
+                F("queue_name"),
+                RAW,
+                F("priority").desc(),
+                F("due_at"),
+                name="vtqueue_job_queue",
+                condition=WAITING,
+                said=Q(queue_name__isnull=False),
             ),
             # What is hidden, of one queue and kind: small, for it has the held rows only.
             models.Index(F("queue_name"), RAW, F("lease_until"), name="vtqueue_job_hidden", condition=HIDDEN),

@@ -66,5 +66,6 @@ class NextDue:
         It always reads: what a job has just published may not be known here yet, for its outcome is faster than the
         bell.
         """
+        self.engine.search_all()
         first = self.limits.earliest(self.engine, self.scopes)
         return first is None or first > instant

@@ -9,9 +9,11 @@ from .statements import hexed
 
 # Each part is one seek: ids are in time order, and workers write heartbeats and counts.
 CLOCK_WAS_AHEAD = """
-SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE id > %(first_id)s)
+SELECT coalesce((SELECT id FROM vtqueue_job ORDER BY id DESC LIMIT 1) > %(first_id)s, false)
     OR EXISTS (SELECT 1 FROM vtqueue_workerprocess WHERE heartbeat_at > %(now)s + 1000000)
-    OR EXISTS (SELECT 1 FROM vtqueue_throughput WHERE starts_at > %(now)s + 1000000)"""
+    OR coalesce((
+        SELECT starts_at FROM vtqueue_throughput ORDER BY starts_at DESC LIMIT 1
+    ) > %(now)s + 1000000, false)"""
 
 LEASE_AHEAD = """(state = 'RUNNING' AND lease_until > %(now)s + lease_us + 1000000 AND (
         started_at > %(now)s + 1000000

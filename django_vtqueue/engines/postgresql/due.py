@@ -4,14 +4,18 @@ A walk over the rows in claim order would visit every scheduled job of a higher 
 distinct priorities of the waiting jobs, highest first, each found by one seek; inside a priority the due jobs are a
 range of ``due_at``, in the order of an index. Both loops stop at the LIMIT, so as many rows are read as are taken.
 
+While another transaction is open for long, what was claimed since it began stays in the indexes, before the rows that
+wait. Then a claim begins where the last ones have found something (``places.py``), in each of the 201 priorities: to
+look for those that occur would be a walk over what is gone.
+
 A claim locks the rows that it finds, and passes over those that another one has locked. In the same way it passes over
 jobs with a key of which another transaction judges the limit: so it never waits for such a key, and no two claims count
 the same places. These locks end with the transaction.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.grace import GAP_DIVISOR, GRACE_DIVISOR, REST_DIVISOR
 from ...core.job import Scope
@@ -40,7 +44,8 @@ def found(rows: str) -> str:
 )"""
 
 
-FOUND = found("job.finished_at IS NULL AND job.lease_until IS NULL")
+# A comparison with the name is what the index of names wants; no claim from all queues may use that one.
+FOUND = found("job.queue_name >= '' AND job.finished_at IS NULL AND job.lease_until IS NULL")
 HIDING = found("job.lease_until IS NOT NULL")
 QUEUE_NAMES = f"""
 SELECT value FROM {FOUND} AS waiting UNION SELECT value FROM {HIDING} AS hiding"""
@@ -64,6 +69,13 @@ def levels(rows: str) -> str:
     )"""
 
 
+# In the place of these CTEs: all levels, each with the row at which to begin.
+KNOWN_LEVELS = """
+    WITH level(priority, due_at, id) AS (
+        SELECT * FROM unnest(%(levels)s::smallint[], %(moments)s::bigint[], %(handles)s::uuid[])
+    )"""
+FROM_PLACE = "(job.due_at, job.id) >= (level.due_at, level.id)"
+
 DUE = "job.due_at <= %(now)s"
 FRESH = "job.claims = 0 AND job.max_attempts <> 1 AND job.start_by IS NULL AND job.unique_until <> 'start'"
 DUE_VALUES = f"""{hexed("job.id")}, job.priority, job.due_at, job.claims, ({FRESH})::int, job.task_path, job.start_by,
@@ -73,42 +85,57 @@ FREE = f"""(job.concurrency_key IS NULL OR pg_try_advisory_xact_lock({lock_of(OF
 ORDER = "ORDER BY job.priority DESC, job.due_at, job.id"
 
 
-def due(rows: str) -> str:
+class From(NamedTuple):
+    """Where a walk begins: the CTE ``level``, made for some rows, and a condition on them."""
+
+    levels: Callable[[str], str]
+    condition: str = ""
+
+
+FROM_THE_FIRST = From(levels)
+FROM_PLACES = From(lambda rows: KNOWN_LEVELS, f" AND {FROM_PLACE}")
+
+
+def due(rows: str, begin: From) -> str:
     """Return the statement that finds which of these rows are due; an index has them in claim order."""
-    return f"""{levels(rows)}
+    return f"""{begin.levels(rows)}
 SELECT due.* FROM level CROSS JOIN LATERAL (
     SELECT {DUE_VALUES} FROM vtqueue_job AS job
-    WHERE {rows} AND job.priority = level.priority AND {DUE}{{free}}
+    WHERE {rows} AND job.priority = level.priority AND {DUE}{begin.condition}{{free}}
     ORDER BY job.due_at, job.id LIMIT %(limit)s {{lock}}
 ) AS due LIMIT %(limit)s"""
 
 
-DUE_ALL = due(OF_ALL)
-DUE_OF_ONE = due(f"job.queue_name = %(name)s AND {WAITING}")
-
-
-def best(limit: str) -> str:
+def best(limit: str, begin: From) -> str:
     """Return the first due rows of ``name.value``."""
-    return f"""({levels(OF_NAME)}
+    return f"""({begin.levels(OF_NAME)}
         SELECT first.* FROM level CROSS JOIN LATERAL (
             SELECT job.id, job.priority, job.due_at FROM vtqueue_job AS job
-            WHERE {OF_NAME} AND job.priority = level.priority AND {DUE} ORDER BY job.due_at, job.id LIMIT {limit}
+            WHERE {OF_NAME} AND job.priority = level.priority AND {DUE}{begin.condition}
+            ORDER BY job.due_at, job.id LIMIT {limit}
         ) AS first LIMIT {limit}
     )"""
 
 
-# The names with the best first rows, of each of these its best rows, and the best of all: sorted, so that the locks are
-# taken in the order of the claim until there are enough. ``wider``: other claims may have locked the first ones.
-DUE_NAMED = f"""
+def due_named(begin: From) -> str:
+    """Return the statement that finds what is due in several queues.
+
+    It finds the names with the best first rows, of each of these its best rows, and the best of all, sorted. Then row
+    after row is locked until there are enough; as one join the planner may lock the keys of all rows of the table.
+    ``wider``: other claims may have locked the first ones.
+    """
+    return f"""
 WITH shown AS MATERIALIZED (
-    SELECT name.value FROM unnest(%(names)s::text[]) AS name(value) CROSS JOIN LATERAL {best("1")} AS job
+    SELECT name.value FROM unnest(%(names)s::text[]) AS name(value) CROSS JOIN LATERAL {best("1", begin)} AS job
     {ORDER} LIMIT %(wider)s
 ), best AS MATERIALIZED (
-    SELECT job.* FROM shown AS name CROSS JOIN LATERAL {best("%(wider)s")} AS job {ORDER} LIMIT %(wider)s
+    SELECT job.* FROM shown AS name CROSS JOIN LATERAL {best("%(wider)s", begin)} AS job {ORDER} LIMIT %(wider)s
 )
-SELECT {DUE_VALUES} FROM best JOIN vtqueue_job AS job ON job.id = best.id
-WHERE {hidden(f"{WAITING} AND {DUE}")}{{free}}
-{ORDER.replace("job.", "best.")} LIMIT %(limit)s {{lock}}"""
+SELECT due.* FROM best CROSS JOIN LATERAL (
+    SELECT {DUE_VALUES} FROM vtqueue_job AS job
+    WHERE job.id = best.id AND {hidden(f"{WAITING} AND {DUE}")}{{free}} LIMIT 1 {{lock}}
+) AS due LIMIT %(limit)s"""
+
 
 # Of all queues and kinds, for what no claim comes across: a job that has started in time has no start_by any more.
 OVERDUE = f"""
@@ -125,18 +152,43 @@ def locking(sql: str, claiming: bool) -> str:
     return sql.format(free=f" AND {FREE}" if claiming else "", lock=LOCK if claiming else "")
 
 
-TIMES = "job.priority = level.priority ORDER BY job.due_at LIMIT 1"
-EARLIEST_ALL = f"""{levels(OF_ALL)}
-SELECT min((SELECT job.due_at FROM vtqueue_job AS job WHERE {OF_ALL} AND {TIMES}))
-FROM level WHERE level.priority IS NOT NULL"""
-
-EARLIEST_NAMED = f"""
-SELECT min((
-    {levels(OF_NAME)}
+def earliest(rows: str, begin: From) -> str:
+    """Return the statement that finds the earliest time of these rows."""
+    return f"""{begin.levels(rows)}
     SELECT min((
-        SELECT job.due_at FROM vtqueue_job AS job WHERE {OF_NAME} AND {TIMES}
-    )) FROM level WHERE level.priority IS NOT NULL
-)) FROM unnest(%(names)s::text[]) AS name(value)"""
+        SELECT job.due_at FROM vtqueue_job AS job
+        WHERE {rows} AND job.priority = level.priority{begin.condition} ORDER BY job.due_at, job.id LIMIT 1
+    )) FROM level WHERE level.priority IS NOT NULL"""
+
+
+class Walks(NamedTuple):
+    """The statements that walk over what waits: what is due, of all queues, of one, of several; the earliest times."""
+
+    all: str
+    one: str
+    named: str
+    earliest: str
+    earliest_named: str
+
+    def due_of(self, scope: Scope) -> str:
+        """Return the statement that finds what is due in a scope."""
+        if scope.queues is None:
+            return self.all
+        return self.one if len(scope.queues) == 1 else self.named
+
+    def earliest_of(self, scope: Scope) -> str:
+        """Return the statement that finds the earliest time in a scope."""
+        return self.earliest if scope.queues is None else self.earliest_named
+
+
+def walks(begin: From) -> Walks:
+    """Return the statements that begin at the first rows, or at places."""
+    of_one = f"job.queue_name = %(name)s AND {WAITING}"
+    of_names = f"SELECT min(({earliest(OF_NAME, begin)})) FROM unnest(%(names)s::text[]) AS name(value)"
+    return Walks(due(OF_ALL, begin), due(of_one, begin), due_named(begin), earliest(OF_ALL, begin), of_names)
+
+
+FIRST, ON = walks(FROM_THE_FIRST), walks(FROM_PLACES)
 
 # Hidden rows that may be shown again, of the queues that have any: released rows, and rows whose lease has
 # ended, if the holder has had the time to renew it (see core/grace.py).
@@ -184,3 +236,7 @@ SELECT min((
     SELECT job.lease_until + {GRACE} FROM vtqueue_job AS job
     WHERE {OF_HIDING} AND job.lease_until IS NOT NULL AND {OTHERS} ORDER BY job.lease_until LIMIT 1
 )) FROM {HIDING} AS name WHERE {IN_SCOPE}"""
+
+# How many entries of indexes this session has read in this transaction, or in the last second.
+READ = """
+SELECT coalesce(sum(pg_stat_get_xact_tuples_returned(to_regclass(name))), 0) FROM unnest(%(names)s::text[]) AS name"""

@@ -9,14 +9,14 @@ from django.db.models.expressions import RawSQL
 
 from ...core import history, states
 from ...core.clock import SECOND
-from ...core.grace import GRACE, REST, GracePeriod
 from ...core.ids import first_id
-from ...core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, StoredJob
+from ...core.job import ClaimKey, Handle, HeldJob, NewJobs, Progress, StoredJob
 from ...core.names import is_reserved
 from ..base import Engine
 from ..portable import SLICE
 from . import clock_steps, due
 from . import statements as sql
+from .claiming import PostgreSQLClaiming
 from .limits import OF_QUEUE, PostgreSQLLimits
 from .overflow import PostgreSQLOverflow
 from .settling import PostgreSQLSettling
@@ -37,7 +37,9 @@ def _shared(new: NewJobs) -> dict[str, Any]:
     return {name: getattr(new, name) for name in names}
 
 
-class PostgreSQLEngine(PostgreSQLSettling, PostgreSQLOverflow, PostgreSQLLimits, PostgreSQLSteps, Engine):
+class PostgreSQLEngine(
+    PostgreSQLClaiming, PostgreSQLSettling, PostgreSQLOverflow, PostgreSQLLimits, PostgreSQLSteps, Engine
+):
     """See Engine."""
 
     def lock_queue(self, queue_name: str) -> None:
@@ -84,39 +86,8 @@ class PostgreSQLEngine(PostgreSQLSettling, PostgreSQLOverflow, PostgreSQLLimits,
         # Sorted here: the database may have another order of letters.
         return sorted(name for (name,) in self._rows(due.QUEUE_NAMES) if not is_reserved(name))[:limit]
 
-    def first_due(self, scope: Scope) -> int | None:
-        values = due.given(scope)
-        due_at = None
-        if scope.room != 0:
-            due_at = self._value(due.EARLIEST_ALL if scope.queues is None else due.EARLIEST_NAMED, values)
-        if due_at is not None:
-            due_at = max(due_at, scope.not_before)
-        expiry = self._value(due.FIRST_LEASE_END, {**values, "grace": GRACE})
-        return min((instant for instant in (due_at, expiry) if instant is not None), default=None)
-
-    def ended(
-        self, scope: Scope, limit: int, now: int, grace_period: GracePeriod, *, overflow: bool = False
-    ) -> list[Ended]:
-        given = {**due.given(scope), **grace_period._asdict(), "overflow": overflow}
-        values = {**given, "rest": REST, "now": now, "limit": limit}
-        return [Ended(*row) for row in self._rows(due.locking(due.ENDED_LEASES, self._claiming), values)]
-
     def show(self, handles: Sequence[Handle]) -> None:
         self._run(sql.SHOW, {"ids": list(handles)})
-
-    def due(self, scope: Scope, limit: int, now: int, *, named: bool = False) -> list[Due]:
-        values = {**due.given(scope), "now": now, "limit": limit}
-        if scope.queues is None:
-            statement = due.DUE_ALL
-        elif len(scope.queues) == 1:
-            statement, values["name"] = due.DUE_OF_ONE, scope.queues[0]
-        else:
-            statement, values["wider"] = due.DUE_NAMED, WIDER * limit + OTHERS
-        return [Due(*row) for row in self._rows(due.locking(statement, self._claiming), values)]
-
-    def overdue(self, limit: int, now: int) -> list[Due]:
-        sql = due.locking(due.OVERDUE, self._claiming)
-        return [Due(*row) for row in self._rows(sql, {"now": now, "limit": limit})]
 
     def lease(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1
@@ -196,9 +167,6 @@ class PostgreSQLEngine(PostgreSQLSettling, PostgreSQLOverflow, PostgreSQLLimits,
 
     def set_right(self, handles: Sequence[Handle], now: int) -> int:
         return self._run(clock_steps.SET_RIGHT, {"ids": list(handles), "now": now})
-
-
-WIDER, OTHERS = 2, 100  # rows that are looked at for each that is wanted, and beside these: other claims lock some
 
 
 def _once_each(rows: Sequence[dict[str, Any]], replace: bool) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from ...core.clock import LAST, to_instant
 from ...core.job import Handle
 from ..limits import Known, Parked, RateState
 from .connection import PostgreSQLConnection
-from .statements import hexed
+from .statements import hexed, hidden
 
 NEVER = to_instant(LAST)
 OF_CONCURRENCY, OF_RATE, OF_QUEUE = 7_190_001, 7_190_002, 7_190_003  # seeds: a project may have such locks of its own
@@ -73,7 +73,7 @@ WHERE back.id = parked.id"""
 
 PUT_BACK = f"""
 UPDATE vtqueue_job AS job SET due_at = moved_from, moved_from = NULL
-WHERE job.id = ANY(%(ids)s::uuid[]) AND {IS_PARKED}"""
+WHERE job.id = ANY(%(ids)s::uuid[]) AND {hidden(IS_PARKED)}"""
 
 # The distinct keys, each found by one seek.
 NEXT_KEY = f"SELECT job.concurrency_key FROM vtqueue_job AS job WHERE {IS_PARKED}"

@@ -9,7 +9,7 @@ from ...core.grace import REST, GracePeriod
 from ...core.job import ClaimKey, Due, Handle, HeldJob, Scope
 from . import due
 from .connection import PostgreSQLConnection
-from .statements import COLUMNS, HELD, guard, hexed
+from .statements import COLUMNS, HELD, guard, hexed, hidden
 
 # ``runtimes`` has the queue's own value, or that of the name ''. A copy claimed ahead has not begun yet; one that
 # joins others has.
@@ -28,13 +28,14 @@ COPIES = f"""
 SELECT {hexed("mine.id")}, mine.claims, job.copies,
     CASE WHEN job.cancelled_at IS NOT NULL THEN coalesce(job.cancelled_by, '') END
 FROM {HELD.mine}, vtqueue_job AS job
-WHERE job.id = ANY(%(ids)s::uuid[]) AND job.id = mine.id AND job.state = 'RUNNING' AND job.copies IS NOT NULL"""
+WHERE job.id = ANY(%(ids)s::uuid[]) AND job.id = mine.id
+  AND {hidden("job.state = 'RUNNING' AND job.copies IS NOT NULL")}"""
 
-PASS_ON = """
+PASS_ON = f"""
 UPDATE vtqueue_job
 SET worker_id = %(holder)s, started_at = %(since)s, copies = %(copies)s, history = %(history)s,
     lease_until = %(lease_until)s
-WHERE id = %(id)s AND claims = %(claims)s AND worker_id = %(worker_id)s AND state = 'RUNNING'"""
+WHERE id = %(id)s AND claims = %(claims)s AND worker_id = %(worker_id)s AND {hidden("state = 'RUNNING'")}"""
 
 # What a worker holds by the last claim of a row, and the rows in which it is one of the copies.
 HELD_BY = f"""

@@ -79,7 +79,8 @@ NOT_WAITING = f"""
 SELECT {hexed("mine.id")}, mine.claims FROM {WAITS.mine}
 WHERE NOT EXISTS (
     SELECT 1 FROM vtqueue_job AS job
-    WHERE job.id = mine.id AND job.claims = mine.claims AND job.state = 'READY' AND job.attempts = mine.attempts
+    WHERE job.id = ANY(%(ids)s::uuid[]) AND job.id = mine.id AND job.claims = mine.claims AND job.state = 'READY'
+      AND job.attempts = mine.attempts
       AND job.due_at IN (mine.until, mine.since)
 )"""
 
@@ -95,7 +96,8 @@ NOT_SETTLED = f"""
 SELECT {hexed("mine.id")}, mine.claims FROM {SETTLED.mine}
 WHERE NOT EXISTS (
     SELECT 1 FROM vtqueue_job AS job
-    WHERE job.id = mine.id AND job.claims = mine.claims AND job.state = mine.state AND job.attempts = mine.attempts
+    WHERE job.id = ANY(%(ids)s::uuid[]) AND job.id = mine.id AND job.claims = mine.claims AND job.state = mine.state
+      AND job.attempts = mine.attempts
       AND job.finished_at IS NOT DISTINCT FROM mine.finished_at AND CASE
           WHEN mine.due_at IS NOT NULL THEN job.due_at = mine.due_at
           WHEN mine.history IS NOT NULL THEN job.history = mine.history
@@ -127,7 +129,8 @@ NOT_BURIED = f"""
 SELECT {hexed("mine.id")}, mine.claims FROM {BURIED.mine}
 WHERE NOT EXISTS (
     SELECT 1 FROM vtqueue_deadletter AS letter
-    WHERE letter.id = mine.id AND letter.claims = mine.claims AND letter.died_at = mine.finished_at
+    WHERE letter.id = ANY(%(ids)s::uuid[]) AND letter.id = mine.id AND letter.claims = mine.claims
+      AND letter.died_at = mine.finished_at
 )"""
 
 

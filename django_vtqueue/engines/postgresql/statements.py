@@ -95,10 +95,12 @@ SET attempts = {REPLACING.format("0", "attempts")}, moved_from = {REPLACING.form
     {", ".join(f"{name} = {REPLACING.format(f'excluded.{name}', name)}" for name in REPLACED)}
 RETURNING {hexed("id")}, unique_key, task_path"""
 
+# In the order of the index, so that it is used: a walk over the table may meet all that is finished first.
 DEPTH = """
 SELECT count(*) FROM (
     SELECT 1 FROM vtqueue_job
-    WHERE queue_name = %(name)s AND finished_at IS NULL AND lease_until IS NULL LIMIT %(limit)s
+    WHERE queue_name = %(name)s AND finished_at IS NULL AND lease_until IS NULL
+    ORDER BY task_path = '', priority DESC, due_at, id LIMIT %(limit)s
 ) AS first"""
 
 # A job that begins later gets its attempt and its start from START_ATTEMPTS.
@@ -147,10 +149,10 @@ FROM {HELD.mine}
 WHERE {GUARD} AND {hidden("job.started_at IS NULL AND (job.start_by IS NULL OR job.start_by > %(now)s)")}"""
 
 # The visibility timeout of the job stays what it is.
-EXTEND = """
+EXTEND = f"""
 UPDATE vtqueue_job SET lease_until = CASE WHEN %(lengthen)s THEN greatest(lease_until, %(until)s) ELSE %(until)s END
-WHERE id = %(id)s AND claims = %(claims)s AND worker_id = %(worker_id)s AND state = 'RUNNING'
-  AND lease_until > %(now)s"""
+WHERE id = %(id)s AND claims = %(claims)s AND worker_id = %(worker_id)s
+  AND {hidden("state = 'RUNNING' AND lease_until > %(now)s")}"""
 
 # What is held for ever is not asked to stop.
 REQUEST_STOP = f"""
@@ -205,9 +207,13 @@ RETURNING {hexed("letter.id")}"""
 # One row for each pause, so the whole table is read.
 PAUSES = "SELECT queue_name, paused_until FROM vtqueue_queuestate"
 
-PRUNABLE = """
-SELECT EXISTS (SELECT 1 FROM vtqueue_job WHERE kept_until <= %(now)s AND finished_at IS NOT NULL)
-    OR EXISTS (SELECT 1 FROM vtqueue_deadletter WHERE kept_until <= %(now)s)
+# The first of each, by its index: EXISTS may be planned as a walk over the table, which ends early if there is a match.
+FIRST_UNKEPT = """(
+    SELECT kept_until FROM {} WHERE kept_until IS NOT NULL ORDER BY kept_until LIMIT 1
+)"""
+PRUNABLE = f"""
+SELECT coalesce({FIRST_UNKEPT.format("vtqueue_job")} <= %(now)s, false)
+    OR coalesce({FIRST_UNKEPT.format("vtqueue_deadletter")} <= %(now)s, false)
     OR EXISTS (SELECT 1 FROM vtqueue_queuestate WHERE paused_until <= %(now)s)"""
 
 PRUNE_JOBS = """

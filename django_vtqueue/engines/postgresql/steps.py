@@ -17,9 +17,10 @@ from ...core.job import HeldJob
 from ...core.steps import NEVER
 from ..steps import DurableSteps, Noted
 from .connection import PostgreSQLConnection
-from .statements import guard
+from .statements import guard, hidden
 
-HOLDS = "job.id = %(id)s AND job.claims = %(claims)s AND job.worker_id = %(worker_id)s AND job.state = 'RUNNING'"
+HOLDS = f"""job.id = %(id)s AND job.claims = %(claims)s AND job.worker_id = %(worker_id)s
+    AND {hidden("job.state = 'RUNNING'")}"""
 STEPS = f"SELECT job.steps FROM vtqueue_job AS job WHERE {HOLDS}"
 LOCK_ROWS = "SELECT 1 FROM vtqueue_job WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR UPDATE"
 

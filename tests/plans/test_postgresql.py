@@ -1,0 +1,78 @@
+"""Which indexes serve the statements of the queue on PostgreSQL, and how much they read, whatever the statistics say.
+
+``VTQUEUE_PLAN_ROWS``: how many rows there are of each kind; each of them is changed twice.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator
+
+import pytest
+from django.core.management import call_command
+from django.db import connections
+from pytest_django import DjangoDbBlocker
+
+from ..conftest import reached
+from ..fake_clock import at
+from ..postgresql import Server
+from .postgresql import CLAIMS, ROWS, STATEMENTS, TABLES, Table, nodes
+
+NAME = "plans"
+MOST = 2000  # pages; the tables have thousands
+LIKE = re.compile("^(vtqueue_[a-z]+)_.*_like$")  # Django makes another index of the same texts
+MANY = ROWS // 8  # jobs
+BEGINS = itertools.count(0, MANY)  # of ids: none is used twice
+FEW = {"vtqueue_queuestate_pkey"}
+
+
+@pytest.fixture(scope="module")
+def full(server: Server, django_db_blocker: DjangoDbBlocker) -> Iterator[Table]:
+    """Return a database of its own with many rows."""
+    with django_db_blocker.unblock():
+        with reached(server.settings()) as alias, connections[alias].cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {NAME} TEMPLATE template0")
+        with reached(server.settings(NAME)) as alias:
+            call_command("migrate", database=alias, verbosity=0)
+            table = Table(alias)
+            table.fill()
+            yield table
+        with reached(server.settings()) as alias, connections[alias].cursor() as cursor:
+            cursor.execute(f"DROP DATABASE {NAME}")
+
+
+@pytest.fixture(scope="module", params=["analyzed when nothing waited", "", "analyzed", "changed since"])
+def table(request: pytest.FixtureRequest, full: Table) -> Table:
+    """Return the full database with statistics of all kinds; at last each row has been changed twice since."""
+    match request.param:
+        case "":
+            full.forget()
+        case "analyzed":
+            full.analyze()
+        case "changed since":
+            full.update_much()
+    return full
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_statements_use_their_indexes(table: Table, name: str) -> None:
+    """Each finds its rows by the index that was made for it, and looks at hardly any others."""
+    statement, values, indexes = STATEMENTS[name]
+    plan = table.explain(statement, values)
+    steps = list(nodes(plan))
+    used = {LIKE.sub(r"\1_pkey", step["Index Name"]) for step in steps if "Index Name" in step} - FEW
+    assert not [step for step in steps if step["Node Type"] == "Seq Scan" and step["Relation Name"] in TABLES], plan
+    assert used, plan
+    assert used <= indexes, plan
+    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < MOST, plan
+
+
+def test_claims_out_of_many_that_are_due_at_one_instant(table: Table) -> None:
+    """They take their few from the front: what they sort, and read, does not depend on how many there are."""
+    first = next(BEGINS)
+    table.add("d", first + MANY, "READY", at(0), first)
+    for name in CLAIMS:
+        statement, values, _ = STATEMENTS[name]
+        plan = table.explain(statement, values)
+        assert plan["Actual Rows"] == values["limit"]
+        assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < MOST, plan
+    table.run("DELETE FROM vtqueue_job WHERE id >= %s AND id < %s", ["d" + "0" * 31, "e" + "0" * 31])
