@@ -17,11 +17,12 @@ BEFORE, AFTER = "before the server heard of it", "after the server had done it"
 class Proxy:
     """Passes on what clients and server say; cuts some connections at a commit. ``cuts``: how often it did so.
 
-    ``chance``: of each commit, to be cut; half of the cuts come before the server has heard of the commit.
+    ``chance``: of each commit, to be cut; half of the cuts come before the server has heard of the commit. ``marked``:
+    of the next transaction with this text the answer to its commit is cut off.
     """
 
     def __init__(self, listener: socket.socket, server: Path) -> None:
-        self.chance = 0.0
+        self.chance, self.marked = 0.0, b""
         self.cuts: Counter[str] = Counter()
         self._listener, self._server, self._random = listener, str(server / SOCKET), random.Random(7)
 
@@ -35,21 +36,22 @@ class Proxy:
     def _pass_on(self, client: socket.socket) -> None:
         with suppress(OSError), client, socket.socket(socket.AF_UNIX) as server:
             server.connect(self._server)
-            other = {client: server, server: client}
+            other, marked = {client: server, server: client}, False
             while ready := select.select([client, server], [], [])[0]:
                 for one in ready:
                     if not (said := one.recv(2**16)):
                         return
-                    if one is client and self._commits(said) and self._random.random() < self.chance:
-                        self._lose(said, server)
+                    marked = marked or bool(self.marked and self.marked in said)
+                    if one is client and self._commits(said) and (marked or self._random.random() < self.chance):
+                        self._lose(said, server, AFTER if marked else self._random.choice((BEFORE, AFTER)))
                         return
                     other[one].sendall(said)
 
     def _commits(self, said: bytes) -> bool:
         return any(commit in said for commit in COMMITS)
 
-    def _lose(self, said: bytes, server: socket.socket) -> None:
-        when = self._random.choice((BEFORE, AFTER))
+    def _lose(self, said: bytes, server: socket.socket, when: str) -> None:
+        self.marked = b""
         if when == AFTER:
             server.sendall(said)
             server.recv(1)  # it answers when it has done it

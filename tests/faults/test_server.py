@@ -78,6 +78,26 @@ def test_commits_whose_end_is_unknown(shop: Site, own_server: Server) -> None:
         assert worker.log.count(GONE) <= sum(between.cuts.values())
 
 
+def test_a_transactional_task_whose_commit_is_not_answered(shop: Site, own_server: Server) -> None:
+    """It is known as done when the server is reached again: it neither counts as failed nor as lost."""
+    with TemporaryDirectory(prefix="vtq-") as folder, proxy(Path(folder), own_server.folder) as between:
+        worker = shop.ready_worker(SITE_DATABASE=f'{{"HOST": "{folder}"}}')
+        between.marked = b"INSERT INTO effect"
+        assert shop.run("-c", COUNT).wait() == 0
+        worker.wait_for("shop.tasks.count")
+        assert [line.split()[0] for line in worker.lines("") if "shop.tasks.count" in line] == ["ok"]
+        assert between.cuts == {AFTER: 1}
+        assert shop.execute("SELECT count(*) FROM effect") == [(1,)]
+
+
+COUNT = """
+import django
+django.setup()
+from shop.tasks import count
+count.enqueue(1)
+"""
+
+
 @contextmanager
 def terminating(shop: Site) -> Iterator[list[int]]:
     """End some other sessions at random moments during the block; yield their number, one for each time."""
