@@ -149,7 +149,7 @@ def test_the_clocks_of_the_hosts_are_hours_apart(shop: Shop, tmp_path: Path) -> 
     hold(shop, "a")
     one = shop.worker("one", **clocks["one"].variables)
     publisher = shop.python("other", LATER, **clocks["other"].variables)
-    wait_until(lambda: shop.site.acknowledged(), PROMPT)
+    wait_until(lambda: shop.site.acknowledged())
     shop.site.execute("SELECT pg_sleep(%s)", LEASE + 1.0)
     end(shop, "a")
     shop.site.finish(publisher)
@@ -175,7 +175,7 @@ def test_people_ask_from_another_host(shop: Shop) -> None:
     asked.wait()
     wait_until(lambda: began(shop, "a"))
     assert shop.run("one", "-m", "django", "vtqueue", "cancel", asked.log.strip()).wait() == 0
-    wait_until(lambda: shop.site.execute("SELECT 1 FROM vtqueue_deadletter"), PROMPT)
+    wait_until(lambda: shop.site.execute("SELECT 1 FROM vtqueue_deadletter"))
     assert shop.python("one", STOP).wait() == 0
     assert other.wait() == 0
 
