@@ -14,7 +14,7 @@ from ..backend import VTQueueBackend
 from ..core.clock import SECOND
 from ..core.job import ClaimKey, HeldJob, Settlement, released
 from ..engines import Engine, Trouble, engine_for
-from ..queue.consumer import until_done
+from ..queue.retrying import until_done
 from ..queue.settling import settle_as_holder, settled_before
 from ..tasks.checks import cannot_commit_as_one
 from .outcomes import Outcome, Settled, not_executed
