@@ -169,8 +169,8 @@ print(note.using(run_after=timedelta(seconds=0.5)).enqueue(1).id, fail_once.enqu
 
 
 def test_people_ask_from_another_host(shop: Shop) -> None:
-    """A job is cancelled, and a worker stopped, by commands on another host."""
-    other = shop.worker("other")
+    """A job is cancelled, and a worker stopped, by commands on another host, also while no slot is free."""
+    other = shop.worker("other", "--threads", "1")
     asked = shop.python("one", "from shop.tasks import steer\nprint(steer.enqueue('a').id)")
     asked.wait()
     wait_until(lambda: began(shop, "a"))
