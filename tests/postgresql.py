@@ -5,7 +5,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -42,11 +42,12 @@ def require_server() -> None:
 
 
 class Server:
-    """A server that listens on a socket in its own folder only."""
+    """A server that listens on a socket in its own folder only. ``launcher``: a command line before its programs."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, launcher: Sequence[str] = ()) -> None:
         self.folder, self.options = folder, options
         self._as_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if os.getuid() == 0 else []
+        self._as_user = [*launcher, *self._as_user]
 
     @property
     def pid(self) -> int:
@@ -64,10 +65,24 @@ class Server:
             "OPTIONS": {},
         }
 
-    def create(self) -> None:
+    def create(self, *options: str) -> None:
+        """Make its files; ``options``: of initdb."""
+        self.own_folder()
+        self._run("initdb", "--pgdata", str(self.folder / "data"), *CLUSTER, *options)
+
+    def follow(self, other: "Server") -> None:
+        """Make its files as a copy of a running server, which it will follow until it is promoted."""
+        self.own_folder()
+        source = f"host={other.folder} user={USER} application_name=standby"
+        self._run("pg_basebackup", "-D", str(self.folder / "data"), "-R", "-X", "stream", "-c", "fast", "-d", source)
+
+    def promote(self) -> None:
+        """Follow no longer; return when it can be written."""
+        self._run("pg_ctl", "promote", "-w", "-s", "-D", str(self.folder / "data"))
+
+    def own_folder(self) -> None:
         if self._as_user:
             shutil.chown(self.folder, USER, USER)
-        self._run("initdb", "--pgdata", str(self.folder / "data"), *CLUSTER)
 
     def start(self) -> None:
         options = ["-c", "listen_addresses=", "-k", str(self.folder), *self.options]
@@ -76,6 +91,14 @@ class Server:
 
     def stop(self, mode: str = "immediate") -> None:
         self._run("pg_ctl", "stop", "-w", "-s", "-D", str(self.folder / "data"), "-m", mode)
+
+    def runs(self) -> bool:
+        """Return whether it runs; one that can write nothing may end itself."""
+        try:
+            self._run("pg_ctl", "status", "-D", str(self.folder / "data"))
+        except RuntimeError:
+            return False
+        return True
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(

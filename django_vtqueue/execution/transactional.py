@@ -14,7 +14,8 @@ from ..backend import VTQueueBackend
 from ..core.clock import SECOND
 from ..core.job import ClaimKey, HeldJob, Settlement, released
 from ..engines import Engine, Trouble, engine_for
-from ..queue.settling import settle_as_holder
+from ..queue.retrying import until_done
+from ..queue.settling import settle_as_holder, settled_before
 from ..tasks.checks import cannot_commit_as_one
 from .outcomes import Outcome, Settled, not_executed
 from .time_limits import transaction_seconds
@@ -105,22 +106,35 @@ def settle_with(
     ``began``: called when the transaction has begun. Return the settlement once it is committed. Raise Lost, NotBegun,
     TaskTimeout, or what ``call`` raised; then nothing was written.
     """
-    begun, committed = False, []
+    begun = False
+    made: list[Settlement] = []
+    committed: list[Settlement] = []
     try:
         with engine.effects(seconds):
             begun = True
             began()
-            transaction.on_commit(lambda: committed.append(settlement), using=engine.alias)
+            transaction.on_commit(lambda: committed.extend(made), using=engine.alias)
             if engine.renew([job], engine.now()):
                 raise Lost
-            settlement = call()
-            if settle_as_holder(engine, [settlement]):
+            made.append(call())
+            if settle_as_holder(engine, made):
                 raise Lost
     except BaseException as error:
         if committed:
             logger.exception("%s is done, but a hook of its transaction (on_commit) failed", job.task_path)
         elif not begun and engine.trouble(error):
             raise NotBegun from error
-        else:
+        elif not made or not was_committed(engine, made[0], error):
             raise
-    return settlement
+    return made[0]
+
+
+def was_committed(engine: Engine, settlement: Settlement, error: BaseException) -> bool:
+    """Return whether a settlement was committed though its commit has failed: the connection broke before the answer.
+
+    While the database is gone it is waited for. What a task has left to ``on_commit`` is not done.
+    """
+    if engine.trouble(error) is not Trouble.GONE:
+        return False
+    row = until_done(engine, lambda: engine.find(settlement.job.id))
+    return row is not None and settled_before(settlement, row)

@@ -159,7 +159,7 @@ def keep_up(job: ClaimedJob, done: threading.Event, gaps: GapWatch) -> None:
 
     renew_at = time.monotonic() + (held.visible_at - engine.now()) / SECOND - 2 * lease / 3
     while True:
-        wait(renew_at, done, gaps, lease / 2)
+        wait(renew_at, done, gaps, lease / 2, engine.now)
         if done.is_set():
             return
         began, lost = until_done(engine, renew)
@@ -168,11 +168,16 @@ def keep_up(job: ClaimedJob, done: threading.Event, gaps: GapWatch) -> None:
         renew_at = began + lease / 3
 
 
-def wait(moment: float, done: threading.Event, gaps: GapWatch, bearable: float) -> None:
-    """Wait until a moment (monotonic), the end of the job, or the end of a gap longer than ``bearable`` seconds."""
+def wait(
+    moment: float, done: threading.Event, gaps: GapWatch, bearable: float, now: Callable[[], int] = clock.now
+) -> None:
+    """Wait until a moment (monotonic), the end of the job, or the end of a gap longer than ``bearable`` seconds.
+
+    ``now``: the clock by which leases are given.
+    """
     while not done.is_set() and (left := moment - time.monotonic()) > 0:
         planned, began = min(left, LOOK_AT_CLOCKS), time.monotonic()
         done.wait(planned)
         gaps.worked(min(time.monotonic() - began, planned))
-        if gaps.look(clock.now()) > bearable:
+        if gaps.look(now()) > bearable:
             return

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from uuid import UUID
 
-from ..core.ids import parse_id, slices
+from ..core.ids import dashed, parse_id, slices
 from ..engines import engine_for
 from .doorbell import wake_workers
 
@@ -70,7 +70,9 @@ def digits_of(given: object) -> str:
 
 def some(entries: "QuerySet[E]", digits: str) -> "list[E]":
     """Return the rows whose ids end in these digits, the oldest first; a few at the most: more than one is an error."""
-    return list(entries.filter(pk__endswith=digits).order_by("pk")[: SHOWN + 1])
+    dashes = sum(len(digits) > before for before in (12, 16, 20, 24))  # with them PostgreSQL has it as text
+    end = dashed(digits.zfill(32))[-len(digits) - dashes :]
+    return list(entries.filter(pk__endswith=end).order_by("pk")[: SHOWN + 1])
 
 
 def only(found: "Sequence[E]", given: object) -> "E | None":

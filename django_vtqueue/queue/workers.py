@@ -10,6 +10,7 @@ from django.db import DatabaseError
 from django.db.models import Q
 
 from ..core import clock
+from ..engines import engine_for
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -69,7 +70,7 @@ def hint_missing_worker(database: str, queue_name: str) -> None:
     if time.monotonic() < _look_at.get(key, 0.0):
         return
     try:
-        served = any(serves(worker, queue_name) for worker in live_workers(database, clock.now()))
+        served = any(serves(worker, queue_name) for worker in live_workers(database, engine_for(database).now()))
     except DatabaseError:
         return
     _look_at[key] = time.monotonic() + LOOK_AGAIN if served else inf

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from ..backend import VTQueueBackend
-from ..core import clock
 from ..core.clock import from_instant, to_instant
 from ..core.ids import parse_id
 from ..core.ticks import MOST, Ticks, to_run
@@ -92,7 +91,7 @@ def publish(backend: VTQueueBackend, task: Task, row: Schedule, ticks: Sequence[
     ]
     table = Schedule.objects.using(backend.database).filter(pk=row.pk)
     before = read(table.values_list("recent", flat=True).first())
-    recent = noted([*reversed(new), *before], backend.database, clock.now())
+    recent = noted([*reversed(new), *before], backend.database, backend.now())
     table.update(recent=recent, **({"last_at": ticks[-1]} if new else {}))
     return results
 

@@ -29,11 +29,11 @@ SLOW = 1.0  # seconds of run time from which a job is always worth its line
 class WorkerLog:
     """Writes what became of jobs; ``verbosity``: from 2 on a line for each, however many they are.
 
-    ``option``: what names the backend on a command line.
+    ``option``: what names the backend on a command line. ``now``: the clock of its database.
     """
 
-    def __init__(self, *, verbosity: int = 1, option: str = "") -> None:
-        self.verbosity, self.option = verbosity, option
+    def __init__(self, *, verbosity: int = 1, option: str = "", now: Callable[[], int] = clock.now) -> None:
+        self.verbosity, self.option, self.now = verbosity, option, now
         self.quiet = False  # successes are shown otherwise
         self.listeners: list[Callable[[int], None]] = []  # told how many jobs have ended since the last time
         self.ended = 0
@@ -54,7 +54,7 @@ class WorkerLog:
             if not self.quiet:
                 logger.info("wait  %s %s", job_name(job), waits_for(settlement.waiting))
         elif settlement.failure is not None:
-            wait = 0.0 if settlement.due_at is None else (settlement.due_at - clock.now()) / clock.SECOND
+            wait = 0.0 if settlement.due_at is None else (settlement.due_at - self.now()) / clock.SECOND
             limit = f"/{job.max_attempts}" if job.max_attempts else ""
             logger.warning(
                 "retry %s attempt=%d%s %s; next in %.1fs%s",
@@ -97,7 +97,8 @@ class WorkerLog:
 
     def lost(self, job: HeldJob) -> None:
         """Write that a job was finished too late: another worker has it."""
-        held = max(clock.now() - (job.started_at or clock.now()), 0) / clock.SECOND
+        now = self.now()
+        held = max(now - (job.started_at or now), 0) / clock.SECOND
         why = "another copy was first, or the job is gone" if job.copies else "lease lost"
         logger.warning("lost  %s %s after %s; result dropped", job_name(job), why, duration(held))
 

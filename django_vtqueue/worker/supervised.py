@@ -47,7 +47,7 @@ def run(given: dict[str, Any], workers: list[Any], state: SharedState) -> None:
 
     backend = cast(VTQueueBackend, task_backends[given["alias"]])
     verbosity, option, quiet = given["log"]
-    log = WorkerLog(verbosity=verbosity, option=option)
+    log = WorkerLog(verbosity=verbosity, option=option, now=backend.now)
     log.quiet = quiet
     options = given["options"]
     options["queues"] = options["queues"] and tuple(options["queues"])

@@ -50,15 +50,15 @@ class SmallDisk:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def fill(self, database: Path, pid: int | None = None) -> None:
+    def fill(self, database: Path | None = None, pid: int | None = None) -> None:
         """Leave no byte free for any process."""
         with suppress(OSError), (self.folder / "filler").open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(4096))
 
-    def free(self, pid: int) -> None:
+    def free(self, pid: int | None = None) -> None:
         """Leave some room."""
-        (self.folder / "filler").unlink()
+        (self.folder / "filler").unlink(missing_ok=True)
 
     def remount(self, option: str) -> None:
         """Make it ``ro`` or ``rw``."""
@@ -66,8 +66,11 @@ class SmallDisk:
 
 
 @contextmanager
-def small_disk(folder: Path) -> Iterator[SmallDisk]:
-    """Mount 2 MiB on a folder, in a mount namespace of this thread's own, for the block; skip where it is forbidden."""
+def small_disk(folder: Path, mebibytes: int = 2) -> Iterator[SmallDisk]:
+    """Mount a small disk on a folder, in a mount namespace of this thread's own, for the block.
+
+    Skip where it is forbidden.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     here = os.getcwd()
     outside = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY)
@@ -77,7 +80,8 @@ def small_disk(folder: Path) -> Iterator[SmallDisk]:
             pytest.skip("no file system may be mounted here: that needs CAP_SYS_ADMIN")
         try:
             subprocess.run(["mount", "--make-rprivate", "/"], check=True)
-            if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(folder)], check=False).returncode:
+            mount = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "none", str(folder)]
+            if subprocess.run(mount, check=False).returncode:
                 pytest.skip("no file system may be mounted here")
             yield SmallDisk(folder)
         finally:

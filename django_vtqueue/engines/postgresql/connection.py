@@ -1,18 +1,18 @@
 """A connection to PostgreSQL: its transactions, its clock, its errors, and the execution of statements."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple, TypeVar
 
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.utils import InterfaceError, OperationalError
+from django.db.utils import DatabaseError, InterfaceError, OperationalError
 
 from ...core import clock
 from ...core.clock import SECOND
 from ...core.job import ClaimKey
 from ..base import Trouble
-from .effects import effects
+from .effects import END_IF_SILENT, effects
 
 T = TypeVar("T")
 
@@ -20,11 +20,25 @@ T = TypeVar("T")
 # has measured last, for a crystal is off by no more than a few milliseconds in a minute.
 LOOK, LOOK_OF_OTHERS = 1.0, 60.0  # seconds
 
-# The first two or all five letters of SQLSTATE; see PostgreSQL's appendix A.
+# Milliseconds for which a session may be silent in the middle of a transaction of the queue, whose statements follow
+# each other at once; see END_IF_SILENT.
+SILENT = 10_000
+
+# A worker that is cut off would wait for an answer for 15 minutes, as the kernel does. The alias may say otherwise.
+WHEN_CUT_OFF = {
+    "connect_timeout": 5,  # seconds
+    "tcp_user_timeout": 5000,  # milliseconds for which what was sent is not acknowledged
+    "keepalives_idle": 5,  # seconds, for while an answer is waited for
+    "keepalives_interval": 2,
+    "keepalives_count": 2,
+}
+
+# The first two, three, or all five letters of SQLSTATE; see PostgreSQL's appendix A.
 TROUBLES = {
     "40": Trouble.BUSY,  # a deadlock, or what REPEATABLE READ refuses
     "55P03": Trouble.BUSY,  # lock_timeout
     "53100": Trouble.DISK,
+    "53": Trouble.GONE,  # no connection, no memory, or no room for a lock is free
     "25006": Trouble.DISK,  # read-only
     "58": Trouble.DISK,
     "42P01": Trouble.SCHEMA,
@@ -33,8 +47,8 @@ TROUBLES = {
     "XX001": Trouble.DAMAGED,
     "XX002": Trouble.DAMAGED,
     "08": Trouble.GONE,
-    "53300": Trouble.GONE,  # no connection is free
     "57P": Trouble.GONE,  # the server stops, or starts
+    "25P03": Trouble.GONE,  # idle_in_transaction_session_timeout
     "3D000": Trouble.GONE,
 }
 
@@ -70,7 +84,12 @@ class PostgreSQLConnection:
         """
         boot, known = clock.since_boot(), _measured.get(self.alias)
         if known is None or boot - known.at > (LOOK_OF_OTHERS if self.traced else LOOK):
-            known = self._measure(known)
+            try:
+                known = self._measure(known)
+            except (DatabaseError, InterfaceError):
+                if known is None:
+                    raise
+                # What was measured holds on, so that a job that ends while the server is gone has an end.
         return known.offset + round(boot * SECOND)
 
     def _measure(self, known: Measured | None) -> Measured:
@@ -98,7 +117,27 @@ class PostgreSQLConnection:
         connection = self.connection
         if connection.in_atomic_block or not connection.get_autocommit():
             return nullcontext()
-        return transaction.atomic(using=self.alias)
+        return self._transaction()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with transaction.atomic(using=self.alias):
+            self._rows(END_IF_SILENT, {"milliseconds": str(SILENT)})
+            yield
+
+    @contextmanager
+    def without_lock_waits(self) -> Iterator[None]:
+        """See Engine; here it is a connection that is cut off for which nothing waits for long."""
+        connection = self.connection
+        usual = connection.settings_dict
+        connection.close()
+        connection.settings_dict = {**usual, "OPTIONS": {**WHEN_CUT_OFF, **usual["OPTIONS"]}}
+        try:
+            yield
+        finally:
+            with suppress(Exception):  # it is broken
+                connection.close()
+            connection.settings_dict = usual
 
     @contextmanager
     def transaction_if(self, look: Callable[[float], T]) -> Iterator[T]:

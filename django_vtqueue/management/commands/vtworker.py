@@ -82,7 +82,7 @@ class Command(BaseCommand):
         owns_process = bool(getattr(self, "_called_from_command_line", False))
         backend = backend_of(options["backend"])
         plan = plan_of(options, backend, owns_process)
-        log = WorkerLog(verbosity=options["verbosity"], option=option_of(backend))
+        log = WorkerLog(verbosity=options["verbosity"], option=option_of(backend), now=backend.now)
         reload = settings.DEBUG and not plan.drain if options["reload"] is None else options["reload"]
         with log_lines(sys.stderr if owns_process else self.stderr, options["verbosity"]):
             import_task_modules(backend.settings.task_modules)
