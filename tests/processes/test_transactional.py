@@ -1,5 +1,6 @@
 """Transactional tasks: their writes and their acknowledgement are committed together, or not at all."""
 
+import os
 import signal
 import time
 from pathlib import Path
@@ -150,14 +151,17 @@ def test_the_time_limit_rolls_back(database: Database, drain: Start) -> None:
     assert [database.outcomes(job_id) for job_id in ids] == [["timed out"]] * 3
 
 
-def test_the_write_lock_is_free_when_the_time_is_up(database: Database, start_worker: Start) -> None:
+def test_the_write_lock_is_free_when_the_time_is_up(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """A task that hangs where nothing ends it loses its transaction: others write, and its later writes are refused."""
-    job_id = database.enqueue(transactional.hang_and_write, "x", 8)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    job_id = database.enqueue(transactional.hang_and_write, "x", str(pipe))
     start_worker()
     wait_until(lambda: database.job(job_id)["state"] == "RUNNING")
     other = database.enqueue(tasks.add, 1, 2)
     database.wait_for(other)
     assert database.job(job_id)["state"] == "RUNNING"
+    pipe.write_bytes(b"")
     wait_until(lambda: database.letter(job_id))
     assert (effects(database), database.outcomes(job_id)) == (0, ["timed out"])
     again = database.enqueue(transactional.append, "y")

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from contextlib import suppress
+from pathlib import Path
 
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
@@ -76,10 +77,11 @@ def take_long(name: str, seconds: float) -> None:
 
 
 @task(transactional=True, timeout=0.3, max_attempts=1)
-def hang_and_write(name: str, seconds: float) -> None:
-    """Write, sleep where no exception comes through, ignore every error, and write again."""
+def hang_and_write(name: str, pipe: str) -> None:
+    """Write, wait for a writer of a pipe, where no exception comes through, ignore every error, and write again."""
     Effect.objects.create(name=name)
-    time.sleep(seconds)
+    with suppress(BaseException):
+        Path(pipe).read_bytes()
     for _ in range(3):
         with suppress(BaseException):
             Effect.objects.create(name=name)
