@@ -196,6 +196,8 @@ class Turns:
         """Return whether nothing is due, nor will be within so many seconds."""
         if self.outage.waiting() or not self.heartbeat.moved_in or self.work.limits.put_off():
             return False
+        if self._unsure:  # it may hold jobs that it does not know, and has to release
+            return False
         try:
             return self.next_due.nothing_before(self.engine.now() + microseconds(seconds))
         except Exception as error:
