@@ -336,6 +336,37 @@ def test_a_worker_does_not_wait_in_the_database(queue: Queue, alias: str) -> Non
     assert busy_timeout(alias) == 20_000
 
 
+def test_without_wal_the_commit_of_a_worker_waits_for_a_look(
+    queue: Queue, alias: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who reads for a moment does not make a turn fail whose work is done; who reads for long does, after a second."""
+    without_wal(alias, monkeypatch)
+    engine = new_engine(alias, traced=False)
+
+    def turn() -> None:
+        with engine.transaction():
+            Job.objects.using(alias).update(priority=1)
+
+    queue.publish("x")
+    path = connections[alias].settings_dict["NAME"]
+    with (
+        engine.without_lock_waits(),
+        closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as reader,
+    ):
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM vtqueue_job").fetchall()
+        timer = threading.Timer(0.2, reader.execute, ["COMMIT"])
+        timer.start()
+        turn()
+        timer.join()
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM vtqueue_job").fetchall()
+        with pytest.raises(OperationalError) as caught:
+            turn()
+        assert engine.trouble(caught.value) is Trouble.BUSY
+    assert Job.objects.using(alias).get().priority == 1
+
+
 def test_an_empty_queue_is_found_empty_without_the_write_lock(queue: Queue, alias: str) -> None:
     """A claim that finds nothing neither disturbs other connections nor is disturbed by them."""
     queue.publish("later", delay=1000)

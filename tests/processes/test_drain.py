@@ -154,6 +154,30 @@ def test_call_command_drains_in_process(database: Database, start: Start, script
     assert process.wait() == 0, process.log
 
 
+READ_FAILS_ONCE = """
+import sqlite3
+from django.db.utils import OperationalError
+from django_vtqueue.engines.sqlite.engine import SQLiteEngine
+read, failed = SQLiteEngine.read, []
+def fails_once(*args):
+    if failed:
+        return read(*args)
+    failed.append(sqlite3.OperationalError("database is locked"))
+    failed[0].sqlite_errorcode = sqlite3.SQLITE_BUSY
+    raise OperationalError("database is locked") from failed[0]
+SQLiteEngine.read = fails_once
+call_command("vtworker", drain=True)
+first.refresh()
+assert failed and first.status == "SUCCESSFUL", first
+"""
+
+
+def test_a_drain_leaves_nothing_that_it_holds_unknowingly(database: Database, start: Start) -> None:
+    """The database is locked when the jobs of a committed claim are read: the drain releases them, and runs them."""
+    process = start("-c", SCRIPT + READ_FAILS_ONCE)
+    assert process.wait() == 0, process.log
+
+
 def test_without_drain_a_worker_in_a_transaction_is_refused(database: Database, start: Start) -> None:
     """A worker whose rows no publisher could reach says so instead of waiting for ever."""
     process = start("-c", SCRIPT + 'with transaction.atomic():\n    call_command("vtworker")')

@@ -31,6 +31,7 @@ from .lock import (
     beside,
     code_of,
     is_stale,
+    patiently,
     retry_while_locked,
     writable,
 )
@@ -278,6 +279,8 @@ class SQLiteConnection:
         try:
             return self._execute(connection, sql, values, outcome)
         except OperationalError as error:
+            if self._file and code_of(error) in BUSY:
+                return patiently(lambda: self._execute(connection, sql, values, outcome))
             if "decode to UTF-8" not in str(error):
                 raise
         raw: sqlite3.Connection = connection.connection

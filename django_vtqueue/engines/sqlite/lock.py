@@ -25,6 +25,7 @@ T = TypeVar("T")
 HURRY = 0.00002  # seconds: the switch interval of the interpreter while a control loop holds the lock
 BEGIN = "BEGIN IMMEDIATE"
 READING = "PRAGMA user_version"  # makes the connection read until the cursor is closed
+WITHOUT_WAL = 1.0  # seconds for which a commit waits for those who read, and a read for a commit
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
@@ -112,6 +113,22 @@ def retry_while_locked(raw: sqlite3.Connection, step: Callable[[], object], bega
                 time.sleep(min(busy_pause(waited, random.random()), timeout - waited))
     finally:
         raw.execute(f"PRAGMA busy_timeout = {milliseconds}")
+
+
+def patiently(step: Callable[[], T]) -> T:
+    """Take a step that waits for other connections where there is no WAL: a commit for who reads, a read for a commit.
+
+    They are waited for a second if the connection itself does not wait (in a worker). A commit that waits lets in no
+    new reader, and those that are there have as long as a look at the database takes.
+    """
+    until = time.monotonic() + WITHOUT_WAL
+    while True:
+        try:
+            return step()
+        except (sqlite3.OperationalError, OperationalError) as error:
+            if code_of(error) not in BUSY or time.monotonic() >= until:
+                raise
+        time.sleep(busy_pause(0.0, random.random()))
 
 
 def begin(raw: sqlite3.Connection, look: Callable[[float], T]) -> T:
@@ -237,7 +254,7 @@ class WriteTransaction(Generic[T]):
     def __exit__(self, kind: type[BaseException] | None, *ignored: object) -> None:
         try:
             if kind is None and self._ours:
-                self._raw.execute("COMMIT")  # without WAL it waits for readers, and lets in no new one
+                patiently(lambda: self._raw.execute("COMMIT"))
         except sqlite3.Error:
             with self._errors:
                 raise
