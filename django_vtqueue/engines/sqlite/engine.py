@@ -141,7 +141,7 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, En
         self._run(sql.SHOW, {"rowids": json.dumps(handles)})
 
     def due(self, scope: Scope, limit: int, now: int, *, named: bool = False) -> list[Due]:
-        values = {**due.given(scope), "now": now, "limit": limit, "named": named}
+        values = {**due.given(scope), "now": now, "limit": limit, "named": int(named)}
         if scope.queues is None:
             found = self._list(due.DUE_ALL, values)
         elif len(scope.queues) == 1:
@@ -151,7 +151,7 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, En
         return [Due(*row) for row in found]
 
     def overdue(self, limit: int, now: int) -> list[Due]:
-        return [Due(*row) for row in self._list(due.OVERDUE, {"now": now, "limit": limit, "named": False})]
+        return [Due(*row) for row in self._list(due.OVERDUE, {"now": now, "limit": limit, "named": 0})]
 
     def lease(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1
