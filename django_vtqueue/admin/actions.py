@@ -13,9 +13,8 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ..core import clock
 from ..core.ids import shown_worker
-from ..engines import database_for, engine_for
+from ..engines import database_for, database_now, engine_for
 from ..models import HAS_KEY, DeadLetter, Job
 from ..queue.waiting import state_word
 from .base import ReadOnlyAdmin
@@ -146,7 +145,7 @@ def reason(before: Job, job: Job | None, dead: bool, queue_name: str) -> str:
         return _("%(job)s was left as it is: it is not here any more.") % values
     if job.finished_at is not None:
         return _("%(job)s was left as it is: it is done.") % values
-    if state_word(job, clock.now()) == "running":
+    if state_word(job, database_now()) == "running":
         values["worker"] = shown_worker(job.worker_id)
         return _("%(job)s was left as it is: %(worker)s holds it.") % values
     if queue_name and job.queue_name == queue_name:

@@ -18,7 +18,7 @@ from ..core.humanize import local, time_of
 from ..core.ids import instant_of, parse_id
 from ..core.masks import Mask
 from ..core.names import is_reserved
-from ..engines import engine_for
+from ..engines import database_now, engine_for
 from ..inspection.keyset import TEXT, ListQuery, Page, RowKey, count_jobs, ending, list_jobs, list_letters
 from ..queue.waiting import count_children
 from ..tasks.signatures import mask_of
@@ -71,7 +71,7 @@ class KeyedList(LeanChangeList):
         criteria: dict[str, Any] = {"text": self.query.strip(" …")[:LONGEST_TEXT]}
         for spec in self.filter_specs:
             if isinstance(spec, Filter):
-                criteria |= spec.criteria(clock.now())
+                criteria |= spec.criteria(database_now())
         return ListQuery(**criteria)
 
     def found(self) -> Page:

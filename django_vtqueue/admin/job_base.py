@@ -20,6 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from ..core import clock, history, states
 from ..core.humanize import duration, time_of
 from ..core.ids import parse_id
+from ..engines import database_now
 from ..inspection.keyset import ending
 from ..inspection.trees import find, has_tree
 from ..models import DeadLetter, Job, JobOrLetter
@@ -76,7 +77,7 @@ class EntryAdmin(StepsActions):
     @admin.display(description=_("situation"))
     def situation(self, entry: JobOrLetter) -> str:
         try:
-            return why(entry, clock.now(), limits_for(entry.queue_name, entry._state.db, entry.task_path))
+            return why(entry, database_now(), limits_for(entry.queue_name, entry._state.db, entry.task_path))
         except (TypeError, ValueError):  # a damaged row of the job, or of a worker
             return "-"
 

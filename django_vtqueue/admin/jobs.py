@@ -16,6 +16,7 @@ from ..core import clock, copies, states
 from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..core.names import LEASE
+from ..engines import database_now
 from ..models import Job
 from ..queue.waiting import is_overdue, state_word
 from ..queue.why import wait
@@ -75,7 +76,7 @@ class JobAdmin(EntryAdmin):
         unset: dict[str, Any] = {"asked_to_stop": obj and obj.cancelled_at, "progress_bar": obj and obj.progress}
         unset["running_copies"] = (obj and obj.state == states.RUNNING and obj.copies) or None
         fields = tuple(field for field in options["fields"] if unset.get(str(field), 0) is not None)
-        if obj and state_word(obj, clock.now()) == "running":
+        if obj and state_word(obj, database_now()) == "running":
             fields = tuple(field for field in fields if field != "situation")
             details = {**details, "fields": ("situation", *details["fields"])}
         sets = [(name, {**options, "fields": fields}), (attempts, told), (last, details)]
@@ -91,17 +92,17 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("state"))
     def word(self, job: Job) -> SafeString:
-        word = state_word(job, clock.now())
+        word = state_word(job, database_now())
         return display.badge(word, LABELS[word])
 
     @admin.display(description=_("when"))
     def when(self, job: Job) -> SafeString | str:
-        return display.timing(job, clock.now())
+        return display.timing(job, database_now())
 
     @admin.display(description=_("when"))
     def timing(self, job: Job) -> SafeString | str:
         """Return the same for a list, and how long it has left to start."""
-        now, when = clock.now(), self.when(job)
+        now, when = database_now(), self.when(job)
         if job.start_by is None or job.state != states.READY or is_overdue(job, now):
             return when
         return format_html(gettext("{}; expires in {}"), when, duration(clock.to_instant(job.start_by) - now))
@@ -111,7 +112,7 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("holder"))
     def holder(self, job: Job) -> str:
-        return gettext("free") if wait(job, clock.now()) is not None else shown_worker(job.worker_id)
+        return gettext("free") if wait(job, database_now()) is not None else shown_worker(job.worker_id)
 
     @admin.display(description=_("token"))
     def token(self, job: Job) -> str:
@@ -119,8 +120,8 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("lease"))
     def lease(self, job: Job) -> SafeString | str:
-        held = wait(job, clock.now()) is None if job.reserved else job.state == states.RUNNING
-        return display.lease(job, clock.now()) if held else "-"
+        held = wait(job, database_now()) is None if job.reserved else job.state == states.RUNNING
+        return display.lease(job, database_now()) if held else "-"
 
     @admin.display(description=_("queue"))
     def place(self, job: Job) -> str:
@@ -137,7 +138,7 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("copies"))
     def running_copies(self, job: Job) -> SafeString:
-        running, now = copies.read(job.copies).values(), clock.now()
+        running, now = copies.read(job.copies).values(), database_now()
         alive = present([copy.worker for copy in running])
         each = [(worker_link(copy.worker, alive, self.admin_site.name), duration(now - copy.since)) for copy in running]
         return format_html_join(", ", "{} ({})", each)
@@ -161,7 +162,7 @@ class JobAdmin(EntryAdmin):
         return self.has_run_permission(request)
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        kept = isinstance(obj, Job) and (state_word(obj, clock.now()) == "running" or obj.reserved)
+        kept = isinstance(obj, Job) and (state_word(obj, database_now()) == "running" or obj.reserved)
         return not kept and request.user.has_perm("vtqueue.delete_job")
 
     @admin.action(permissions=["run"], description=_("Run selected %(verbose_name_plural)s now"))

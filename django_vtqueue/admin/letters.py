@@ -11,9 +11,10 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from ..core import clock, history
+from ..core import history
 from ..core.failures import shorten
 from ..core.humanize import local, whole
+from ..engines import database_now
 from ..models import DeadLetter
 from ..queue import dead_letters
 from . import bulk, display, edits, groups, selection, tracebacks
@@ -138,7 +139,7 @@ class DeadLetterAdmin(EntryAdmin):
         }
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        criteria = selection.criteria_of(request.GET.dict(), clock.now())
+        criteria = selection.criteria_of(request.GET.dict(), database_now())
         own = {
             "selected": None if criteria is None else selection.query_of(criteria),
             "may_requeue": self.has_requeue_permission(request),

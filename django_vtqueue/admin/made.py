@@ -9,6 +9,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from ..core import clock, steps
 from ..core.masks import Mask
+from ..engines import database_now
 from ..fields import text_of
 from ..inspection.trees import Child, children_of
 from ..models import JobOrLetter
@@ -40,7 +41,7 @@ def made(entry: JobOrLetter, site: str) -> SafeString | str:
     rows = [step(number, record, own) for number, record in enumerate(found.done, 1)]
     for row, record in zip(rows, found.done, strict=True):
         if isinstance(ids := record.get("children"), list):
-            row["children"] = [child(each, site) for each in children_of(entry, record, own, clock.now(), CHILDREN)]
+            row["children"] = [child(each, site) for each in children_of(entry, record, own, database_now(), CHILDREN)]
             row["more"] = len(ids[CHILDREN:])
     events = [event(each, own) for each in found.events]
     return render_to_string("vtqueue/steps.html", {"steps": rows, "events": events}) if rows or events else "-"

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..core import clock
 from ..core.humanize import time_of
-from ..engines import database_for, engine_for
+from ..engines import database_for, database_now, engine_for
 from ..models import QueueState
 from ..queue import pauses
 from . import charts
@@ -48,7 +48,7 @@ class PauseForm(forms.Form):
 
     def clean_until(self) -> Any:
         until = self.cleaned_data["until"]
-        if until is not None and clock.to_instant(until) <= clock.now():
+        if until is not None and clock.to_instant(until) <= database_now():
             raise forms.ValidationError(
                 gettext("%(time)s has passed already; give a later time, or none.") % {"time": time_of(until)}
             )
@@ -100,7 +100,7 @@ class QueueStateAdmin(ReadOnlyAdmin):
     def present(self, request: HttpRequest) -> dict[str, Any]:
         """Return what the form begins with: the pause of the queue in question, if there is one."""
         name = request.GET.get("queue_name", "")
-        state = pauses.paused(database_for(), clock.now()).get(name)
+        state = pauses.paused(database_for(), database_now()).get(name)
         return {"queue_name": name} | ({"reason": state.reason, "until": state.paused_until} if state else {})
 
     def begin(self, request: HttpRequest, queue_name: str, reason: str, until: Any) -> HttpResponse:

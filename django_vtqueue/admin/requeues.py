@@ -15,7 +15,8 @@ from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_POST
 
 from .. import requeueing
-from ..core import clock, states
+from ..core import states
+from ..engines import database_now
 from ..models import DeadLetter, Job, Requeue
 from ..queue.dead_letters import MOST_COUNTED, Criteria
 from ..queue.why import why
@@ -124,7 +125,7 @@ class RequeueAdmin(ReadOnlyAdmin):
         if not run.goes_on:
             return _("The job that goes on with it was discarded, purged, or has died: continue it, or stop it.")
         step = requeueing.step_of(run)
-        return why(step, clock.now()) if step else "-"  # it has just been done
+        return why(step, database_now()) if step else "-"  # it has just been done
 
     @admin.display(description=gettext_lazy("a minute"))
     def pace(self, run: Requeue) -> str:

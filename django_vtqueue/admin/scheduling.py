@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy
 from ..core import clock
 from ..core.clock import SECOND, microseconds
 from ..core.ticks import ALL, EVERY, ONE, SKIP, Ticks, checked
-from ..engines import backend_options, database_for
+from ..engines import backend_options, database_for, database_now
 from ..models import Schedule
 from ..schedules.declaring import DEFINITION, set_next
 from ..tasks.recurring import LONGEST_NAME
@@ -145,7 +145,7 @@ class ScheduleForm(EnqueueForm):
         row.queue_name, row.priority = given["queue_name"] or "", given["priority"]
         fields = [*DEFINITION, "queue_name", "priority"]
         if (row.expression, row.time_zone) != before:
-            set_next(row, clock.now())
+            set_next(row, database_now())
             fields.append("next_at")
         row.save(using=self.database, update_fields=None if row._state.adding else fields)
         return row

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy
 from ..core import clock, copies, history, states
 from ..core.humanize import duration
 from ..core.ids import shown_worker
-from ..engines import database_for
+from ..engines import database_for, database_now
 from ..models import Job, JobOrLetter, WorkerProcess
 from ..queue.waiting import state_word
 from ..queue.why import wait
@@ -96,7 +96,7 @@ def last_attempt(entry: JobOrLetter) -> Iterator[history.Entry]:
     """Yield the attempt that the history does not have: the one that goes on (each copy of it), or that succeeded."""
     if not isinstance(entry, Job) or entry.state == states.READY:
         return
-    succeeded, now = entry.state == states.SUCCESSFUL, clock.now()
+    succeeded, now = entry.state == states.SUCCESSFUL, database_now()
     current = history.Entry(
         number=history.number(entry.history),
         worker=entry.worker_id,
@@ -121,7 +121,7 @@ def what_is_next(job: Job) -> Iterator[dict[str, Any]]:
     """Yield what is known of the future of a job."""
     if job.cancelled_at is not None:
         yield mark(_("asked to stop"), job.cancelled_at, job.cancelled_by)
-    now = clock.now()
+    now = database_now()
     if job.state == states.READY:
         yield {"mark": LABELS[state_word(job, now)], "by": "", "moment": display.timing(job, now)}
 

@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from ..core import clock, states
 from ..core.clock import to_instant
 from ..core.humanize import duration
+from ..engines import database_now
 from ..inspection.trees import Node, tree
 from ..models import Job, JobOrLetter
 from ..queue.waiting import state_word
@@ -22,7 +23,7 @@ DEEPEST = 8  # steps of the indentation
 
 def family(entry: JobOrLetter, site: str) -> SafeString | str:
     """Return the tree of a job as a table; ``site``: the name of the admin site to link to."""
-    now = clock.now()
+    now = database_now()
     found = tree(entry)
     if len(found.nodes) < 2:
         return "-"

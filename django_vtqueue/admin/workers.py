@@ -22,7 +22,7 @@ from .. import control
 from ..core import clock, copies
 from ..core.humanize import duration
 from ..core.ids import shown_worker
-from ..engines import engine_for
+from ..engines import database_now, engine_for
 from ..inspection.overview import Held, begun, held
 from ..models import Job, WorkerProcess
 from ..queue.workers import SILENCE
@@ -77,7 +77,7 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("state"))
     def presence(self, worker: WorkerProcess) -> SafeString:
-        return badge(word_of(worker, clock.now()))
+        return badge(word_of(worker, database_now()))
 
     @admin.display(description=_("queues"))
     def served(self, worker: WorkerProcess) -> str:
@@ -89,7 +89,7 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("last heartbeat"))
     def heartbeat(self, worker: WorkerProcess) -> SafeString | str:
-        return heartbeat(worker, clock.now())
+        return heartbeat(worker, database_now())
 
     @admin.display(description=_("runs"))
     def doing(self, worker: WorkerProcess) -> SafeString | str:
@@ -140,7 +140,7 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
 
     def own_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The page has the buttons, if the worker is there and the user may press them."""
-        word = word_of(row, clock.now())
+        word = word_of(row, database_now())
         offered = word not in ("gone", "died") and self.has_stop_permission(request)
         return {"word": word, "ask_url": address(self.admin_site.name, "workerprocess_ask") if offered else None}
 

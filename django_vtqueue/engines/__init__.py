@@ -28,6 +28,7 @@ __all__ = [
     "Trouble",
     "backend_options",
     "database_for",
+    "database_now",
     "database_of",
     "engine_for",
     "mask_words",
@@ -45,6 +46,11 @@ ENGINES: dict[str, type[Engine]] = {"sqlite": SQLiteEngine, "postgresql": Postgr
 def engine_for(alias: str) -> Engine:
     """Return the engine of a database alias; raise ValueError if there is none for its kind of database."""
     return new_engine(alias)
+
+
+def database_now(using: str | None = None) -> int:
+    """Return the present instant by the clock of the queue's database; see ``database_for``."""
+    return engine_for(database_for(using)).now()
 
 
 def new_engine(alias: str, *, traced: bool = True) -> Engine:

@@ -156,6 +156,8 @@ def test_the_clocks_of_the_hosts_are_hours_apart(shop: Shop, tmp_path: Path) -> 
     claims = dict(shop.site.execute("SELECT task_path, claims FROM vtqueue_job"))
     assert claims == {"shop.tasks.hold": 1, "shop.tasks.note": 1, "shop.tasks.fail_once": 2}
     assert began(shop, "a") == ["other"]
+    [retry] = [*one.lines("retry"), *other.lines("retry")]
+    assert "next in 0." in retry
     for worker in (one, other):
         assert_untroubled(worker)
         assert not worker.lines("lost")
