@@ -39,8 +39,11 @@ if ADMIN:
         },
     ]
 
+# Of the benchmark of PostgreSQL, which starts a server.
+SERVER = env.json("VTQUEUE_BENCH_DATABASE", default=None)
 DATABASES = {
-    "default": {
+    "default": SERVER
+    or {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": FOLDER("db.sqlite3"),
         "OPTIONS": {

@@ -1,0 +1,177 @@
+"""Other queues on PostgreSQL, each measured by its own means: ``python benchmarks/rivals.py NAME DSN JOBS``.
+
+It is run by the Python of an environment that has them (``benchmarks/postgresql.py`` makes it), on an empty database,
+and prints as JSON the milliseconds of an enqueue, and how many jobs a second are enqueued at once and worked off. The
+task does nothing, results are kept as the queue does by itself, and workers have what their documentation suggests for
+speed: pgqueuer and procrastinate run jobs as coroutines, ten at a time or more.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+ONE_BY_ONE = 300  # enqueues that are timed
+SLICE = 1000  # jobs that are enqueued at once
+
+
+def timed(enqueue: Callable[[], object]) -> float:
+    """Return the median of the milliseconds of a call."""
+    times = []
+    for _ in range(ONE_BY_ONE):
+        began = time.perf_counter()
+        enqueue()
+        times.append((time.perf_counter() - began) * 1000)
+    return median(times)
+
+
+def rate(jobs: int, act: Callable[[], object]) -> float:
+    """Return how many jobs a second a call stands for."""
+    began = time.perf_counter()
+    act()
+    return jobs / (time.perf_counter() - began)
+
+
+def procrastinate(dsn: str, jobs: int) -> dict[str, float]:
+    import procrastinate
+
+    app = procrastinate.App(connector=procrastinate.SyncPsycopgConnector(conninfo=dsn))
+
+    @app.task
+    async def noop() -> None:
+        pass
+
+    with app.open():
+        app.schema_manager.apply_schema()
+        one = timed(noop.defer)
+        many = rate(jobs, lambda: [noop.batch_defer(*[{}] * SLICE) for _ in range(jobs // SLICE)])
+
+    async def drain() -> None:
+        with app.replace_connector(procrastinate.PsycopgConnector(conninfo=dsn)) as drained:
+            async with drained.open_async():
+                await drained.run_worker_async(wait=False, concurrency=10, install_signal_handlers=False)
+
+    return {"one": one, "many": many, "drain": rate(jobs + ONE_BY_ONE, lambda: asyncio.run(drain()))}
+
+
+def pgqueuer(dsn: str, jobs: int) -> dict[str, float]:
+    import psycopg
+    from pgqueuer import PgQueuer
+    from pgqueuer.db import PsycopgDriver
+    from pgqueuer.queries import Queries
+    from pgqueuer.types import QueueExecutionMode
+
+    async def measure() -> dict[str, float]:
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+            driver = PsycopgDriver(connection)
+            queries = Queries(driver)
+            await queries.install()
+            times = []
+            for _ in range(ONE_BY_ONE):
+                began = time.perf_counter()
+                await queries.enqueue("noop", None)
+                times.append((time.perf_counter() - began) * 1000)
+            began = time.perf_counter()
+            for _ in range(jobs // SLICE):
+                await queries.enqueue(["noop"] * SLICE, [None] * SLICE, [0] * SLICE)
+            many = jobs / (time.perf_counter() - began)
+            queue = PgQueuer(driver)
+
+            @queue.entrypoint("noop")
+            async def noop(job: Any) -> None:
+                pass
+
+            began = time.perf_counter()
+            await queue.qm.run(batch_size=100, mode=QueueExecutionMode.drain)
+            drained = (jobs + ONE_BY_ONE) / (time.perf_counter() - began)
+            return {"one": median(times), "many": many, "drain": drained}
+
+    return asyncio.run(measure())
+
+
+def django(apps: list[str], **settings: Any) -> None:
+    """Set Django up with the database that VTQUEUE_BENCH_DATABASE has, and make the tables."""
+    from django.conf import settings as configured
+    from django.core.management import call_command
+
+    databases = {"default": json.loads(os.environ["VTQUEUE_BENCH_DATABASE"])}
+    configured.configure(SECRET_KEY="not secret", USE_TZ=True, INSTALLED_APPS=apps, DATABASES=databases, **settings)
+    import django as framework
+
+    framework.setup()
+    call_command("migrate", verbosity=0)
+
+
+def noop() -> None:
+    """Do nothing; what django-tasks-db stores is the path of this function."""
+
+
+def django_tasks_db(dsn: str, jobs: int) -> dict[str, float]:
+    django(["django_tasks_db"], TASKS={"default": {"BACKEND": "django_tasks_db.DatabaseBackend"}})
+    import rivals  # this file, by the name under which the worker finds the task
+    from django.core.management import call_command
+    from django.tasks import task
+
+    rivals.noop = task(rivals.noop)
+    one = timed(rivals.noop.enqueue)
+    for _ in range(jobs - ONE_BY_ONE):
+        rivals.noop.enqueue()
+    drain = lambda: call_command("db_worker", "--batch", "--no-startup-delay", verbosity=0)  # noqa: E731
+    return {"one": one, "drain": rate(jobs, drain)}
+
+
+def django_q2(dsn: str, jobs: int) -> dict[str, float]:
+    cluster = {"name": "bench", "orm": "default", "workers": 2, "poll": 0.05, "timeout": 60, "retry": 120, "bulk": 10}
+    django(["django.contrib.contenttypes", "django_q"], Q_CLUSTER=cluster)
+    from django.db import connections
+    from django_q.cluster import Cluster
+    from django_q.models import OrmQ
+    from django_q.tasks import async_task
+
+    one = timed(lambda: async_task("math.sqrt", 1))
+    for _ in range(jobs - ONE_BY_ONE):
+        async_task("math.sqrt", 1)
+    connections.close_all()
+    running = Cluster()
+
+    def drain() -> None:
+        running.start()
+        while OrmQ.objects.exists():
+            time.sleep(0.05)
+
+    try:
+        return {"one": one, "drain": rate(jobs, drain)}
+    finally:
+        running.stop()
+
+
+RIVALS: dict[str, Callable[[str, int], dict[str, float]]] = {
+    "procrastinate": procrastinate,
+    "pgqueuer": pgqueuer,
+    "django-tasks-db": django_tasks_db,
+    "django-q2": django_q2,
+}
+SHARES = {"pgqueuer": 4, "django-tasks-db": 1 / 3, "django-q2": 1 / 6}  # of the jobs: by how fast they are
+PACKAGES = ["procrastinate>=3.10,<4", "pgqueuer[psycopg]>=1.6,<2", "django-tasks-db==0.13.*", "django-q2==1.11.*"]
+PACKAGES += ["psycopg[binary]>=3.2"]
+
+
+def measure(python: str, name: str, database: dict[str, Any], jobs: int) -> dict[str, float]:
+    """Measure one of them in a process of that Python; raise RuntimeError with what it said if it failed."""
+    dsn = f"host={database['HOST']} user={database['USER']} dbname={database['NAME']}"
+    env = {**os.environ, "VTQUEUE_BENCH_DATABASE": json.dumps(database)}
+    env.pop("DJANGO_SETTINGS_MODULE", None)
+    jobs = round(jobs * SHARES.get(name, 1))
+    done = subprocess.run([python, __file__, name, dsn, str(jobs)], env=env, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{name} failed:\n{done.stderr[-2000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+if __name__ == "__main__":
+    print(json.dumps(RIVALS[sys.argv[1]](sys.argv[2], int(sys.argv[3]))))
