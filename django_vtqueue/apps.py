@@ -9,4 +9,5 @@ class VTQueueConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import checks  # noqa: F401  (registers the checks, and imports the framework, which registers its own)
+        # They register the checks, and import the framework, which registers its own.
+        from . import checks, file_checks  # noqa: F401

@@ -1,7 +1,8 @@
 """System checks that read the database. Those of the settings are each backend's own: see ``tasks/checks.py``.
 
 They read what holds on a live connection, not what the settings say: a setting in the wrong place is believed for
-years. They are warnings at the most, so that none of them ever stands in the way of ``migrate``.
+years. They are warnings at the most, so that none of them ever stands in the way of ``migrate``. Of a file that several
+hosts share (``shared_disk``) ``file_checks.py`` says it, as errors.
 """
 
 import sys
@@ -17,7 +18,7 @@ from django.db.backends.signals import connection_created
 from django.utils.connection import ConnectionDoesNotExist
 
 from .conf import configured
-from .engines import database_of
+from .engines import database_of, shares_disk
 from .queue.schema import mismatch
 from .tasks.compat import FRAMEWORK_APP  # nothing else imports the framework after setup(), and it asks the backends
 
@@ -62,7 +63,7 @@ def check_defaults(**kwargs: Any) -> list[CheckMessage]:
     found: list[CheckMessage] = []
     for alias in sorted(databases_of_queues()):
         with suppress(ConnectionDoesNotExist):  # an error of the settings: E003
-            if has_defaults(connection := connections[alias]):
+            if has_defaults(connection := connections[alias]) and not shares_disk(alias):
                 found.append(warning("W007", connection, DEFAULTS, hint_for(connection)))
     return found
 
@@ -79,7 +80,7 @@ def check_databases(*, databases: Sequence[str] | None = None, **kwargs: Any) ->
             found += [
                 warning(number, connection, text, hint_for(connection))
                 for number, text in faults(pragmas, mode)
-                if number == "W005" or not has_defaults(connection)
+                if not shares_disk(connection.alias) and (number == "W005" or not has_defaults(connection))
             ]
     return found
 
@@ -93,7 +94,7 @@ def check_durability(*, databases: Sequence[str] | None = None, **kwargs: Any) -
     return [
         warning("W006", connection, POWER_LOSS, POWER_LOSS_HINT)
         for connection in ours(databases)
-        if (pragmas := effective(connection)) and pragmas.synchronous == NORMAL
+        if (pragmas := effective(connection)) and pragmas.synchronous == NORMAL and not shares_disk(connection.alias)
     ]
 
 

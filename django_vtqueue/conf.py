@@ -24,6 +24,7 @@ from .core.unique import DONE, ERROR, KEEP, REPLACE, START
 
 Backoff = float | Sequence[float] | Callable[..., float | None]
 DEFAULT_BACKOFF = 2.0
+SHORTEST_SHARED = 300.0  # seconds of a lease with shared_disk: an NFS server that starts keeps locks back for 90
 RAISE, WAIT = "raise", "wait"  # what a full queue makes of a publish
 
 Check = Callable[[Any], Any]  # returns the value of an option in its final form, or raises Invalid
@@ -173,6 +174,7 @@ class Options(Policy):
     """The ``OPTIONS`` of one backend, and its ``QUEUES``."""
 
     database: str | None = option(None, text_or_none)
+    shared_disk: bool = option(False, flag)
     threads: int = option(4, count)
     processes: int = option(1, count)
     task_modules: Sequence[str] = option((), texts)

@@ -17,6 +17,7 @@ from .options import (
     options_for,
     options_of_database,
     require_app,
+    shares_disk,
 )
 from .postgresql.engine import PostgreSQLEngine
 from .sqlite.engine import SQLiteEngine
@@ -34,6 +35,7 @@ __all__ = [
     "new_engine",
     "options_for",
     "options_of_database",
+    "shares_disk",
 ]
 
 ENGINES: dict[str, type[Engine]] = {"sqlite": SQLiteEngine, "postgresql": PostgreSQLEngine}

@@ -73,6 +73,11 @@ def options_of_database(database: str | None) -> list[Options]:
     return [entry for entry in configured().values() if database in (None, database_of(entry))]
 
 
+def shares_disk(database: str) -> bool:
+    """Return whether several hosts write to the file of a database (``shared_disk``)."""
+    return any(entry.shared_disk for entry in options_of_database(database))
+
+
 def named_queues(database: str) -> set[str]:
     """Return the queues that the settings of a database's backends name."""
     return {name for entry in options_of_database(database) for name in (*entry.queues, *entry.queue_options)}

@@ -2,13 +2,17 @@
 
 import getpass
 from argparse import ArgumentParser
+from collections.abc import Iterable
 from typing import cast
 
 from django.conf import settings
+from django.core.checks import CheckMessage
 from django.core.management.base import CommandError
+from django.db import connections
 
 from ..backend import VTQueueBackend
 from ..engines import engine_for
+from ..file_checks import errors_of_mount, errors_of_sharing
 from ..models import RESERVED, UNFINISHED, Job
 from ..queue.lookup import SHORTEST
 from ..queue.origin import foreign_origin
@@ -39,9 +43,19 @@ def backend_of(alias: str) -> VTQueueBackend:
 
 def refuse_errors(backend: VTQueueBackend) -> None:
     """Raise CommandError if something is wrong with a backend, or with the tasks of it that are loaded."""
-    errors = [message for message in backend.check() if message.is_serious() and not message.is_silenced()]
+    refuse(backend.check())
+
+
+def refuse_file(database: str) -> None:
+    """Raise CommandError if the file of a database is where it may be destroyed."""
+    refuse([*errors_of_mount(database), *errors_of_sharing(connections[database])])
+
+
+def refuse(messages: Iterable[CheckMessage]) -> None:
+    """Raise CommandError if there are errors among the messages of checks, each with its hint."""
+    errors = [message for message in messages if message.is_serious() and not message.is_silenced()]
     if errors:
-        raise CommandError("\n".join(f"{error.msg} ({error.id})" for error in errors))
+        raise CommandError("\n".join(f"{error.msg} ({error.id})\n{error.hint or ''}".rstrip() for error in errors))
 
 
 def option_of(backend: VTQueueBackend) -> str:

@@ -23,7 +23,7 @@ from pathlib import Path
 from django.db import connections, transaction
 
 from ..core.ids import new_id
-from ..engines import options_of_database
+from ..engines import options_of_database, shares_disk
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -52,11 +52,16 @@ def path_of(alias: str, folder: Path, worker_id: str) -> Path:
 
 
 class Doorbell:
-    """A worker's own bell: a socket to listen at, and the ``path`` by which it is rung ("" if there can be none)."""
+    """A worker's own bell: a socket to listen at, and the ``path`` by which it is rung ("" if there can be none).
+
+    With ``shared_disk`` there is none: all look at the database instead.
+    """
 
     def __init__(self, alias: str, folder: Path, worker_id: str) -> None:
         self.path = ""
         self._socket: socket.socket | None = None
+        if shares_disk(alias):  # on another host the socket of a living worker would look like a proof of its death
+            return
         path = path_of(alias, folder, worker_id)
         try:
             if len(os.fsencode(path)) > LONGEST_PATH:

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from asgiref.sync import sync_to_async
 
-from ..conf import POLICY, UNIQUE, checked, duration
+from ..conf import POLICY, SHORTEST_SHARED, UNIQUE, checked, duration
 from ..core import clock, history
 from ..core.encoding import encode
 from ..core.failures import describe
@@ -71,6 +71,11 @@ class Queue:
         self._policy = self.options.policy(name)
         self._max_attempts = own.get("max_attempts", self._policy.max_attempts)
         self._lease = clock.microseconds(own.get("visibility_timeout", self._policy.visibility_timeout))
+        if self.options.shared_disk and self._lease < clock.microseconds(SHORTEST_SHARED):
+            raise ValueError(
+                f"Queue({name!r}): visibility_timeout is {self._lease / clock.SECOND:g} s, but with shared_disk "
+                f"{SHORTEST_SHARED:g} s are the least."
+            )
         self._overflow = self.options.overflowing if self._policy.overflow else {}
         self._limits = Limits(self.options)
         self._unparking = Unparking(self._limits)

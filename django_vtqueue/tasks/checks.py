@@ -11,7 +11,7 @@ from django.core.checks import CheckMessage, Error, Warning
 from django.db import connections
 from django.utils.module_loading import import_string
 
-from ..conf import Options, configured, parse
+from ..conf import SHORTEST_SHARED, Options, configured, parse
 from ..core import clock
 from ..core.names import is_reserved, refusal
 from ..core.ticks import Ticks
@@ -43,6 +43,7 @@ def problems(alias: str, params: Mapping[str, Any]) -> list[CheckMessage]:
         *overlaps(options, alias),
         *split_transactions(options, alias),
         *limits_beside_copies(options, alias),
+        *short_leases(options, alias),
         *wrong_schedules(alias),
         *unenforced_limits(options, alias),
         *idle_options(options, alias),
@@ -91,6 +92,25 @@ def limits_beside_copies(options: Options, alias: str) -> Iterator[CheckMessage]
     for task in loaded_tasks(options.task_modules):
         if task.backend == alias and options.policy(task.queue_name).overflow and (of := limits_of(task.func)):
             yield Error(not_limited(task.module_path, of, task.queue_name), id="vtqueue.E011")
+
+
+def short_leases(options: Options, alias: str) -> Iterator[CheckMessage]:
+    """Yield an error for each queue and each loaded task whose leases are too short for a disk that hosts share."""
+    if not options.shared_disk:
+        return
+    leases = {f"queue {name!r}": options.policy(name).visibility_timeout for name in options.queue_options}
+    leases["visibility_timeout"] = options.visibility_timeout
+    for task in loaded_tasks(options.task_modules):
+        if task.backend == alias and (own := options_of(task.func).get("visibility_timeout")) is not None:
+            leases[task.module_path] = own
+    for name, seconds in leases.items():
+        if seconds < SHORTEST_SHARED:
+            yield Error(
+                f"TASKS[{alias!r}]: {name} has leases of {seconds:g} s; with shared_disk {SHORTEST_SHARED:g} s are the "
+                "least, for a file server that starts anew may keep locks back for minutes.",
+                hint=f'Set "visibility_timeout": {SHORTEST_SHARED:g} or more.',
+                id="vtqueue.E034",
+            )
 
 
 def limits_of(function: Callable[..., Any]) -> list[str]:

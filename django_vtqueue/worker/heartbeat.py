@@ -20,6 +20,7 @@ from ..queue.origin import move_in
 from ..queue.settling import settle
 from ..queue.workers import HEARTBEAT, REMEMBERED, SILENCE
 from .deaths import after_death
+from .disk_clock import DiskClock
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -63,6 +64,7 @@ class Heartbeat:
         self.next_at = self._beat_at = 0.0  # monotonic
         self._beaten = 0  # an instant: after a step of the clock the last heartbeat is one of another time
         self._known: list[WorkerProcess] | None = None  # the rows of all, as long as no other connection has written
+        self.disk_clock = DiskClock(engine)
         self.moved_in = False  # it is written down that the queue is worked here
 
     @property
@@ -92,6 +94,7 @@ class Heartbeat:
         now = self.engine.now()
         if time.monotonic() < self._beat_at and abs(now - self._beaten) < microseconds(SILENCE):
             return
+        self.disk_clock.look()
         self.worker.heartbeat_at, self.worker.memory = from_instant(now), resident() or None
         with self.engine.transaction():
             known = self._rows.filter(pk=self.worker.pk)

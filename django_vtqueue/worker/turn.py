@@ -52,8 +52,8 @@ class Turns:
 
     @property
     def quiet(self) -> bool:
-        """Whether people want nothing more to be claimed, for now."""
-        return self.heartbeat.asked_to in (QUIET, STOP)
+        """Whether nothing more is to be claimed, for now: people want it, or the clock of this host is wrong."""
+        return self.heartbeat.asked_to in (QUIET, STOP) or self.heartbeat.disk_clock.off
 
     def try_turn(self) -> None:
         """Take a turn, then maintain the database; after an error the worker waits and goes on."""

@@ -20,6 +20,7 @@ from ...engines import engine_for
 from ...patterns.guarded_command import Guarded, reap_orphans
 from ...patterns.lease import Lease
 from ...worker.log import log_lines
+from ..arguments import refuse_file
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -59,6 +60,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from None
         if engine_for(lease._holder.rows.database).private():
             raise CommandError("Only this process sees this database, which is in memory: it is the only instance.")
+        refuse_file(lease._holder.rows.database)
         owns_process = bool(getattr(self, "_called_from_command_line", False))
         if owns_process:
             reap_orphans()

@@ -10,16 +10,20 @@ from ...backend import VTQueueBackend
 from ...queue.lookup import UnclearId
 from ...queue.schema import mismatch
 from ..arguments import add_backend, add_ids, backend_of
-from ..subcommands import jobs, leases, queues, schedules, show, slots, status, why, workers
+from ..subcommands import jobs, leases, locktest, queues, schedules, show, slots, status, why, workers
 from ..subcommands import list as list_
 
 
 class Subcommand(NamedTuple):
-    """``help``: what it does; ``add_arguments``: to a parser; ``run``: yields the lines that it writes."""
+    """``help``: what it does; ``add_arguments``: to a parser; ``run``: yields the lines that it writes.
+
+    ``reads_tables``: whether it needs those of the installed version.
+    """
 
     help: str
     add_arguments: Callable[[ArgumentParser], None]
     run: Callable[[VTQueueBackend, dict[str, Any]], Iterator[str]]
+    reads_tables: bool = True
 
 
 SUBCOMMANDS = {
@@ -30,6 +34,7 @@ SUBCOMMANDS = {
     ),
     "leases": Subcommand(leases.HELP, leases.add_arguments, leases.run),
     "list": Subcommand(list_.HELP, list_.add_arguments, list_.run),
+    "locktest": Subcommand(locktest.HELP, locktest.add_arguments, locktest.run, reads_tables=False),
     "pause": Subcommand(
         "Pauses a queue: no job of it is claimed, until it is resumed or the pause ends; what runs goes on to its end.",
         queues.pause_arguments,
@@ -85,10 +90,11 @@ class Command(BaseCommand):
     @no_translations  # of the sentences that the admin shows too: the rest of what is written here has none
     def handle(self, **options: Any) -> None:
         backend = backend_of(options["backend"])
-        if problem := mismatch(backend.database):
+        subcommand = SUBCOMMANDS[options["subcommand"]]
+        if subcommand.reads_tables and (problem := mismatch(backend.database)):
             raise CommandError(f"{problem}.")
         try:
-            for line in SUBCOMMANDS[options["subcommand"]].run(backend, options):
+            for line in subcommand.run(backend, options):
                 self.stdout.write(line)
         except UnclearId as error:
             raise CommandError(str(error)) from error

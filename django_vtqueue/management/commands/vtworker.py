@@ -38,7 +38,7 @@ from ...worker.progress import progress
 from ...worker.reload import run_with_reload, stop_with_parent
 from ...worker.signals import Stopping
 from ...worker.supervisor import Supervisor
-from ..arguments import add_backend, backend_of, option_of, refuse_copy, refuse_errors
+from ..arguments import add_backend, backend_of, option_of, refuse_copy, refuse_errors, refuse_file
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -87,6 +87,7 @@ class Command(BaseCommand):
         with log_lines(sys.stderr if owns_process else self.stderr, options["verbosity"]):
             import_task_modules(backend.settings.task_modules)
             refuse_errors(backend)  # once more: now its tasks are known
+            refuse_file(backend.database)
             if not plan.adopt:
                 refuse_copy(backend)
             if reload and owns_process:
