@@ -64,7 +64,7 @@ def errors_of_sharing(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]
     try:
         offset = clock_offset(folder)
     except OSError:
-        return  # nobody may write there: the command that needs it says so
+        return  # this process may not write there: the command that needs to says so
     if abs(offset) > MOST_SKEW:
         where = "ahead of" if offset > 0 else "behind"
         text = f"the clock of this host is {abs(offset):.0f} s {where} that of the disk; {MOST_SKEW:.0f} s are allowed."

@@ -8,7 +8,6 @@ import os
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -129,6 +128,3 @@ class SharedDisk:
     def clean_up(self) -> None:
         for process in self.processes:
             process.clean_up()
-
-
-Start = Callable[..., Running]

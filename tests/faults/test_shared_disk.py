@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,6 +103,17 @@ def test_two_processes_of_one_host_test_nothing(disk: SharedDisk) -> None:
     tests = [disk.start(1, "vtqueue", "locktest", "default") for _ in range(2)]
     assert [test.wait() for test in tests] == [1, 1]
     assert "these are not 2 hosts but one (host1), whose processes share a kernel" in tests[0].log
+
+
+def test_a_test_that_is_interrupted_ends_on_all_hosts(disk: SharedDisk) -> None:
+    """Ctrl-C on one host ends the test on the other one, which says so; nothing has passed, and nothing is left."""
+    tests = [disk.start(host, "vtqueue", "locktest", "default") for host in (1, 2)]
+    tests[0].wait_for("hosts: ")
+    tests[0].signal(signal.SIGINT)
+    assert tests[1].wait() == 1
+    assert "host1 has left before the end; start all anew" in tests[1].log
+    assert tests[0].wait() != 0
+    assert os.listdir(disk.folder) == []
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,8 @@ class Hosts:
     def _hear(self, host: str, key: str) -> Any:
         until = time.monotonic() + PATIENCE
         while key not in (heard := self._heard(host)):
+            if "bye" in heard:
+                raise Failed(f"{self.names[host] or host} has left before the end; start all anew")
             if time.monotonic() > until:
                 raise Failed(f"{self.names[host] or host} has said nothing for {PATIENCE:.0f} s; start all anew")
             time.sleep(LOOK)
