@@ -1,10 +1,17 @@
-"""The copies of a job that several workers run at once, as its row has them: claim -> [worker, since, until, most]."""
+"""The copies of a job that several workers run at once, as its row has them: claim -> [worker, since, until, most].
+
+``most`` may run at once. One more may start when a lease has ended, as long as fewer than ROUNDS times as many are in
+the row: those whose workers have died are replaced, but a job that kills its workers does not go on for ever.
+"""
 
 import json
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from .job import HeldJob
+
+MOST = 2  # copies that run at once, where a row does not say it
+ROUNDS = 2
 
 
 class Copy(NamedTuple):
@@ -16,7 +23,7 @@ class Copy(NamedTuple):
     worker: str
     since: int
     until: int
-    most: int = 2
+    most: int = MOST
 
 
 def read(stored: Any) -> dict[int, Copy]:

@@ -34,14 +34,14 @@ class Known(NamedTuple):
 
     ``queues``, ``keys``: how many of their jobs are held or hidden; of a queue without raw jobs that have a concurrency
     key. ``first``: the unfinished job of a concurrency key that was stored first. ``rates``: their states, of those
-    that have one. ``reserved``: the last moment that is reserved for a job of a rate key, and that job's task.
+    that have one. ``booked``: the last moment that is booked for a job of a rate key, and that job's task.
     """
 
     queues: dict[str, int]
     keys: dict[str, int]
     first: dict[str, Handle]
     rates: dict[str, RateState]
-    reserved: dict[str, tuple[int, str]]
+    booked: dict[str, tuple[int, str]]
 
 
 class Limiting(ABC):
@@ -55,7 +55,7 @@ class Limiting(ABC):
         keys: Collection[str] = (),
         first: Collection[str] = (),
         rates: Collection[str] = (),
-        reserved: Collection[str] = (),
+        booked: Collection[str] = (),
     ) -> Known:
         """Return what is known of these queues, concurrency keys, rates, and rate keys: all that a claim needs at once.
 
@@ -79,7 +79,7 @@ class Limiting(ABC):
         """Have jobs that wait, and have a concurrency key, be due no more until they are given back."""
 
     @abstractmethod
-    def give_back(self, keys: Mapping[str, int]) -> int:
+    def unpark(self, keys: Mapping[str, int]) -> int:
         """Put up to so many parked jobs of each concurrency key back to their places in the line; return how many.
 
         The first are those of the highest priority, and of these the ones that were due first. So many of each queue:
@@ -87,7 +87,7 @@ class Limiting(ABC):
         """
 
     @abstractmethod
-    def put_back(self, handles: Sequence[Handle]) -> int:
+    def unpark_rows(self, handles: Sequence[Handle]) -> int:
         """Put those of these jobs that are parked back to their places in the line; return how many."""
 
     @abstractmethod
@@ -107,12 +107,12 @@ class Limiting(ABC):
         """Remove the states of rates."""
 
     @abstractmethod
-    def reserve(self, moments: Mapping[Handle, int]) -> None:
-        """Have jobs that wait be due at the moments that are reserved for them."""
+    def book(self, moments: Mapping[Handle, int]) -> None:
+        """Have jobs that wait be due at the moments that are booked for them."""
 
     @abstractmethod
-    def free_reserved(self, key: str, after: int, limit: int) -> int:
-        """Put the last ``limit`` jobs of a rate key with a moment reserved behind ``after`` back to their places."""
+    def free_booked(self, key: str, after: int, limit: int) -> int:
+        """Put the last ``limit`` jobs of a rate key with a moment booked behind ``after`` back to their places."""
 
     @abstractmethod
     def due_of_key(self, key: str, now: int, limit: int) -> int:

@@ -288,7 +288,7 @@ class Migration(migrations.Migration):
                             ("lease_until__isnull", True),
                         ),
                         fields=["rate_key", "due_at"],
-                        name="vtqueue_job_reserved",
+                        name="vtqueue_job_booked",
                     ),
                     models.Index(
                         condition=models.Q(("parent_id__isnull", False)),

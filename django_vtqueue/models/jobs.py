@@ -24,7 +24,7 @@ HAS_KEY = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STAR
 HIDDEN = Q(lease_until__isnull=False)
 KEYED = Q(concurrency_key__isnull=False)  # first in conditions: most rows are out by then
 PARKED = KEYED & WAITING & Q(moved_from__isnull=False, due_at=clock.LAST)
-RESERVING = Q(rate_key__isnull=False) & Q(moved_from__isnull=False) & WAITING
+BOOKED = Q(rate_key__isnull=False) & Q(moved_from__isnull=False) & WAITING
 # Rows of reserved queues: they are in no list or number of jobs, and no user changes them. Not by ``startswith``, which
 # SQLite answers without regard to case, nor by a range, which another database answers by its own order of letters.
 RESERVED = Q(*(Exact(Left("queue_name", len(name)), name) for name in names.RESERVED), _connector=Q.OR)
@@ -165,7 +165,7 @@ class Job(AbstractJob):
                 condition=PARKED,
             ),
             # Of a rate key: what waits for the moment that is reserved for it.
-            models.Index(fields=["rate_key", "due_at"], name="vtqueue_job_reserved", condition=RESERVING),
+            models.Index(fields=["rate_key", "due_at"], name="vtqueue_job_booked", condition=BOOKED),
             models.Index(
                 fields=["parent_id", "finished_at"], name="vtqueue_job_parent", condition=Q(parent_id__isnull=False)
             ),

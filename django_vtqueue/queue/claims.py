@@ -7,6 +7,7 @@ writes, inside a transaction; ``collect`` reads after its commit, when no other 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from math import inf
 
 from ..core import states
 from ..core.grace import GracePeriod
@@ -25,10 +26,10 @@ SET_ASIDE_AT_ONCE = 500  # jobs that one claim parks, or moves
 ENDED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
 OVERDUE_AT_ONCE = 100  # jobs that one claim buries
 
-Waits = Callable[[str], bool]  # path of a task -> whether its jobs begin later than they are claimed
+BeginsLater = Callable[[str], bool]  # path of a task -> whether its jobs begin later than they are claimed
 
 
-def none_waits(task_path: str) -> bool:
+def none_later(task_path: str) -> bool:
     """Return False: jobs begin when they are claimed."""
     return False
 
@@ -37,7 +38,7 @@ def none_waits(task_path: str) -> bool:
 class Found:
     """What a claim may take: up to ``limit`` due rows, and directly behind them up to ``ahead`` fresh ones.
 
-    ``scopes``: those of the claim without paused queues; ``ended``: rows whose lease has ended; ``again``: jobs of
+    ``scopes``: those of the claim without paused queues; ``ended``: rows to be shown again; ``again``: jobs of
     which one more copy may run; ``rooms``: of the limited queues.
     """
 
@@ -86,14 +87,14 @@ class Claims:
     """The claims of one worker, or of one queue of payloads.
 
     ``overflow``: see Options.overflowing. ``lease_us``: of each lease (None: what its job says). The attempts of tasks
-    for which ``waits`` returns True are counted when they begin.
+    for which ``begins_later`` returns True are counted when they begin.
     """
 
     engine: Engine
     limits: Limits = NO_LIMITS
     overflow: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     lease_us: int | None = None
-    waits: Waits = none_waits
+    begins_later: BeginsLater = none_later
 
     def find(
         self, scopes: Sequence[Scope], limit: int, now: int, *, grace_period: GracePeriod = NO_GRACE, ahead: int = 0
@@ -157,12 +158,12 @@ class Claims:
 
     def _lease(self, rows: Sequence[Due], at_once: Sequence[Due], worker_id: str, now: int) -> None:
         """Lease rows; the attempts of those that begin ``at_once`` are counted now."""
-        if begin := [row.handle for row in at_once if not (row.again or self.waits(row.task_path))]:
+        if begin := [row.handle for row in at_once if not (row.again or self.begins_later(row.task_path))]:
             self.engine.lease(begin, worker_id, now, self.lease_us)
         if len(begin) < len(rows):
             later = [row.handle for row in rows if row.handle not in {*begin}]
             self.engine.lease(later, worker_id, now, self.lease_us, attempts=0)
-        if self.overflow and (shared := [row.handle for row in rows if not self.waits(row.task_path)]):
+        if self.overflow and (shared := [row.handle for row in rows if not self.begins_later(row.task_path)]):
             self.engine.note_copies(shared, now, self.overflow)
 
     def _count(
@@ -239,7 +240,7 @@ def find_apart(engine: Engine, scopes: Sequence[Scope], limit: int, now: int, sh
     With ``shares`` all have one.
     """
     found: list[Due] = []
-    left: dict[tuple[str, str], int] = {}
+    left: dict[tuple[str, str], float] = {}
     for scope in scopes:
         if scope.queues == () or scope.starts == 0 or (scope.room == 0 and not scope.raw):
             continue
@@ -262,9 +263,9 @@ def find_apart(engine: Engine, scopes: Sequence[Scope], limit: int, now: int, sh
     return due[:limit]
 
 
-def _any(number: int | None) -> int:
-    """Return a number of places; None: more than there are."""
-    return -1 if number is None else number
+def _any(number: int | None) -> float:
+    """Return a number of places; None: any number."""
+    return inf if number is None else number
 
 
 def in_order(rows: Sequence[Due]) -> list[Due]:

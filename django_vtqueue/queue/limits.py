@@ -7,7 +7,7 @@ is not loaded there is put off until the process has imported its module.
 A queue that is at its limit, or over its rate, is left out, as a paused one is. A job whose key is at its limit is
 parked (parking.py): it is due no more, so it costs other claims nothing. It is given back when a job of its key ends,
 in the transaction of that settlement (unparking.py), and judged again by the next claim. A job that is over the rate of
-its key is moved to a moment that is reserved for it.
+its key is moved to a moment that is booked for it.
 """
 
 import time
@@ -17,18 +17,18 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..conf import Options, Policy
-from ..core.clock import NEVER, SECOND
+from ..core.clock import SECOND
 from ..core.job import Due, Scope
 from ..core.rates import Rate, rate_for
 from ..core.shares import Shares
 from ..engines import Engine
 from ..engines.limits import RateState
+from .imports import Imports
 from .pauses import earliest, unpaused, without
 
 AMONG = 100  # jobs of a key, of which those that are due are counted
 OF_ONE_MIND = 60.0  # seconds for which a rate stays as other code has it, after this code has set it right
 SOON = SECOND  # microseconds by which a job is put off: its task is being imported, or moments are given back
-LOAD_AGAIN = 10.0  # seconds after an import of a task's module, after which it is tried again
 
 TaskOptions = Callable[[str], Mapping[str, Any] | None]
 
@@ -70,15 +70,14 @@ def of_queue(name: str) -> str:
 class Limits:
     """The limits of a backend. ``task_options``: those of a task, by its path; None for one that is not loaded.
 
-    ``shares``: those of the queues of a worker that weighs them. ``load``: imports the module of a task, here or in a
-    thread, and calls ``tried`` after that; it raises nothing.
+    ``shares``: those of the queues of a worker that weighs them. ``imports``: of the modules of tasks
+    that are not loaded.
     """
 
     options: Options = field(default_factory=Options)
     task_options: TaskOptions = lambda path: None
     shares: Shares | None = None
-    load: Callable[[str], None] = lambda path: None
-    _load_at: dict[str, float] = field(default_factory=dict)  # paths of tasks, and when (monotonic) to import them anew
+    imports: Imports = field(default_factory=Imports)
     _set_right: dict[str, float] = field(default_factory=dict)  # rate keys, and until when (monotonic) they are left
 
     @cached_property
@@ -91,24 +90,8 @@ class Limits:
         return not task_path or self.task_options(task_path) is not None
 
     def awaits(self, task_path: str) -> bool:
-        """Return whether to put off what needs the limits of a task: its module is not loaded, so it is imported now.
-
-        What could not be imported is not waited for until it is tried again.
-        """
-        if self.known(task_path):
-            return False
-        if self._load_at.get(task_path, 0.0) <= time.monotonic():
-            self._load_at[task_path] = NEVER  # until it was tried
-            self.load(task_path)
-        return self._load_at[task_path] == NEVER
-
-    def tried(self, task_path: str) -> None:
-        """Note that the import of a task has ended; from any thread."""
-        self._load_at[task_path] = time.monotonic() + LOAD_AGAIN
-
-    def put_off(self) -> bool:
-        """Return whether jobs may be put off now: their task is being imported, or was within the last second."""
-        return any(at > time.monotonic() + LOAD_AGAIN - SOON / SECOND for at in list(self._load_at.values()))
+        """Return whether to put off what needs the limits of a task: they are not known, so it is imported now."""
+        return not self.known(task_path) and self.imports.awaits(task_path)
 
     def of_key(self, queue_name: str, task_path: str) -> KeyLimit:
         """Return the limit for the concurrency key of a job."""

@@ -1,4 +1,4 @@
-"""What a claim judges of jobs with keys: which may start, which are parked, and for which a moment is reserved."""
+"""What a claim judges of jobs with keys: which may start, which are parked, and for which a moment is booked."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,11 +32,11 @@ def judge(
         if len(verdict.allowed) >= limit or not row.keyed:
             verdict.allowed.append(row)
         elif row.task_path in awaited:
-            verdict.reserved[row.handle] = now + SOON
+            verdict.booked[row.handle] = now + SOON
         elif not places.free(row):
             verdict.parked.append(row.handle)
         elif row.handle not in granted and (moment := paces.moment(row)):
-            verdict.reserved[row.handle] = moment
+            verdict.booked[row.handle] = moment
         else:
             places.start(row)
             verdict.allowed.append(row)
@@ -50,12 +50,12 @@ def look_up(engine: Engine, rows: Sequence[Due], limits_of: LimitsOf) -> Known:
     ordered = [each for each, limit in limits_of.items() if limit.ordered]
     first = {row.concurrency_key or "" for row in rows if (row.queue_name, row.task_path) in ordered} if ordered else ()
     rate_keys = {key for row in rows if (key := row.rate_key) is not None}
-    return engine.look_up(keys=keys, first=first, rates=[of_rate_key(key) for key in rate_keys], reserved=rate_keys)
+    return engine.look_up(keys=keys, first=first, rates=[of_rate_key(key) for key in rate_keys], booked=rate_keys)
 
 
 @dataclass(slots=True)
 class Verdict:
-    """Which due rows a claim may lease, and which it may not: those are to be parked, or have a moment ``reserved``.
+    """Which due rows a claim may lease, and which it may not: those are to be parked, or have a moment ``booked``.
 
     ``first``: jobs that are the first of their key: one that is parked is to be put back. ``rates``: their states after
     the claim.
@@ -63,7 +63,7 @@ class Verdict:
 
     allowed: list[Due] = field(default_factory=list)
     parked: list[Handle] = field(default_factory=list)
-    reserved: dict[Handle, int] = field(default_factory=dict)
+    booked: dict[Handle, int] = field(default_factory=dict)
     first: set[Handle] = field(default_factory=set)
     rates: dict[str, RateState] = field(default_factory=dict)
 
@@ -72,10 +72,10 @@ class Verdict:
         if self.parked:
             engine.park(self.parked)
         if self.first:
-            engine.put_back(sorted(self.first))
-        if self.reserved:
-            engine.reserve(self.reserved)
-        return len(self.parked) + len(self.reserved)
+            engine.unpark_rows(sorted(self.first))
+        if self.booked:
+            engine.book(self.booked)
+        return len(self.parked) + len(self.booked)
 
 
 class Places:
@@ -116,10 +116,10 @@ class Paces:
             self._rates[path] = limits.rates_of(path, of_keys)
             for key, rate in self._rates[path].items():
                 if rate and key not in self._of:
-                    self._of[key] = Pace.of(of_keys[key], known.reserved.get(key), rate, now)
+                    self._of[key] = Pace.of(of_keys[key], known.booked.get(key), rate, now)
 
     def moment(self, row: Due) -> int | None:
-        """Return the moment that is reserved for a row now; None if it starts, which is noted."""
+        """Return the moment that is booked for a row now; None if it starts, which is noted."""
         key = row.rate_key
         if key is None or (rate := self._rates[row.task_path][key]) is None:
             return None
@@ -139,7 +139,7 @@ class Paces:
 
 @dataclass(slots=True)
 class Pace:
-    """When jobs of one rate key may start: see RateState. ``last``: the last moment that is reserved for one of them.
+    """When jobs of one rate key may start: see RateState. ``last``: the last moment that is booked for one of them.
 
     ``waited``: whether one that was moved before waits for the one before it.
     """
@@ -158,7 +158,7 @@ class Pace:
         return cls(next_at_of(state, rate, now), state.interval if state else rate.interval, line[0] if line else None)
 
     def moment(self, rate: Rate, now: int, *, moved: bool) -> int | None:
-        """Return the moment that is reserved for a job now; None if it starts, which is noted.
+        """Return the moment that is booked for a job now; None if it starts, which is noted.
 
         A new job goes to the end of the line. One that was moved before starts when its moment has come. If the one
         before it was a bit late it waits for as long; if it is late itself, for nothing was claimed, it goes to the

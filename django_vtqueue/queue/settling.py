@@ -13,7 +13,7 @@ from ..core.failures import recorded
 from ..core.job import ClaimKey, Handle, Settlement, StoredJob, end_cancelled, failed
 from ..engines import Engine, options_for
 from ..exceptions import DamagedJob
-from .unparking import give_back
+from .unparking import unpark_after
 from .workers import gone
 
 
@@ -57,7 +57,7 @@ def settle_as_holder(engine: Engine, settlements: Sequence[Settlement]) -> set[C
 
 def _wake_others(engine: Engine, settlements: Sequence[Settlement]) -> None:
     """Give back what was parked for these jobs, and wake their parents."""
-    give_back(engine, settlements)
+    unpark_after(engine, settlements)
     if parents := {s.job.parent_id for s in settlements if s.job.parent_id and s.state != states.READY}:
         engine.wake_parents(parents, engine.now())
 

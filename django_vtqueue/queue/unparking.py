@@ -18,7 +18,7 @@ KEYS_AT_ONCE = 200  # that one look goes through
 RATE_KEY = of_rate_key("")
 
 
-def give_back(engine: Engine, settlements: Sequence[Settlement]) -> None:
+def unpark_after(engine: Engine, settlements: Sequence[Settlement]) -> None:
     """Give back as many parked jobs of each key as jobs of it have ended, or are held no more.
 
     One at least: the end of a job that only waited may be what the next one of an ordered key has waited for.
@@ -28,7 +28,7 @@ def give_back(engine: Engine, settlements: Sequence[Settlement]) -> None:
         if (key := settlement.job.concurrency_key) is not None:
             ended[key] = ended.get(key, 0) + bool(settlement.job.worker_id)
     if ended:
-        engine.give_back({key: max(count, 1) for key, count in ended.items()})
+        engine.unpark({key: max(count, 1) for key, count in ended.items()})
 
 
 def _names(keys: Iterable[str]) -> list[str]:
@@ -46,11 +46,11 @@ class Unparking:
 
     def look(self, engine: Engine) -> tuple[int, bool]:
         """Give jobs back; return how many, and whether there may be more."""
-        parked, reserved = self.give_back_parked(engine), self.give_back_reserved(engine)
-        more = max(parked, reserved) >= GIVEN_BACK_AT_ONCE or bool(self._parked_after or self._rates_after)
-        return parked + reserved, more
+        parked, booked = self.look_at_keys(engine), self.look_at_rates(engine)
+        more = max(parked, booked) >= GIVEN_BACK_AT_ONCE or bool(self._parked_after or self._rates_after)
+        return parked + booked, more
 
-    def gave_back(self, engine: Engine) -> bool:
+    def look_if_due(self, engine: Engine) -> bool:
         """Look for parked jobs, if the last look is a second ago; return whether some were given back.
 
         For code that claims without a worker, when it finds nothing that is due.
@@ -58,9 +58,9 @@ class Unparking:
         if time.monotonic() < self._next_at:
             return False
         self._next_at = time.monotonic() + PERIOD
-        return self.give_back_parked(engine) > 0
+        return self.look_at_keys(engine) > 0
 
-    def give_back_parked(self, engine: Engine) -> int:
+    def look_at_keys(self, engine: Engine) -> int:
         """Give back parked jobs of concurrency keys that have room; return how many."""
         found, back = engine.parked(self._parked_after, KEYS_AT_ONCE), 0
         if any(self._room(engine, parked) for parked in found):
@@ -68,9 +68,9 @@ class Unparking:
                 for parked in found:
                     room = self._room(engine, parked)
                     if room and self._limits.of_key(parked.queue_name, parked.task_path).ordered:
-                        back += engine.put_back(list(engine.first_of_keys([parked.key]).values()))
+                        back += engine.unpark_rows(list(engine.first_of_keys([parked.key]).values()))
                     elif room:
-                        back += engine.give_back({parked.key: room})
+                        back += engine.unpark({parked.key: room})
         self._parked_after = found[-1].key if len(found) == KEYS_AT_ONCE else ""
         return back
 
@@ -92,30 +92,30 @@ class Unparking:
         room = min(most - engine.held_of_keys([parked.key])[parked.key], GIVEN_BACK_AT_ONCE)
         return max(room - engine.due_of_key(parked.key, engine.now(), AMONG), 1) if room > 0 else 0
 
-    def give_back_reserved(self, engine: Engine) -> int:
+    def look_at_rates(self, engine: Engine) -> int:
         """Give back jobs whose rate has changed, or was used by a clock that was ahead; return how many.
 
         Rates that are unused are forgotten.
         """
         found, now, back = engine.all_rates(self._rates_after, KEYS_AT_ONCE), engine.now(), 0
-        reserved = engine.look_up(reserved=_names(key for key, _ in found)).reserved
+        booked = engine.look_up(booked=_names(key for key, _ in found)).booked
         unused: list[str] = []
         for key, state in found:
             name = key.removeprefix(RATE_KEY)
-            if key.startswith(RATE_KEY) and name in reserved:
-                back += self._free_reserved(engine, name, state, reserved[name][1], now)
+            if key.startswith(RATE_KEY) and name in booked:
+                back += self._free_booked(engine, name, state, booked[name][1], now)
             elif state.next_at <= now:
                 unused.append(key)
         if unused:
             with engine.transaction():
-                known = engine.look_up(rates=unused, reserved=_names(unused))
+                known = engine.look_up(rates=unused, booked=_names(unused))
                 over = [key for key, state in known.rates.items() if state.next_at <= now]
-                engine.forget_rates([key for key in over if key.removeprefix(RATE_KEY) not in known.reserved])
+                engine.forget_rates([key for key in over if key.removeprefix(RATE_KEY) not in known.booked])
         self._rates_after = found[-1][0] if len(found) == KEYS_AT_ONCE else ""
         return back
 
-    def _free_reserved(self, engine: Engine, key: str, state: RateState, task_path: str, now: int) -> int:
-        """Give back the jobs of a rate key, if the moments reserved for them are not those of the rate now."""
+    def _free_booked(self, engine: Engine, key: str, state: RateState, task_path: str, now: int) -> int:
+        """Give back the jobs of a rate key, if the moments booked for them are not those of the rate now."""
         if self._limits.awaits(task_path):
             return 0
         rate = self._limits.rates_of(task_path, {key: state})[key]
@@ -124,7 +124,7 @@ class Unparking:
             return 0
         with engine.transaction():
             state = engine.rates([of_rate_key(key)]).get(of_rate_key(key), state)  # a claim may have used it meanwhile
-            back = engine.free_reserved(key, now + 2 * SOON if rate else now, GIVEN_BACK_AT_ONCE)
+            back = engine.free_booked(key, now + 2 * SOON if rate else now, GIVEN_BACK_AT_ONCE)
             if rate and back < GIVEN_BACK_AT_ONCE:
                 state = RateState(min(state.next_at, latest), rate.interval)
                 engine.set_rates({of_rate_key(key): state}, interval=True)

@@ -86,14 +86,14 @@ def task_of(job: HeldJob, alias: str, task_modules: Sequence[str]) -> Task:
         func, takes_context = known.func, known.takes_context
     except Exception:  # its module may fail to import: reading a result must not
         func, takes_context = missing_function(job.task_path), False
-    deferred = job.claims == 0 and job.visible_at > job.enqueued_at
+    deferred = job.claims == 0 and job.due_at > job.enqueued_at
     return unvalidated(
         Task,
         func=func,
         priority=job.priority,
         backend=alias,
         queue_name=job.queue_name,
-        run_after=from_instant(job.visible_at) if deferred else None,
+        run_after=from_instant(job.due_at) if deferred else None,
         takes_context=takes_context,
     )
 

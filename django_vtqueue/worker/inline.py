@@ -13,6 +13,7 @@ from ..engines import engine_for
 from ..execution.execute import execute
 from ..execution.outcomes import Outcome, Settled, announce, burial
 from ..queue.claims import Claims, collect
+from ..queue.imports import Imports
 from ..queue.limits import Limits
 from ..queue.settling import settle
 from ..tasks.limits import load_task
@@ -44,16 +45,16 @@ def run_due(
     scopes: Sequence[Scope],
     until: int | None = None,
     limit: int | None = None,
-    limits: Limits | None = None,
+    given: Limits | None = None,
 ) -> Iterator[Outcome]:
     """Run what is due, one job after the other, and what that publishes; yield each outcome once it is stored.
 
     ``until``: an instant in the future up to which scheduled jobs and retries run as well, each as if its time had
-    come. ``limit``: the most jobs to run; ``limits``: those of a worker (None: of the backend). KeyboardInterrupt gives
-    the job back and goes through.
+    come. ``limit``: the most jobs to run; ``given``: the limits of a worker (None: of the backend). KeyboardInterrupt
+    gives the job back and goes through.
     """
-    engine, worker_id, given = engine_for(backend.database), new_worker_id(), limits or backend.limits
-    limits = replace(given, load=lambda path: load_task(given, path))
+    engine, worker_id = engine_for(backend.database), new_worker_id()
+    limits: Limits = replace(given or backend.limits, imports=Imports(lambda path: load_task(limits, path)))
     done = 0
     while limit is None or done < limit:
         first = limits.earliest(engine, scopes)

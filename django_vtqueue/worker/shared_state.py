@@ -24,8 +24,8 @@ class SharedState(ctypes.Structure):
     """The state of one worker. ``held``, ``started``, ``ended``: numbers of jobs. ``worker_id``: "" until it is ready.
 
     ``ends_at``: when the first of its jobs exceeds its time limit; ``renew_by``: when half of its shortest lease is
-    over (both monotonic). ``departure``: a Departure. ``left``: 1 once all that it held is released. ``put_off``: 1 as
-    long as jobs may be put off whose task it imports.
+    over (both monotonic). ``departure``: a Departure. ``left``: 1 once all that it held is released. ``importing``: 1
+    as long as jobs may be put off whose task it imports.
     """
 
     ends_at: float
@@ -36,7 +36,7 @@ class SharedState(ctypes.Structure):
     ended: int
     departure: int
     left: int
-    put_off: int
+    importing: int
     worker_id: bytes
 
     _fields_ = (
@@ -48,7 +48,7 @@ class SharedState(ctypes.Structure):
         ("ended", ctypes.c_int64),
         ("departure", ctypes.c_int64),
         ("left", ctypes.c_int64),
-        ("put_off", ctypes.c_int64),
+        ("importing", ctypes.c_int64),
         ("worker_id", ctypes.c_char * 256),
     )
 

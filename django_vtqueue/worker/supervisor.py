@@ -210,13 +210,13 @@ class Supervisor:
                 child = Child(self.backend.alias, options, self.log)
             except OSError as error:  # no memory for another process, just now
                 logger.warning("a process could not be started: %s", error)
-                self.put_off()
+                self.postpone_start()
                 return
             self._children.append(child)
             if self._unshared is not None:
                 self._unshared -= child.share
 
-    def put_off(self) -> None:
+    def postpone_start(self) -> None:
         """Put the next start off."""
         self._failures += 1
         self._start_at = time.monotonic() + trouble_pause(self._failures)
@@ -261,7 +261,7 @@ class Supervisor:
         elif child.over_time or (state.left and state.started) or time.monotonic() - child.began > LIVED:
             self._failures = 0
         else:
-            self.put_off()
+            self.postpone_start()
         if state.left:
             if exists(self.bell_of(child.worker_id)):  # it has left while code of released jobs ran
                 self._killed.append(child.worker_id)
@@ -296,10 +296,10 @@ class Supervisor:
     def drained(self) -> bool:
         """Return whether all children are there, and neither they nor the dead hold a job, and nothing is due."""
 
-        def put_off() -> bool:
-            return any(child.state.put_off for child in self._children)
+        def importing() -> bool:
+            return any(child.state.importing for child in self._children)
 
-        if not all(child.worker_id for child in self._children) or put_off():
+        if not all(child.worker_id for child in self._children) or importing():
             return False
         workers = [*self._dead, *(child.worker_id for child in self._children)]
         jobs = Job.objects.using(self.engine.alias).filter(state=states.RUNNING, worker_id__in=workers)
@@ -313,7 +313,7 @@ class Supervisor:
             with self.engine.transaction():  # between two reads a job may end that has published another one
                 return nothing_left()
 
-        return bool(self.in_database(nothing_left) and self.in_database(certainly)) and not put_off()
+        return bool(self.in_database(nothing_left) and self.in_database(certainly)) and not importing()
 
     def clean_up(self) -> None:
         """Release what the killed children held, and remove the rows of those that could not do it."""

@@ -34,7 +34,7 @@ class Turns:
         self.engine, self.backend = work.engine, work.backend
         self.leases, self.next_due = work.leases, work.next_due
         overflow = overflowing(self.backend, scopes)
-        self.claims = Claims(self.engine, work.limits, overflow, waits=work.transactional.is_transactional)
+        self.claims = Claims(self.engine, work.limits, overflow, begins_later=work.transactional.is_transactional)
         self.pacing = Pacing()
         self.housekeeping = Housekeeping(self.engine, heartbeat, work)
         self.outage = Outage(self.engine)
@@ -194,7 +194,7 @@ class Turns:
 
     def drained(self, seconds: float) -> bool:
         """Return whether nothing is due, nor will be within so many seconds."""
-        if self.outage.waiting() or not self.heartbeat.moved_in or self.work.limits.put_off():
+        if self.outage.waiting() or not self.heartbeat.moved_in or self.work.limits.imports.lately():
             return False
         if self._unsure:  # it may hold jobs that it does not know, and has to release
             return False

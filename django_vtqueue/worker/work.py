@@ -17,6 +17,7 @@ from ..execution.outcomes import Outcome, Settled, not_executed
 from ..execution.time_limits import longest_runs
 from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring, ring_results
+from ..queue.imports import Imports
 from ..tasks.limits import load_task
 from .in_flight import InFlight
 from .leases import Leases
@@ -51,7 +52,7 @@ class Work:
     ) -> None:
         self.engine, self.backend, self.pool, self.options, self.log = engine, backend, pool, options, log
         self.state = state
-        self.limits = replace(limits_of(backend, options), load=self.load)
+        self.limits = replace(limits_of(backend, options), imports=Imports(self.load))
         self.next_due = NextDue(engine, scopes, backend.limits)
         self.in_flight = InFlight()
         self.leases = Leases(engine, worker_id, backend, self.in_flight)
@@ -114,7 +115,7 @@ class Work:
             finally:
                 connections.close_all()
 
-        self.state.put_off = 1  # before the commit that puts its jobs off
+        self.state.importing = 1  # before the commit that puts its jobs off
         Thread(target=run, name="vtworker-import", daemon=True).start()
 
     def claimed(self, taken: Taken, free: int) -> None:
@@ -157,7 +158,7 @@ class Work:
         state = self.state
         state.ends_at, state.renew_by = self.in_flight.next_end(), self.leases.renew_by
         state.held, state.started, state.ended = len(self.in_flight), self.started, self.log.ended
-        state.longest_hold, state.put_off = self.engine.longest_hold, self.limits.put_off()
+        state.longest_hold, state.importing = self.engine.longest_hold, self.limits.imports.lately()
 
     def transaction_waits(self, key: ClaimKey) -> None:
         """Note that a job is transactional."""

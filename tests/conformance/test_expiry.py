@@ -139,7 +139,7 @@ def test_a_job_that_waits_for_its_turn(bench: Bench, now: float, begins: bool) -
     """One that was claimed in time, but whose turn comes too late, is given back, and buried by the next claim."""
     publish(bench, "x", start_by=10, task_path="app.task")
     with bench.engine.transaction():
-        took = Claims(bench.engine, waits=lambda path: True).claim([TASKS], 1, "w1", at(5))
+        took = Claims(bench.engine, begins_later=lambda path: True).claim([TASKS], 1, "w1", at(5))
         [job] = bench.engine.read([row.handle for row in took.rows]).values()
         assert start_attempt(bench.engine, job, at(now)) is begins
     if not begins:

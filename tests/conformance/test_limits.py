@@ -12,8 +12,9 @@ from django_vtqueue.conf import parse
 from django_vtqueue.core.clock import LAST, from_instant, to_instant
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope, Settlement, released, succeeded
-from django_vtqueue.queue import claims, limits
+from django_vtqueue.queue import claims
 from django_vtqueue.queue.claims import Claims, Taken, collect
+from django_vtqueue.queue.imports import Imports
 from django_vtqueue.queue.limits import Limits
 from django_vtqueue.queue.pauses import pause
 from django_vtqueue.queue.settling import settle
@@ -48,9 +49,9 @@ class Limited:
         def load(path: str) -> None:
             loads.append(path)
             if tried:
-                self.limits.tried(path)
+                self.limits.imports.tried(path)
 
-        self.limits = replace(self.limits, load=load)
+        self.limits = replace(self.limits, imports=Imports(load))
         return loads
 
     def publish(
@@ -86,7 +87,7 @@ class Limited:
         self.end(*(succeeded(job, "null", at(1), None) for job in jobs))
 
     def look(self) -> int:
-        return Unparking(self.limits).give_back_parked(self.engine)
+        return Unparking(self.limits).look_at_keys(self.engine)
 
     @property
     def parked(self) -> set[str]:
@@ -247,7 +248,7 @@ def test_a_task_that_is_not_loaded(limited: Limited) -> None:
     assert names(limited.claim(0.5)) == ""
     assert (loads, limited.parked) == (["app.unknown"], set())
     limited.tasks["app.unknown"] = {"concurrency": 2}
-    limited.limits.tried("app.unknown")
+    limited.limits.imports.tried("app.unknown")
     assert names(limited.claim(1)) == "a b"
 
 
@@ -273,8 +274,8 @@ def test_a_task_that_cannot_be_loaded(limited: Limited, monkeypatch: pytest.Monk
         assert names(jobs) == name
         limited.end(failure(jobs[name], 0, None))
     assert loads == ["app.unknown"]
-    later = limits.time.monotonic() + limits.LOAD_AGAIN
-    monkeypatch.setattr(limits.time, "monotonic", lambda: later)
+    later = imports.time.monotonic() + imports.AGAIN
+    monkeypatch.setattr(imports.time, "monotonic", lambda: later)
     assert names(limited.claim(1000)) == "later"
     assert loads == ["app.unknown"] * 2
 
@@ -525,7 +526,7 @@ def test_a_clock_that_was_ahead(limited: Limited) -> None:
     rows = limited.bench.jobs.annotate(handle=limited.engine.handle()).values_list("payload", "handle")
     handles = {payload.strip('"'): handle for payload, handle in rows}
     limited.engine.park([handles["b"]])
-    limited.engine.reserve({handles["r"]: at(4000)})
+    limited.engine.book({handles["r"]: at(4000)})
     ahead = from_instant(at(3600))
     limited.bench.jobs.filter(state="READY", moved_from__isnull=False).update(enqueued_at=ahead, moved_from=ahead)
     limited.bench.jobs.filter(concurrency_key="other").update(

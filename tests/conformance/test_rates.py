@@ -1,4 +1,4 @@
-"""Rates: a job that comes too early is moved once, to the moment reserved for it; a queue over its rate is left out."""
+"""Rates: a job that comes too early is moved once, to the moment booked for it; a queue over its rate is left out."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def test_too_early_is_moved_once(limited: Limited, monkeypatch: pytest.MonkeyPat
     limited.publish("app.plain", "x")
     assert names(limited.claim()) == "a x"
     assert moments(limited) == [1, 2, 3]
-    monkeypatch.setattr(type(limited.engine), "reserve", lambda *args: pytest.fail("moved again"))
+    monkeypatch.setattr(type(limited.engine), "book", lambda *args: pytest.fail("moved again"))
     for now, expected in [(0.5, ""), (1, "b"), (1.5, ""), (2, "c"), (3, "d")]:
         assert names(limited.claim(now)) == expected
     assert limited.limits.earliest(limited.engine, [Scope(None, False)]) is not None
@@ -84,7 +84,7 @@ def test_keys_have_their_own_rates(limited: Limited) -> None:
 
 
 def test_with_concurrency(limited: Limited) -> None:
-    """A job that waits for a place reserves no moment; one that comes to its moment waits for a place."""
+    """A job that waits for a place books no moment; one that comes to its moment waits for a place."""
     publish(limited, "app.both", "a", "b", "c", key="k")
     [job] = limited.claim().values()
     assert limited.claim(10) == {}
@@ -124,22 +124,22 @@ def test_a_changed_rate(limited: Limited, rate: str | None, expected: str, monke
     assert moments(limited) == [3600, 7200, 10800]
     monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
     limited.tasks["app.second"] = {} if rate is None else {"rate": rate}
-    Unparking(limited.limits).give_back_reserved(limited.engine)
+    Unparking(limited.limits).look_at_rates(limited.engine)
     found = [name for now in (5, 5.01, 5.02, 5.03, 5.05) for name in limited.claim(now)]
     assert names(found) == expected
-    Unparking(limited.limits).give_back_reserved(limited.engine)
+    Unparking(limited.limits).look_at_rates(limited.engine)
     if expected:
         assert moments(limited) == []
 
 
 def test_a_clock_that_was_ahead(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it has reserved, and the state of the rate, are set right by the look."""
+    """What it has booked, and the state of the rate, are set right by the look."""
     publish(limited, "app.second", "a", "b", "c", due=-10)
     assert names(limited.claim(3600)) == "a"
     assert moments(limited) == [3601, 3602]
     monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
     assert limited.claim(5) == {}
-    assert Unparking(limited.limits).give_back_reserved(limited.engine) == 2
+    assert Unparking(limited.limits).look_at_rates(limited.engine) == 2
     assert [name for now in (5, 6, 6.5, 7, 8) for name in limited.claim(now)] == ["b", "c"]
 
 
@@ -149,7 +149,7 @@ def test_unused_rates_are_forgotten(limited: Limited, monkeypatch: pytest.Monkey
     publish(limited, "app.second", "c", rate="s")
     limited.claim()
     monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(50))
-    Unparking(limited.limits).give_back_reserved(limited.engine)
+    Unparking(limited.limits).look_at_rates(limited.engine)
     assert set(Rate.objects.using(limited.engine.alias).values_list("key", flat=True)) == {"key:r"}
 
 
@@ -160,7 +160,7 @@ def test_a_task_that_is_not_loaded(limited: Limited) -> None:
     assert limited.claim() == {}
     assert (loads, moments(limited), limited.engine.rates(["key:r"])) == (["app.unknown"], [1, 1, 1], {})
     limited.tasks["app.unknown"] = {"rate": "10/s"}
-    limited.limits.tried("app.unknown")
+    limited.limits.imports.tried("app.unknown")
     assert [name for now in (1, 1.05, 1.1, 1.2) for name in limited.claim(now)] == ["a", "b", "c"]
     assert limited.engine.rates(["key:r"])["key:r"].interval == 100_000
 
@@ -184,10 +184,10 @@ def test_the_look_loads_a_task(limited: Limited, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
     del limited.tasks["app.second"]
     loads = limited.loading()
-    assert Unparking(limited.limits).give_back_reserved(limited.engine) == 0
+    assert Unparking(limited.limits).look_at_rates(limited.engine) == 0
     assert loads == ["app.second"]
     limited.tasks["app.second"] = {"rate": "1/s"}
-    assert Unparking(limited.limits).give_back_reserved(limited.engine) == 1
+    assert Unparking(limited.limits).look_at_rates(limited.engine) == 1
 
 
 def test_two_rates_in_one_deploy(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,12 +200,12 @@ def test_two_rates_in_one_deploy(limited: Limited, monkeypatch: pytest.MonkeyPat
     moved: list[int] = []
     for _ in range(5):
         for each in (new, old):
-            moved.append(Unparking(each.limits).give_back_reserved(each.engine))
+            moved.append(Unparking(each.limits).look_at_rates(each.engine))
             each.claim(1)
     assert moved == [3, 3, *[0] * 8]
     later = limits.time.monotonic() + limits.OF_ONE_MIND
     monkeypatch.setattr(limits.time, "monotonic", lambda: later)
-    Unparking(new.limits).give_back_reserved(new.engine)
+    Unparking(new.limits).look_at_rates(new.engine)
     new.claim(2)
     assert moments(new)[-1] < 200
 

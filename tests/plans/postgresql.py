@@ -130,7 +130,7 @@ OF_LETTERS = {**VALUES, "ids": ["e" + "0" * 30 + "1", "e" + "0" * 30 + "2"]}
 KEY, LETTER = "vtqueue_job_pkey", "vtqueue_deadletter_pkey"
 DUE, QUEUE, HIDDEN = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_hidden"
 PARKED, KEY_ORDER, KEY_HELD = "vtqueue_job_parked", "vtqueue_job_key_order", "vtqueue_job_key_held"
-RESERVED, RATE, PARENT, UNIQUE = "vtqueue_job_reserved", "vtqueue_rate_pkey", "vtqueue_job_parent", "vtqueue_job_unique"
+RESERVED, RATE, PARENT, UNIQUE = "vtqueue_job_booked", "vtqueue_rate_pkey", "vtqueue_job_parent", "vtqueue_job_unique"
 KEPT, LETTER_KEPT, START_BY = "vtqueue_job_kept", "vtqueue_letter_kept", "vtqueue_job_start_by"
 
 
@@ -194,9 +194,9 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "rates": (limits.RATES, VALUES, {RATE}),
     "all rates": (limits.ALL_RATES, VALUES, {RATE}),
     "forget rates": (limits.FORGET_RATES, VALUES, {RATE}),
-    "reserved": (limits.RESERVED, VALUES, {RESERVED}),
-    "reserve": (limits.RESERVE, {**VALUES, "moments": [1, 1]}, {KEY}),
-    "free reserved": (limits.FREE_RESERVED, {**VALUES, "after": 0}, {RESERVED, KEY}),
+    "booked": (limits.BOOKED, VALUES, {RESERVED}),
+    "book": (limits.BOOK, {**VALUES, "moments": [1, 1]}, {KEY}),
+    "free booked": (limits.FREE_BOOKED, {**VALUES, "after": 0}, {RESERVED, KEY}),
     "held by": (overflow.HELD_BY.format(lock=""), VALUES, {"vtqueue_job_worker"}),
     "share": (overflow.SHARE, VALUES, {KEY}),
     "copies": (overflow.COPIES, VALUES, {KEY}),

@@ -37,7 +37,7 @@ EXPIRED = {
 HIDDEN_ROWS = "vtqueue_job_hidden"
 DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_kept"
 PARENT, UNIQUE = "vtqueue_job_parent", "vtqueue_job_unique"
-PARKED, KEY_ORDER, RESERVED = "vtqueue_job_parked", "vtqueue_job_key_order", "vtqueue_job_reserved"
+PARKED, KEY_ORDER, RESERVED = "vtqueue_job_parked", "vtqueue_job_key_order", "vtqueue_job_booked"
 RATE = "sqlite_autoindex_vtqueue_rate_1"
 TABLES = {"vtqueue_job", "vtqueue_deadletter", "vtqueue_throughput", "vtqueue_rate"}
 KEY, ROWID = "sqlite_autoindex_vtqueue_job_1", "INTEGER PRIMARY KEY"
@@ -136,14 +136,14 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "all rates": (limits.ALL_RATES, {"after": "", "limit": 10}, [RATE]),
     "set rates": (limits.SET_RATES, {"rates": '{"a": [1, 1]}', "interval": True}, []),
     "forget rates": (limits.FORGET_RATES, {"keys": NAMES}, [RATE]),
-    "reserved": (limits.RESERVED, ASKED, [RESERVED, ROWID]),
+    "booked": (limits.BOOKED, ASKED, [RESERVED, ROWID]),
     "look up": (
         limits.look_up((*limits.LOOK_UP,)),
         ASKED,
         [HIDDEN_ROWS, "vtqueue_job_key_held", KEY_ORDER, RATE, RESERVED, ROWID],
     ),
-    "reserve": (limits.RESERVE, {"moments": f"[[{MANY + 1}, 1]]"}, [ROWID]),
-    "free reserved": (limits.FREE_RESERVED, {"key": "q0", "after": 0, "limit": 10}, [RESERVED, ROWID]),
+    "book": (limits.BOOK, {"moments": f"[[{MANY + 1}, 1]]"}, [ROWID]),
+    "free booked": (limits.FREE_BOOKED, {"key": "q0", "after": 0, "limit": 10}, [RESERVED, ROWID]),
     "clock was ahead": (clock_steps.CLOCK_WAS_AHEAD, {"now": at(0), "first_id": "f" * 32}, [KEY, COUNTED]),
     "stamped ahead": (clock_steps.STAMPED_AHEAD, {"after": MANY, "now": at(0), "limit": 10}, [ROWID]),
     "set right": (clock_steps.SET_RIGHT, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),

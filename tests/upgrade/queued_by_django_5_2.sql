@@ -46,7 +46,7 @@ CREATE INDEX "vtqueue_job_start_by" ON "vtqueue_job" ("start_by") WHERE ("finish
 CREATE INDEX "vtqueue_job_key_held" ON "vtqueue_job" ("concurrency_key") WHERE ("concurrency_key" IS NOT NULL AND "lease_until" IS NOT NULL);
 CREATE INDEX "vtqueue_job_key_order" ON "vtqueue_job" ("concurrency_key") WHERE ("concurrency_key" IS NOT NULL AND "finished_at" IS NULL);
 CREATE INDEX "vtqueue_job_parked" ON "vtqueue_job" ("concurrency_key", "queue_name", "priority" DESC, "moved_from") WHERE ("concurrency_key" IS NOT NULL AND "finished_at" IS NULL AND "lease_until" IS NULL AND "due_at" = 253402300799999999 AND "moved_from" IS NOT NULL);
-CREATE INDEX "vtqueue_job_reserved" ON "vtqueue_job" ("rate_key", "due_at") WHERE ("rate_key" IS NOT NULL AND "moved_from" IS NOT NULL AND "finished_at" IS NULL AND "lease_until" IS NULL);
+CREATE INDEX "vtqueue_job_booked" ON "vtqueue_job" ("rate_key", "due_at") WHERE ("rate_key" IS NOT NULL AND "moved_from" IS NOT NULL AND "finished_at" IS NULL AND "lease_until" IS NULL);
 CREATE INDEX "vtqueue_job_parent" ON "vtqueue_job" ("parent_id", "finished_at") WHERE "parent_id" IS NOT NULL;
 CREATE INDEX "vtqueue_schedule_next" ON "vtqueue_schedule" ("next_at");
 DELETE FROM "sqlite_sequence";

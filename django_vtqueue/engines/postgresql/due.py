@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from ...core.copies import MOST, ROUNDS
 from ...core.grace import GAP_DIVISOR, GRACE_DIVISOR, REST_DIVISOR
 from ...core.job import Scope
 from .limits import OF_CONCURRENCY, OF_RATE, lock_of
@@ -203,8 +204,9 @@ ENDED = f"""job.lease_until <= %(now)s
             AND (gap.value ->> 1)::float8 > job.lease_us / {GAP_DIVISOR}
       ))"""
 # With overflow the end of a lease does not end the attempt; see the same condition in engines/sqlite/due.py.
-REAPPEARS = """(job.copies IS NOT NULL AND job.started_at IS NOT NULL AND job.cancelled_at IS NULL AND (
-          SELECT count(*) < 2 * coalesce(max((copy.value ->> 3)::int), 2) FROM json_each(job.copies::json) AS copy
+REAPPEARS = f"""(job.copies IS NOT NULL AND job.started_at IS NOT NULL AND job.cancelled_at IS NULL AND (
+          SELECT count(*) < {ROUNDS} * coalesce(max((copy.value ->> 3)::int), {MOST})
+          FROM json_each(job.copies::json) AS copy
       ))"""
 OTHERS = """(job.copies IS NULL OR %(worker)s = '' OR strpos(job.copies, to_json(%(worker)s::text)::text) = 0)"""
 FREE_KEY = FREE.partition("\n")[0]

@@ -112,16 +112,16 @@ FORGET_RATES = "DELETE FROM vtqueue_rate WHERE key = ANY(%(keys)s)"
 
 IS_RESERVED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
       AND job.rate_key IS NOT NULL AND job.due_at < {NEVER}"""
-RESERVED = f"""
+BOOKED = f"""
 SELECT key, last.due_at, last.task_path FROM unnest(%(keys)s::text[]) AS key CROSS JOIN LATERAL (
     SELECT job.due_at, job.task_path FROM vtqueue_job AS job
     WHERE {IS_RESERVED} AND job.rate_key = key ORDER BY job.due_at DESC LIMIT 1
 ) AS last"""
-RESERVE = """
+BOOK = """
 UPDATE vtqueue_job AS job SET moved_from = coalesce(job.moved_from, job.due_at), due_at = mine.moment
 FROM unnest(%(ids)s::uuid[], %(moments)s::bigint[]) AS mine(id, moment)
 WHERE job.id = ANY(%(ids)s::uuid[]) AND job.id = mine.id"""
-FREE_RESERVED = f"""
+FREE_BOOKED = f"""
 UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
 WHERE id IN (
     SELECT job.id FROM vtqueue_job AS job
@@ -147,13 +147,13 @@ class PostgreSQLLimits(PostgreSQLConnection):
         keys: Collection[str] = (),
         first: Collection[str] = (),
         rates: Collection[str] = (),
-        reserved: Collection[str] = (),
+        booked: Collection[str] = (),
     ) -> Known:
         held = self._of(HELD_OF_QUEUES, self._lock(OF_QUEUE, queues))
         running = self._of(HELD_OF_KEYS, self._lock(OF_CONCURRENCY, keys))
         firsts = self._of(FIRST_OF_KEYS, self._lock(OF_CONCURRENCY, first))
         states = self._of(RATES, self._lock(OF_RATE, rates))
-        moments = self._of(RESERVED, {"keys": [*reserved]})
+        moments = self._of(BOOKED, {"keys": [*booked]})
         return Known(
             dict(held),
             dict(running),
@@ -169,12 +169,12 @@ class PostgreSQLLimits(PostgreSQLConnection):
     def park(self, handles: Sequence[Handle]) -> None:
         self._run(PARK, {"ids": list(handles)})
 
-    def give_back(self, keys: Mapping[str, int]) -> int:
+    def unpark(self, keys: Mapping[str, int]) -> int:
         with self.transaction():
             given = self._lock(OF_CONCURRENCY, keys)
             return self._run(GIVE_BACK, {**given, "limits": [keys[key] for key in given["keys"]]})
 
-    def put_back(self, handles: Sequence[Handle]) -> int:
+    def unpark_rows(self, handles: Sequence[Handle]) -> int:
         return self._run(PUT_BACK, {"ids": list(handles)})
 
     def parked(self, after: str, limit: int) -> list[Parked]:
@@ -195,8 +195,8 @@ class PostgreSQLLimits(PostgreSQLConnection):
     def forget_rates(self, keys: Iterable[str]) -> None:
         self._run(FORGET_RATES, {"keys": sorted(keys)})
 
-    def reserve(self, moments: Mapping[Handle, int]) -> None:
-        self._run(RESERVE, {"ids": list(moments), "moments": list(moments.values())})
+    def book(self, moments: Mapping[Handle, int]) -> None:
+        self._run(BOOK, {"ids": list(moments), "moments": list(moments.values())})
 
-    def free_reserved(self, key: str, after: int, limit: int) -> int:
-        return self._run(FREE_RESERVED, {"key": key, "after": after, "limit": limit})
+    def free_booked(self, key: str, after: int, limit: int) -> int:
+        return self._run(FREE_BOOKED, {"key": key, "after": after, "limit": limit})

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from ...core.copies import MOST, ROUNDS
 from ...core.grace import GAP_DIVISOR, GRACE_DIVISOR, REST_DIVISOR
 from ...core.job import Scope
 
@@ -171,9 +172,9 @@ ENDED = f"""job.lease_until <= :now
 # gets a copy. When as many copies run as may, the holder of the last one renews the lease. If that lease ends too, the
 # holder is gone, and one more copy replaces it. After as many replacements as copies may run, the lease ends as any
 # other does: the attempts are used up at last.
-REAPPEARS = """job.copies IS NOT NULL AND job.started_at IS NOT NULL AND job.cancelled_at IS NULL AND CASE
+REAPPEARS = f"""job.copies IS NOT NULL AND job.started_at IS NOT NULL AND job.cancelled_at IS NULL AND CASE
           WHEN json_valid(job.copies) THEN (
-              SELECT count(*) < 2 * coalesce(max(json_extract(copy.value, '$[3]')), 2)
+              SELECT count(*) < {ROUNDS} * coalesce(max(json_extract(copy.value, '$[3]')), {MOST})
               FROM json_each(job.copies) AS copy
           ) ELSE 0
       END"""

@@ -121,19 +121,19 @@ FORGET_RATES = "DELETE FROM vtqueue_rate WHERE key IN (SELECT value FROM json_ea
 
 IS_RESERVED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
       AND job.rate_key IS NOT NULL AND job.due_at < {NEVER}"""
-RESERVED = f"""
+BOOKED = f"""
 SELECT json_group_array(json_array(last.rate_key, last.due_at, last.task_path))
-FROM json_each(:asked, '$.reserved') AS key CROSS JOIN vtqueue_job AS last WHERE last.rowid = (
-    SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_reserved
+FROM json_each(:asked, '$.booked') AS key CROSS JOIN vtqueue_job AS last WHERE last.rowid = (
+    SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_booked
     WHERE {IS_RESERVED} AND job.rate_key = key.value ORDER BY job.due_at DESC LIMIT 1
 )"""
-RESERVE = """
+BOOK = """
 UPDATE vtqueue_job SET moved_from = coalesce(moved_from, due_at), due_at = json_extract(mine.value, '$[1]')
 FROM json_each(:moments) AS mine WHERE vtqueue_job.rowid = json_extract(mine.value, '$[0]')"""
-FREE_RESERVED = f"""
+FREE_BOOKED = f"""
 UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
 WHERE rowid IN (
-    SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_reserved
+    SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_booked
     WHERE {IS_RESERVED} AND job.rate_key = :key AND job.due_at > :after ORDER BY job.due_at DESC LIMIT :limit
 )"""
 
@@ -142,7 +142,7 @@ LOOK_UP = {
     "keys": HELD_OF_KEYS,
     "first": FIRST_OF_KEYS,
     "rates": RATES,
-    "reserved": RESERVED,
+    "booked": BOOKED,
 }
 
 
@@ -162,21 +162,21 @@ class SQLiteLimits(SQLiteConnection):
         keys: Collection[str] = (),
         first: Collection[str] = (),
         rates: Collection[str] = (),
-        reserved: Collection[str] = (),
+        booked: Collection[str] = (),
     ) -> Known:
-        given = {"queues": queues, "keys": keys, "first": first, "rates": rates, "reserved": reserved}
+        given = {"queues": queues, "keys": keys, "first": first, "rates": rates, "booked": booked}
         asked = {name: [*some] for name, some in given.items() if some}
         found: dict[str, Any] = {name: {} for name in given}
         if asked:
             found.update(zip(asked, self._list(look_up((*asked,)), {"asked": json.dumps(asked)}), strict=True))
         states = {key: RateState(*state) for key, *state in found["rates"]}
-        moments = {key: (due_at, task_path) for key, due_at, task_path in found["reserved"]}
+        moments = {key: (due_at, task_path) for key, due_at, task_path in found["booked"]}
         return Known(found["queues"], found["keys"], found["first"], states, moments)
 
     def park(self, handles: Sequence[Handle]) -> None:
         self._run(PARK, {"rowids": json.dumps(handles)})
 
-    def give_back(self, keys: Mapping[str, int]) -> int:
+    def unpark(self, keys: Mapping[str, int]) -> int:
         ones = [key for key, limit in keys.items() if limit == 1]
         back = self._run(GIVE_ONE_BACK, {"keys": json.dumps(ones)}) if ones else 0
         more = [key for key, limit in keys.items() if limit > 1]
@@ -184,7 +184,7 @@ class SQLiteLimits(SQLiteConnection):
             back += self._run(GIVE_BACK, {"key": key, "name": name, "limit": keys[key]})
         return back
 
-    def put_back(self, handles: Sequence[Handle]) -> int:
+    def unpark_rows(self, handles: Sequence[Handle]) -> int:
         return self._run(PUT_BACK, {"rowids": json.dumps(handles)})
 
     def parked(self, after: str, limit: int) -> list[Parked]:
@@ -202,8 +202,8 @@ class SQLiteLimits(SQLiteConnection):
     def forget_rates(self, keys: Iterable[str]) -> None:
         self._run(FORGET_RATES, {"keys": json.dumps(sorted(keys))})
 
-    def reserve(self, moments: Mapping[Handle, int]) -> None:
-        self._run(RESERVE, {"moments": json.dumps(list(moments.items()))})
+    def book(self, moments: Mapping[Handle, int]) -> None:
+        self._run(BOOK, {"moments": json.dumps(list(moments.items()))})
 
-    def free_reserved(self, key: str, after: int, limit: int) -> int:
-        return self._run(FREE_RESERVED, {"key": key, "after": after, "limit": limit})
+    def free_booked(self, key: str, after: int, limit: int) -> int:
+        return self._run(FREE_BOOKED, {"key": key, "after": after, "limit": limit})

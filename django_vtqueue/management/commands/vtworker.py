@@ -140,7 +140,7 @@ class Command(BaseCommand):
         if plan.drain_retries:
             until = engine_for(backend.database).now() + microseconds(plan.drain_retries)
         scopes, limits = scopes_of(backend, plan.queues), limits_of(backend, plan)
-        for outcome in run_due(backend, scopes, until=until, limit=plan.max_jobs, limits=limits):
+        for outcome in run_due(backend, scopes, until=until, limit=plan.max_jobs, given=limits):
             log.outcome(outcome)
 
 
