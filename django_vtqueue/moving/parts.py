@@ -34,7 +34,7 @@ from ..schedules.firing import KEY
 from .families import Edges, edges_of, present, spread
 from .rows import MODELS, OF_JOBS, Refusals, Tables, name_of, read
 
-MOST_ROWS, MOST_BYTES = 200, 2_000_000  # of a batch, unless one family has more: some 20 ms of each database
+MOST_ROWS, MOST_BYTES = 200, 2_000_000  # of a batch, unless one family has more: some 20 ms in all
 MARK = "vtqueue move to "  # who has paused a schedule that code declares: a worker would write down a new one
 
 Key = Any  # of the row after which to go on

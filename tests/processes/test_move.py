@@ -21,10 +21,11 @@ from django.db import connections
 from django.db.models import QuerySet
 from pytest_django import DjangoDbBlocker
 
+from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.models import DeadLetter, Job
 
 from ..conftest import ALIAS, empty_tables, reached
-from ..project.tasks import note
+from ..project.tasks import enqueue_note_amid, note
 from ..waiting import wait_until
 from .conftest import MANAGE, Start
 from .database import Database
@@ -177,3 +178,14 @@ def test_wait(sides: Sides, database: Database, other: dict[str, Any], tmp_path:
     assert not Job.objects.using(ALIAS).exists()
     sides.worker(OTHER)
     wait_until(lambda: told(path) == {"held": 1})
+
+
+def test_a_database_of_its_own(sides: Sides, database: Database, other: dict[str, Any], tmp_path: Path) -> None:
+    """A worker serves a queue beside the default database; its task enqueues in a block there, after the commit."""
+    path = tmp_path / "told"
+    backend = VTQueueBackend("default", {"QUEUES": [], "OPTIONS": {**database.options, "database": OTHER}})
+    backend.enqueue(enqueue_note_amid, (str(path), "then"), {})
+    sides.worker(OTHER)
+    wait_until(lambda: told(path) == {"not yet": 1, "then": 1})
+    assert path.read_text().splitlines() == ["not yet", "then"]
+    assert not Job.objects.using(ALIAS).exists()
