@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from django.conf import settings
@@ -22,7 +22,7 @@ from .engines import Engine, database_of, engine_for
 from .queue import workers
 from .queue.arguments import checked_moment, due_from, start_by
 from .queue.limits import Limits
-from .queue.publishing import store
+from .queue.publishing import publish
 from .queue.room import waiting_aside
 from .tasks import checks
 from .tasks.compat import (
@@ -181,13 +181,16 @@ class VTQueueBackend(BaseTaskBackend):
         given, payloads = encoded(task, calls)
         new = self._new_jobs(task, given, payloads, due_at, unique_key)
         new.parent_id = parent_id
-        duplicates = {}
+        results = self._results(new, task, given)
         if new.jobs:
-            on_duplicate = options_of(task.func).get("on_duplicate", KEEP)
-            duplicates = store(new, self.database, self.settings, on_duplicate=on_duplicate)
+            options, policy = options_of(task.func), self.settings.policy(task.queue_name)
+            of_a_job = parent_id is not None or due_at is not None  # a part of what is stored there already
+            immediate = of_a_job or options.get("immediate", policy.immediate)
+            then, on_duplicate = partial(self._announce, new, results), options.get("on_duplicate", KEEP)
+            publish(new, self.database, self.settings, then, on_duplicate=on_duplicate, immediate=immediate)
             if settings.DEBUG:
                 workers.hint_missing_worker(self.database, task.queue_name)
-        return self._announce(new, task, given, duplicates)
+        return results
 
     def _new_jobs(
         self, task: Task, given: list[dict[str, Any]], payloads: list[str], due_at: int | None, unique_key: str | None
@@ -218,13 +221,12 @@ class VTQueueBackend(BaseTaskBackend):
             rate_keys=keys.get("rate_key"),
         )
 
-    def _announce(
-        self, new: NewJobs, task: Task, given: list[dict[str, Any]], duplicates: Mapping[int, str]
-    ) -> list[TaskResult]:
+    def _results(self, new: NewJobs, task: Task, given: list[dict[str, Any]]) -> list[TaskResult]:
+        """Return the results of new jobs, as if all of them were stored."""
         if new.due_at > new.enqueued_at:
             task = with_changes(task, run_after=clock.from_instant(new.due_at))
         enqueued_at = clock.from_instant(new.enqueued_at)
-        results: list[TaskResult] = [
+        return [
             unvalidated(
                 Result,
                 task=task,
@@ -239,23 +241,26 @@ class VTQueueBackend(BaseTaskBackend):
             )
             for (job_id, _), call in zip(new.jobs, given, strict=True)
         ]
+
+    def _announce(self, new: NewJobs, results: list[TaskResult], duplicates: Mapping[int, str]) -> None:
+        """Change results to what is stored, and send the signals of what is new."""
         if duplicates:
             self._show_stored(new, duplicates, results)
         if received(task_enqueued):
             for index, result in enumerate(results):
                 if index not in duplicates:
                     task_enqueued.send(type(self), task_result=result)
-        return results
 
     def _show_stored(self, new: NewJobs, duplicates: Mapping[int, str], results: list[TaskResult]) -> None:
         """Change the results of duplicates, and of new jobs that have duplicates, to what is stored of them."""
         there = set(duplicates.values())
         for index, (job_id, _) in enumerate(new.jobs):
-            known = duplicates.get(index, job_id)
+            known, given = duplicates.get(index, job_id), results[index]
             if known in there:
-                results[index] = self._stored(known) or results[index]
+                results[index] = self._stored(known) or given
             if index in duplicates:
-                change(results[index], id=dashed(known), duplicate=True)
+                for result in (given, results[index]):  # the caller may have it already
+                    change(result, id=dashed(known), duplicate=True)
 
     def get_result(self, result_id: str) -> TaskResult:
         """Return the result of a task by its id; raise TaskResultDoesNotExist for one that is unknown or malformed."""

@@ -79,12 +79,6 @@ def rate_of(value: Any) -> str:
     return str(value)
 
 
-def on_full_of(value: Any) -> str:
-    if value not in (RAISE, WAIT):
-        raise Invalid(f"{RAISE!r} or {WAIT!r}")
-    return str(value)
-
-
 def backoff_of(value: Any) -> Backoff:
     if callable(value):
         return value  # type: ignore[no-any-return]
@@ -140,9 +134,10 @@ class Policy:
     max_payload_bytes: int = option(1_000_000, count)
     max_steps_bytes: int = option(1_000_000, count)
     max_depth: int | None = option(None, or_none(count))
-    on_full: str = option(RAISE, on_full_of)
+    on_full: str = option(RAISE, one_of(RAISE, WAIT))
     full_timeout: float = option(5, duration)
     exempt_workers: bool = option(True, flag)
+    immediate: bool = option(False, flag)
     handler: str | None = option(None, text_or_none)
     overflow: bool = option(False, flag)
     copies: int = option(2, count)

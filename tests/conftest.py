@@ -50,16 +50,16 @@ def connected(path: Path) -> Iterator[str]:
 
 
 @contextmanager
-def reached(database: dict[str, Any]) -> Iterator[str]:
+def reached(database: dict[str, Any], alias: str = ALIAS) -> Iterator[str]:
     """Give this process a connection to a database with these settings; yield its alias."""
-    connections.settings[ALIAS] = {**connections.settings["default"], **database}
+    connections.settings[alias] = {**connections.settings["default"], **database}
     try:
-        yield ALIAS
+        yield alias
     finally:
         engine_for.cache_clear()  # the next database may be of another kind
-        connections[ALIAS].close()
-        del connections[ALIAS]
-        del connections.settings[ALIAS]
+        connections[alias].close()
+        del connections[alias]
+        del connections.settings[alias]
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +91,7 @@ def server() -> Iterator[postgresql.Server]:
 @pytest.fixture(scope="session")
 def migrated(server: postgresql.Server, django_db_blocker: DjangoDbBlocker) -> dict[str, Any]:
     """Return the settings of a database with all tables on that server."""
-    with django_db_blocker.unblock(), reached(server.settings()) as alias:
+    with django_db_blocker.unblock(), reached(server.settings(), "migrating") as alias:
         call_command("migrate", database=alias, verbosity=0, run_syncdb=True)
     return server.settings()
 
@@ -100,14 +100,19 @@ def migrated(server: postgresql.Server, django_db_blocker: DjangoDbBlocker) -> d
 def postgresql_database(migrated: dict[str, Any], django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
     """Return the alias of an empty database of PostgreSQL."""
     with django_db_blocker.unblock(), reached(migrated) as alias:
-        tables = [model._meta.db_table for model in apps.get_models() if model._meta.app_label in FILLED]
-        with connections[alias].cursor() as cursor:
-            # To look into all of them costs a fiftieth of what it costs to truncate them.
-            looks = [f"SELECT '{table}' WHERE EXISTS (SELECT FROM {table})" for table in tables]
-            cursor.execute(" UNION ALL ".join(looks))
-            if filled := [table for (table,) in cursor.fetchall()]:
-                cursor.execute(f"SET lock_timeout = '10s'; TRUNCATE {', '.join(filled)} CASCADE; RESET lock_timeout")
+        empty_tables(alias)
         yield alias
+
+
+def empty_tables(alias: str) -> None:
+    """Empty the tables of a database on that server."""
+    tables = [model._meta.db_table for model in apps.get_models() if model._meta.app_label in FILLED]
+    with connections[alias].cursor() as cursor:
+        # To look into all of them costs a fiftieth of what it costs to truncate them.
+        looks = [f"SELECT '{table}' WHERE EXISTS (SELECT FROM {table})" for table in tables]
+        cursor.execute(" UNION ALL ".join(looks))
+        if filled := [table for (table,) in cursor.fetchall()]:
+            cursor.execute(f"SET lock_timeout = '10s'; TRUNCATE {', '.join(filled)} CASCADE; RESET lock_timeout")
 
 
 @pytest.fixture

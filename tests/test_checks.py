@@ -452,6 +452,22 @@ def test_unknown_database(settings: Settings) -> None:
     assert message.hint == '"OPTIONS": {"database": "default"}'
 
 
+class NoTables:
+    """A router that keeps the queue's tables out of each database."""
+
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
+        return False if app_label == "vtqueue" else None
+
+
+def test_a_router_without_tables(settings: Settings) -> None:
+    """A router that lets migrate make no tables where the jobs are to be is a warning (W011)."""
+    settings.DATABASE_ROUTERS = [f"{__name__}.NoTables"]
+    [message] = problems("default", entry(database="default"))
+    assert message.id == "vtqueue.W011"
+    assert "keeps its jobs in 'default', but DATABASE_ROUTERS lets migrate make no tables" in message.msg
+    assert (message.hint or "").endswith("python manage.py migrate vtqueue --database default")
+
+
 def test_unsupported_database(settings: Settings, jobs: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kind of database that has no engine is an error (E004), found without a connection."""
     jobs(ENGINE="django.db.backends.dummy")

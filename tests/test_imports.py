@@ -33,7 +33,7 @@ LAYERS = {
     # what is done with jobs from outside
     "operations": "control",
     # Django's Tasks on top of the primitive, and what pages and commands read
-    "tasks": "backend inspection requeueing schedules tasks throughput",
+    "tasks": "backend inspection moving requeueing schedules tasks throughput",
     # what runs
     "execution": "execution",
     "worker": "worker",

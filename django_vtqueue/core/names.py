@@ -3,7 +3,9 @@
 from .failures import shown
 
 LONGEST_NAME = 255
-LEASE, SLOTS = RESERVED = ("lease:", "slots:")  # what the names of reserved queues begin with
+HELD = LEASE, SLOTS = ("lease:", "slots:")  # their rows are held by instances
+MOVES = "move:"  # their rows have what is under way to another database
+RESERVED = (*HELD, MOVES)  # what the names of reserved queues begin with
 
 
 def is_reserved(queue_name: str) -> bool:
@@ -14,8 +16,9 @@ def is_reserved(queue_name: str) -> bool:
 def refusal(queue_name: str) -> str:
     """Return a sentence that says why nothing is done with a reserved queue."""
     return (
-        f"Queue {queue_name!r} is reserved for Lease and SlotCycle, which hold its rows: nothing is published into it, "
-        f"claimed, paused or changed. The name of another queue does not begin with {' or '.join(map(repr, RESERVED))}."
+        f"Queue {queue_name!r} is reserved for Lease and SlotCycle, which hold its rows, and for moves to another "
+        "database: nothing is published into it, claimed, paused or changed. The name of another queue does not begin "
+        f"with {' or '.join(map(repr, RESERVED))}."
     )
 
 

@@ -10,7 +10,7 @@ from ..core import states
 from ..core.clock import to_instant
 from ..core.humanize import duration
 from ..core.ids import shown_worker
-from ..core.names import RESERVED
+from ..core.names import HELD
 from ..models import HAS_KEY, Job
 from ..patterns.slot_rows import PARKED
 from ..queue.why import loss, wait
@@ -40,7 +40,7 @@ class Holding:
 
 def holdings(database: str, now: int, *kinds: str) -> list[Holding]:
     """Return the rows of reserved queues of these kinds (default: all), by name and key."""
-    found = (holding(job, kind, now) for kind in kinds or RESERVED for job in _rows(database, kind))
+    found = (holding(job, kind, now) for kind in kinds or HELD for job in _rows(database, kind))
     return sorted(islice(found, MOST), key=lambda each: (each.kind, each.name, len(each.key), each.key))
 
 

@@ -19,13 +19,13 @@ from ..core.encoding import dumps
 from ..core.failures import shown
 from ..core.ids import new_ids
 from ..core.job import Ended, Handle, HeldJob, NewJobs, broken_off
-from ..core.names import RESERVED
+from ..core.names import LEASE as LEASE  # for its callers
+from ..core.names import SLOTS as SLOTS
 from ..engines import Engine, engine_for, options_for
 from ..queue.doorbell import Doorbell, folder_of, is_bell, path_of, proves_death, remove, ring_after_commit
 from ..queue.ended_leases import end_leases
 from ..queue.settling import settle
 
-LEASE, SLOTS = RESERVED  # the prefixes of reserved queues
 FOREVER = 1 << 60  # an instant later than any lease, by whatever clock it was stamped
 
 

@@ -126,6 +126,11 @@ class Gate:
                 self._left, self._counted, self._full = allowance(self.max_depth - depth, self.max_depth), counted, None
         return done
 
+    def check(self, engine: Engine, jobs: int) -> None:
+        """Raise QueueFull if there is no room for so many jobs, which are stored later."""
+        if (depth := engine.depth(self.queue_name, self.max_depth)) + jobs > self.max_depth:
+            raise self._refusal(self._note_full(engine, depth), engine.now(), jobs)
+
     def _take(self, jobs: int, test: object) -> bool:
         """Return whether so many jobs may be stored without a count; then they are deducted."""
         with self._lock:

@@ -1,19 +1,69 @@
 """Publishing: what a payload and a task have in common on their way into the table."""
 
+import logging
+from collections.abc import Callable
 from functools import partial
 
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import OperationalError
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connections, transaction
 
-from ..conf import Options
+from ..conf import Options, Policy
 from ..core.job import NewJobs
 from ..core.unique import KEEP
 from ..engines import Engine, Trouble, engine_for
 from ..exceptions import PayloadTooLarge
 from .doorbell import ring, ring_after_commit
-from .room import insert_with_room
+from .room import check_room, insert_with_room
 from .schema import mismatch
 from .unique import Duplicates, insert_with_keys
+
+logger = logging.getLogger("django_vtqueue")
+
+NOT_STORED = "%d jobs of queue %r were not stored after the commit that they waited for: %s (%s)"
+
+
+def publish(
+    new: NewJobs,
+    database: str,
+    options: Options,
+    then: Callable[[Duplicates], None],
+    timeout: float | None = None,
+    *,
+    on_duplicate: str = KEEP,
+    immediate: bool = False,
+) -> None:
+    """Store new jobs, and call ``then`` with the duplicates; see store for both, and for what is raised.
+
+    Inside a transaction of the default database that is not the jobs' own this happens after its commit, unless they
+    are ``immediate``: then the size of the payloads and the room in the queue are judged now, and all else is logged.
+    """
+    if immediate or not waits_for_commit(database):
+        then(store(new, database, options, timeout, on_duplicate=on_duplicate))
+        return
+    policy = options.policy(new.queue_name)
+    check_size(new, policy)
+    check_room(engine_for(database), new, policy)
+    later = partial(_store_later, new, database, options, then, on_duplicate)
+    transaction.on_commit(later, using=DEFAULT_DB_ALIAS)
+
+
+def waits_for_commit(database: str) -> bool:
+    """Return whether the caller is in a transaction of the default database, and in none of the jobs' own."""
+    own = database == DEFAULT_DB_ALIAS or connections[database].in_atomic_block
+    return not own and connections[DEFAULT_DB_ALIAS].in_atomic_block
+
+
+def _store_later(
+    new: NewJobs, database: str, options: Options, then: Callable[[Duplicates], None], on_duplicate: str
+) -> None:
+    """Store jobs after a commit: what goes wrong is logged, for the caller's work is done."""
+    try:
+        duplicates = store(new, database, options, on_duplicate=on_duplicate, check_depth=False)
+    except Exception as error:
+        ids = ", ".join(job_id for job_id, _ in new.jobs[:10])
+        logger.error(NOT_STORED, len(new.jobs), new.queue_name, new.task_path or "raw payloads", ids, exc_info=error)
+    else:
+        then(duplicates)
 
 
 def store(
@@ -33,14 +83,7 @@ def store(
     call in async code, or the tables are missing, the error says what to do.
     """
     policy = options.policy(new.queue_name)
-    limit = policy.max_payload_bytes
-    for _, payload in new.jobs:
-        # A character has 4 bytes at the most, so a short text needs no count.
-        if len(payload) > limit // 4 and (size := len(payload.encode())) > limit:
-            raise PayloadTooLarge(
-                f"A payload for queue {new.queue_name!r} has {size:,} bytes; max_payload_bytes allows {limit:,}. "
-                "Store the data elsewhere and publish a reference to it, or raise the limit."
-            )
+    check_size(new, policy)
     engine = engine_for(database)
     try:
         insert = partial(_insert, engine, new, on_duplicate)
@@ -61,6 +104,18 @@ def store(
     elif len(duplicates) < len(new.jobs) or new.replace:
         ring_after_commit(database, options.doorbells)
     return duplicates
+
+
+def check_size(new: NewJobs, policy: Policy) -> None:
+    """Raise PayloadTooLarge if one of the payloads is larger than ``max_payload_bytes``."""
+    limit = policy.max_payload_bytes
+    for _, payload in new.jobs:
+        # A character has 4 bytes at the most, so a short text needs no count.
+        if len(payload) > limit // 4 and (size := len(payload.encode())) > limit:
+            raise PayloadTooLarge(
+                f"A payload for queue {new.queue_name!r} has {size:,} bytes; max_payload_bytes allows {limit:,}. "
+                "Store the data elsewhere and publish a reference to it, or raise the limit."
+            )
 
 
 def _insert(engine: Engine, new: NewJobs, on_duplicate: str) -> tuple[bool, Duplicates]:

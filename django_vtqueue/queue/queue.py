@@ -10,7 +10,7 @@ In short:
         job.ack()  # done; without it the job reappears by itself
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -36,7 +36,7 @@ from .claims import Claims, Found, collect
 from .consumer import consume
 from .limits import Limits
 from .pauses import pause, resume
-from .publishing import store
+from .publishing import publish
 from .room import waiting_aside
 from .settling import settle
 from .unparking import Unparking
@@ -108,6 +108,7 @@ class Queue:
         on_duplicate: OnDuplicate = KEEP,
         expires: datetime | timedelta | float | None = None,
         concurrency_key: str | None = None,
+        immediate: bool = False,
     ) -> UUID:
         """Put a job into the queue; inside ``transaction.atomic`` it appears when that commits.
 
@@ -120,7 +121,8 @@ class Queue:
         that one; ``"replace"`` gives it, if it waits, the new payload and all else; ``"error"`` raises DuplicateJob.
         ``expires`` (a datetime, or seconds or a timedelta from now): what was not claimed by then is never handed out;
         it becomes a dead letter. ``concurrency_key``: of the jobs with this text no more than the queue's
-        ``concurrency`` are held at once, however many others are.
+        ``concurrency`` are held at once, however many others are. ``immediate``: where the queue has a database of its
+        own, store it now, whatever becomes of a transaction of the default database.
 
         Returns the job's id. Raises TypeError if the payload is not JSON, ValueError for an argument that is not
         allowed, PayloadTooLarge, QueueFull, DuplicateJob.
@@ -137,6 +139,7 @@ class Queue:
             on_duplicate=on_duplicate,
             expires=expires,
             concurrency_key=None if concurrency_key is None else [concurrency_key],
+            immediate=immediate,
         )[0]
 
     def publish_many(
@@ -153,6 +156,7 @@ class Queue:
         on_duplicate: OnDuplicate = KEEP,
         expires: datetime | timedelta | float | None = None,
         concurrency_key: Keys | None = None,
+        immediate: bool = False,
     ) -> list[UUID]:
         """Put many jobs into the queue in one transaction, all or none; see publish.
 
@@ -190,10 +194,16 @@ class Queue:
             replace=on_duplicate == REPLACE,
             concurrency_keys=keys_of(payloads, concurrency_key, "concurrency_key"),
         )
-        duplicates = store(new, self.database, self.options, wait, on_duplicate=on_duplicate) if jobs else {}
         ids = [job_id for job_id, _ in jobs]
-        for index, known in duplicates.items():
-            ids[index] = known
+
+        def stored(duplicates: Mapping[int, str]) -> None:
+            for index, known in duplicates.items():
+                ids[index] = known
+
+        if jobs:
+            immediate = immediate or self.options.policy(self.name).immediate
+            given_to = (new, self.database, self.options, stored, wait)
+            publish(*given_to, on_duplicate=on_duplicate, immediate=immediate)
         return [UUID(int=int(job_id, 16)) for job_id in ids]
 
     async def apublish(self, payload: Any, **options: Any) -> UUID:

@@ -54,6 +54,12 @@ def insert_with_room(insert: Insert, engine: Engine, new: NewJobs, policy: Polic
         clock.wait(pause)
 
 
+def check_room(engine: Engine, new: NewJobs, policy: Policy) -> None:
+    """Raise QueueFull if a queue has no room for new jobs, which are stored later; it is not waited for."""
+    if policy.max_depth is not None and not (policy.exempt_workers and _from_a_job.get()):
+        gate_of(engine.alias, new.queue_name, policy.max_depth).check(engine, len(new.jobs))
+
+
 async def waiting_aside(publish: Callable[[], Awaitable[T]]) -> T:
     """Return what ``publish`` returns; wait for room here, for its thread is that of all other synchronous code."""
     token, began = _waits_aside.set(True), time.monotonic()

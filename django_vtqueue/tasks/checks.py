@@ -8,7 +8,7 @@ from typing import Any
 from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
-from django.db import connections
+from django.db import connections, router
 from django.utils.module_loading import import_string
 
 from ..conf import SHORTEST_SHARED, Options, configured, parse
@@ -48,6 +48,7 @@ def problems(alias: str, params: Mapping[str, Any]) -> list[CheckMessage]:
         *unenforced_limits(options, alias),
         *idle_options(options, alias),
         *idle_overflow(options, alias),
+        *without_tables(options, alias),
     ]
 
 
@@ -85,6 +86,19 @@ def wrong_database(options: Options, alias: str) -> CheckMessage | None:
         hint='"OPTIONS": {"database": "jobs"}, where DATABASES["jobs"] is a SQLite database.',
         id="vtqueue.E004",
     )
+
+
+def without_tables(options: Options, alias: str) -> Iterator[CheckMessage]:
+    """Yield a warning if the routers keep ``migrate`` from making the tables where the jobs are to be."""
+    database = database_of(options)
+    if not router.allow_migrate(database, "vtqueue", model_name="job"):
+        yield Warning(
+            f"TASKS[{alias!r}] keeps its jobs in {database!r}, but DATABASE_ROUTERS lets migrate make no tables of "
+            "'vtqueue' there.",
+            hint=f"Have allow_migrate({database!r}, 'vtqueue', ...) return True. Then: "
+            f"python manage.py migrate vtqueue --database {database}",
+            id="vtqueue.W011",
+        )
 
 
 def limits_beside_copies(options: Options, alias: str) -> Iterator[CheckMessage]:

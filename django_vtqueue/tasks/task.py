@@ -82,6 +82,7 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "unique_key": _key,
     **UNIQUE,
     "expires": positive_duration,
+    "immediate": POLICY["immediate"],
     "concurrency": count,
     "concurrency_key": _key,
     "rate": rate_of,
@@ -131,6 +132,7 @@ class TaskOptions(TypedDict, total=False):
     unique_until: Literal["done", "start"]
     on_duplicate: Literal["keep", "replace", "error"]
     expires: Seconds
+    immediate: bool
     concurrency: int
     concurrency_key: str | Callable[..., str | None]
     rate: str

@@ -210,7 +210,7 @@ def test_what_became_of_many(admin_client: Client, monkeypatch: pytest.MonkeyPat
 
 def die(queue: Queue) -> None:
     """Have a job become a dead letter."""
-    queue.publish(1)
+    queue.publish(1, immediate=True)
     job = queue.claim()
     assert job
     job.nack()

@@ -17,6 +17,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_vtqueue import Cancelled, ClaimedJob, JobContext, Retry, TaskContext, control, task
 from django_vtqueue.exceptions import TaskTimeout
+from django_vtqueue.tasks.compat import TaskResultDoesNotExist
 
 from .models import Effect
 
@@ -59,6 +60,17 @@ def hold_newest(folder: str, name: str, text: str) -> str:
 @task
 def enqueue_note(path: str, text: str) -> None:
     note.enqueue(path, text)
+
+
+@task
+def enqueue_note_amid(path: str, text: str) -> None:
+    """Enqueue it in a transaction of the default database; note before its commit whether the job is there."""
+    with transaction.atomic():
+        result = note.enqueue(path, text)
+        try:
+            note.get_result(result.id)
+        except TaskResultDoesNotExist:
+            note.func(path, "not yet")
 
 
 @task(takes_context=True)

@@ -521,7 +521,7 @@ def test_a_handler_publishes_into_its_own_full_queue(alias: str, exempt: bool) -
 # -- several databases -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_each_database_has_its_own_room(alias: str) -> None:
     """A queue of the same name in another database is another queue."""
     with policies(alias, small={"max_depth": 2}):

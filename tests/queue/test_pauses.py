@@ -147,6 +147,7 @@ def test_run_pending_leaves_paused_queues(time: FakeClock) -> None:
     assert [result.return_value for result in run_pending(until=timedelta(seconds=60))] == [3]
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_consumer_goes_on_when_its_queue_is_resumed(sqlite_file: str) -> None:
     """``Queue.run`` handles nothing of a paused queue, and what was published meanwhile once it is resumed."""
     queue, handled, stop = Queue("a", using=sqlite_file), [], threading.Event()

@@ -10,7 +10,7 @@ from ...backend import VTQueueBackend
 from ...queue.lookup import UnclearId
 from ...queue.schema import mismatch
 from ..arguments import add_backend, add_ids, backend_of
-from ..subcommands import jobs, leases, locktest, queues, schedules, show, slots, status, why, workers
+from ..subcommands import jobs, leases, locktest, move, queues, schedules, show, slots, status, why, workers
 from ..subcommands import list as list_
 
 
@@ -35,6 +35,7 @@ SUBCOMMANDS = {
     "leases": Subcommand(leases.HELP, leases.add_arguments, leases.run),
     "list": Subcommand(list_.HELP, list_.add_arguments, list_.run),
     "locktest": Subcommand(locktest.HELP, locktest.add_arguments, locktest.run, reads_tables=False),
+    "move": Subcommand(move.HELP, move.add_arguments, move.run),
     "pause": Subcommand(
         "Pauses a queue: no job of it is claimed, until it is resumed or the pause ends; what runs goes on to its end.",
         queues.pause_arguments,

@@ -1,0 +1,130 @@
+"""A move: passes over the source, until nothing is left that may go."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from ..core.clock import SECOND
+from ..core.counts import HOUR, MINUTE
+from ..core.gaps import GapWatch
+from ..core.job import Scope
+from ..engines import engine_for
+from ..models import HourlyThroughput, Throughput
+from ..queue.ended_leases import end_leases
+from ..queue.workers import live_workers
+from .channel import Channel, Overtaken
+from .parts import Parts, Taken
+from .rows import Refusals
+
+ENDED_AT_ONCE = 100  # leases
+WRITTEN_UP = 30 * SECOND  # microseconds after which a worker has written what it has counted of a minute or an hour
+TRIES_AGAIN, PATIENCE = 0.5, 30.0  # seconds: between two tries after an error that passes; until it is raised
+
+T = TypeVar("T")
+
+
+class Move:
+    """Moves what a queue has stored from one database to another; both are aliases.
+
+    ``arrived`` is called with the number of rows after each batch; ``moved``: how many that were.
+    """
+
+    def __init__(self, source: str, target: str, arrived: Callable[[int], None] = lambda rows: None) -> None:
+        self.source, self.target, self.arrived = source, target, arrived
+        self.moved = 0
+        self.channel, self.parts = Channel(source, target), Parts(source, target)
+        self._gaps = GapWatch()
+
+    @property
+    def refusals(self) -> Refusals:
+        """What stays in the source because the target has refused it, and why."""
+        return self.parts.refusals
+
+    def go(self, *, wait: bool = False, every: float = 1.0) -> None:
+        """Move what may be moved; with ``wait`` until all jobs and dead letters have gone that can go.
+
+        ``every``: seconds between two passes. Raise MoveRefused, or a DatabaseError that does not pass within 30
+        seconds; then the next call goes on.
+        """
+        self._patiently(self.channel.open)
+        while True:
+            began = time.monotonic()
+            self._pass()
+            if not wait or not self.parts.to_go():
+                break
+            self._gaps.worked(time.monotonic() - began)
+            time.sleep(every)
+            self._gaps.worked(every)
+        self._patiently(self.channel.close)
+
+    def _pass(self) -> None:
+        self.refusals.clear()  # what was refused may fit now
+        self._patiently(self._end_leases)
+        parts, now = self.parts, engine_for(self.source).now()
+        for take in (parts.take_jobs, parts.take_letters, parts.take_requeues, parts.take_schedules):
+            self._take_all(take)
+        at_work = bool(live_workers(self.source, now))
+        for model, length in ((Throughput, MINUTE), (HourlyThroughput, HOUR)):
+            before = now - WRITTEN_UP
+            before -= before % length
+            self._take_all(partial(parts.take_counts, model, before if at_work else now + length))
+        if not parts.unfinished().exists():
+            for take in (parts.take_rates, parts.take_pauses, parts.take_reserved):
+                self._take_all(take)
+
+    def _take_all(self, take: Callable[[Any], Taken]) -> None:
+        """Have all of a part arrive."""
+        after = None
+        while True:
+            self._patiently(self._deliver)
+            taken = self._patiently(partial(self._load, take, after))
+            if taken is None:
+                continue  # another run was faster: its batch is delivered first
+            self._patiently(self._deliver)
+            if (after := taken.last) is None:
+                return
+
+    def _load(self, take: Callable[[Any], Taken], after: Any) -> Taken | None:
+        """Take the next rows into the outbox; return None, and take nothing, if there are others in it."""
+        try:
+            with engine_for(self.source).atomic():
+                taken = take(after)
+                if taken.tables:
+                    self.channel.load(taken.tables)
+                return taken
+        except Overtaken:
+            return None
+
+    def _deliver(self) -> None:
+        self.refusals.update(self.channel.deliver(self._arrived))
+
+    def _arrived(self, rows: int) -> None:
+        self.moved += rows
+        self.arrived(rows)
+
+    def _end_leases(self) -> None:
+        """Have jobs whose holder is gone be due again, as a claim would: perhaps no worker of the source is left."""
+        engine = engine_for(self.source)
+        now = engine.now()
+        self._gaps.look(now)
+        names = tuple(engine.queue_names())  # not of leases and time slots: their instances have a rule of their own
+        with engine.transaction():
+            self._gaps.locked(0)
+            for scope in (Scope(names, raw) for raw in (False, True)):
+                if ended := engine.ended(scope, ENDED_AT_ONCE, now, self._gaps.grace_period(), overflow=True):
+                    end_leases(engine, ended, "", now)
+
+    def _patiently(self, act: Callable[[], T]) -> T:
+        """Do something that may be done again, also if it is not known whether it was done."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return act()
+            except Exception as error:
+                engines = [engine_for(self.source), engine_for(self.target)]
+                if not any(engine.trouble(error) for engine in engines) or time.monotonic() > until:
+                    raise
+                for engine in engines:
+                    engine.disconnect()
+                time.sleep(TRIES_AGAIN)

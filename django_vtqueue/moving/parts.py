@@ -1,0 +1,224 @@
+"""What a move takes out of the source, a batch at a time; each function here is called in a transaction of it.
+
+A row that runs is not taken, nor one of its family: its worker could not settle it, its parent would look for it in
+vain. Nor is what a background requeue that has not ended goes through.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+from uuid import UUID
+
+from django.db.models import F, QuerySet
+from django.db.models.functions import Coalesce, Length
+
+from ..core import states
+from ..core.ids import slices
+from ..core.names import MOVES
+from ..engines import engine_for
+from ..models import (
+    RESERVED,
+    UNFINISHED,
+    DeadLetter,
+    HourlyThroughput,
+    Job,
+    QueueState,
+    Rate,
+    Requeue,
+    Schedule,
+    Throughput,
+)
+from ..requeueing import PATH
+from ..schedules.firing import KEY
+from .families import Edges, edges_of, present, spread
+from .rows import MODELS, OF_JOBS, Refusals, Tables, name_of, read
+
+MOST_ROWS, MOST_BYTES = 200, 2_000_000  # of a batch, unless one family has more: some 20 ms in all
+MARK = "vtqueue move to "  # who has paused a schedule that code declares: a worker would write down a new one
+
+Key = Any  # of the row after which to go on
+
+
+@dataclass
+class Taken:
+    """Rows that were deleted, to be put into the outbox; ``last``: the key of the last row looked at, None: no more."""
+
+    tables: Tables
+    last: Key = None
+
+
+@dataclass
+class Parts:
+    """What is taken of a source; ``refusals``: rows that stay there, for the target has refused them, and why."""
+
+    source: str
+    target: str
+    refusals: Refusals = field(default_factory=dict)
+
+    # -- jobs and dead letters -----------------------------------------------------------------------------------------
+
+    def jobs(self) -> "QuerySet[Job]":
+        """Return the jobs that may be moved, if their families may: also those that have ended."""
+        rows = Job.objects.using(self.source).exclude(state=states.RUNNING).exclude(RESERVED)
+        if self.requeueing():
+            canaries = Requeue.objects.using(self.source).filter(ended_at=None, canary__isnull=False)
+            rows = rows.exclude(task_path=PATH).exclude(pk__in=canaries.values("canary"))
+        return rows.select_for_update(skip_locked=True)
+
+    def letters(self) -> "QuerySet[DeadLetter]":
+        """Return the dead letters that may be moved, if their families may."""
+        rows = DeadLetter.objects.using(self.source)
+        return (rows.none() if self.requeueing() else rows).select_for_update(skip_locked=True)
+
+    def requeueing(self) -> bool:
+        """Return whether a requeue in the background has not ended."""
+        return Requeue.objects.using(self.source).filter(ended_at=None).exists()
+
+    def take_jobs(self, after: Key) -> Taken:
+        """Take jobs in the order in which they were stored."""
+        return self._take(self.jobs().annotate(place=engine_for(self.source).handle()), after, "result")
+
+    def take_letters(self, after: Key) -> Taken:
+        """Take dead letters in the order of their ids."""
+        return self._take(self.letters().annotate(place=F("pk")), after)
+
+    def _take(self, rows: QuerySet[Any], after: Key, *large: str) -> Taken:
+        """Take the next rows, with the families that may go."""
+        rows = rows if after is None else rows.filter(place__gt=after)
+        size = sum((Coalesce(Length(name), 0) for name in ("history", "steps", *large)), Length("payload"))
+        found = list(rows.order_by("place").values_list("pk", "place", size)[:MOST_ROWS])
+        totals = list(accumulate(size for *_, size in found))
+        some = found[: max(sum(total < MOST_BYTES for total in totals), 1)]
+        last = some[-1][1] if len(some) < len(found) or len(found) == MOST_ROWS else None
+        return Taken(self._families([pk for pk, *_ in some if pk.hex not in self.refusals]), last)
+
+    def _families(self, ids: Sequence[UUID]) -> Tables:
+        """Take these rows, which are locked, and their relatives; not the families of which one must stay."""
+        edges = edges_of(self.source, ids)
+        others = {job_id for edge in edges for job_id in edge}.difference(ids)
+        going, stay = list(ids), set[UUID]()
+        if others:
+            rows = (model._base_manager.using(self.source).all() for model in (Job, DeadLetter))
+            there = set().union(*(present(each, others) for each in rows))
+            free = present(self.jobs(), others) | present(self.letters(), others)
+            stay = spread({key for key in there if key not in free or key.hex in self.refusals}, edges)
+            going += sorted(there)
+        tables = self._read([key for key in going if key not in stay], edges)
+        for name, several in tables.items():
+            self._delete(name, [UUID(row["id"]) for row in several])
+        queues = {row["queue_name"] for row in tables.get("Job", ()) if row["finished_at"] is None}
+        if paused := read(QueueState, self.source, sorted(queues)):
+            tables["QueueState"] = list(paused.values())  # what is paused here must not be claimed there
+        return tables
+
+    def _read(self, ids: Sequence[UUID], edges: Edges) -> Tables:
+        """Return jobs and dead letters as they are stored, without families of which one cannot be read."""
+        found = {name: read(MODELS[name], self.source, ids) for name in OF_JOBS}
+        stay = spread(self._unreadable("Job", set(ids).difference(*found.values())), edges)
+        tables = {name: [row for key, row in rows.items() if key not in stay] for name, rows in found.items()}
+        return {name: rows for name, rows in tables.items() if rows}
+
+    def _unreadable(self, name: str, keys: set[Any]) -> set[Any]:
+        """Note of these rows that they stay; return their keys."""
+        self.refusals.update((name_of(name, key), "it cannot be read as it is stored") for key in keys)
+        return keys
+
+    def _delete(self, name: str, keys: Sequence[Any]) -> None:
+        for some in slices(keys):
+            MODELS[name]._base_manager.using(self.source).filter(pk__in=some)._raw_delete(self.source)
+
+    # -- the rest ------------------------------------------------------------------------------------------------------
+
+    def take_requeues(self, after: Key) -> Taken:
+        """Take requeues that have ended."""
+        return self._take_rows(Requeue.objects.using(self.source).filter(ended_at__isnull=False), after)
+
+    def take_counts(self, model: type[Throughput] | type[HourlyThroughput], before: int, after: Key) -> Taken:
+        """Take the counts of times before an instant."""
+        return self._take_rows(model.objects.using(self.source).filter(starts_at__lt=before), after)
+
+    def take_schedules(self, after: Key) -> Taken:
+        """Take schedules; those whose last job must end before the next one stay as long as it has not."""
+        rows = Schedule.objects.using(self.source).exclude(paused_by__startswith=MARK)
+        last = self.unfinished().filter(unique_key__startswith=KEY).values_list("unique_key", flat=True)
+        names = [str(key).removeprefix(KEY) for key in last]
+        return self._take_rows(rows.exclude(overlap=False, name__in=names), after, self._leave_schedules)
+
+    def _leave_schedules(self, keys: Sequence[str]) -> None:
+        """Delete schedules; pause those that code declares."""
+        rows = Schedule.objects.using(self.source).filter(pk__in=keys)
+        now = engine_for(self.source).now()
+        rows.filter(declared=True).update(paused_at=now, paused_by=f"{MARK}{self.target}"[:150])
+        rows.filter(declared=False)._raw_delete(self.source)
+
+    def take_rates(self, after: Key) -> Taken:
+        """Take the states of rates."""
+        return self._take_rows(Rate.objects.using(self.source).all(), after)
+
+    def take_pauses(self, after: Key) -> Taken:
+        """Take the pauses of queues."""
+        return self._take_rows(QueueState.objects.using(self.source).all(), after)
+
+    def take_reserved(self, after: Key) -> Taken:
+        """Take the rows of leases and time slots that are free."""
+        rows = Job.objects.using(self.source).filter(RESERVED, state=states.READY)
+        return self._take_rows(rows.exclude(queue_name__startswith=MOVES), after)
+
+    def _take_rows(
+        self,
+        rows: QuerySet[Any],
+        after: Key,
+        remove: Callable[[Sequence[Any]], None] | None = None,
+    ) -> Taken:
+        """Take the next rows of a model in the order of its key."""
+        name = rows.model.__name__
+        rows = rows if after is None else rows.filter(pk__gt=after)
+        rows = rows.select_for_update(skip_locked=True).order_by("pk").values_list("pk", flat=True)
+        found = list(rows[:MOST_ROWS])
+        wanted = [key for key in found if name_of(name, key) not in self.refusals]
+        stored = read(rows.model, self.source, wanted)
+        self._unreadable(name, set(wanted).difference(stored))
+        (remove or (lambda keys: self._delete(name, keys)))(list(stored))
+        return Taken({name: list(stored.values())} if stored else {}, found[-1] if len(found) == MOST_ROWS else None)
+
+    # -- what is left --------------------------------------------------------------------------------------------------
+
+    def unfinished(self) -> "QuerySet[Job]":
+        """Return the jobs that wait or run."""
+        return self.all_jobs().filter(UNFINISHED)
+
+    def all_jobs(self) -> "QuerySet[Job]":
+        """Return all jobs, also those that have ended."""
+        return Job.objects.using(self.source).exclude(RESERVED)
+
+    def entries(self) -> int:
+        """Return how many jobs and dead letters there are."""
+        return self.all_jobs().count() + DeadLetter.objects.using(self.source).count()
+
+    def to_go(self) -> int:
+        """Return how many of them the target has not refused."""
+        return self.entries() - sum(" " not in name for name in self.refusals)
+
+    def numbers(self) -> dict[str, int]:
+        """Return how many rows there are that a move takes, sooner or later, by what people call them."""
+        reserved = Job.objects.using(self.source).filter(RESERVED).exclude(queue_name__startswith=MOVES)
+        unfinished, others = self.unfinished().count(), (QueueState, Rate, Requeue, Throughput, HourlyThroughput)
+        pauses, rates, requeues, *counts = (model._base_manager.using(self.source).count() for model in others)
+        return {
+            "unfinished jobs": unfinished,
+            "ended jobs": self.all_jobs().count() - unfinished,
+            "dead letters": DeadLetter.objects.using(self.source).count(),
+            "requeues": requeues,
+            "schedules": Schedule.objects.using(self.source).exclude(paused_by__startswith=MARK).count(),
+            "pauses": pauses,
+            "rates": rates,
+            "rows of leases and time slots": reserved.count(),
+            "rows of statistics": sum(counts),
+        }
+
+    def staying(self) -> tuple[int, int, int]:
+        """Return how many jobs run, how many requeues go on, and how many leases and time slots are held."""
+        requeues = Requeue.objects.using(self.source).filter(ended_at=None)
+        held = Job.objects.using(self.source).filter(RESERVED, state=states.RUNNING)
+        return self.unfinished().filter(state=states.RUNNING).count(), requeues.count(), held.count()

@@ -1,0 +1,201 @@
+"""Rows as they are stored, from one database to another: neither moments nor JSON are interpreted on the way."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+from uuid import UUID
+
+from django.db import DataError, IntegrityError, OperationalError, connections, models
+
+from ..core.ids import SLICE
+from ..core.unique import STARTED
+from ..engines import engine_for
+from ..models import DeadLetter, HourlyThroughput, Job, QueueState, Rate, Requeue, Schedule, Throughput
+
+Row = dict[str, Any]  # a value for each column
+Tables = dict[str, list[Row]]  # rows for each model
+Refusals = dict[str, str]  # what the target has refused, by names that people know, and why
+
+MODELS: dict[str, type[models.Model]] = {
+    model.__name__: model
+    for model in (Job, DeadLetter, QueueState, Requeue, Schedule, Rate, Throughput, HourlyThroughput)
+}
+OF_JOBS = ("Job", "DeadLetter")
+
+COUNTS = """ON CONFLICT (starts_at, queue_name, task_path, worker_id) DO UPDATE SET
+    succeeded = excluded.succeeded, failed = excluded.failed, dead = excluded.dead, run_times = excluded.run_times,
+    wait_times = excluded.wait_times, depth = excluded.depth"""
+# Of a row that is there already: counts are replaced, for their worker has written them later; of two rates, and of two
+# next ticks, the later one holds. A job or a dead letter that is there already is refused.
+IF_THERE = {
+    "QueueState": "ON CONFLICT (queue_name) DO NOTHING",
+    "Rate": """ON CONFLICT (key) DO UPDATE SET interval_us = excluded.interval_us, next_at =
+    CASE WHEN excluded.next_at > vtqueue_rate.next_at THEN excluded.next_at ELSE vtqueue_rate.next_at END""",
+    "Schedule": """ON CONFLICT (name) DO UPDATE SET
+    task_path = excluded.task_path, expression = excluded.expression, time_zone = excluded.time_zone,
+    payload = excluded.payload, missed = excluded.missed, overlap = excluded.overlap, jitter_us = excluded.jitter_us,
+    queue_name = excluded.queue_name, priority = excluded.priority, declared = excluded.declared,
+    paused_at = excluded.paused_at, paused_by = excluded.paused_by, recent = excluded.recent,
+    last_at = coalesce(excluded.last_at, vtqueue_schedule.last_at), next_at =
+    CASE WHEN vtqueue_schedule.next_at > excluded.next_at THEN vtqueue_schedule.next_at ELSE excluded.next_at END""",
+    "Throughput": COUNTS,
+    "HourlyThroughput": COUNTS,
+}
+
+
+def columns_of(model: type[models.Model]) -> list[str]:
+    """Return the columns that are moved: not those that the database fills in itself."""
+    given = (models.GeneratedField, models.AutoField)
+    return [str(field.column) for field in model._meta.concrete_fields if not isinstance(field, given)]
+
+
+def key_of(model: type[models.Model]) -> str:
+    """Return the column of the primary key."""
+    return str(model._meta.pk.column)
+
+
+def plain(value: Any) -> Any:
+    """Return a value of a row as JSON can have it."""
+    return value.hex if isinstance(value, UUID) else value
+
+
+def read(model: type[models.Model], alias: str, keys: Sequence[Any]) -> dict[Any, Row]:
+    """Return the rows with these keys, by key, in their order; those that cannot be read are left out."""
+    found: dict[Any, Row] = {}
+    for start in range(0, len(keys), SLICE):
+        found |= _read(model, alias, [plain(key) for key in keys[start : start + SLICE]])
+    return {key: found[plain(key)] for key in keys if plain(key) in found}
+
+
+def _read(model: type[models.Model], alias: str, keys: Sequence[Any]) -> dict[Any, Row]:
+    connection, key, columns = connections[alias], key_of(model), columns_of(model)
+    names, marks = ", ".join(map(connection.ops.quote_name, [key, *columns])), ", ".join(["%s"] * len(keys))
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT {names} FROM {model._meta.db_table} WHERE {key} IN ({marks})", keys)
+            rows = [tuple(map(plain, row)) for row in cursor.fetchall()]
+    except OperationalError as error:
+        if "decode to UTF-8" not in str(error):
+            raise
+        rows_of_one = (_read(model, alias, [each]) for each in (keys if len(keys) > 1 else ()))
+        return {key: row for rows in rows_of_one for key, row in rows.items()}
+    return {value: dict(zip(columns, row, strict=True)) for value, *row in rows}
+
+
+def insert(name: str, alias: str, rows: Sequence[Row]) -> None:
+    """Insert rows of a model as they were read."""
+    model, connection = MODELS[name], connections[alias]
+    columns = list(rows[0])
+    flags = {field.column for field in model._meta.concrete_fields if isinstance(field, models.BooleanField)}
+    values = [[bool(row[column]) if column in flags else row[column] for column in columns] for row in rows]
+    names, marks = ", ".join(map(connection.ops.quote_name, columns)), ", ".join(["%s"] * len(columns))
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            f"INSERT INTO {model._meta.db_table} ({names}) VALUES ({marks}) {IF_THERE.get(name, '')}", values
+        )
+
+
+def insert_all(tables: Tables, alias: str) -> None:
+    """Insert rows of several models: all or none."""
+    with engine_for(alias).atomic():
+        for name, rows in tables.items():
+            insert(name, alias, rows)
+
+
+# -- what fits ---------------------------------------------------------------------------------------------------------
+
+
+def put(tables: Tables, alias: str) -> tuple[Tables, Refusals]:
+    """Insert rows, in the caller's transaction; return those that the database refuses, and why.
+
+    With one job its whole family is refused.
+    """
+    there = existing(tables, alias)
+    groups = list(families(tables))
+    new = [group for group in groups if there.isdisjoint(ids_of(group))]
+    try:
+        insert_all(merged(new), alias)
+        refused = {}
+    except (IntegrityError, DataError):
+        refused = {index: reason for index, group in enumerate(new) if (reason := refusal(group, alias))}
+    left = [(group, "it is there already") for group in groups if not there.isdisjoint(ids_of(group))]
+    left += [(new[index], reason) for index, reason in refused.items()]
+    return merged([group for group, _ in left]), {name: why for group, why in left for name in names_of(group)}
+
+
+def refusal(group: Tables, alias: str) -> str:
+    """Insert a family; return why that is refused, "" if it is not."""
+    try:
+        insert_all(group, alias)
+    except (IntegrityError, DataError) as error:
+        said = " ".join(str(error).split())
+        return "another job there has its unique key" if "unique" in said.lower() else said[:300]
+    return ""
+
+
+def put_back(tables: Tables, alias: str) -> None:
+    """Insert rows where they came from; a job whose unique key another one has taken meanwhile does without it."""
+    for group in families(tables):
+        if refusal(group, alias):
+            insert_all({name: [without_key(row) for row in rows] for name, rows in group.items()}, alias)
+
+
+def without_key(row: Row) -> Row:
+    """Return a job that has its unique key no more than one that has started."""
+    return {**row, "unique_until": STARTED} if row.get("unique_key") else row
+
+
+def existing(tables: Tables, alias: str) -> set[str]:
+    """Return which of the jobs and dead letters are in a database already, as the one or the other."""
+    ids = [row["id"] for name in OF_JOBS for row in tables.get(name, ())]
+    found: set[str] = set()
+    for start in range(0, len(ids), SLICE):
+        for model in (Job, DeadLetter):
+            rows = model._base_manager.using(alias).filter(pk__in=ids[start : start + SLICE])
+            found.update(key.hex for key in rows.values_list("pk", flat=True))
+    return found
+
+
+def families(tables: Tables) -> Iterator[Tables]:
+    """Yield the rows in parts that belong together: a job with its parents and children; else each row by itself."""
+    rows = [(name, row) for name, several in tables.items() for row in several]
+    groups: dict[str, Tables] = {row["id"]: {} for name, row in rows if name in OF_JOBS}
+    leader = {job_id: job_id for job_id in groups}
+
+    def first(job_id: str) -> str:
+        while leader[job_id] != job_id:
+            job_id = leader[job_id] = leader[leader[job_id]]
+        return job_id
+
+    for name, row in rows:
+        if name in OF_JOBS and row["parent_id"] in groups:
+            leader[first(row["id"])] = first(row["parent_id"])
+    for name, row in rows:
+        if name in OF_JOBS:
+            groups[first(row["id"])].setdefault(name, []).append(row)
+        else:
+            yield {name: [row]}
+    yield from filter(None, groups.values())
+
+
+def merged(groups: Iterable[Tables]) -> Tables:
+    """Return the rows of several groups as one."""
+    tables: Tables = {}
+    for group in groups:
+        for name, rows in group.items():
+            tables.setdefault(name, []).extend(rows)
+    return tables
+
+
+def ids_of(tables: Tables) -> list[str]:
+    return [row["id"] for name in OF_JOBS for row in tables.get(name, ())]
+
+
+def names_of(tables: Tables) -> Iterator[str]:
+    """Yield the names of rows in a report."""
+    for name, rows in tables.items():
+        yield from (name_of(name, row.get(key_of(MODELS[name]))) for row in rows)
+
+
+def name_of(name: str, key: Any) -> str:
+    """Return what people call a row: the id of a job, else its model and key."""
+    return key.hex if isinstance(key, UUID) else str(key) if name in OF_JOBS else f"{name} {key}"

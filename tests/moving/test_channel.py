@@ -1,0 +1,157 @@
+"""A move that is cut off between two of its commits, and two moves at once: each row arrives once."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from django.db import connections
+
+from django_vtqueue.engines import engine_for
+from django_vtqueue.models import Job
+from django_vtqueue.moving.channel import Channel, MoveRefused, Overtaken
+from django_vtqueue.moving.move import Move
+from django_vtqueue.moving.parts import Parts
+
+from ..conftest import reached
+from .conftest import SOURCE, Pair
+from .rows import job
+
+
+def loaded(pair: Pair) -> Channel:
+    """Return the channel of a move that was cut off after its first commit."""
+    channel = Channel(*pair)
+    channel.open()
+    with engine_for(pair.source).atomic():
+        channel.load(Parts(*pair).take_jobs(None).tables)
+    return channel
+
+
+def arrive(channel: Channel) -> None:
+    """Do the second commit of a batch, and no more."""
+    [(number, tables)] = Job.objects.using(channel.source).filter(pk=channel.id).values_list("claims", "payload")
+    channel._insert(number, tables)
+
+
+def jobs(alias: str) -> list[str]:
+    return [
+        str(key)
+        for key in Job.objects.using(alias).exclude(queue_name__startswith="move:").values_list("pk", flat=True)
+    ]
+
+
+def test_cut_off_after_the_first_commit(pair: Pair) -> None:
+    """What was in the outbox arrives with the next run; nothing of the way is left."""
+    row = job(pair.source)
+    loaded(pair)
+    assert (jobs(pair.source), jobs(pair.target)) == ([], [])
+    Move(*pair).go()
+    assert (jobs(pair.source), jobs(pair.target)) == ([], [str(row.pk)])
+    assert Job.objects.using(pair.source).count() == 0
+    assert Job.objects.using(pair.target).count() == 1
+
+
+def test_cut_off_after_the_second_commit(pair: Pair) -> None:
+    """What has arrived does not arrive again, although it has run there, and is gone, before the next run."""
+    job(pair.source)
+    arrive(loaded(pair))
+    Job.objects.using(pair.target).filter(queue_name="emails").delete()
+    Move(*pair).go()
+    assert Job.objects.using(pair.target).count() == 0
+
+
+def test_what_was_refused_before_the_cut(pair: Pair) -> None:
+    """What the target had refused goes back to the source with the next run, and is tried again."""
+    waits, there = job(pair.source, unique_key="a"), job(pair.target, unique_key="a")
+    channel = loaded(pair)
+    arrive(channel)
+    assert jobs(pair.source) == []
+    Job.objects.using(pair.target).filter(pk=there.pk).delete()
+    assert channel.deliver(lambda rows: None) == {waits.pk.hex: "another job there has its unique key"}
+    assert jobs(pair.source) == [str(waits.pk)]
+    Move(*pair).go()
+    assert jobs(pair.target) == [str(waits.pk)]
+
+
+def test_a_key_that_is_taken_on_both_sides(pair: Pair) -> None:
+    """A job that is refused there, and whose key was taken here meanwhile, comes back without its claim to the key."""
+    waits = job(pair.source, unique_key="a")
+    job(pair.target, unique_key="a")
+    channel = loaded(pair)
+    job(pair.source, unique_key="a")
+    channel.deliver(lambda rows: None)
+    assert Job.objects.using(pair.source).get(pk=waits.pk).unique_until == "started"
+
+
+def test_two_runs_at_once(pair: Pair) -> None:
+    """A run finishes the batch of another one; the other one then does nothing, whatever it was about to do."""
+    job(pair.source)
+    first = loaded(pair)
+    second = Channel(*pair)
+    second.open()
+    assert second.id == first.id
+    with pytest.raises(Overtaken), engine_for(pair.source).atomic():
+        second.load({"Job": []})
+    [(number, tables)] = Job.objects.using(pair.source).filter(pk=first.id).values_list("claims", "payload")
+    second.deliver(lambda rows: None)
+    second.close()
+    Job.objects.using(pair.target).all().delete()
+    assert first._insert(number, tables) == ({}, {})  # it was about to insert the batch
+    assert not Job.objects.using(pair.target).exists()
+    with pytest.raises(MoveRefused, match="Another run of this move has ended"):
+        first.deliver(lambda rows: None)
+
+
+def test_a_source_that_is_a_backup(pair: Pair) -> None:
+    """Numbers go on behind those that have arrived: that of a restored source is not taken for an old one."""
+    job(pair.source)
+    channel = loaded(pair)
+    channel.deliver(lambda rows: None)
+    Job.objects.using(pair.source).filter(pk=channel.id).update(claims=0)
+    row = job(pair.source)
+    Move(*pair).go()
+    assert str(row.pk) in jobs(pair.target)
+
+
+@contextmanager
+def again(pair: Pair) -> Iterator[str]:
+    """Reach the source by another alias."""
+    with reached(connections.settings[SOURCE], "again") as alias:
+        yield alias
+
+
+def test_the_same_database(pair: Pair) -> None:
+    """A database cannot be moved to itself, by whatever names it is reached; nothing is left of the try."""
+    with pytest.raises(MoveRefused, match="are the same database"):
+        Move(pair.source, pair.source).go()
+    with again(pair) as alias, pytest.raises(MoveRefused, match="are the same database"):
+        Move(pair.source, alias).go()
+    assert not Job.objects.using(pair.source).exists()
+
+
+@pytest.mark.parametrize("pair", [("sqlite", "sqlite")], indirect=True)
+def test_the_same_file_by_a_hard_link(pair: Pair, tmp_path: Path) -> None:
+    """A file with two paths is one database."""
+    other = tmp_path / "link.sqlite3"
+    other.hardlink_to(connections[pair.source].settings_dict["NAME"])
+    connections[pair.source].cursor().execute("PRAGMA journal_mode=DELETE")
+    link = {"NAME": str(other), "OPTIONS": {}}
+    with reached(link, "again") as alias, pytest.raises(MoveRefused, match="are the same database"):
+        Move(pair.source, alias).go()
+    assert not Job.objects.using(pair.source).exists()
+
+
+def test_another_target(pair: Pair, tmp_path: Path) -> None:
+    """With a batch under way nothing is moved to a third database, nor back, before it has arrived."""
+    row = job(pair.source)
+    loaded(pair)
+    with pytest.raises(MoveRefused, match=r"--from source --to target"):
+        Move(*pair.back).go()
+    Job.objects.using(pair.target).filter(queue_name="move:in").update(queue_name="move:other")
+    with pytest.raises(MoveRefused, match="to another database than 'target' was interrupted, with 1 rows under way"):
+        Move(*pair).go()
+    Job.objects.using(pair.target).filter(queue_name="move:other").update(queue_name="move:in")
+    Move(*pair).go()
+    assert jobs(pair.target) == [str(row.pk)]
+    Move(*pair.back).go()
+    assert jobs(pair.source) == [str(row.pk)]

@@ -1,0 +1,208 @@
+"""A queue in a database of its own: what is enqueued in a transaction of the default database waits for its commit."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.test import Client
+from pytest_django import Settings
+
+from django_vtqueue import DuplicateJob, PayloadTooLarge, Queue, QueueFull, TaskResultStatus, enqueue_many, task
+from django_vtqueue.models import Job
+from django_vtqueue.tasks.compat import TaskResultDoesNotExist, task_enqueued
+from tests.conftest import ALIAS
+
+from ..pending import run_pending
+from ..project.models import Effect
+from ..project.tasks import add
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+Configure = Callable[..., None]
+
+
+@task(unique_key="once")
+def once() -> None: ...
+
+
+@task(unique_key="once", on_duplicate="error")
+def once_only() -> None: ...
+
+
+@task(immediate=True)
+def at_once() -> None: ...
+
+
+@task
+def enqueue_amid() -> int:
+    """Return how many jobs there are before the block is left in which one is enqueued."""
+    with transaction.atomic():
+        add.enqueue(1, 2)
+        return stored()
+
+
+@pytest.fixture(autouse=True, params=["sqlite_file", "postgresql_database"], ids=["sqlite", "postgresql"])
+def configure(request: pytest.FixtureRequest, settings: Settings) -> Configure:
+    """Keep the jobs in another database than the default one; return what sets OPTIONS."""
+    request.getfixturevalue(request.param)
+
+    def configure(**options: Any) -> None:
+        entry = {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": []}
+        settings.TASKS = {"default": {**entry, "OPTIONS": {"database": ALIAS, **options}}}
+
+    configure()
+    return configure
+
+
+def stored() -> int:
+    return Job.objects.using(ALIAS).count()
+
+
+@contextmanager
+def undone(using: str | None = None) -> Iterator[None]:
+    """Roll back what the block does."""
+    with transaction.atomic(using=using):
+        yield
+        transaction.set_rollback(True, using=using)
+
+
+def test_after_the_commit() -> None:
+    """A job is stored when the block has committed, under the id that its result had before; outside of one at once."""
+    with transaction.atomic():
+        result = add.enqueue(1, 2)
+        assert result.status == TaskResultStatus.READY
+        assert stored() == 0
+        with pytest.raises(TaskResultDoesNotExist):
+            add.get_result(result.id)
+    assert add.get_result(result.id).args == [1, 2]
+    add.enqueue(3, 4)
+    assert stored() == 2
+
+
+def test_a_rollback() -> None:
+    """A rollback publishes nothing; that of a savepoint nothing of what was enqueued inside."""
+    with undone():
+        add.enqueue(1, 2)
+        Queue("sensors").publish(1)
+    assert stored() == 0
+    with transaction.atomic():
+        kept = add.enqueue(1, 2)
+        with undone():
+            add.enqueue(3, 4)
+    assert [str(pk) for pk in Job.objects.using(ALIAS).values_list("pk", flat=True)] == [kept.id]
+
+
+def test_many_at_once() -> None:
+    """All jobs of a call are stored together after the commit, payloads too."""
+    with transaction.atomic():
+        results = enqueue_many(add, [((1, 2), {}), ((3, 4), {})])
+        ids = Queue("sensors").publish_many([1, 2, 3])
+        assert stored() == 0
+    found = Job.objects.using(ALIAS).values_list("pk", flat=True)
+    assert {*map(str, found)} == {*(result.id for result in results), *map(str, ids)}
+
+
+def test_immediate(configure: Configure) -> None:
+    """With ``immediate`` of the task, the call, the queue or the backend it is stored at once, whatever is undone."""
+    with undone():
+        at_once.enqueue()
+        Queue("sensors").publish(1, immediate=True)
+        configure(queue_options={"sensors": {"immediate": True}})
+        Queue("sensors").publish(1)
+        Queue("others").publish(1)
+        configure(immediate=True)
+        add.enqueue(1, 2)
+    assert stored() == 4
+
+
+def test_a_transaction_of_the_jobs_own_database() -> None:
+    """In a transaction of the jobs' own database a job is a part of that one."""
+    with transaction.atomic():
+        with transaction.atomic(using=ALIAS):
+            add.enqueue(1, 2)
+        assert stored() == 1
+        with undone(ALIAS):
+            add.enqueue(1, 2)
+    assert stored() == 1
+
+
+def test_a_unique_key() -> None:
+    """Whether a key is taken is known after the commit: then the result has the id of the job that is there."""
+    there = once.enqueue()
+    with transaction.atomic():
+        result = once.enqueue()
+        assert result.id != there.id
+    assert result.id == there.id
+    assert result.duplicate  # type: ignore[attr-defined]
+    assert stored() == 1
+
+
+def test_a_full_queue(configure: Configure) -> None:
+    """Room is judged when a job is enqueued; one that was taken is stored, also if the queue is full by then."""
+    configure(queue_options={"sensors": {"max_depth": 2}})
+    queue = Queue("sensors")
+    with transaction.atomic():
+        queue.publish(1)
+        queue.publish_many([2, 3], immediate=True)
+        with pytest.raises(QueueFull):
+            queue.publish(4)
+    assert sorted(Job.objects.using(ALIAS).values_list("payload", flat=True)) == [1, 2, 3]
+
+
+def test_a_payload_that_is_too_large(configure: Configure) -> None:
+    """What can be judged at once is: the caller is told, and its block is its own to end."""
+    configure(max_payload_bytes=10)
+    with transaction.atomic(), pytest.raises(PayloadTooLarge):
+        Queue("sensors").publish("x" * 20)
+    assert stored() == 0
+
+
+def test_what_fails_after_the_commit(caplog: pytest.LogCaptureFixture) -> None:
+    """A job that cannot be stored then is logged, with its id and the reason; the others of the block are stored."""
+    once.enqueue()
+    with transaction.atomic():
+        Effect.objects.create()
+        lost = once_only.enqueue()
+        add.enqueue(1, 2)
+    [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert "1 jobs of queue 'default' were not stored after the commit" in record.getMessage()
+    assert lost.id.replace("-", "") in record.getMessage()
+    assert record.exc_info
+    assert record.exc_info[0] is DuplicateJob
+    assert Effect.objects.count() == 1
+    assert stored() == 2
+
+
+@pytest.fixture
+def announced() -> Iterator[list[str]]:
+    """Return the ids of results with which ``task_enqueued`` was sent."""
+    ids: list[str] = []
+
+    def note(task_result: Any, **kwargs: Any) -> None:
+        ids.append(task_result.id)
+
+    task_enqueued.connect(note)
+    yield ids
+    task_enqueued.disconnect(note)
+
+
+def test_the_signal(announced: list[str]) -> None:
+    """``task_enqueued`` is sent when a job is stored, and not if it never is."""
+    with undone():
+        add.enqueue(1, 2)
+    with transaction.atomic():
+        result = add.enqueue(1, 2)
+        assert announced == []
+    assert announced == [result.id]
+
+
+def test_the_admin_and_what_runs(admin_client: Client) -> None:
+    """Both look there; what a task enqueues in a block of the default database is stored after that block."""
+    result = enqueue_amid.enqueue()
+    assert result.id in admin_client.get("/admin/vtqueue/job/").content.decode()
+    assert [each.return_value for each in run_pending()] == [1, 3]
+    assert set(Job.objects.using(ALIAS).values_list("state", flat=True)) == {"SUCCESSFUL"}
+    assert stored() == 2
