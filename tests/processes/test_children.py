@@ -107,7 +107,7 @@ def test_children_are_recycled(database: Database, drain: Start) -> None:
     job_ids = database.enqueue_many(tasks.where, [()] * 100)
     worker = drain("--processes", "2", "--threads", "2", "--max-jobs-per-process", "20")
     assert database.succeeded(*job_ids)
-    assert {database.job(job_id)["claims"] for job_id in job_ids} == {1}
+    assert {database.job(job_id)["attempts"] for job_id in job_ids} == {1}  # what was claimed ahead may be given back
     ran = [database.result(job_id)[0] for job_id in job_ids]
     assert len(set(ran)) >= 4
     assert max(map(ran.count, ran)) <= 20 + 2  # those that were already under way

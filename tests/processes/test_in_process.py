@@ -84,7 +84,8 @@ def test_settling_and_claiming_in_transactions_of_their_own(
     done = database.enqueue_many(tasks.add, [(1, 2)] * 100)
     died = [database.enqueue(tasks.raise_it, "BaseException") for _ in range(3)]
     work(threads=2)
-    assert {(row["state"], row["attempts"], row["claims"]) for row in map(database.job, done)} == {("SUCCESSFUL", 1, 1)}
+    # Claims may be more: what was claimed ahead, and waits for its thread for 20 ms, is given back before it begins.
+    assert {(row["state"], row["attempts"]) for row in map(database.job, done)} == {("SUCCESSFUL", 1)}
     assert all(database.letter(job_id)["attempts"] == 1 for job_id in died)
 
 
