@@ -32,6 +32,7 @@ import os, time
 from pathlib import Path
 from django.db import connection
 from django_vtqueue import Cancelled, task
+from django_vtqueue.exceptions import TaskTimeout
 
 FOLDER = Path(__file__).parents[1]
 
@@ -62,6 +63,24 @@ def fail_once(name):
     again = path.exists()
     append(path.name, os.uname().nodename)
     assert again
+
+@task(transactional=True, timeout=2)
+def sleep_inside(name, sql):
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+        append(f"{name}-began", "")
+        cursor.execute(sql)
+    time.sleep(1000)
+
+@task(timeout=4)
+def compute(name):
+    append(f"{name}-began", "")
+    try:
+        while True:
+            time.sleep(0.01)
+    except TaskTimeout:
+        append(f"{name}-ended", "")
+        raise
 
 @task(takes_context=True)
 def steer(context, name):
