@@ -124,6 +124,10 @@ CREATE TRIGGER acknowledged AFTER UPDATE ON vtqueue_job FOR EACH ROW
     WHEN (NEW.state = 'SUCCESSFUL') EXECUTE FUNCTION note_acknowledged();
 """
 
+END_OTHERS = """
+SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"""
+
 COUNTS = """
 SELECT count(*) FILTER (WHERE finished_at IS NULL), count(*), (SELECT count(*) FROM vtqueue_deadletter) FROM vtqueue_job
 """
@@ -147,6 +151,7 @@ class Site:
             said = self.run("-m", "django", "migrate", "--run-syncdb", "--verbosity", "0", SITE_DATABASE=here)
             assert said.wait() == 0, said.log
             self.execute(LEDGER)
+        self.execute(END_OTHERS)  # what dead clients have begun goes on in the server
         tables = self.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'vtqueue_%'")
         self.execute(f"TRUNCATE effect, ledger, {', '.join(name for (name,) in tables)} CASCADE")
 
