@@ -32,6 +32,7 @@ import os, time
 from pathlib import Path
 from django.db import connection
 from django_vtqueue import Cancelled, task
+from django_vtqueue.exceptions import TaskTimeout
 
 FOLDER = Path(__file__).parents[1]
 
@@ -62,6 +63,24 @@ def fail_once(name):
     again = path.exists()
     append(path.name, os.uname().nodename)
     assert again
+
+@task(transactional=True, timeout=2)
+def sleep_inside(name, sql):
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+        append(f"{name}-began", "")
+        cursor.execute(sql)
+    time.sleep(1000)
+
+@task(timeout=4)
+def compute(name):
+    append(f"{name}-began", "")
+    try:
+        while True:
+            time.sleep(0.01)
+    except TaskTimeout:
+        append(f"{name}-ended", "")
+        raise
 
 @task(takes_context=True)
 def steer(context, name):
@@ -105,6 +124,10 @@ CREATE TRIGGER acknowledged AFTER UPDATE ON vtqueue_job FOR EACH ROW
     WHEN (NEW.state = 'SUCCESSFUL') EXECUTE FUNCTION note_acknowledged();
 """
 
+END_OTHERS = """
+SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"""
+
 COUNTS = """
 SELECT count(*) FILTER (WHERE finished_at IS NULL), count(*), (SELECT count(*) FROM vtqueue_deadletter) FROM vtqueue_job
 """
@@ -128,6 +151,7 @@ class Site:
             said = self.run("-m", "django", "migrate", "--run-syncdb", "--verbosity", "0", SITE_DATABASE=here)
             assert said.wait() == 0, said.log
             self.execute(LEDGER)
+        self.execute(END_OTHERS)  # what dead clients have begun goes on in the server
         tables = self.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'vtqueue_%'")
         self.execute(f"TRUNCATE effect, ledger, {', '.join(name for (name,) in tables)} CASCADE")
 

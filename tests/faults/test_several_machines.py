@@ -78,6 +78,27 @@ def test_a_host_is_cut_off_for_longer_than_its_leases_and_comes_back(shop: Shop)
     assert_said(other, GONE)
 
 
+LIMITED = """
+from shop.tasks import compute, sleep_inside
+compute.enqueue("a")
+sleep_inside.enqueue("b", "SELECT {}")
+"""
+
+
+@pytest.mark.parametrize("hanging", ["1", "pg_sleep(1000)"], ids=["in Python", "in a statement"])
+def test_time_limits_on_a_host_that_is_cut_off(shop: Shop, hanging: str) -> None:
+    """A transaction that cannot be rolled back keeps no other task from its own limit."""
+    shop.worker("other", SITE_DATABASE='{"OPTIONS": {}}')  # what the kernel waits is 15 minutes
+    assert shop.python("one", LIMITED.format(hanging)).wait() == 0
+    wait_until(lambda: began_all(shop, "a", "b"))
+    shop.hosts["other"].cut_off()
+    wait_until((shop.site.folder / "a-ended").exists)
+
+
+def began_all(shop: Shop, *names: str) -> bool:
+    return all((shop.site.folder / f"{name}-began").exists() for name in names)
+
+
 LOCK = """
 import time
 from django_vtqueue.core.job import Scope

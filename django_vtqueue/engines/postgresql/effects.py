@@ -1,5 +1,6 @@
 """The transaction of a task's own writes: it keeps others from rows that it has changed, so it ends in time."""
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,7 +21,8 @@ MARGIN = 1000  # milliseconds for the rollback of a transaction whose time is up
 class ServerDeadline(Deadline):
     """That of a transaction whose statements run in the server.
 
-    What the task executed afterwards would be in another transaction, which psycopg begins by itself.
+    What the task executed afterwards would be in another transaction, which psycopg begins by itself. A server that
+    cannot be reached must not keep the timekeeper, and with it the limits of all other tasks: nothing here waits long.
     """
 
     def in_transaction(self) -> bool:
@@ -28,7 +30,14 @@ class ServerDeadline(Deadline):
         return bool(self._raw.info.transaction_status)
 
     def roll_back(self) -> None:
-        """See Deadline."""
+        """See Deadline; the session is ended if the answer does not come."""
+        ending = threading.Thread(target=self._roll_back_session, name="rollback", daemon=True)
+        ending.start()
+        ending.join(MARGIN / 1000)
+        if ending.is_alive():
+            self._raw.close()
+
+    def _roll_back_session(self) -> None:
         with suppress(Exception):  # the task has closed the connection, or it is gone
             if self.in_transaction():
                 self._raw.rollback()
@@ -36,7 +45,7 @@ class ServerDeadline(Deadline):
     def end_statement(self) -> None:
         """See Deadline."""
         with suppress(Exception):  # the connection is gone
-            self._raw.cancel()
+            self._raw.cancel_safe(timeout=MARGIN / 1000)  # cancel() keeps the interpreter while it connects
 
 
 @contextmanager
