@@ -35,7 +35,8 @@ demo-slots: .venv/.installed
 	$(BIN)/python example_project/demo_slots.py
 	$(BIN)/python example_project/demo_slots.py --without-slots
 
-# What the queue does in a second and in a moment, beside plain sqlite3; one of them: `python -m benchmarks.enqueue`.
+# What the queue does in a second and in a moment, beside plain sqlite3, and on PostgreSQL (if that is installed) beside
+# raw statements; one of them: `python -m benchmarks.enqueue`.
 bench: .venv/.installed
 	$(BIN)/python -m benchmarks --short
 

@@ -137,8 +137,8 @@ def drain(jobs: int, count: int = 1) -> tuple[float, float]:
     """Return how many jobs a second so many workers end that wait for them, and the smallest share, of a fair one."""
     fresh()
     with workers(count), raw() as connection:
-        for _ in range(0, jobs, 10_000):
-            enqueue_many(tasks.noop, [((), {})] * min(jobs, 10_000))
+        for begun in range(0, jobs, 10_000):
+            enqueue_many(tasks.noop, [((), {})] * min(jobs - begun, 10_000))
         wait_until(lambda: not connection.execute(LEFT).fetchall(), every=0.5)
         rows = connection.execute(ENDED).fetchall()
     shares = [share for share, _, _ in rows]

@@ -22,6 +22,9 @@ def main() -> None:
     given = arguments(
         __doc__, jobs=(20_000, 5_000), repeats=(3, 1), others=(1_000_000, 50_000), crowd=(200_000, 0), rivals=(3_000, 0)
     )
+    if not postgresql.binaries():
+        print("\n12. PostgreSQL is not installed (apt-get install postgresql): nothing is measured", flush=True)
+        return
     with postgresql.running() as server:
         settings = server.settings(NAME)
         os.environ["VTQUEUE_BENCH_DATABASE"] = json.dumps(settings)  # before Django is set up

@@ -139,7 +139,7 @@ class Job(AbstractJob):
                 F("due_at"),
                 name="vtqueue_job_queue",
                 condition=WAITING,
-                said=Q(queue_name__isnull=False),
+                said=Q(queue_name__isnull=False),  # as any query does that compares the name
             ),
             # What is hidden, of one queue and kind: small, for it has the held rows only.
             models.Index(F("queue_name"), RAW, F("lease_until"), name="vtqueue_job_hidden", condition=HIDDEN),

@@ -52,12 +52,13 @@ class DueWalk(Walk):
 
     def __init__(self, entries: Callable[[], int]) -> None:
         super().__init__(entries)
-        self._places = dict.fromkeys(range(HIGHEST, LOWEST - 1, -1), FIRST)
+        self._places: dict[int, Place] = {}  # by priority
 
     def given(self) -> dict[str, Any]:
         """Return what the statements of ``due.ON`` are given."""
-        moments, handles = zip(*self._places.values(), strict=True)
-        return {"levels": list(self._places), "moments": list(moments), "handles": list(handles)}
+        levels = range(HIGHEST, LOWEST - 1, -1)
+        moments, handles = zip(*(self._places.get(level, FIRST) for level in levels), strict=True)
+        return {"levels": list(levels), "moments": list(moments), "handles": list(handles)}
 
     def found(self, rows: Sequence[Due], limit: int, now: int) -> None:
         """Note what a walk has found: where it ended at the limit, it has not seen the priorities after that."""
