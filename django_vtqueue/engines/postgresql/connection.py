@@ -114,10 +114,7 @@ class PostgreSQLConnection:
         )
 
     def transaction(self) -> AbstractContextManager[object]:
-        connection = self.connection
-        if connection.in_atomic_block or not connection.get_autocommit():
-            return nullcontext()
-        return self._transaction()
+        return nullcontext() if self._in_transaction else self._transaction()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -165,8 +162,8 @@ class PostgreSQLConnection:
         return next((TROUBLES[key] for key in (state, state[:3], state[:2]) if key in TROUBLES), None)
 
     @property
-    def _claiming(self) -> bool:
-        """Whether what is read is to be locked: in a transaction; a look alone locks nothing."""
+    def _in_transaction(self) -> bool:
+        """Whether a statement is a part of one; what is read is locked there, while a look alone locks nothing."""
         return self.connection.in_atomic_block or not self.connection.get_autocommit()
 
     def _run(self, sql: str, values: Mapping[str, Any]) -> int:

@@ -18,6 +18,7 @@ from . import clock_steps, due
 from . import statements as sql
 from .claiming import PostgreSQLClaiming
 from .limits import OF_QUEUE, PostgreSQLLimits
+from .listening import PostgreSQLListening
 from .overflow import PostgreSQLOverflow
 from .settling import PostgreSQLSettling
 from .statements import HELD, guard
@@ -38,7 +39,13 @@ def _shared(new: NewJobs) -> dict[str, Any]:
 
 
 class PostgreSQLEngine(
-    PostgreSQLClaiming, PostgreSQLSettling, PostgreSQLOverflow, PostgreSQLLimits, PostgreSQLSteps, Engine
+    PostgreSQLClaiming,
+    PostgreSQLSettling,
+    PostgreSQLOverflow,
+    PostgreSQLLimits,
+    PostgreSQLSteps,
+    PostgreSQLListening,
+    Engine,
 ):
     """See Engine."""
 
@@ -101,7 +108,7 @@ class PostgreSQLEngine(
     def read(self, handles: Sequence[Handle]) -> dict[Handle, HeldJob]:
         if not handles:
             return {}
-        rows = self._rows(sql.READ_LOCKED if self._claiming else sql.READ, {"ids": list(handles)})
+        rows = self._rows(sql.READ_LOCKED if self._in_transaction else sql.READ, {"ids": list(handles)})
         return {row[0]: HeldJob(*row) for row in rows}
 
     def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[ClaimKey]:
