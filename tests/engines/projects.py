@@ -24,6 +24,7 @@ TASKS["default"] |= {{"QUEUES": [], "OPTIONS": {{"doorbells": "/nonexistent"}}}}
 TASKS = """
 import os
 import time
+from django.db import connection
 from django_vtqueue import task
 
 RUNS = os.open("runs", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -35,7 +36,8 @@ def noop():
 @task(concurrency=2, visibility_timeout=2)
 def limited():
     began = time.monotonic()
-    time.sleep(0.02)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(0.02)")
     os.write(RUNS, f"{began} {time.monotonic()}\\n".encode())
 """
 

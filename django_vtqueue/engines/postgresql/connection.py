@@ -118,9 +118,31 @@ class PostgreSQLConnection:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with transaction.atomic(using=self.alias):
+        with self.atomic():
             self._rows(END_IF_SILENT, {"milliseconds": str(SILENT)})
             yield
+
+    @contextmanager
+    def atomic(self) -> Iterator[None]:
+        """Return Django's atomic block, at READ COMMITTED whatever the project sets, unless it is the caller's.
+
+        What is counted when a lock has been taken must be what is committed by then, not what was at the beginning; and
+        of two that change one row the second one goes on.
+        """
+        if self._in_transaction:
+            with transaction.atomic(using=self.alias):
+                yield
+            return
+        self.connection.ensure_connection()
+        raw, levels = self.connection.connection, self.connection.Database.IsolationLevel  # type: ignore[attr-defined]
+        with self.connection.wrap_database_errors:  # it may be lost
+            usual, raw.isolation_level = raw.isolation_level, levels.READ_COMMITTED
+        try:
+            with transaction.atomic(using=self.alias):
+                yield
+        finally:
+            if not raw.info.transaction_status:  # else it is closed, or broken
+                raw.isolation_level = usual
 
     @contextmanager
     def without_lock_waits(self) -> Iterator[None]:

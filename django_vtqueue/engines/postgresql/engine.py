@@ -6,13 +6,14 @@ from typing import Any
 
 from django.db.models import UUIDField
 from django.db.models.expressions import RawSQL
+from django.db.utils import OperationalError
 
 from ...core import history, states
 from ...core.clock import SECOND
 from ...core.ids import first_id
 from ...core.job import ClaimKey, Handle, HeldJob, NewJobs, Progress, StoredJob
 from ...core.names import is_reserved
-from ..base import Engine
+from ..base import Engine, Trouble
 from ..portable import SLICE
 from . import clock_steps, due
 from . import statements as sql
@@ -70,7 +71,7 @@ class PostgreSQLEngine(
         names = ("id", "payload", "unique_key", "concurrency_key", "rate_key")
         rows = [dict(zip(names, (*job, *each), strict=True)) for job, *each in zip(new.jobs, *keys, strict=True)]
         values = {**_shared(new), "unique_until": new.unique_until, "parent_id": new.parent_id, "replace": new.replace}
-        if len(rows) == 1 and self._run(sql.IF_UNIQUE, {"jobs": json.dumps(rows, ensure_ascii=False), **values}):
+        if len(rows) == 1 and self._is_stored_alone({"jobs": json.dumps(rows, ensure_ascii=False), **values}):
             return {}
         duplicates = {}
         with self.transaction():
@@ -82,6 +83,15 @@ class PostgreSQLEngine(
                     if (key := row["unique_key"]) is not None and of_key[key][0] != row["id"]:
                         duplicates[index] = of_key[key]
         return duplicates
+
+    def _is_stored_alone(self, values: dict[str, Any]) -> bool:
+        """Store one job by one statement, unless its key is taken, or is being taken at REPEATABLE READ."""
+        try:
+            return bool(self._run(sql.IF_UNIQUE, values))
+        except OperationalError as error:
+            if self._in_transaction or self.trouble(error) is not Trouble.BUSY:
+                raise
+            return False
 
     def depth(self, queue_name: str, limit: int) -> int:
         return int(self._value(sql.DEPTH, {"name": queue_name, "limit": limit}))
