@@ -48,13 +48,18 @@ DEFAULTS = (
 )
 
 POWER_LOSS = (
-    "synchronous is NORMAL: a power loss, or a crash of the operating system, may take back the last commits. A job "
-    "just enqueued may be gone, one just done may run again."
+    "a power loss, or a crash of the operating system, may take back the last commits. A job just enqueued may be "
+    "gone, one just done may run again."
 )
 POWER_LOSS_HINT = (
     "If that may happen to your jobs, put 'vtqueue.W006' into SILENCED_SYSTEM_CHECKS. If not, write "
     "PRAGMA synchronous=FULL in its init_command: then each commit waits for the disk."
 )
+SERVER_HINT = (
+    "If that may happen to your jobs, put 'vtqueue.W006' into SILENCED_SYSTEM_CHECKS. If not, set "
+    "synchronous_commit = on: then each commit waits for the disk."
+)
+NO_FSYNC = "fsync is off: a power loss may destroy the database cluster, with all that is in it."
 
 
 @register(TAG)
@@ -73,15 +78,18 @@ def check_databases(*, databases: Sequence[str] | None = None, **kwargs: Any) ->
     """Return warnings about those of ``databases`` that hold queues; what ``check_defaults`` says is not repeated."""
     found: list[CheckMessage] = []
     for connection in ours(databases):
-        if pragmas := effective(connection):
-            if sys.argv[1:2] != ["migrate"] and (problem := mismatch(connection.alias)):
-                found.append(warning("W008", connection, problem))
+        setup = effective(connection)
+        if setup and sys.argv[1:2] != ["migrate"] and (problem := mismatch(connection.alias)):
+            found.append(warning("W008", connection, problem))
+        if isinstance(setup, Pragmas):
             mode = connection.transaction_mode  # type: ignore[attr-defined]  # set anew by each connect
             found += [
                 warning(number, connection, text, hint_for(connection))
-                for number, text in faults(pragmas, mode)
+                for number, text in faults(setup, mode)
                 if not shares_disk(connection.alias) and (number == "W005" or not has_defaults(connection))
             ]
+        elif setup and setup.fsync == "off":
+            found.append(warning("W005", connection, NO_FSYNC))
     return found
 
 
@@ -91,11 +99,14 @@ def check_durability(*, databases: Sequence[str] | None = None, **kwargs: Any) -
 
     That is a decision to be made once, for production, and NORMAL is the right one for most; so only ``--deploy`` asks.
     """
-    return [
-        warning("W006", connection, POWER_LOSS, POWER_LOSS_HINT)
-        for connection in ours(databases)
-        if (pragmas := effective(connection)) and pragmas.synchronous == NORMAL and not shares_disk(connection.alias)
-    ]
+    found: list[CheckMessage] = []
+    for connection in ours(databases):
+        setup = effective(connection)
+        if isinstance(setup, Pragmas) and setup.synchronous == NORMAL and not shares_disk(connection.alias):
+            found.append(warning("W006", connection, f"synchronous is NORMAL: {POWER_LOSS}", POWER_LOSS_HINT))
+        elif isinstance(setup, Durability) and setup.synchronous_commit == "off":
+            found.append(warning("W006", connection, f"synchronous_commit is off: {POWER_LOSS}", SERVER_HINT))
+    return found
 
 
 def warning(number: str, connection: BaseDatabaseWrapper, text: str, hint: str | None = None) -> CheckMessage:
@@ -125,12 +136,20 @@ class Pragmas(NamedTuple):
     busy_timeout: int
 
 
-def effective(connection: BaseDatabaseWrapper) -> Pragmas | None:
+class Durability(NamedTuple):
+    """What a server of PostgreSQL waits for, as it says it."""
+
+    fsync: str
+    synchronous_commit: str
+
+
+def effective(connection: BaseDatabaseWrapper) -> Pragmas | Durability | None:
     """Return what holds on a database; None for one in memory (tests), or one that cannot be opened."""
-    if connection.vendor != "sqlite":
-        return None
     try:
         with connection.cursor() as cursor:
+            if connection.vendor == "postgresql":
+                cursor.execute("SELECT current_setting('fsync'), current_setting('synchronous_commit')")
+                return Durability(*cursor.fetchone())
             file = cursor.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()[0]
             names = ("journal_mode", "synchronous", "busy_timeout")
             pragmas = Pragmas(*(cursor.execute(f"PRAGMA {name}").fetchone()[0] for name in names))

@@ -198,9 +198,11 @@ def ask(worker_ids: Iterable[str], to: str, using: str | None = None) -> list[st
     database = database_for(using)
     ids = list(worker_ids)
     workers = undead(database).filter(pk__in=ids)
-    with engine_for(database).atomic():
+    engine = engine_for(database)
+    with engine.atomic():
         workers.exclude(asked_to=STOP).update(asked_to=to)
         bell_of = dict(workers.values_list("pk", "doorbell"))
         for bell in bell_of.values():
             transaction.on_commit(partial(doorbell.ring_worker, bell), using=database, robust=True)
+        transaction.on_commit(partial(engine.ring, workers=True), using=database, robust=True)
     return [worker_id for worker_id in ids if worker_id in bell_of]

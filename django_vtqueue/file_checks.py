@@ -9,7 +9,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionDoesNotExist
 
-from .checks import NORMAL, SHORTEST_TIMEOUT, TAG, databases_of_queues, effective, ours
+from .checks import NORMAL, SHORTEST_TIMEOUT, TAG, Pragmas, databases_of_queues, effective, ours
 from .engines import shares_disk
 from .engines.sqlite.file import path_of
 from .engines.sqlite.mounts import MOST_SKEW, clock_offset, has_passed, mount_of, wrong_mount
@@ -73,7 +73,7 @@ def errors_of_sharing(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]
 
 def wrong_settings(connection: BaseDatabaseWrapper) -> Iterator[str]:
     """Yield what holds on a live connection and does not fit to a file that several hosts share."""
-    if (pragmas := effective(connection)) is None:
+    if not isinstance(pragmas := effective(connection), Pragmas):
         return
     if pragmas.journal != "delete":
         yield f"journal_mode must be DELETE, not {pragmas.journal.upper()}"

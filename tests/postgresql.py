@@ -13,10 +13,25 @@ from typing import Any
 
 import pytest
 
+from .waiting import wait_until
+
 USER = "postgres"  # the server refuses to be root's; Debian's package makes this user
 FAST = ("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 # A database of Debian's usual kind.
 CLUSTER = ("--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", f"--username={USER}")
+PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
+POOLER = """
+[databases]
+* = host={folder}
+[pgbouncer]
+pool_mode = transaction
+default_pool_size = {size}
+unix_socket_dir = {folder}
+listen_port = 6432
+auth_type = trust
+auth_file = {folder}/users
+logfile = {folder}/pgbouncer.log
+"""
 
 
 @cache
@@ -41,13 +56,20 @@ def require_server() -> None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
 
 
+def require_pgbouncer() -> None:
+    """As require_server, for the pooler."""
+    if not PGBOUNCER:
+        missing = "PgBouncer is not installed (apt-get install pgbouncer)"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
+
+
 class Server:
     """A server that listens on a socket in its own folder only. ``launcher``: a command line before its programs."""
 
     def __init__(self, folder: Path, *options: str, launcher: Sequence[str] = ()) -> None:
         self.folder, self.options = folder, options
-        self._as_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if os.getuid() == 0 else []
-        self._as_user = [*launcher, *self._as_user]
+        self.as_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if os.getuid() == 0 else []
+        self.as_user = [*launcher, *self.as_user]
 
     @property
     def pid(self) -> int:
@@ -81,7 +103,7 @@ class Server:
         self._run("pg_ctl", "promote", "-w", "-s", "-D", str(self.folder / "data"))
 
     def own_folder(self) -> None:
-        if self._as_user:
+        if self.as_user:
             shutil.chown(self.folder, USER, USER)
 
     def start(self) -> None:
@@ -102,7 +124,7 @@ class Server:
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
-            [*self._as_user, str(binaries() or "") + "/" + program, *arguments],
+            [*self.as_user, str(binaries() or "") + "/" + program, *arguments],
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL if program == "pg_ctl" else subprocess.PIPE,  # the server keeps the pipe
@@ -115,6 +137,22 @@ class Server:
             log = self.folder / "log"
             said = log.read_text() if log.exists() else (done.stdout or b"").decode()
             raise RuntimeError(f"{program} failed: {said[-2000:]}")
+
+
+@contextmanager
+def pooled(server: Server, size: int) -> Iterator[dict[str, Any]]:
+    """Start PgBouncer in transaction mode with so many connections to a server; yield settings of its database."""
+    (server.folder / "users").write_text(f'"{USER}" ""\n')
+    (server.folder / "pooler").write_text(POOLER.format(folder=server.folder, size=size))
+    command = [*server.as_user, str(PGBOUNCER), str(server.folder / "pooler")]
+    pooler = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=_usual_signals)
+    try:
+        wait_until(lambda: (server.folder / ".s.PGSQL.6432").exists() or pooler.poll() is not None)
+        yield {**server.settings(), "PORT": "6432", "DISABLE_SERVER_SIDE_CURSORS": True}
+    finally:
+        pooler.kill()
+        pooler.wait()
+        (server.folder / ".s.PGSQL.6432").unlink(missing_ok=True)
 
 
 def _usual_signals() -> None:

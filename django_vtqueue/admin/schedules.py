@@ -220,7 +220,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
             )
         with engine_for(str(row._state.db)).atomic():
             self.log_deletions(request, self.get_queryset(request).filter(pk=row.pk))
-            row.delete()
+            row.delete(using=row._state.db)
         self.message_user(request, _("The schedule “%s” was deleted.") % row.name)
         return self.go_to("schedule_changelist")
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from django.db import connections
 
-from .base import Engine, Trouble
+from .base import Engine, Listener, Trouble
 from .options import (
     backend_options,
     database_for,
@@ -25,6 +25,7 @@ from .sqlite.engine import SQLiteEngine
 __all__ = [
     "ENGINES",
     "Engine",
+    "Listener",
     "Trouble",
     "backend_options",
     "database_for",

@@ -36,6 +36,18 @@ class Trouble(Enum):
     GONE = "the database cannot be reached"
 
 
+class Listener:
+    """What wakes a process when another one rings, on any host; this one never does.
+
+    ``hears``: whether it would now; then a look at the database now and then is enough.
+    """
+
+    hears = False
+
+    def close(self) -> None:
+        """Wake the process no more."""
+
+
 class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
     """The statements of the queue on one database alias.
 
@@ -312,6 +324,17 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
     def changed(self) -> bool:
         """Return whether another connection may have committed since the last call; 10 calls a second are cheap."""
         return True
+
+    def ring(self, *, workers: bool = False) -> None:
+        """Wake those that listen, on any host, for what is committed; not in a transaction, and it never raises.
+
+        A process need not ring each time: who is woken looks once more some milliseconds later. ``workers``: the rows
+        of the workers have something for one of them.
+        """
+
+    def listen(self, rung: Callable[[bool], None]) -> Listener:
+        """Have ``rung`` be called, from a thread, when another process has rung; with what it said of the workers."""
+        return Listener()
 
     def tidy(self, *, early: bool) -> int | None:
         """Keep the log beside the database short; called after each turn, outside of transactions.

@@ -18,7 +18,7 @@ from ..core.gaps import GapWatch
 from ..core.ids import new_id, new_worker_id
 from ..core.job import Scope
 from ..core.timeouts import awaited_value
-from ..engines import Engine, engine_for, new_engine
+from ..engines import Engine, Listener, engine_for, new_engine
 from ..exceptions import LeaseLost, Snooze
 from .claimed_job import ClaimedJob
 from .clock_steps import ClockSteps
@@ -31,6 +31,7 @@ logger = logging.getLogger("django_vtqueue")
 
 T = TypeVar("T")
 LOOK = 0.1  # seconds between two looks at the queue, in case a doorbell was missed
+HEARING_LOOK = 1.0  # seconds between two looks of one that hears of each commit, wherever it is made
 LOOK_AT_CLOCKS = 1.0  # seconds between two looks at the clocks while a handler runs
 
 
@@ -44,6 +45,7 @@ def consume(
 ) -> None:
     """See Queue.run. ``claim`` takes the next job of the queue, or none, for a holder."""
     bell = Doorbell(database, folder_of(options.doorbells), f"{UNPROVEN}{new_id()[-8:]}")
+    listener = engine_for(database).listen(bell.ring)
     engine, gaps, policy = engine_for(database), GapWatch(), options.policy(queue_name)
     limits = Limits(options)
     clock_steps, holder = ClockSteps(engine), new_worker_id()  # not that of Queue.claim: these leases are renewed
@@ -52,21 +54,23 @@ def consume(
             until_done(engine, clock_steps.go_on)
             jobs = until_done(engine, partial(claim, gaps, holder))
             if not jobs:
-                gaps.worked(until_done(engine, partial(wait_for_work, engine, queue_name, bell, limits)))
+                gaps.worked(until_done(engine, partial(wait_for_work, engine, queue_name, bell, limits, listener)))
             for job in jobs:
                 handle(engine, job, handler, policy, gaps)
     finally:
+        listener.close()
         bell.close()
 
 
-def wait_for_work(engine: Engine, queue_name: str, bell: Doorbell, limits: Limits) -> float:
+def wait_for_work(engine: Engine, queue_name: str, bell: Doorbell, limits: Limits, listener: Listener) -> float:
     """Block until a doorbell rings, the next scheduled job is due, or it is time to look again.
 
     Return the seconds of that, at most the planned ones: the rest may be a gap.
     """
     first = limits.earliest(engine, [Scope((queue_name,), raw=True)])
-    due_in = LOOK if first is None else (first - engine.now()) / SECOND
-    seconds = min(due_in, LOOK) if due_in > 0 else LOOK  # else: an expired job that may not be taken yet
+    look = HEARING_LOOK if listener.hears else LOOK
+    due_in = look if first is None else (first - engine.now()) / SECOND
+    seconds = min(due_in, look) if due_in > 0 else LOOK  # else: an expired job that may not be taken yet
     began = time.monotonic()
     bell.wait_for(seconds)
     return min(time.monotonic() - began, seconds)

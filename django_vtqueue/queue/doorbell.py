@@ -23,7 +23,7 @@ from pathlib import Path
 from django.db import connections, transaction
 
 from ..core.ids import new_id
-from ..engines import options_of_database, shares_disk
+from ..engines import engine_for, options_of_database, shares_disk
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -101,6 +101,11 @@ class Doorbell:
         except OSError:
             return set()
         return messages
+
+    def ring(self, workers: bool = False) -> None:
+        """Ring it, from another thread of this process."""
+        with suppress(OSError, AttributeError):
+            _sender().sendto(WORKERS if workers else b"ring", socket.MSG_DONTWAIT, self.path)
 
     def wait_for(self, seconds: float) -> None:
         """Block until it is rung, for ``seconds`` at the most."""
@@ -231,7 +236,13 @@ def _bells(alias: str, folder: str | None) -> list[str]:
 
 
 def ring(alias: str, folder: str | None) -> None:
-    """Wake the workers of a database on this machine; never waits, never raises: their jobs are stored already."""
+    """Wake the workers of a database; never raises: their jobs are stored already."""
+    ring_here(alias, folder)
+    engine_for(alias).ring()
+
+
+def ring_here(alias: str, folder: str | None) -> None:
+    """Ring the doorbells of a database in this folder; never waits, never raises."""
     with suppress(AttributeError):  # a system without Unix sockets
         for path in _bells(alias, folder):
             try:
@@ -277,7 +288,7 @@ def wake_workers(database: str) -> None:
         ring_after_commit(database, folder)
 
 
-def ring_after_commit(alias: str, folder: str | None) -> None:
+def ring_after_commit(alias: str, folder: str | None, ring: Callable[[str, str | None], None] = ring) -> None:
     """Wake the workers of a database when the caller's transaction has committed: at once if there is none."""
     connection = connections[alias]
     if not connection.in_atomic_block:

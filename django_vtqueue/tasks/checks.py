@@ -37,6 +37,7 @@ def problems(alias: str, params: Mapping[str, Any]) -> list[CheckMessage]:
         return [*found, wrong]
     return [
         *found,
+        *wrong_connection(options, alias),
         *reserved_queues(options, alias),
         *forbidden_queues(options, alias),
         *missing_handlers(options, alias),
@@ -98,6 +99,26 @@ def without_tables(options: Options, alias: str) -> Iterator[CheckMessage]:
             hint=f"Have allow_migrate({database!r}, 'vtqueue', ...) return True. Then: "
             f"python manage.py migrate vtqueue --database {database}",
             id="vtqueue.W011",
+        )
+
+
+def wrong_connection(options: Options, alias: str) -> Iterator[CheckMessage]:
+    """Yield an error for each setting of a PostgreSQL database with which no worker can work."""
+    connection = connections[database_of(options)]
+    if connection.vendor != "postgresql":
+        return
+    named = f"TASKS[{alias!r}]: DATABASES[{connection.alias!r}]"
+    if connection.Database.__name__ != "psycopg":  # type: ignore[attr-defined]
+        yield Error(
+            f"{named} is used by psycopg2, but django_vtqueue needs psycopg 3.",
+            hint="python -m pip install 'django-vtqueue[postgresql]'",
+            id="vtqueue.E012",
+        )
+    if not connection.settings_dict["AUTOCOMMIT"]:
+        yield Error(
+            f"{named} has AUTOCOMMIT off: what a worker does would never be committed.",
+            hint="Remove it, or give the queue an alias of its own.",
+            id="vtqueue.E013",
         )
 
 

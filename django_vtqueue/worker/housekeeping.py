@@ -5,7 +5,7 @@ import time
 
 from django.conf import settings
 
-from ..engines import Engine
+from ..engines import Engine, Listener
 from ..queue.clock_steps import ClockSteps
 from ..queue.origin import foreign_origin
 from .cancellation import Cancellation
@@ -19,6 +19,7 @@ logger = logging.getLogger("django_vtqueue")
 
 WATCHFUL = 60.0  # seconds after a commit of another connection
 RARE_LOOK = 0.25  # seconds between two looks at a database that was not written to lately
+HEARING_LOOK = 1.0  # seconds between two looks of a worker that hears of each commit, wherever it is made
 
 
 class Housekeeping:
@@ -34,6 +35,7 @@ class Housekeeping:
         self.upkeep = Upkeep(work)
         self.cancellation = Cancellation(engine, work.in_flight)
         self.recurring = Recurring(engine, work.backend, heartbeat.worker)
+        self.listener = Listener()
         self.foreign = False
         self.look_at = self._watchful_until = 0.0
 
@@ -65,7 +67,8 @@ class Housekeeping:
     def look(self) -> bool:
         """Return whether the database was replaced, or another connection has committed since the last look."""
         now = time.monotonic()
-        first, self.look_at = not self.look_at, now + (LOOK if now < self._watchful_until else RARE_LOOK)
+        often = LOOK if now < self._watchful_until else RARE_LOOK
+        first, self.look_at = not self.look_at, now + (HEARING_LOOK if self.listener.hears else often)
         replaced = self.check_replaced()
         if changed := self.engine.changed():
             self.next_due.forget()

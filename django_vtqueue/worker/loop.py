@@ -62,6 +62,7 @@ class Worker:
         """Work until told to stop, or until there is nothing left to do."""
         self.pool.start()
         self.bell.listen(self.rung)
+        listener = self.turns.housekeeping.listener = self.engine.listen(self.rung)
         self.state.worker_id = self.id.encode()
         with self.engine.without_lock_waits():
             try:
@@ -71,6 +72,7 @@ class Worker:
                         self.obey()
                     self.rest()
             finally:
+                listener.close()
                 self.leave()
 
     def leave(self) -> None:
@@ -97,7 +99,7 @@ class Worker:
         self.mailbox.put(event)
 
     def rung(self, workers: bool) -> None:
-        """Wake the loop, from the bell's own thread; rings that come before the next turn are one."""
+        """Wake the loop, from the thread of the bell or listener; rings that come before the next turn are one."""
         self.mailbox.wake(workers)
         self.turns.pacing.wait_for_more()
 

@@ -29,6 +29,7 @@ from django_vtqueue.models import Job
 from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.limits import Limits
 from django_vtqueue.queue.settling import settle
+from tests.conftest import reached
 from tests.fake_clock import at
 from tests.projects import Project
 from tests.waiting import wait_until
@@ -40,6 +41,14 @@ THREADS = 3
 @pytest.fixture
 def engine(postgresql_database: str) -> Engine:
     return engine_for(postgresql_database)
+
+
+@pytest.fixture
+def isolated(migrated: dict[str, Any], postgresql_database: str) -> Iterator[Engine]:
+    """Return the engine of a project that sets REPEATABLE READ, as its server does."""
+    options = {"isolation_level": 3, "options": r"-c default_transaction_isolation=repeatable\ read"}
+    with reached({**migrated, "OPTIONS": options}, "isolated") as alias:
+        yield engine_for(alias)
 
 
 @contextmanager
@@ -96,6 +105,11 @@ def test_claims_that_count_one_limit(engine: Engine, options: str) -> None:
     given, most = KEYS[options]
     limits = Limits(task_options={"app.task": given}.get)
     run(engine, limits, most, concurrency_keys="k")
+
+
+def test_claims_at_repeatable_read(isolated: Engine) -> None:
+    """No claim and no settlement is refused because another one has changed a row of the same key."""
+    run(isolated, Limits(task_options={"app.task": {"concurrency": 2}}.get), 2, concurrency_keys="k")
 
 
 def test_claims_that_count_one_queue(engine: Engine) -> None:
@@ -169,8 +183,10 @@ def test_the_last_child_ends_while_the_parent_begins_to_wait(engine: Engine) -> 
             end(engine, claim(engine, Limits(), "p")[0])
 
 
-def test_one_key_of_many_publishers(engine: Engine) -> None:
-    """Publishers of one unique key at the same moment make one job."""
+@pytest.mark.parametrize("name", ["engine", "isolated"])
+def test_one_key_of_many_publishers(request: pytest.FixtureRequest, name: str) -> None:
+    """Publishers of one unique key at the same moment make one job, and none is refused, at any isolation level."""
+    engine = request.getfixturevalue(name)
     with threads() as pool:
         for number in range(RACES):
             at_once(pool, *[lambda: publish(engine, 1, unique_keys=f"k{number}")] * THREADS)  # noqa: B023

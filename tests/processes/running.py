@@ -18,10 +18,17 @@ READY = re.compile(r"^vtworker \S+:(\d+) ready: ", re.MULTILINE)
 class Running:
     """A process and what it has written so far to its output and errors, in one file."""
 
-    def __init__(self, command: list[str], env: dict[str, str], log: Path, stdin: int = subprocess.DEVNULL) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        env: dict[str, str],
+        log: Path,
+        stdin: int = subprocess.DEVNULL,
+        cwd: Path | None = None,
+    ) -> None:
         self._log, self.env = log, env
         with log.open("wb") as output:
-            self.process = subprocess.Popen(command, env=env, stdin=stdin, stdout=output, stderr=output)
+            self.process = subprocess.Popen(command, env=env, stdin=stdin, stdout=output, stderr=output, cwd=cwd)
         self.pid = self.process.pid
 
     @property

@@ -94,4 +94,4 @@ class PostgreSQLClaiming(PostgreSQLConnection):
         return [Due(*row) for row in self._found(due.OVERDUE, {"now": now, "limit": limit})]
 
     def _found(self, sql: str, values: dict[str, Any]) -> Sequence[tuple[Any, ...]]:
-        return self._rows(due.locking(sql, self._claiming), values)
+        return self._rows(due.locking(sql, self._in_transaction), values)

@@ -114,16 +114,35 @@ class PostgreSQLConnection:
         )
 
     def transaction(self) -> AbstractContextManager[object]:
-        connection = self.connection
-        if connection.in_atomic_block or not connection.get_autocommit():
-            return nullcontext()
-        return self._transaction()
+        return nullcontext() if self._in_transaction else self._transaction()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with transaction.atomic(using=self.alias):
+        with self.atomic():
             self._rows(END_IF_SILENT, {"milliseconds": str(SILENT)})
             yield
+
+    @contextmanager
+    def atomic(self) -> Iterator[None]:
+        """Return Django's atomic block, at READ COMMITTED whatever the project sets, unless it is the caller's.
+
+        What is counted when a lock has been taken must be what is committed by then, not what was at the beginning; and
+        of two that change one row the second one goes on.
+        """
+        if self._in_transaction:
+            with transaction.atomic(using=self.alias):
+                yield
+            return
+        self.connection.ensure_connection()
+        raw, levels = self.connection.connection, self.connection.Database.IsolationLevel  # type: ignore[attr-defined]
+        with self.connection.wrap_database_errors:  # it may be lost
+            usual, raw.isolation_level = raw.isolation_level, levels.READ_COMMITTED
+        try:
+            with transaction.atomic(using=self.alias):
+                yield
+        finally:
+            if not raw.info.transaction_status:  # else it is closed, or broken
+                raw.isolation_level = usual
 
     @contextmanager
     def without_lock_waits(self) -> Iterator[None]:
@@ -165,8 +184,8 @@ class PostgreSQLConnection:
         return next((TROUBLES[key] for key in (state, state[:3], state[:2]) if key in TROUBLES), None)
 
     @property
-    def _claiming(self) -> bool:
-        """Whether what is read is to be locked: in a transaction; a look alone locks nothing."""
+    def _in_transaction(self) -> bool:
+        """Whether a statement is a part of one; what is read is locked there, while a look alone locks nothing."""
         return self.connection.in_atomic_block or not self.connection.get_autocommit()
 
     def _run(self, sql: str, values: Mapping[str, Any]) -> int:

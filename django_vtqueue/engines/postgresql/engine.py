@@ -6,18 +6,20 @@ from typing import Any
 
 from django.db.models import UUIDField
 from django.db.models.expressions import RawSQL
+from django.db.utils import OperationalError
 
 from ...core import history, states
 from ...core.clock import SECOND
 from ...core.ids import first_id
 from ...core.job import ClaimKey, Handle, HeldJob, NewJobs, Progress, StoredJob
 from ...core.names import is_reserved
-from ..base import Engine
+from ..base import Engine, Trouble
 from ..portable import SLICE
 from . import clock_steps, due
 from . import statements as sql
 from .claiming import PostgreSQLClaiming
 from .limits import OF_QUEUE, PostgreSQLLimits
+from .listening import PostgreSQLListening
 from .overflow import PostgreSQLOverflow
 from .settling import PostgreSQLSettling
 from .statements import HELD, guard
@@ -38,7 +40,13 @@ def _shared(new: NewJobs) -> dict[str, Any]:
 
 
 class PostgreSQLEngine(
-    PostgreSQLClaiming, PostgreSQLSettling, PostgreSQLOverflow, PostgreSQLLimits, PostgreSQLSteps, Engine
+    PostgreSQLClaiming,
+    PostgreSQLSettling,
+    PostgreSQLOverflow,
+    PostgreSQLLimits,
+    PostgreSQLSteps,
+    PostgreSQLListening,
+    Engine,
 ):
     """See Engine."""
 
@@ -63,7 +71,7 @@ class PostgreSQLEngine(
         names = ("id", "payload", "unique_key", "concurrency_key", "rate_key")
         rows = [dict(zip(names, (*job, *each), strict=True)) for job, *each in zip(new.jobs, *keys, strict=True)]
         values = {**_shared(new), "unique_until": new.unique_until, "parent_id": new.parent_id, "replace": new.replace}
-        if len(rows) == 1 and self._run(sql.IF_UNIQUE, {"jobs": json.dumps(rows, ensure_ascii=False), **values}):
+        if len(rows) == 1 and self._is_stored_alone({"jobs": json.dumps(rows, ensure_ascii=False), **values}):
             return {}
         duplicates = {}
         with self.transaction():
@@ -75,6 +83,15 @@ class PostgreSQLEngine(
                     if (key := row["unique_key"]) is not None and of_key[key][0] != row["id"]:
                         duplicates[index] = of_key[key]
         return duplicates
+
+    def _is_stored_alone(self, values: dict[str, Any]) -> bool:
+        """Store one job by one statement, unless its key is taken, or is being taken at REPEATABLE READ."""
+        try:
+            return bool(self._run(sql.IF_UNIQUE, values))
+        except OperationalError as error:
+            if self._in_transaction or self.trouble(error) is not Trouble.BUSY:
+                raise
+            return False
 
     def depth(self, queue_name: str, limit: int) -> int:
         return int(self._value(sql.DEPTH, {"name": queue_name, "limit": limit}))
@@ -101,7 +118,7 @@ class PostgreSQLEngine(
     def read(self, handles: Sequence[Handle]) -> dict[Handle, HeldJob]:
         if not handles:
             return {}
-        rows = self._rows(sql.READ_LOCKED if self._claiming else sql.READ, {"ids": list(handles)})
+        rows = self._rows(sql.READ_LOCKED if self._in_transaction else sql.READ, {"ids": list(handles)})
         return {row[0]: HeldJob(*row) for row in rows}
 
     def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[ClaimKey]:

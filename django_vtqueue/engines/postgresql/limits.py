@@ -136,7 +136,7 @@ class PostgreSQLLimits(PostgreSQLConnection):
     def _lock(self, kind: int, keys: Iterable[str]) -> dict[str, list[str]]:
         """Lock keys, if that holds for longer than this statement; return them as an argument."""
         given = {"keys": sorted(keys)}
-        if given["keys"] and self._claiming:
+        if given["keys"] and self._in_transaction:
             self._rows(LOCKS.format(lock_of(kind, "key")), given)
         return given
 

@@ -51,7 +51,7 @@ class PostgreSQLOverflow(PostgreSQLConnection):
 
     def reappeared(self, scope: Scope, limit: int, now: int, grace_period: GracePeriod) -> list[Due]:
         values = {**due.given(scope), **grace_period._asdict(), "rest": REST, "now": now, "limit": limit}
-        rows = self._rows(due.locking(due.REAPPEARED, self._claiming), values)
+        rows = self._rows(due.locking(due.REAPPEARED, self._in_transaction), values)
         return [Due(*row)._replace(again=1) for row in rows]
 
     def note_copies(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, tuple[int, int]]) -> None:
@@ -66,7 +66,7 @@ class PostgreSQLOverflow(PostgreSQLConnection):
         self._run(PASS_ON, {**guard(row), **passed, "lease_until": lease_until})
 
     def held_by(self, worker_id: str) -> list[HeldJob]:
-        lock = "FOR UPDATE" if self._claiming else ""
+        lock = "FOR UPDATE" if self._in_transaction else ""
         statements = (HELD_BY.format(lock=lock), HELD_AS_COPY.format(lock=lock))
         rows = [HeldJob(*row) for sql in statements for row in self._rows(sql, {"worker_id": worker_id})]
         return [job for row in rows for job in copies.held(row, worker_id)]

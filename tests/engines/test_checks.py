@@ -1,0 +1,49 @@
+"""The system checks of a database of PostgreSQL."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pytest_django import DjangoDbBlocker
+from pytest_django.fixtures import Settings
+
+from django_vtqueue.checks import check_databases, check_durability
+from django_vtqueue.tasks.checks import problems
+from tests.conftest import reached
+
+Ids = Callable[..., list[str | None]]
+
+
+@pytest.fixture
+def said(migrated: dict[str, Any], settings: Settings, django_db_blocker: DjangoDbBlocker) -> Ids:
+    """Return a function that returns the ids of what is said of settings of a database, on a server with fsync off."""
+
+    def said(**change: Any) -> list[str | None]:
+        entry = {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "OPTIONS": {"database": "file"}}
+        settings.TASKS = {"default": entry}
+        with django_db_blocker.unblock(), reached({**migrated, **change}) as alias:
+            messages = [*problems("default", entry), *check_databases(databases=[alias])]
+            return [message.id for message in messages + check_durability(databases=[alias])]
+
+    return said
+
+
+def options(text: str) -> dict[str, str]:
+    return {"options": f"-c {text}"}
+
+
+def test_what_a_server_may_lose(said: Ids) -> None:
+    """A server that does not wait for its disk is warned of, and with --deploy one that takes commits back."""
+    assert said() == ["vtqueue.W005", "vtqueue.W006"]
+    assert said(OPTIONS=options("synchronous_commit=on")) == ["vtqueue.W005"]
+
+
+def test_missing_tables(said: Ids) -> None:
+    """A database without the queue's tables is warned of; one that cannot be reached is left to others."""
+    assert "vtqueue.W008" in said(OPTIONS=options("search_path=nothing"))
+    assert said(HOST="/nonexistent") == []
+
+
+def test_connections_that_cannot_be_used(said: Ids) -> None:
+    """A project that commits by itself is refused: no worker would."""
+    assert "vtqueue.E013" in said(AUTOCOMMIT=False)
