@@ -58,6 +58,11 @@ def hold(name):
     return os.uname().nodename
 
 @task
+def large(name):
+    hold.func(name)
+    return os.urandom(200_000).hex()
+
+@task
 def fail_once(name):
     path = FOLDER / f"{name}-began"
     again = path.exists()

@@ -137,14 +137,15 @@ def test_sessions_that_are_ended_at_random_moments(shop: Site) -> None:
 
 def test_no_connection_is_free(shop: Site) -> None:
     """A worker that has lost its connection, and one that starts, wait for a free one, and say so once."""
-    running = shop.ready_worker()
+    running, ended = shop.ready_worker(), 0
     with ExitStack() as stack:
         while True:
             try:
                 taken = stack.enter_context(shop.connect())
             except psycopg.OperationalError:
-                if not taken.execute(TERMINATE_WORKER).rowcount:
+                if not (more := taken.execute(TERMINATE_WORKER).rowcount):
                     break
+                ended += more  # it may have connected again in between
         starting = shop.worker()
         for worker in (running, starting):
             worker.wait_for(GONE)
@@ -152,8 +153,8 @@ def test_no_connection_is_free(shop: Site) -> None:
     publisher = shop.publisher(20)
     shop.finish(publisher)
     starting.wait_ready()
-    for worker in (running, starting):
-        assert_said(worker, GONE)
+    assert_said(running, GONE, ended)
+    assert_said(starting, GONE)
 
 
 TERMINATE_WORKER = """
@@ -208,9 +209,12 @@ def test_the_disk_of_the_server_is_full(tmp_path: Path) -> None:
     """The server refuses, or ends itself, and is started again when there is room: workers and publishers go on."""
     with on_a_small_disk() as (server, disk), site(tmp_path / "shop", server) as shop:
         worker = shop.ready_worker()
-        publisher = shop.publisher(200, 0.01)
+        assert shop.run("-c", HOLD.replace("hold", "large")).wait() == 0
+        wait_until((shop.folder / "a-began").exists)
+        publisher = shop.publisher(100, 0.01)
         wait_until(lambda: done(shop, 20))
         disk.fill()
+        (shop.folder / "a-go").touch()
         wait_until(lambda: WRITTEN in worker.log or GONE in worker.log)
         time.sleep(HELD)
         disk.free()
@@ -218,6 +222,7 @@ def test_the_disk_of_the_server_is_full(tmp_path: Path) -> None:
             server.start()
         shop.finish(publisher)
         assert_untroubled(worker)
+        assert (shop.folder / "a-began").read_text().count("\n") == 1
 
 
 def test_a_standby_takes_over(own_server: Server, tmp_path: Path) -> None:
