@@ -37,10 +37,9 @@ from .tasks.compat import (
 from .tasks.results import Result, change, result_of_row, unvalidated, with_changes
 from .tasks.signals import received
 from .tasks.signatures import check_call, refused_call
-from .tasks.task import Call, checked_calls, loaded_options, loaded_task, options_of, set_options
+from .tasks.task import KEYS, Call, checked_calls, loaded_options, loaded_task, options_of, set_options
 
 FIELDS = {field.name for field in fields(Task)}
-KEYS = ("unique_key", "concurrency_key", "order_key", "rate_key")
 REMEMBERED = 1000  # validated combinations of function, queue and priority
 in_microseconds = lru_cache(clock.microseconds)  # of a setting
 

@@ -10,7 +10,7 @@ Rows             display (escaped and masked), timelines, tracebacks, plots
 Actions          actions: the question, the change, its lines in the log, and why a row was left as it is
 Jobs             enqueueing
 Schedules        schedules, scheduling (the form for one)
-Dead letters     selection (which ones), groups, bulk (many of them, and their export), edits (one)
+Dead letters     selection (which ones), groups, bulk (many of them, and their export), letter_forms (one)
 Forms and links  fields, links
 """
 

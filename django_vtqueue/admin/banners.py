@@ -25,10 +25,10 @@ from ..core.steps import GATHER
 from ..engines import database_of
 from ..exceptions import Cancelled
 from ..inspection.trees import lean
+from ..inspection.waiting import waits_of
 from ..models import DeadLetter, Job, QueueState
 from ..queue.pauses import sentence
 from ..queue.schema import APP
-from ..queue.waiting import waits_of
 from . import display
 from .links import Pages
 from .queue_rows import QueueRow

@@ -20,7 +20,7 @@ from ..core.masks import Mask
 from ..core.names import is_reserved
 from ..engines import database_now, engine_for
 from ..inspection.keyset import TEXT, ListQuery, Page, RowKey, count_jobs, ending, list_jobs, list_letters
-from ..queue.waiting import count_children
+from ..inspection.waiting import count_children
 from ..tasks.signatures import mask_of
 from . import display
 from .base import LeanChangeList

@@ -20,8 +20,8 @@ from ..core.ids import shown_worker
 from ..core.masks import HIDDEN, Mask
 from ..core.steps import NEVER
 from ..fields import text_of
+from ..inspection.waiting import is_overdue, state_word, waits_for
 from ..models import Job, JobOrLetter
-from ..queue.waiting import is_overdue, state_word, waits_for
 from ..tasks.signatures import in_names, mask_of, shown_call
 
 LONGEST = 50_000  # characters of a value that are shown

@@ -23,14 +23,14 @@ from ..core.ids import parse_id
 from ..engines import database_now
 from ..inspection.keyset import ending
 from ..inspection.trees import find, has_tree
+from ..inspection.why import why
 from ..models import DeadLetter, Job, JobOrLetter
-from ..queue.why import why
 from ..tasks.limits import limits_for
 from . import display
 from .base import permitted
 from .links import link
-from .made import made
 from .steps import StepsActions
+from .steps_made import made
 from .timelines import timeline
 from .trees import family
 

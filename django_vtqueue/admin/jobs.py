@@ -17,9 +17,9 @@ from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..core.names import LEASE
 from ..engines import database_now
+from ..inspection.waiting import is_overdue, state_word
+from ..inspection.why import wait
 from ..models import Job
-from ..queue.waiting import is_overdue, state_word
-from ..queue.why import wait
 from . import display
 from .actions import PriorityForm, QueueForm, bound, carry_out, confirm, confirm_discard, left_out
 from .base import Views, permitted

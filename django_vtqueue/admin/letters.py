@@ -17,7 +17,7 @@ from ..core.humanize import local, whole
 from ..engines import database_now
 from ..models import DeadLetter
 from ..queue import dead_letters
-from . import bulk, display, edits, groups, selection, tracebacks
+from . import bulk, display, groups, letter_forms, selection, tracebacks
 from .actions import carry_out, confirm_discard
 from .base import Views
 from .changelists import LetterList
@@ -134,8 +134,8 @@ class DeadLetterAdmin(EntryAdmin):
             "requeue": (bulk.requeue, "requeue"),
             "discard": (bulk.discard, "delete"),
             "export": (bulk.export, "view"),
-            "<uuid:pk>/edit": (edits.edit, "requeue"),
-            "<uuid:pk>/acknowledge": (edits.acknowledge, "acknowledge"),
+            "<uuid:pk>/edit": (letter_forms.edit, "requeue"),
+            "<uuid:pk>/acknowledge": (letter_forms.acknowledge, "acknowledge"),
         }
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:

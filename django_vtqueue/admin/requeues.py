@@ -17,9 +17,9 @@ from django.views.decorators.http import require_POST
 from .. import requeueing
 from ..core import states
 from ..engines import database_now
+from ..inspection.why import why
 from ..models import DeadLetter, Job, Requeue
 from ..queue.dead_letters import MOST_COUNTED, Criteria
-from ..queue.why import why
 from . import display, selection
 from .base import ReadOnlyAdmin, Views
 from .links import link

@@ -15,8 +15,8 @@ from django.utils.translation import gettext_lazy as _
 from .. import control
 from ..core.job import SHORT
 from ..core.steps import EVENT, SLEEP
+from ..inspection.waiting import waits_of
 from ..models import Job
-from ..queue.waiting import waits_of
 from .actions import bound, carry_out, confirm
 from .base import ReadOnlyAdmin
 

@@ -14,9 +14,9 @@ from ..core import clock, copies, history, states
 from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..engines import database_for, database_now
+from ..inspection.waiting import state_word
+from ..inspection.why import wait
 from ..models import Job, JobOrLetter, WorkerProcess
-from ..queue.waiting import state_word
-from ..queue.why import wait
 from . import display
 from .filters import LABELS
 from .links import link

@@ -12,8 +12,8 @@ from ..core.clock import to_instant
 from ..core.humanize import duration
 from ..engines import database_now
 from ..inspection.trees import Node, tree
+from ..inspection.waiting import state_word
 from ..models import Job, JobOrLetter
-from ..queue.waiting import state_word
 from . import display, plots
 from .filters import LABELS
 from .links import link

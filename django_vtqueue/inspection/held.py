@@ -13,7 +13,7 @@ from ..core.ids import shown_worker
 from ..core.names import HELD
 from ..models import HAS_KEY, Job
 from ..patterns.slot_rows import PARKED
-from ..queue.why import loss, wait
+from .why import loss, wait
 
 MOST = 1000  # rows
 

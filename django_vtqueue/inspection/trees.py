@@ -11,7 +11,7 @@ from ..core.ids import parse_id
 from ..core.masks import HIDDEN, Mask
 from ..engines import engine_for
 from ..models import DeadLetter, Job, JobOrLetter
-from ..queue.waiting import state_word
+from .waiting import state_word
 
 MOST = 200  # nodes that are read
 HIGHEST = 20  # parents above a job

@@ -19,10 +19,8 @@ from ..core.encoding import dumps
 from ..core.failures import shown
 from ..core.ids import new_ids
 from ..core.job import Ended, Handle, HeldJob, NewJobs, broken_off
-from ..core.names import LEASE as LEASE  # for its callers
-from ..core.names import SLOTS as SLOTS
 from ..engines import Engine, engine_for, options_for
-from ..queue.doorbell import Doorbell, folder_of, is_bell, path_of, proves_death, remove, ring_after_commit, ring_here
+from ..queue.doorbell import Doorbell, folder_of, is_bell, path_of, proves_death, remove, ring_after_commit
 from ..queue.ended_leases import end_leases
 from ..queue.settling import settle
 
@@ -117,7 +115,7 @@ class ReservedRows:
         """
         with self.engine.transaction():
             settle(self.engine, [broken_off(job, self.engine.now(), None)])
-        ring_after_commit(self.database, str(self.bells), ring_here)
+        ring_after_commit(self.database, str(self.bells), here=True)
 
     def bell(self, worker_id: str) -> Doorbell:
         """Return a new doorbell of an instance of this process."""

@@ -24,8 +24,8 @@ from .claimed_job import ClaimedJob
 from .clock_steps import ClockSteps
 from .doorbell import UNPROVEN, Doorbell, folder_of
 from .limits import Limits
-from .retrying import until_done
 from .room import from_a_job
+from .until_done import until_done
 
 logger = logging.getLogger("django_vtqueue")
 

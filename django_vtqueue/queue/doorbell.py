@@ -288,14 +288,17 @@ def wake_workers(database: str) -> None:
         ring_after_commit(database, folder)
 
 
-def ring_after_commit(alias: str, folder: str | None, ring: Callable[[str, str | None], None] = ring) -> None:
-    """Wake the workers of a database when the caller's transaction has committed: at once if there is none."""
-    connection = connections[alias]
+def ring_after_commit(alias: str, folder: str | None, *, here: bool = False) -> None:
+    """Wake the workers of a database when the caller's transaction has committed: at once if there is none.
+
+    ``here``: only those of this machine.
+    """
+    connection, act = connections[alias], ring_here if here else ring
     if not connection.in_atomic_block:
-        ring(alias, folder)
+        act(alias, folder)
         return
     if connection.run_on_commit:
         last = connection.run_on_commit[-1][1]
-        if isinstance(last, partial) and last.func is ring and last.args == (alias, folder):
+        if isinstance(last, partial) and last.func is act and last.args == (alias, folder):
             return  # one ring for each commit; a savepoint that takes that one back takes back what is written now
-    transaction.on_commit(partial(ring, alias, folder), using=alias, robust=True)
+    transaction.on_commit(partial(act, alias, folder), using=alias, robust=True)

@@ -1,5 +1,6 @@
 """What a claim judges of jobs with keys: which may start, which are parked, and for which a moment is booked."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -83,15 +84,16 @@ class Places:
 
     def __init__(self, limits_of: LimitsOf, known: Known) -> None:
         self.waiting: set[Handle] = set()
-        self._limits_of, self._running, self._first = limits_of, known.keys, known.first
+        self._limits_of, self._first = limits_of, known.first
+        self._running = Counter(known.keys)  # a key that was damaged, with a NUL, is not among these
 
     def free(self, row: Due) -> bool:
         """Return whether a row may start, as far as its concurrency key says it."""
         if (key := row.concurrency_key) is None:
             return True
         most, ordered = self._limits_of[row.queue_name, row.task_path]
-        if ordered and self._first[key] != row.handle:
-            self.waiting.add(self._first[key])
+        if ordered and (first := self._first.get(key, row.handle)) != row.handle:
+            self.waiting.add(first)
             return False
         return most is None or self._running[key] < most
 

@@ -11,8 +11,8 @@ from uuid import UUID
 from ..core.clock import to_instant
 from ..core.ids import parse_id, slices
 from ..engines import engine_for
+from ..inspection.waiting import state_word
 from ..models import DeadLetter, Job
-from ..queue.waiting import state_word
 
 KEPT = 30  # jobs in the row of a schedule
 GONE = "gone"  # its end was not seen

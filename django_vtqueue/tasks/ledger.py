@@ -21,7 +21,7 @@ from ..core.job import SHORT, HeldJob
 from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, SNOOZE, STEP, Record, Suspend, Waiting
 from ..engines import Engine, engine_for
 from ..exceptions import DurableMismatch, LeaseLost, StepError, StepsTooLarge
-from ..queue.retrying import until_done
+from ..queue.until_done import until_done
 from .calls import Children, TaskCall
 from .compat import TaskResult
 

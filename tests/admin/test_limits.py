@@ -9,8 +9,8 @@ from django.test import Client
 from django_vtqueue.core import clock
 from django_vtqueue.core.steps import NEVER
 from django_vtqueue.inspection import limits
+from django_vtqueue.inspection.why import why
 from django_vtqueue.models import Job
-from django_vtqueue.queue.why import why
 from django_vtqueue.tasks.limits import limits_for
 from tests.project.limited import in_order
 

@@ -209,7 +209,6 @@ REAPPEARS = f"""(job.copies IS NOT NULL AND job.started_at IS NOT NULL AND job.c
           FROM json_each(job.copies::json) AS copy
       ))"""
 OTHERS = """(job.copies IS NULL OR %(worker)s = '' OR strpos(job.copies, to_json(%(worker)s::text)::text) = 0)"""
-FREE_KEY = FREE.partition("\n")[0]
 
 
 def of_hidden(conditions: str) -> str:

@@ -18,8 +18,8 @@ from ...core.names import is_reserved
 from ...core.states import WORDS
 from ...engines import engine_for
 from ...inspection.keyset import ListQuery, Page, list_jobs, list_letters
+from ...inspection.waiting import count_children, state_word, waits_for
 from ...models import DeadLetter, Job
-from ...queue.waiting import count_children, state_word, waits_for
 from ...tasks.task import find_task, import_task_modules, loaded_tasks
 from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
 from .queues import UNITS, remark_on

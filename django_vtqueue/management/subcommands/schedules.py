@@ -54,9 +54,7 @@ def show(database: str, *, as_values: bool) -> Iterator[str]:
     if as_values:
         yield as_json([described(each) for each in rows])
     elif rows:
-        yield from table(
-            [("schedule", "when", "state", "next", "last", "ended", "ran"), *(row(each, now) for each in rows)]
-        )
+        yield from table([TITLES, *(row(each, now) for each in rows)])
     else:
         yield "There are no schedules: a worker writes down what @recurring declares, when it starts."
 

@@ -16,10 +16,10 @@ from ...core.masks import HIDDEN, Mask
 from ...engines import engine_for
 from ...fields import StoredText
 from ...inspection.trees import Child, children_of, has_tree, tree
+from ...inspection.waiting import state_word
+from ...inspection.why import why
 from ...models import DeadLetter, Job
 from ...queue.lookup import SHORTEST
-from ...queue.waiting import state_word
-from ...queue.why import why
 from ...tasks.limits import limits_for
 from ...tasks.signatures import mask_of
 from ..output import add_json, as_json, in_json, iso

@@ -8,9 +8,9 @@ from django.core.management.base import CommandError
 
 from ...backend import VTQueueBackend
 from ...engines import engine_for
+from ...inspection.why import why
 from ...models import DeadLetter, Job
 from ...queue.lookup import digits_of, only, some
-from ...queue.why import why
 from ...tasks.limits import limits_for
 from ..arguments import add_ids
 

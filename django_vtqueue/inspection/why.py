@@ -10,11 +10,11 @@ from ..core.ids import shown_worker
 from ..core.job import Scope
 from ..engines import engine_for, options_for
 from ..models import DeadLetter, Job, WorkerProcess
-from .doorbell import folder_of, path_of, proves_death
-from .limits import NO_LIMITS, Limits
-from .pauses import paused, sentence
+from ..queue.doorbell import folder_of, path_of, proves_death
+from ..queue.limits import NO_LIMITS, Limits
+from ..queue.pauses import paused, sentence
+from ..queue.workers import QUIET, SILENCE, STOP, live_workers, serves
 from .waiting import is_overdue, is_parked, state_word, waits_for, waits_of
-from .workers import QUIET, SILENCE, STOP, live_workers, serves
 
 LONGEST = 200  # characters of an error's message
 NAMED = 5  # workers in a sentence

@@ -12,7 +12,7 @@ from ..core import states, steps
 from ..core.clock import LAST, from_instant, to_instant
 from ..core.humanize import time_of
 from ..models import UNFINISHED, DeadLetter, Job
-from .limits import NO_LIMITS, Limits
+from ..queue.limits import NO_LIMITS, Limits
 
 
 class Waits(NamedTuple):
