@@ -7,7 +7,8 @@ from typing import Any
 
 from django_vtqueue import enqueue_many
 from django_vtqueue.conf import parse
-from django_vtqueue.core.job import Scope, succeeded
+from django_vtqueue.core.job import Scope
+from django_vtqueue.core.settlement import succeeded
 from django_vtqueue.engines import Engine, new_engine
 from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.limits import Limits

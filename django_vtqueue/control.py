@@ -15,7 +15,7 @@ from .core import history, states
 from .core.encoding import normalize
 from .core.failures import storable
 from .core.ids import slices
-from .core.job import cancelled
+from .core.settlement import cancelled
 from .core.steps import Steps, read, skipped, without_last, written
 from .engines import database_for, engine_for
 from .fields import StoredText, text_of

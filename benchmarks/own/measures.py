@@ -13,7 +13,8 @@ from django.db import transaction
 
 from django_vtqueue.core.clock import now
 from django_vtqueue.core.ids import new_id
-from django_vtqueue.core.job import HeldJob, NewJobs, Scope, succeeded
+from django_vtqueue.core.job import HeldJob, NewJobs, Scope
+from django_vtqueue.core.settlement import succeeded
 from django_vtqueue.engines.sqlite.statements import INSERT
 from django_vtqueue.queue.claims import Claims, collect
 

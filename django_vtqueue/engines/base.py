@@ -17,7 +17,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Expression
 
 from ..core.grace import GracePeriod
-from ..core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, Settlement, StoredJob
+from ..core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, StoredJob
+from ..core.settlement import Settlement
 from .limits import Limiting
 from .overflow import Overflow
 from .portable import Portable
@@ -65,9 +66,9 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
     def now(self) -> int:
         """Return the present instant, in microseconds."""
 
+    @abstractmethod
     def describe(self) -> str:
         """Return the database in a few words, for the log."""
-        return str(connections[self.alias].settings_dict["NAME"])
 
     def path(self) -> str:
         """Return the real path of the file that holds the database; "" if there is no such file."""
@@ -77,13 +78,13 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
         """Return whether no other thread can write meanwhile: it is in memory, or the caller is in a transaction."""
         return connections[self.alias].in_atomic_block
 
+    @abstractmethod
     def transaction(self) -> AbstractContextManager[object]:
         """Hold the right to write until the block ends; then all of it is committed, or nothing.
 
         Inside the caller's own transaction the block is a part of that. The right is waited for as long as the
         connection's timeout says (inside ``without_lock_waits()``: not at all); then an error is raised.
         """
-        return self.atomic()
 
     def lock_queue(self, queue_name: str) -> None:
         """Let no other transaction that asks for the same go on before this one ends, where several write at once.
@@ -92,10 +93,7 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
         """
 
     def beside_cursors(self, act: Callable[[], T]) -> T:
-        """Return what ``act`` returns; use a second connection if a cursor of the caller's forbids its transaction.
-
-        A caller of ``transaction_if`` needs it; every other transaction does this by itself.
-        """
+        """Return what ``act`` returns; in ``transaction_if`` a cursor of the caller's may want a second connection."""
         return act()
 
     @abstractmethod

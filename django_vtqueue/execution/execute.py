@@ -16,8 +16,9 @@ from ..core import clock, history, states
 from ..core.encoding import decode, encode
 from ..core.failures import describe, storable, summary
 from ..core.forks import ForksEnd
-from ..core.job import HeldJob, Settlement, cancellation, exhausted, failed, put_off, succeeded, suspended
+from ..core.job import HeldJob
 from ..core.masks import replaced
+from ..core.settlement import Settlement, cancellation, exhausted, failed, put_off, succeeded, suspended
 from ..core.steps import Suspend
 from ..core.timeouts import awaited, awaited_value, timekeeper
 from ..exceptions import (

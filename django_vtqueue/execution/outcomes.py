@@ -10,7 +10,8 @@ from enum import Enum, auto
 from ..backend import VTQueueBackend
 from ..core import states
 from ..core.failures import class_path, describe, from_task
-from ..core.job import HeldJob, Settlement, released
+from ..core.job import HeldJob
+from ..core.settlement import Settlement, released
 from ..exceptions import Cancelled, JobExpired, LeaseExpired, TaskTimeout, WorkerDied
 from ..queue.room import from_a_job
 from ..tasks.compat import TaskResult, task_finished

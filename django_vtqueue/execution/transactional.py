@@ -12,7 +12,8 @@ from django.db import transaction
 
 from ..backend import VTQueueBackend
 from ..core.clock import SECOND
-from ..core.job import ClaimKey, HeldJob, Settlement, released
+from ..core.job import ClaimKey, HeldJob
+from ..core.settlement import Settlement, released
 from ..engines import Engine, Trouble, engine_for
 from ..queue.settling import settle_as_holder, settled_before
 from ..queue.until_done import until_done

@@ -18,7 +18,8 @@ from ..core.clock import SECOND
 from ..core.encoding import dumps
 from ..core.failures import shown
 from ..core.ids import new_ids
-from ..core.job import Ended, Handle, HeldJob, NewJobs, broken_off
+from ..core.job import Ended, Handle, HeldJob, NewJobs
+from ..core.settlement import broken_off
 from ..engines import Engine, engine_for, options_for
 from ..queue.doorbell import Doorbell, folder_of, is_bell, path_of, proves_death, remove, ring_after_commit
 from ..queue.ended_leases import end_leases

@@ -9,8 +9,9 @@ from ..core import clock, history
 from ..core.encoding import decode, encode
 from ..core.failures import MAX_MESSAGE, Failure, describe, shorten, storable
 from ..core.ids import parse_id
-from ..core.job import HeldJob, Settlement, failed, put_off, released, succeeded
+from ..core.job import HeldJob
 from ..core.masks import Mask, replaced
+from ..core.settlement import Settlement, failed, put_off, released, succeeded
 from ..engines import Engine, engine_for, mask_words
 from ..exceptions import LeaseLost
 from .settling import settle

@@ -11,7 +11,8 @@ from math import inf
 
 from ..core import states
 from ..core.grace import GracePeriod
-from ..core.job import Due, Ended, Handle, HeldJob, Scope, Settlement
+from ..core.job import Due, Ended, Handle, HeldJob, Scope
+from ..core.settlement import Settlement
 from ..core.shares import Shares
 from ..engines import Engine
 from ..engines.limits import RateState

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from ..core import history
 from ..core.failures import recorded
-from ..core.job import Ended, HeldJob, Settlement, interrupted, released
+from ..core.job import Ended, HeldJob
 from ..core.names import is_reserved
+from ..core.settlement import Settlement, interrupted, released
 from ..engines import Engine
 from ..exceptions import LeaseExpired, WorkerDied
 from .settling import settle_or_bury

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from ..core.job import Due, Settlement, expired
+from ..core.job import Due
+from ..core.settlement import Settlement, expired
 from ..engines import Engine
 from .settling import settle_or_bury
 

@@ -26,7 +26,8 @@ from ..core.encoding import encode
 from ..core.failures import describe
 from ..core.gaps import APART, GapWatch
 from ..core.ids import new_ids, process_worker_id
-from ..core.job import HeldJob, NewJobs, Scope, failed
+from ..core.job import HeldJob, NewJobs, Scope
+from ..core.settlement import failed
 from ..core.unique import DONE, KEEP, REPLACE, Keys, keys_of
 from ..engines import Engine, database_of, engine_for, options_for
 from ..exceptions import LeaseLost

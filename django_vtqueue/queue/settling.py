@@ -10,7 +10,8 @@ from dataclasses import replace
 from ..core import copies, history, states
 from ..core.copies import Copy
 from ..core.failures import recorded
-from ..core.job import ClaimKey, Handle, Settlement, StoredJob, end_cancelled, failed
+from ..core.job import ClaimKey, Handle, StoredJob
+from ..core.settlement import Settlement, end_cancelled, failed
 from ..engines import Engine, options_for
 from ..exceptions import DamagedJob
 from .unparking import unpark_after

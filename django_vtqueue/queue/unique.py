@@ -9,7 +9,8 @@ from uuid import UUID
 
 from ..core.clock import to_instant
 from ..core.ids import dashed, slices
-from ..core.job import NewJobs, expired
+from ..core.job import NewJobs
+from ..core.settlement import expired
 from ..core.unique import ERROR
 from ..engines import Engine
 from ..exceptions import DuplicateJob

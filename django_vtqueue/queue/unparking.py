@@ -7,7 +7,7 @@ gone in a way that no settlement tells of. It writes nothing where nothing is to
 import time
 from collections.abc import Iterable, Sequence
 
-from ..core.job import Settlement
+from ..core.settlement import Settlement
 from ..engines import Engine, options_for
 from ..engines.limits import Parked, RateState
 from .limits import AMONG, SOON, Limits, of_rate_key

@@ -14,7 +14,8 @@ from ..core import history, states
 from ..core.clock import from_instant
 from ..core.encoding import decode
 from ..core.ids import dashed
-from ..core.job import HeldJob, Settlement, StoredJob
+from ..core.job import HeldJob, StoredJob
+from ..core.settlement import Settlement
 from ..exceptions import DamagedPayload, UnknownTask
 from .compat import Task, TaskError, TaskResult, TaskResultStatus
 from .task import find_task

@@ -6,7 +6,8 @@ from ..backend import VTQueueBackend
 from ..core import history
 from ..core.clock import SECOND, microseconds
 from ..core.failures import Failure, recorded
-from ..core.job import ClaimKey, HeldJob, Settlement, exhausted, failed, interrupted, released
+from ..core.job import ClaimKey, HeldJob
+from ..core.settlement import Settlement, exhausted, failed, interrupted, released
 from ..exceptions import TaskTimeout, WorkerDied
 from ..execution.time_limits import longest_runs
 from ..tasks.task import loaded_task

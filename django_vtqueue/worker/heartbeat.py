@@ -12,7 +12,7 @@ from ..backend import VTQueueBackend
 from ..core import states
 from ..core.clock import from_instant, microseconds
 from ..core.ids import dashed, shown_worker
-from ..core.job import Settlement
+from ..core.settlement import Settlement
 from ..engines import Engine
 from ..models import WorkerProcess
 from ..queue.doorbell import folder_of, proves_death, remove, was_over_time

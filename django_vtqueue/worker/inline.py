@@ -8,7 +8,8 @@ from django.db import connections
 
 from ..backend import VTQueueBackend
 from ..core.ids import new_worker_id
-from ..core.job import Scope, released
+from ..core.job import Scope
+from ..core.settlement import released
 from ..engines import engine_for
 from ..execution.execute import execute
 from ..execution.outcomes import Outcome, Settled, announce, burial

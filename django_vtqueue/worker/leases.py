@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from ..backend import VTQueueBackend
 from ..core.clock import NEVER, SECOND
 from ..core.gaps import GapWatch
-from ..core.job import ClaimKey, HeldJob, Settlement, broken_off, released
+from ..core.job import ClaimKey, HeldJob
+from ..core.settlement import Settlement, broken_off, released
 from ..engines import Engine
 from ..queue.settling import settle
 from .deaths import timed_out

@@ -13,7 +13,8 @@ from django.core.management.base import OutputWrapper
 from django.utils.log import RequireDebugTrue
 
 from ..core import clock, states
-from ..core.job import HeldJob, Settlement
+from ..core.job import HeldJob
+from ..core.settlement import Settlement
 from ..core.steps import GATHER, NEVER, Waiting
 from ..exceptions import Retry
 from ..execution.outcomes import Outcome

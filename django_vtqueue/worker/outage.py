@@ -10,7 +10,8 @@ from traceback import clear_frames
 from ..core import history
 from ..core.backoff import IN_DANGER, busy_pause, trouble_pause
 from ..core.failures import Failure
-from ..core.job import ClaimKey, failed
+from ..core.job import ClaimKey
+from ..core.settlement import failed
 from ..engines import Engine, Trouble
 from ..execution.outcomes import Outcome
 from ..queue.settling import settle

@@ -5,7 +5,8 @@ import os
 import time
 from collections.abc import Collection
 
-from ..core.job import ClaimKey, Settlement
+from ..core.job import ClaimKey
+from ..core.settlement import Settlement
 from ..queue.settling import settle
 from .outage import settle_before
 from .turn import Turns

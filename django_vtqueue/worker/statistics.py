@@ -15,7 +15,7 @@ from ..core import states
 from ..core.clock import NEVER, SECOND
 from ..core.counts import HOUR, MINUTE, CountKey, Counts
 from ..core.histograms import bucket_of
-from ..core.job import Settlement
+from ..core.settlement import Settlement
 from ..engines import Engine, Trouble
 from ..execution.outcomes import Outcome
 from ..inspection.overview import backlogs

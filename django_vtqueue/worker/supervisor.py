@@ -25,7 +25,7 @@ from ..core import states
 from ..core.backoff import trouble_pause
 from ..core.clock import NEVER, microseconds
 from ..core.ids import new_worker_id
-from ..core.job import broken_off
+from ..core.settlement import broken_off
 from ..engines import new_engine
 from ..models import Job, WorkerProcess
 from ..queue.doorbell import declare_dead, exists, folder_of, mark_over_time, path_of, remove, ring_worker

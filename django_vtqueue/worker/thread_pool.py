@@ -14,7 +14,8 @@ from django.db import connections
 
 from ..backend import VTQueueBackend
 from ..core.forks import ForksEnd
-from ..core.job import ClaimKey, HeldJob, Settlement
+from ..core.job import ClaimKey, HeldJob
+from ..core.settlement import Settlement
 from ..core.timeouts import end_code, raise_in
 from ..exceptions import Indescribable, TaskTimeout
 from ..execution.connections import close_leftovers

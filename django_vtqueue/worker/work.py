@@ -11,7 +11,8 @@ from django.db import connections
 from ..backend import VTQueueBackend
 from ..core import states
 from ..core.clock import NEVER
-from ..core.job import ClaimKey, HeldJob, Scope, Settlement
+from ..core.job import ClaimKey, HeldJob, Scope
+from ..core.settlement import Settlement
 from ..engines import Engine
 from ..execution.outcomes import Outcome, Settled, not_executed
 from ..execution.time_limits import longest_runs

@@ -11,17 +11,8 @@ from django_vtqueue.core.encoding import encode
 from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.grace import GracePeriod
 from django_vtqueue.core.ids import new_id
-from django_vtqueue.core.job import (
-    ClaimKey,
-    HeldJob,
-    NewJobs,
-    Scope,
-    Settlement,
-    StoredJob,
-    failed,
-    released,
-    succeeded,
-)
+from django_vtqueue.core.job import ClaimKey, HeldJob, NewJobs, Scope, StoredJob
+from django_vtqueue.core.settlement import Settlement, failed, released, succeeded
 from django_vtqueue.engines import Engine
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue.claims import NO_GRACE, Claims, collect

@@ -12,7 +12,8 @@ from pytest_django import Settings
 from django_vtqueue import Queue, control
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.core.clock import from_instant
-from django_vtqueue.core.job import HeldJob, Settlement, broken_off, succeeded
+from django_vtqueue.core.job import HeldJob
+from django_vtqueue.core.settlement import Settlement, broken_off, succeeded
 from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue import dead_letters

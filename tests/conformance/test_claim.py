@@ -9,7 +9,8 @@ import pytest
 from django_vtqueue.core import history
 from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.grace import GRACE, GracePeriod
-from django_vtqueue.core.job import HeldJob, NewJobs, Scope, broken_off, interrupted
+from django_vtqueue.core.job import HeldJob, NewJobs, Scope
+from django_vtqueue.core.settlement import broken_off, interrupted
 from django_vtqueue.exceptions import WorkerDied
 from django_vtqueue.queue.claims import NO_GRACE, Claims, Taken, collect
 from django_vtqueue.queue.pauses import earliest

@@ -1,6 +1,7 @@
 """Jobs that a worker claims ahead of its free slots: they have no attempt until they begin."""
 
-from django_vtqueue.core.job import HeldJob, Scope, succeeded
+from django_vtqueue.core.job import HeldJob, Scope
+from django_vtqueue.core.settlement import succeeded
 from django_vtqueue.models import QueueState
 from django_vtqueue.queue.claims import Claims, collect, start_attempt
 from tests.fake_clock import at

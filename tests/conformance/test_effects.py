@@ -6,7 +6,8 @@ import time
 import pytest
 from django.db import transaction
 
-from django_vtqueue.core.job import HeldJob, Settlement, succeeded
+from django_vtqueue.core.job import HeldJob
+from django_vtqueue.core.settlement import Settlement, succeeded
 from django_vtqueue.exceptions import TaskTimeout
 from django_vtqueue.execution.transactional import Lost, settle_with
 from tests.fake_clock import at

@@ -11,7 +11,8 @@ from django_vtqueue import Queue
 from django_vtqueue.core import history
 from django_vtqueue.core.clock import from_instant
 from django_vtqueue.core.ids import new_id
-from django_vtqueue.core.job import NewJobs, Scope, broken_off, released
+from django_vtqueue.core.job import NewJobs, Scope
+from django_vtqueue.core.settlement import broken_off, released
 from django_vtqueue.engines import Engine
 from django_vtqueue.models import DeadLetter
 from django_vtqueue.queue import claims

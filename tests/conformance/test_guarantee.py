@@ -6,7 +6,8 @@ import pytest
 from django.db import transaction as transactions
 
 from django_vtqueue.core import history
-from django_vtqueue.core.job import Scope, succeeded
+from django_vtqueue.core.job import Scope
+from django_vtqueue.core.settlement import succeeded
 from tests.fake_clock import at
 
 from .bench import VERBS, Bench, Verb, failure

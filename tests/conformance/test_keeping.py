@@ -6,7 +6,7 @@ import pytest
 
 from django_vtqueue.core import history
 from django_vtqueue.core.failures import class_path, recorded
-from django_vtqueue.core.job import failed, succeeded
+from django_vtqueue.core.settlement import failed, succeeded
 from django_vtqueue.exceptions import LeaseExpired
 from django_vtqueue.fields import StoredText
 from tests.fake_clock import at

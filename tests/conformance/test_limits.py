@@ -11,7 +11,8 @@ from django_vtqueue import control
 from django_vtqueue.conf import parse
 from django_vtqueue.core.clock import LAST, from_instant, to_instant
 from django_vtqueue.core.ids import new_id
-from django_vtqueue.core.job import HeldJob, NewJobs, Scope, Settlement, released, succeeded
+from django_vtqueue.core.job import HeldJob, NewJobs, Scope
+from django_vtqueue.core.settlement import Settlement, released, succeeded
 from django_vtqueue.queue import claims, imports
 from django_vtqueue.queue.claims import Claims, Taken, collect
 from django_vtqueue.queue.imports import Imports

@@ -9,7 +9,8 @@ from pytest_django import Settings
 from django_vtqueue import LeaseLost, Queue
 from django_vtqueue.core import copies
 from django_vtqueue.core.clock import from_instant
-from django_vtqueue.core.job import HeldJob, Scope, Settlement, broken_off, released, succeeded
+from django_vtqueue.core.job import HeldJob, Scope
+from django_vtqueue.core.settlement import Settlement, broken_off, released, succeeded
 from django_vtqueue.models import Job, WorkerProcess
 from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.pauses import earliest

@@ -6,7 +6,8 @@ import pytest
 
 from django_vtqueue import control
 from django_vtqueue.core.clock import to_instant
-from django_vtqueue.core.job import Scope, released
+from django_vtqueue.core.job import Scope
+from django_vtqueue.core.settlement import released
 from django_vtqueue.engines.limits import RateState
 from django_vtqueue.models import Rate
 from django_vtqueue.queue import limits

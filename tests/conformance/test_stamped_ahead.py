@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from django_vtqueue.core.job import Handle, Scope, broken_off
+from django_vtqueue.core.job import Handle, Scope
+from django_vtqueue.core.settlement import broken_off
 from django_vtqueue.fields import StoredText
 from django_vtqueue.queue.claims import NO_GRACE, Claims, collect
 from django_vtqueue.queue.ended_leases import end_leases

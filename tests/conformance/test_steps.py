@@ -7,7 +7,8 @@ import pytest
 
 from django_vtqueue.core import steps
 from django_vtqueue.core.clock import from_instant
-from django_vtqueue.core.job import HeldJob, NewJobs, suspended
+from django_vtqueue.core.job import HeldJob, NewJobs
+from django_vtqueue.core.settlement import suspended
 from django_vtqueue.core.steps import EVENT, GATHER, NEVER, SLEEP, SNOOZE, Waiting
 from django_vtqueue.queue.settling import settle
 from tests.fake_clock import at

@@ -10,7 +10,8 @@ from django.db import connections, transaction
 
 from django_vtqueue import ClaimedJob, DuplicateJob, Queue, control
 from django_vtqueue.core.ids import new_id
-from django_vtqueue.core.job import NewJobs, Scope, released, suspended
+from django_vtqueue.core.job import NewJobs, Scope
+from django_vtqueue.core.settlement import released, suspended
 from django_vtqueue.core.steps import Waiting
 from django_vtqueue.engines import Engine, engine_for
 from django_vtqueue.models import DeadLetter, Job

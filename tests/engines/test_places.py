@@ -7,7 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from django_vtqueue.core.job import Due, Scope, succeeded
+from django_vtqueue.core.job import Due, Scope
+from django_vtqueue.core.settlement import succeeded
 from django_vtqueue.engines import Engine, new_engine
 from django_vtqueue.engines.postgresql import due, places
 from tests.conformance.bench import Bench

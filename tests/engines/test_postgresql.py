@@ -22,7 +22,8 @@ from django_vtqueue import Lease
 from django_vtqueue.conf import parse
 from django_vtqueue.core.clock import LAST
 from django_vtqueue.core.ids import new_id
-from django_vtqueue.core.job import HeldJob, NewJobs, Scope, succeeded, suspended
+from django_vtqueue.core.job import HeldJob, NewJobs, Scope
+from django_vtqueue.core.settlement import succeeded, suspended
 from django_vtqueue.core.steps import GATHER, NEVER, Waiting
 from django_vtqueue.engines import Engine, engine_for
 from django_vtqueue.models import Job

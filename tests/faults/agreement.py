@@ -9,7 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 from django_vtqueue import LeaseLost, Queue
 from django_vtqueue.core import history, states
 from django_vtqueue.core.grace import GRACE, GracePeriod
-from django_vtqueue.core.job import ClaimKey, HeldJob, Scope, Settlement
+from django_vtqueue.core.job import ClaimKey, HeldJob, Scope
+from django_vtqueue.core.settlement import Settlement
 from django_vtqueue.engines import new_engine
 from django_vtqueue.queue import queue
 from django_vtqueue.queue.claims import Claims, collect

@@ -12,7 +12,8 @@ from django_vtqueue import Queue, QueueFull, control
 from django_vtqueue.core import history, states, unique
 from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.ids import new_id, process_worker_id
-from django_vtqueue.core.job import NewJobs, Scope, broken_off, failed, interrupted, released, succeeded
+from django_vtqueue.core.job import NewJobs, Scope
+from django_vtqueue.core.settlement import broken_off, failed, interrupted, released, succeeded
 from django_vtqueue.exceptions import DuplicateJob, WorkerDied
 from django_vtqueue.queue import dead_letters
 from django_vtqueue.queue.clock_steps import ClockSteps

@@ -10,7 +10,8 @@ from django_vtqueue import Queue, control
 from django_vtqueue.conf import Policy
 from django_vtqueue.core import copies, history, states
 from django_vtqueue.core.failures import recorded
-from django_vtqueue.core.job import HeldJob, Scope, Settlement, failed, interrupted, released, succeeded
+from django_vtqueue.core.job import HeldJob, Scope
+from django_vtqueue.core.settlement import Settlement, failed, interrupted, released, succeeded
 from django_vtqueue.engines import new_engine
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue.claims import Claims, collect

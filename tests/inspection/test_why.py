@@ -18,7 +18,8 @@ from pytest_django import Settings
 from django_vtqueue import Queue
 from django_vtqueue.core.clock import from_instant
 from django_vtqueue.core.humanize import time_of
-from django_vtqueue.core.job import Scope, put_off
+from django_vtqueue.core.job import Scope
+from django_vtqueue.core.settlement import put_off
 from django_vtqueue.engines import engine_for
 from django_vtqueue.inspection.keyset import ListQuery, count_jobs, list_jobs
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess

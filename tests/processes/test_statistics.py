@@ -11,7 +11,8 @@ import pytest
 from django_vtqueue import throughput
 from django_vtqueue.core import clock
 from django_vtqueue.core.histograms import ERROR
-from django_vtqueue.core.job import HeldJob, succeeded
+from django_vtqueue.core.job import HeldJob
+from django_vtqueue.core.settlement import succeeded
 from django_vtqueue.engines import new_engine
 from django_vtqueue.execution.outcomes import Outcome
 from django_vtqueue.worker import statistics as module

@@ -4,7 +4,8 @@ import pytest
 
 from django_vtqueue.core import history
 from django_vtqueue.core.failures import Failure
-from django_vtqueue.core.job import HeldJob, failed
+from django_vtqueue.core.job import HeldJob
+from django_vtqueue.core.settlement import failed
 from django_vtqueue.worker.log import words
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from ...core import states
-from ...core.job import ClaimKey, Settlement
+from ...core.job import ClaimKey
+from ...core.settlement import Settlement
 from .connection import PostgreSQLConnection
 from .statements import GUARD, GUARD_OF_BURIAL, HELD, Values, hexed
 from .steps import EVENTS, LOCK_ROWS, UNFINISHED_CHILD, with_steps

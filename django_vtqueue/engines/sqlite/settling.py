@@ -10,7 +10,8 @@ from dataclasses import replace
 from operator import attrgetter
 
 from ...core import states
-from ...core.job import ClaimKey, Settlement
+from ...core.job import ClaimKey
+from ...core.settlement import Settlement
 from .connection import SQLiteConnection
 from .statements import GUARD, GUARD_OF_BURIAL, guard
 from .steps import UNFINISHED_CHILD

@@ -1,0 +1,166 @@
+"""How an attempt ends, or a job that waits: the change of its row that is asked for. Plain values."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import lru_cache
+
+from ..exceptions import Cancelled, JobExpired
+from . import history, states
+from .clock import from_instant, microseconds, to_instant
+from .failures import MAX_MESSAGE, Failure, recorded, shorten
+from .job import SHORT, HeldJob
+from .steps import SNOOZE, Waiting
+
+
+@dataclass(slots=True)
+class Settlement:
+    """How an attempt ends: the change that the holder of a job asks for. FAILED: the job moves to the dead letters.
+
+    ``due_at``: the new place in the line of a READY job; None: it keeps the one it has. ``hidden_until``: it is not
+    visible before, for its code may still be running. ``kept_until``: when the row may be deleted; of a dead letter
+    queue/settling.py sets it. ``stopped``: it was to wait again, but had a stop request. ``meant``: what it was to be
+    (state, ``due_at``, ``finished_at``), had no other copy of the job run on. ``waiting``: for what, of a job that is
+    READY because its task waits, or has put it off.
+    """
+
+    job: HeldJob
+    state: str
+    attempts: int
+    due_at: int | None = None
+    finished_at: int | None = None
+    kept_until: int | None = None
+    result: str | None = None
+    history: str | None = None
+    failure: Failure | None = None
+    hidden_until: int | None = field(default=None, kw_only=True)
+    stopped: bool = field(default=False, kw_only=True)
+    meant: tuple[str, int | None, int | None] | None = field(default=None, kw_only=True)
+    waiting: Waiting | None = field(default=None, kw_only=True)
+
+    @property
+    def uses_no_attempt(self) -> bool:
+        """Whether the job waits again and the attempt is not used up."""
+        return self.state == states.READY and self.failure is None
+
+    @property
+    def as_before(self) -> bool:
+        """Whether the job is given back as if it had not been started: released, or put off."""
+        return self.uses_no_attempt and (self.waiting is None or self.waiting.kind == SNOOZE)
+
+    def shift(self, later: int) -> None:
+        """Move the next attempt by ``later`` microseconds, for a caller that runs jobs as if it were later.
+
+        What a task waits for comes at its own time.
+        """
+        if self.due_at is not None and not self.waiting:
+            self.due_at += later
+
+
+def succeeded(job: HeldJob, result: str, now: int, ttl: int | None) -> Settlement:
+    """Return the acknowledgement; the row is kept for ``ttl`` microseconds (0: not at all, None: for ever)."""
+    kept_until = None if ttl is None else now + ttl
+    return Settlement(job, states.SUCCESSFUL, job.attempts, finished_at=now, kept_until=kept_until, result=result)
+
+
+def released(job: HeldJob) -> Settlement:
+    """Return the release of a job: it waits again, at its place in the line, and no attempt is used."""
+    return Settlement(job, states.READY, job.attempts - job.begun)
+
+
+def suspended(job: HeldJob, waiting: Waiting) -> Settlement:
+    """Return the settlement of a job whose task waits, or has put it off: no attempt is used."""
+    return Settlement(job, states.READY, job.attempts - job.begun, due_at=waiting.until, waiting=waiting)
+
+
+def put_off(job: HeldJob, until: float | timedelta | datetime, now: int) -> Settlement:
+    """Return the settlement of a job that is put off by seconds or a timedelta, or to a moment."""
+    instant = to_instant(until) if isinstance(until, datetime) else now + microseconds(until)
+    return suspended(job, Waiting(SNOOZE, "", max(instant, now), now))
+
+
+def broken_off(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
+    """Return the release of a job whose worker ends, with an entry of its attempt in the history, if it had begun.
+
+    Until ``hidden_until`` its code may still run.
+    """
+    settlement = released(job)
+    if not job.begun:
+        return settlement
+    entry = history.entry(history.number(job.history), job.worker_id, job.started_at, now, history.RELEASED, None)
+    settlement.history, settlement.hidden_until = history.append(job.history, entry), hidden_until
+    return settlement
+
+
+def interrupted(job: HeldJob, outcome: str, failure: Failure, now: int) -> Settlement:
+    """Return the settlement of an attempt whose holder is gone: due at its place, or a dead letter; see failed."""
+    settlement = failed(job, outcome, failure, now, 0)
+    settlement.due_at = None
+    return settlement
+
+
+def failed(job: HeldJob, outcome: str, failure: Failure, now: int, delay: int | None) -> Settlement:
+    """Return the settlement of a failed attempt: visible again after ``delay`` microseconds, or a dead letter.
+
+    It is a dead letter when the attempts are used up, or when ``delay`` is None (no further attempt makes sense).
+    """
+    entry = history.entry(history.number(job.history), job.worker_id, job.started_at, now, outcome, failure)
+    kept = history.append(job.history, entry)
+    if delay is not None and not exhausted(job):
+        return Settlement(job, states.READY, job.attempts, due_at=now + delay, history=kept, failure=failure)
+    return Settlement(
+        job,
+        states.FAILED,
+        job.attempts,
+        finished_at=now,
+        history=kept,
+        failure=Failure(
+            failure.exception_class[:SHORT],
+            shorten(failure.message, MAX_MESSAGE)[:SHORT],
+            failure.traceback,
+            failure.fingerprint,
+        ),
+    )
+
+
+def cancelled(job: HeldJob, by: str, now: int) -> Settlement:
+    """Return the settlement that ends a waiting job; ``by``: the name of the user who cancelled it ("": not known)."""
+    settlement = Settlement(job, states.READY, job.attempts)
+    end_cancelled(settlement, by, now)
+    return settlement
+
+
+def end_cancelled(settlement: Settlement, by: str, now: int) -> None:
+    """Change the settlement of a job that would wait again: the job becomes a dead letter, cancelled by ``by``."""
+    settlement.stopped = True
+    _bury(settlement, history.CANCELLED, recorded(Cancelled, cancellation(by)), now)
+
+
+def expired(job: HeldJob, start_by: int | None, now: int) -> Settlement:
+    """Return the settlement of a job that waits, and was to start by an instant that has come: it is never run."""
+    settlement = Settlement(job, states.READY, job.attempts)
+    _bury(settlement, history.EXPIRED, _not_started(start_by), now)
+    return settlement
+
+
+@lru_cache(maxsize=100)  # many may have been published together
+def _not_started(start_by: int | None) -> Failure:
+    told = "" if start_by is None else f" by {from_instant(start_by).isoformat(' ', 'seconds')}"
+    return recorded(JobExpired, f"It had not started{told}.")
+
+
+def _bury(settlement: Settlement, outcome: str, failure: Failure, now: int) -> None:
+    """Change a settlement into the end of a job whose attempts are not used up."""
+    entry = history.entry(history.NO_ATTEMPT, "", None, now, outcome, failure)
+    settlement.history = history.append(settlement.history or settlement.job.history, entry)
+    settlement.state, settlement.failure = states.FAILED, failure
+    settlement.due_at, settlement.finished_at, settlement.waiting = None, now, None
+
+
+def cancellation(by: str | None) -> str:
+    """Return a sentence that says who cancelled a job."""
+    return f"Cancelled by {by}." if by else "Cancelled."
+
+
+def exhausted(job: HeldJob) -> bool:
+    """Return whether the present attempt of a job is its last one; 0 attempts means unlimited."""
+    return 0 < job.max_attempts <= job.attempts
