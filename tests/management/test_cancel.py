@@ -11,7 +11,7 @@ from django_vtqueue.models import DeadLetter, Job, WorkerProcess
 from tests.fake_clock import FakeClock
 from tests.project import tasks
 
-from ..queue.test_why import said, worker
+from ..inspection.test_why import said, worker
 from .test_vtqueue import ID, dead, refusal, vtqueue
 
 pytestmark = pytest.mark.django_db

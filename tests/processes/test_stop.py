@@ -136,6 +136,8 @@ def test_a_closed_terminal_is_no_second_signal(
     for pid in [worker.pid, child] * 20:
         os.kill(pid, signal.SIGHUP)
         wait_until(lambda: not pending(pid))  # noqa: B023
+    worker.wait_for("stopping: waiting for 1 job")
+    wait_until(lambda: len(database.rows("SELECT 1 FROM vtqueue_workerprocess")) == 1)  # an idle child has left
     later = database.enqueue(tasks.add, 1, 2)
     (tmp_path / "go").touch()
     assert worker.wait() == 0
