@@ -104,6 +104,8 @@ class Parts:
             free = present(self.jobs(), others) | present(self.letters(), others)
             stay = spread({key for key in there if key not in free or key.hex in self.refusals}, edges)
             going += sorted(there)
+            if more := edges_of(self.source, going) - edges:  # made before its maker was locked here
+                stay |= spread({job_id for edge in more for job_id in edge}, edges | more)
         tables = self._read([key for key in going if key not in stay], edges)
         for name, several in tables.items():
             self._delete(name, [UUID(row["id"]) for row in several])

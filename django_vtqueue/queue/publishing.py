@@ -62,8 +62,11 @@ def _store_later(
     except Exception as error:
         ids = ", ".join(job_id for job_id, _ in new.jobs[:10])
         logger.error(NOT_STORED, len(new.jobs), new.queue_name, new.task_path or "raw payloads", ids, exc_info=error)
-    else:
+        return
+    try:
         then(duplicates)
+    except Exception:  # of a receiver of task_enqueued; Django would leave out all hooks behind this one
+        logger.exception("a receiver of task_enqueued failed for a job of queue %r, which is stored", new.queue_name)
 
 
 def store(

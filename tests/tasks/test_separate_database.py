@@ -176,6 +176,22 @@ def test_what_fails_after_the_commit(caplog: pytest.LogCaptureFixture) -> None:
     assert stored() == 2
 
 
+def test_a_receiver_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """Of task_enqueued: that is logged, the block ends as it would have, and what stands behind it is stored too."""
+
+    def fail(**values: Any) -> None:
+        raise RuntimeError("no receiver")
+
+    task_enqueued.connect(fail)
+    try:
+        with transaction.atomic():
+            add.enqueue(1, 2), add.enqueue(3, 4)
+    finally:
+        task_enqueued.disconnect(fail)
+    assert stored() == 2
+    assert caplog.text.count("RuntimeError: no receiver") == 2
+
+
 @pytest.fixture
 def announced() -> Iterator[list[str]]:
     """Return the ids of results with which ``task_enqueued`` was sent."""

@@ -133,6 +133,7 @@ class PostgreSQLConnection:
             with transaction.atomic(using=self.alias):
                 yield
             return
+        self.connection.close_if_health_check_failed()  # else the block itself would make another one
         self.connection.ensure_connection()
         raw, levels = self.connection.connection, self.connection.Database.IsolationLevel  # type: ignore[attr-defined]
         with self.connection.wrap_database_errors:  # it may be lost

@@ -71,9 +71,13 @@ FROM line CROSS JOIN LATERAL (
 ) AS parked
 WHERE back.id = parked.id"""
 
+# Who ends one of these has its row, and will want the lock of its key: it unparks the next one itself.
 PUT_BACK = f"""
-UPDATE vtqueue_job AS job SET due_at = moved_from, moved_from = NULL
-WHERE job.id = ANY(%(ids)s::uuid[]) AND {hidden(IS_PARKED)}"""
+UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
+WHERE id IN (
+    SELECT job.id FROM vtqueue_job AS job WHERE job.id = ANY(%(ids)s::uuid[]) AND {hidden(IS_PARKED)}
+    FOR UPDATE SKIP LOCKED
+)"""
 
 # The distinct keys, each found by one seek.
 NEXT_KEY = f"SELECT job.concurrency_key FROM vtqueue_job AS job WHERE {IS_PARKED}"
