@@ -1,8 +1,8 @@
 """The mailbox of the control loop: everything that reaches it, from threads, doorbells and signals."""
 
 from dataclasses import dataclass
-from queue import SimpleQueue
 
+from ..core.inbox import Inbox
 from ..execution.outcomes import Outcome
 from ..execution.transactional import Event
 
@@ -22,19 +22,11 @@ class Stop:
 Message = Outcome | Wake | Stop | Event
 
 
-class Mailbox:
+class Mailbox(Inbox[Message]):
     """Takes messages from any thread, and from signal handlers."""
-
-    def __init__(self) -> None:
-        self._messages: SimpleQueue[Message] = SimpleQueue()
-        self.put = self._messages.put
 
     def wake(self, workers: bool = False) -> None:
         self.put(Wake(workers))
 
     def stop(self) -> None:
         self.put(Stop())
-
-    def get(self, timeout: float) -> Message:
-        """Return the next message; raise queue.Empty if none comes within so many seconds."""
-        return self._messages.get(timeout=timeout) if timeout > 0 else self._messages.get_nowait()

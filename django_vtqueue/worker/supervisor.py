@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import TypeVar
 
 from .. import __version__
@@ -25,6 +25,7 @@ from ..core import states
 from ..core.backoff import trouble_pause
 from ..core.clock import NEVER, microseconds
 from ..core.ids import new_worker_id
+from ..core.inbox import Inbox
 from ..core.settlement import broken_off
 from ..engines import new_engine
 from ..models import Job, WorkerProcess
@@ -133,7 +134,7 @@ class Supervisor:
         self.scopes = scopes_of(backend, options.queues)
         self.left_running = False  # see Worker: the code of children has ended with them
         self._said = False  # that it met an error
-        self._told: SimpleQueue[None] = SimpleQueue()
+        self._told: Inbox[None] = Inbox()
         self._asked = self._stops = 0  # how often it was told to stop, and has passed that on
         self._children: list[Child] = []
         self._wanted = options.processes
@@ -175,7 +176,7 @@ class Supervisor:
             self._watchdog_at = time.monotonic() + 1
             systemd.notify(systemd.WATCHDOG)
         with suppress(Empty):
-            self._told.get(timeout=LOOK)
+            self._told.get(LOOK)
             self.pass_stop_on()
 
     def pass_stop_on(self) -> None:

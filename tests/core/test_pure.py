@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from pytest_django import Settings
 
 from django_vtqueue import conf
-from django_vtqueue.core import backoff, clock, encoding, failures, history, ids, job, states
+from django_vtqueue.core import backoff, clock, encoding, failures, history, ids, settlement, states
 from django_vtqueue.core.job import HeldJob
 from django_vtqueue.exceptions import LeaseExpired, LeaseLost, PayloadTooLarge, Retry, VTQueueError
 from django_vtqueue.fields import InstantField
@@ -684,20 +684,20 @@ def held(attempts: int, max_attempts: int) -> HeldJob:
 def test_a_failed_attempt_is_retried_or_ends_the_job(attempts: int, max_attempts: int, delay: int | None) -> None:
     """A further attempt, if one is left and wanted: then and only then the job stays in the queue."""
     failure = failures.recorded(LeaseExpired, "x")
-    settlement = job.failed(held(attempts, max_attempts), history.FAILED, failure, 1000, delay)
+    ending = settlement.failed(held(attempts, max_attempts), history.FAILED, failure, 1000, delay)
     left = max_attempts == 0 or attempts < max_attempts
     if left and delay is not None:
-        assert (settlement.state, settlement.due_at, settlement.finished_at) == (states.READY, 1000 + delay, None)
+        assert (ending.state, ending.due_at, ending.finished_at) == (states.READY, 1000 + delay, None)
     else:
-        assert (settlement.state, settlement.due_at, settlement.finished_at) == (states.FAILED, None, 1000)
-    assert settlement.attempts == attempts
-    assert len(history.read(settlement.history or "")) == 1
+        assert (ending.state, ending.due_at, ending.finished_at) == (states.FAILED, None, 1000)
+    assert ending.attempts == attempts
+    assert len(history.read(ending.history or "")) == 1
 
 
 def test_a_dead_letters_words_fit_their_columns() -> None:
     """The class and the message of a failure are indexed columns of 255 characters."""
     failure = failures.Failure("x" * 999, "m" * 999, "t", "f")
-    settlement = job.failed(held(1, 1), history.FAILED, failure, 1000, 0)
-    assert settlement.failure is not None
-    assert (len(settlement.failure.exception_class), len(settlement.failure.message)) == (255, 255)
-    assert history.read(settlement.history or "")[0]["message"] == "m" * 999
+    ending = settlement.failed(held(1, 1), history.FAILED, failure, 1000, 0)
+    assert ending.failure is not None
+    assert (len(ending.failure.exception_class), len(ending.failure.message)) == (255, 255)
+    assert history.read(ending.history or "")[0]["message"] == "m" * 999

@@ -1,0 +1,61 @@
+"""The queue of messages that signal handlers fill."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from queue import Empty
+
+import pytest
+
+from django_vtqueue.core.inbox import Inbox
+
+
+@pytest.fixture
+def interrupted() -> Iterator[None]:
+    """Have a handler that takes a moment for a signal of this process."""
+    usual = signal.signal(signal.SIGUSR2, lambda *_: sum(range(20_000)))
+    yield
+    signal.signal(signal.SIGUSR2, usual)
+
+
+def test_signals_do_not_prolong_a_wait(interrupted: None) -> None:
+    """However often a wait is interrupted, it ends in time: a worker must go on to renew its leases."""
+    inbox: Inbox[str] = Inbox()
+    until = time.monotonic() + 1
+
+    def storm() -> None:
+        while time.monotonic() < until:
+            os.kill(os.getpid(), signal.SIGUSR2)
+            time.sleep(0.0031)
+        inbox.put("over")
+
+    thread = threading.Thread(target=storm)
+    thread.start()
+    waits = 0
+    while thread.is_alive():
+        try:
+            assert inbox.get(0.003) == "over"
+        except Empty:
+            waits += 1
+    thread.join()
+    assert waits > 20
+
+
+def test_messages_come_in_order() -> None:
+    """None is lost, whether it came before the wait, meanwhile, or from a signal handler."""
+    inbox: Inbox[int] = Inbox()
+    for number in range(3):
+        inbox.put(number)
+    assert [inbox.get(0) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(Empty):
+        inbox.get(0)
+    threading.Timer(0.01, inbox.put, [3]).start()
+    assert inbox.get(10) == 3
+    usual = signal.signal(signal.SIGUSR2, lambda *_: inbox.put(4))
+    try:
+        threading.Timer(0.01, os.kill, [os.getpid(), signal.SIGUSR2]).start()
+        assert inbox.get(10) == 4
+    finally:
+        signal.signal(signal.SIGUSR2, usual)
