@@ -16,7 +16,7 @@ from ..processes.running import Running
 from ..projects import ROOT, Project
 from ..waiting import wait_until
 
-GONE = "the database cannot be reached"
+GONE = "the database cannot be reached ("  # as the control loop says it; a transactional task waits for itself
 LEASE = 3  # seconds
 
 SETTINGS = """

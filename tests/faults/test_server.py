@@ -1,7 +1,6 @@
 """PostgreSQL is stopped, restarted, cut off, full, or refuses to write, while real workers and publishers go on."""
 
 import json
-import os
 import random
 import threading
 import time
@@ -22,9 +21,6 @@ from .scale import HELD
 from .site import GONE, Site, assert_said, assert_untroubled, site
 
 SAFE = ("-c", "fsync=off")  # nothing that is committed is lost when the server is killed
-# A server that is stopped takes too long on a busy machine for the short run: `make faults`.
-pytestmark = pytest.mark.skipif("VTQUEUE_FAULT_MINUTES" not in os.environ, reason="only at length: make faults")
-
 SMALL = ("-c", "max_connections=12", "-c", "superuser_reserved_connections=0")
 WRITTEN = "the database cannot be written"
 
@@ -39,7 +35,9 @@ def own_server() -> Iterator[Server]:
 
 @pytest.fixture
 def shop(own_server: Server, tmp_path: Path) -> Iterator[Site]:
-    """Return a project on that server."""
+    """Return a project on that server, which runs again if an earlier test has failed while it was stopped."""
+    if not own_server.runs():
+        own_server.start()
     with site(tmp_path / "shop", own_server) as shop:
         yield shop
 
