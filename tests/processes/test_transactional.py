@@ -1,9 +1,11 @@
 """Transactional tasks: their writes and their acknowledgement are committed together, or not at all."""
 
+import errno
 import os
 import signal
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -151,17 +153,26 @@ def test_the_time_limit_rolls_back(database: Database, drain: Start) -> None:
     assert [database.outcomes(job_id) for job_id in ids] == [["timed out"]] * 3
 
 
+def writer_of(pipe: Path) -> BinaryIO | None:
+    """Return the end of a pipe at which its reader waits; None while nobody reads it."""
+    try:
+        return open(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK), "wb")
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return None
+
+
 def test_the_write_lock_is_free_when_the_time_is_up(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """A task that hangs where nothing ends it loses its transaction: others write, and its later writes are refused."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     job_id = database.enqueue(transactional.hang_and_write, "x", str(pipe))
     start_worker()
-    wait_until(lambda: database.job(job_id)["state"] == "RUNNING")
-    other = database.enqueue(tasks.add, 1, 2)
-    database.wait_for(other)
+    writer = wait_until(lambda: writer_of(pipe))
+    database.wait_for(database.enqueue(tasks.add, 1, 2))
     assert database.job(job_id)["state"] == "RUNNING"
-    pipe.write_bytes(b"")
+    writer.close()
     wait_until(lambda: database.letter(job_id))
     assert (effects(database), database.outcomes(job_id)) == (0, ["timed out"])
     again = database.enqueue(transactional.append, "y")

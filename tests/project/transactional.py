@@ -76,7 +76,7 @@ def take_long(name: str, seconds: float) -> None:
     time.sleep(seconds)
 
 
-@task(transactional=True, timeout=0.3, max_attempts=1)
+@task(transactional=True, timeout=1, max_attempts=1)
 def hang_and_write(name: str, pipe: str) -> None:
     """Write, wait for a writer of a pipe, where no exception comes through, ignore every error, and write again."""
     Effect.objects.create(name=name)
