@@ -25,6 +25,7 @@ from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.models import DeadLetter, Job
 
 from ..conftest import ALIAS, empty_tables, reached
+from ..project.durable import note_family
 from ..project.tasks import enqueue_note_amid, note
 from ..waiting import wait_until
 from .conftest import MANAGE, Start
@@ -34,6 +35,7 @@ from .running import Running
 OTHER = "other"
 ALIASES = {"default": ALIAS, OTHER: OTHER}  # of the processes; here
 ROUNDS = int(os.environ.get("VTQUEUE_MOVES", "3"))
+FAMILIES, LINES = 20, 5  # one of so many jobs is a durable task with children, which write so many lines
 SCHEDULED = 2000  # jobs that wait for tomorrow, so that a move takes a while
 
 
@@ -79,20 +81,22 @@ def sides(start: Start, start_worker: Start, database: Database, other: dict[str
 
 @contextmanager
 def publishing(database: Database, path: Path) -> Iterator[Callable[[], int]]:
-    """Publish without end from another thread, each job with a text of its own; yield how many there were."""
+    """Publish without end from another thread, each job with a text of its own; yield how many lines there will be."""
     number, stop = 0, threading.Event()
 
     def publish() -> None:
         nonlocal number
         while not stop.wait(0.005):
             database.enqueue(note, str(path), f"live {number}")
+            if number % FAMILIES == 0:
+                database.enqueue(note_family, str(path), f"family {number}")
             number += 1
         connections.close_all()
 
     thread = threading.Thread(target=publish)
     thread.start()
     try:
-        yield lambda: number
+        yield lambda: number + LINES * -(-number // FAMILIES)
     finally:
         stop.set()
         thread.join()
@@ -124,7 +128,7 @@ def cut_off_amid(move: Running, source: str, target: str, chance: random.Random)
 def test_killed_at_any_moment(sides: Sides, database: Database, other: dict[str, Any], tmp_path: Path) -> None:
     """Whenever moves are killed, there and back: each job is run once, and each that waits is there once.
 
-    Workers of both sides run, and jobs are published, all the time.
+    Workers of both sides run, and jobs are published, all the time; some have children, which are run in order.
     """
     path, chance = tmp_path / "told", random.Random(7)
     scheduled = {database.enqueue(note, "-", "tomorrow", run_after=timedelta(days=1)) for _ in range(SCHEDULED)}
@@ -140,7 +144,7 @@ def test_killed_at_any_moment(sides: Sides, database: Database, other: dict[str,
             assert not scheduled.intersection(waiting(ALIASES[source]))
     wait_until(lambda: len(told(path)) == published())
     assert set(told(path).values()) == {1}
-    assert Counter([*waiting(ALIAS), *waiting(OTHER)]) == Counter(scheduled)
+    wait_until(lambda: Counter([*waiting(ALIAS), *waiting(OTHER)]) == Counter(scheduled))
     assert not any(DeadLetter.objects.using(alias).exists() for alias in (ALIAS, OTHER))
     for worker in workers:
         assert worker.terminate() == 0, worker.log

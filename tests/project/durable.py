@@ -246,3 +246,24 @@ def flow(context: JobContext, number: int) -> None:
 async def abeside(context: JobContext) -> None:
     """Ask for two steps at once."""
     await asyncio.gather(*(context.astep(name, asyncio.sleep, 0.01) for name in "ab"))
+
+
+@task(takes_context=True)
+def note_family(context: JobContext, path: str, name: str) -> int:
+    """Write a line before, in each of three children, and behind a sleep; each of them in a step of its own."""
+    context.step("begins", tell, path, f"{name} begins")
+    ended = context.gather("children", [call(note_child, path, f"{name} child {number}") for number in range(3)])
+    context.sleep("nap", 0.2)
+    context.step("ends", tell, path, f"{name} ends")
+    return len(ended)
+
+
+@task(order_key="path:{path}")
+def note_child(path: str, text: str) -> None:
+    tell(path, text)
+
+
+def tell(path: str, text: str) -> None:
+    """Write a line to a file, in one piece."""
+    with open(path, "a") as file:
+        file.write(f"{text}\n")
