@@ -69,7 +69,6 @@ def _ended(backend: VTQueueBackend, job: HeldJob, outcome: str, failure: Failure
     """Return the settlement of a failed attempt; ``times``: of the backoff (0: none, and at its place)."""
     if not times:
         return interrupted(job, outcome, failure, now)
-    policy = backend.settings.policy(job.queue_name)
-    backoff = backend.task_options(job.task_path).get("backoff")
-    delay = None if exhausted(job) else microseconds(policy.delay(times, backoff))
+    policy = backend.policy_of(job.queue_name, job.task_path)
+    delay = None if exhausted(job) else microseconds(policy.delay(times))
     return failed(job, outcome, failure, now, delay)
