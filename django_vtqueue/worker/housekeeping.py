@@ -61,7 +61,7 @@ class Housekeeping:
         """Look for jobs, for the doorbell was rung; ``workers``: read the rows of the workers, too."""
         self.next_due.forget()
         if workers:
-            self.heartbeat.look_again()
+            self.heartbeat.others.look_again()
             self.heartbeat.next_at = 0.0
 
     def look(self) -> bool:
@@ -72,7 +72,7 @@ class Housekeeping:
         replaced = self.check_replaced()
         if changed := self.engine.changed():
             self.next_due.forget()
-            self.heartbeat.look_again()
+            self.heartbeat.others.look_again()
             self.cancellation.look_again()
             self.recurring.look_again()
             self._watchful_until = 0.0 if first else now + WATCHFUL
