@@ -24,7 +24,7 @@ from .queue.arguments import checked_moment, due_from, start_by
 from .queue.limits import Limits
 from .queue.publishing import publish
 from .queue.room import waiting_aside
-from .tasks import checks
+from .tasks import settings_checks
 from .tasks.compat import (
     BaseTaskBackend,
     InvalidTask,
@@ -34,6 +34,7 @@ from .tasks.compat import (
     TaskResultStatus,
     task_enqueued,
 )
+from .tasks.refusals import limited_copies
 from .tasks.results import Result, change, result_of_row, unvalidated, with_changes
 from .tasks.signals import received
 from .tasks.signatures import check_call, refused_call
@@ -199,8 +200,8 @@ class VTQueueBackend(BaseTaskBackend):
         now = self.now()
         due_at = due_from(now, task.run_after) if due_at is None else due_at
         keys = keys_of_calls(options, given) if options else {}
-        if keys and policy.overflow and (limits := checks.limits_of(task.func)):
-            raise InvalidTask(checks.not_limited(task.module_path, limits, task.queue_name))
+        if keys and policy.overflow and (wrong := limited_copies(task)):
+            raise InvalidTask(wrong)
         if unique_key:
             keys.setdefault("unique_key", [unique_key])
         return NewJobs(
@@ -287,4 +288,4 @@ class VTQueueBackend(BaseTaskBackend):
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """Return what is wrong with the configuration; reads no database."""
-        return checks.problems(self.alias, self._params)
+        return settings_checks.problems(self.alias, self._params)
