@@ -22,7 +22,7 @@ from ..engines import Engine, Listener, engine_for, new_engine
 from ..exceptions import LeaseLost, Snooze
 from .claimed_job import ClaimedJob
 from .clock_steps import ClockSteps
-from .doorbell import UNPROVEN, Doorbell, folder_of
+from .doorbell import HEARING_LOOK, LOOK, UNPROVEN, Doorbell, folder_of
 from .limits import Limits
 from .room import from_a_job
 from .until_done import until_done
@@ -30,8 +30,6 @@ from .until_done import until_done
 logger = logging.getLogger("django_vtqueue")
 
 T = TypeVar("T")
-LOOK = 0.1  # seconds between two looks at the queue, in case a doorbell was missed
-HEARING_LOOK = 1.0  # seconds between two looks of one that hears of each commit, wherever it is made
 LOOK_AT_CLOCKS = 1.0  # seconds between two looks at the clocks while a handler runs
 
 

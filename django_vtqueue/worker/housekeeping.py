@@ -7,10 +7,10 @@ from django.conf import settings
 
 from ..engines import Engine, Listener
 from ..queue.clock_steps import ClockSteps
+from ..queue.doorbell import HEARING_LOOK, LOOK, RARE_LOOK
 from ..queue.origin import foreign_origin
 from .cancellation import Cancellation
 from .heartbeat import Heartbeat
-from .next_due import LOOK
 from .recurring import Recurring
 from .upkeep import Upkeep
 from .work import Work
@@ -18,8 +18,6 @@ from .work import Work
 logger = logging.getLogger("django_vtqueue")
 
 WATCHFUL = 60.0  # seconds after a commit of another connection
-RARE_LOOK = 0.25  # seconds between two looks at a database that was not written to lately
-HEARING_LOOK = 1.0  # seconds between two looks of a worker that hears of each commit, wherever it is made
 
 
 class Housekeeping:
