@@ -17,6 +17,7 @@ from ..conf import Invalid, duration
 from ..core import clock
 from ..core.backoff import busy_pause
 from ..core.failures import shown
+from ..core.grace import RENEWED_AFTER
 from ..core.ids import new_id, new_worker_id
 from ..core.job import HeldJob
 from ..engines import Engine, Trouble, new_engine
@@ -51,7 +52,7 @@ class Holder:
     share it; a forked child holds nothing.
     """
 
-    renewed_after = 1 / 3  # of the lease
+    renewed_after = RENEWED_AFTER
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ from ..core import clock
 from ..core.clock import SECOND
 from ..core.forks import ForksEnd
 from ..core.gaps import GapWatch
+from ..core.grace import RENEWED_AFTER
 from ..core.ids import new_id, new_worker_id
 from ..core.job import Scope
 from ..core.timeouts import awaited_value
@@ -159,15 +160,14 @@ def keep_up(job: ClaimedJob, done: threading.Event, gaps: GapWatch) -> None:
             job._hidden_until(now + held.lease_us)
         return began, bool(lost)
 
-    renew_at = time.monotonic() + (held.visible_at - engine.now()) / SECOND - 2 * lease / 3
+    given_at = time.monotonic() + (held.visible_at - engine.now()) / SECOND - lease
     while True:
-        wait(renew_at, done, gaps, lease / 2, engine.now)
+        wait(given_at + lease * RENEWED_AFTER, done, gaps, lease / 2, engine.now)
         if done.is_set():
             return
-        began, lost = until_done(engine, renew)
+        given_at, lost = until_done(engine, renew)
         if lost:
             return
-        renew_at = began + lease / 3
 
 
 def wait(
