@@ -11,7 +11,7 @@ from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
-from .conf import Options, parse
+from .conf import Options, Policy, parse
 from .core import clock
 from .core.encoding import dumps, normalize
 from .core.ids import dashed, new_ids, parse_id
@@ -24,7 +24,7 @@ from .queue.arguments import checked_moment, due_from, start_by
 from .queue.limits import Limits
 from .queue.publishing import publish
 from .queue.room import waiting_aside
-from .tasks import checks
+from .tasks import settings_checks
 from .tasks.compat import (
     BaseTaskBackend,
     InvalidTask,
@@ -34,10 +34,11 @@ from .tasks.compat import (
     TaskResultStatus,
     task_enqueued,
 )
+from .tasks.refusals import limited_copies
 from .tasks.results import Result, change, result_of_row, unvalidated, with_changes
 from .tasks.signals import received
 from .tasks.signatures import check_call, refused_call
-from .tasks.task import KEYS, Call, checked_calls, loaded_options, loaded_task, options_of, set_options
+from .tasks.task import KEYS, Call, checked_calls, loaded_options, loaded_task, options_of, policy_of, set_options
 
 FIELDS = {field.name for field in fields(Task)}
 REMEMBERED = 1000  # validated combinations of function, queue and priority
@@ -182,10 +183,10 @@ class VTQueueBackend(BaseTaskBackend):
         new.parent_id = parent_id
         results = self._results(new, task, given)
         if new.jobs:
-            options, policy = options_of(task.func), self.settings.policy(task.queue_name)
+            options, policy = options_of(task.func), policy_of(self.settings, task.queue_name, task.func)
             of_a_job = parent_id is not None or due_at is not None  # a part of what is stored there already
-            immediate = of_a_job or options.get("immediate", policy.immediate)
             then, on_duplicate = partial(self._announce, new, results), options.get("on_duplicate", KEEP)
+            immediate = of_a_job or policy.immediate
             publish(new, self.database, self.settings, then, on_duplicate=on_duplicate, immediate=immediate)
             if settings.DEBUG:
                 workers.hint_missing_worker(self.database, task.queue_name)
@@ -195,20 +196,20 @@ class VTQueueBackend(BaseTaskBackend):
         self, task: Task, given: list[dict[str, Any]], payloads: list[str], due_at: int | None, unique_key: str | None
     ) -> NewJobs:
         """Return the jobs of calls, with the options of their task."""
-        options, policy = options_of(task.func), self.settings.policy(task.queue_name)
+        options, policy = options_of(task.func), policy_of(self.settings, task.queue_name, task.func)
         now = self.now()
         due_at = due_from(now, task.run_after) if due_at is None else due_at
         keys = keys_of_calls(options, given) if options else {}
-        if keys and policy.overflow and (limits := checks.limits_of(task.func)):
-            raise InvalidTask(checks.not_limited(task.module_path, limits, task.queue_name))
+        if keys and policy.overflow and (wrong := limited_copies(task)):
+            raise InvalidTask(wrong)
         if unique_key:
             keys.setdefault("unique_key", [unique_key])
         return NewJobs(
             queue_name=task.queue_name,
             task_path=task.module_path,
             priority=int(task.priority),
-            max_attempts=options.get("max_attempts", policy.max_attempts),
-            lease_us=in_microseconds(options.get("visibility_timeout", policy.visibility_timeout)),
+            max_attempts=policy.max_attempts,
+            lease_us=in_microseconds(policy.visibility_timeout),
             enqueued_at=now,
             due_at=due_at,
             jobs=list(zip(new_ids(len(payloads)), payloads, strict=True)),
@@ -278,8 +279,13 @@ class VTQueueBackend(BaseTaskBackend):
 
         The control loop of a worker asks: it imports nothing, for that may take long or end the process.
         """
-        return options_of(task.func) if (task := loaded_task(task_path)) else {}
+        return loaded_options(task_path) or {}
+
+    def policy_of(self, queue_name: str, task_path: str) -> Policy:
+        """Return what holds for the jobs of a task in a queue, so far as it is known; see task_options."""
+        task = loaded_task(task_path)
+        return policy_of(self.settings, queue_name, task.func if task else None)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """Return what is wrong with the configuration; reads no database."""
-        return checks.problems(self.alias, self._params)
+        return settings_checks.problems(self.alias, self._params)

@@ -1,6 +1,7 @@
 """The settings of a queue: read late, checked once, kept in frozen objects.
 
-A setting is looked up in this order: the call, ``@task``, ``queue_options``, ``OPTIONS``, the default below.
+A setting is looked up in this order: the call, ``@task``, ``queue_options``, ``OPTIONS``, the default below. For a job
+``policy_of`` in tasks/task.py does so.
 """
 
 import random

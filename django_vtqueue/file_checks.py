@@ -9,7 +9,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionDoesNotExist
 
-from .checks import NORMAL, SHORTEST_TIMEOUT, TAG, Pragmas, databases_of_queues, effective, ours
+from .database_checks import NORMAL, SHORTEST_TIMEOUT, TAG, Pragmas, databases_of_queues, effective, ours
 from .engines import shares_disk
 from .engines.sqlite.file import path_of
 from .engines.sqlite.mounts import MOST_SKEW, clock_offset, has_passed, mount_of, wrong_mount

@@ -17,8 +17,8 @@ from django.db.backends.signals import connection_created
 from django.db.utils import ConnectionHandler
 from pytest_django import DjangoDbBlocker, Settings
 
-from django_vtqueue.checks import check_databases, check_defaults, check_durability
-from django_vtqueue.tasks.checks import problems
+from django_vtqueue.database_checks import check_databases, check_defaults, check_durability
+from django_vtqueue.tasks.settings_checks import problems
 from tests.project import tasks as project_tasks
 from tests.project import transactional
 

@@ -38,7 +38,7 @@ LAYERS = {
     "execution": "execution",
     "worker": "worker",
     # what a user touches
-    "user": "admin apps checks file_checks management middleware templatetags testing",
+    "user": "admin apps database_checks file_checks management middleware templatetags testing",
 }
 LEVELS = {module: level for level, modules in enumerate(LAYERS.values()) for module in modules.split()}
 
@@ -101,7 +101,7 @@ def test_imports_are_seen() -> None:
     assert {"core", "tasks"} <= seen["backend.py"]  # from .core import clock; from .tasks.task import …
     assert {"core", "engines"} <= seen["engines/sqlite/engine.py"]  # from ...core.ids import …; from .lock import …
     assert "worker" in seen["management/commands/vtworker.py"]  # from ...worker.loop import …
-    assert "checks" in seen["apps.py"]  # inside a function
+    assert "database_checks" in seen["apps.py"]  # inside a function
     assert "fields" in seen["migrations/0001_initial.py"]  # import django_vtqueue.fields
 
 

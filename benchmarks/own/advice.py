@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from django_vtqueue.checks import BLOCK, Pragmas, faults
+from django_vtqueue.database_checks import BLOCK, Pragmas, faults
 
 from .measures import FULL, NORMAL, SYNCHRONOUS, Setting
 

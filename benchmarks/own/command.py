@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections
 
 from django_vtqueue.backend import VTQueueBackend
-from django_vtqueue.checks import effective
+from django_vtqueue.database_checks import effective
 from django_vtqueue.engines import Trouble, engine_for
 from django_vtqueue.management.arguments import add_backend, backend_of
 from django_vtqueue.queue.workers import live_workers

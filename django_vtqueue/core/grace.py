@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 from .clock import SECOND
 
+RENEWED_AFTER = 1 / 3  # of a lease, since it was given: then its holder renews it
+RENEWED_BY = 1 / 2  # then a supervisor does, if the holder has not
 GRACE = SECOND // 2  # microseconds after the end of a lease, at the most
 GRACE_DIVISOR = 10  # a tenth of the lease, if that is less
 REST = 5 * SECOND  # microseconds after a gap, at the most

@@ -42,10 +42,9 @@ from ..tasks.ledger import Ledger
 from ..tasks.results import call_of, change, result_of_call, with_changes
 from ..tasks.signals import received
 from ..tasks.signatures import mask_of
-from ..tasks.task import find_task, options_of
+from ..tasks.task import find_task, options_of, policy_of
 from .connections import close_leftovers, refresh_connections
 from .outcomes import Outcome
-from .time_limits import timeout_of
 from .transactional import TaskFound, Tell, take_no_notice, together
 
 WORDS = {
@@ -94,7 +93,7 @@ class Execution:
     inline: bool = False
     tell: Tell = take_no_notice
     later: int = 0
-    policy: Policy = field(init=False)
+    policy: Policy = field(init=False)  # of the queue, and with the task's own options once it is found
     options: Mapping[str, Any] = field(default_factory=dict)  # those of the task, once it is found
     returned: Any = None
     final: bool = False  # however many attempts are left
@@ -137,7 +136,7 @@ class Execution:
             claimed = ClaimedJob(job, backend.database, backend.settings, kept_up=self.policy.renews(job.copies))
             return lambda: awaited_value(called(handler, claimed))
         task = find_task(job.task_path, tuple(backend.settings.task_modules))
-        self.options = options_of(task.func)
+        self.options, self.policy = options_of(task.func), policy_of(backend.settings, job.queue_name, task.func)
         if "hard_timeout" in self.options:
             self.tell(TaskFound(job.key))
         args, kwargs = call_of(job)
@@ -158,8 +157,7 @@ class Execution:
 
     def within_limit(self, task: Task, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a task; what it activates (a language …) ends with it, and so does its time."""
-        seconds = timeout_of(self.options, self.policy)
-        context, function = copy_context(), task.func
+        context, function, seconds = copy_context(), task.func, self.policy.timeout
         if iscoroutinefunction(function):
             return context.run(called, awaited(function, seconds), *args, **kwargs)
         with nullcontext() if seconds is None else timekeeper.limit(seconds):
@@ -242,7 +240,7 @@ class Execution:
         """Return the seconds until the next attempt; None if there shall be none."""
         if self.final or exhausted(self.job) or isinstance(error, (*LAST_WORDS, *self.options.get("no_retry_for", ()))):
             return None
-        backoff = self.options.get("backoff", self.policy.backoff)
+        backoff = self.policy.backoff
         try:
             if isinstance(error, Retry) and error.delay is not None:
                 return _seconds(error.delay)
@@ -251,7 +249,7 @@ class Execution:
                 return None if chosen is None else _seconds(chosen)
         except BaseException as fault:  # the task's own mistake must not cost the job
             error.add_note(f"Its delay could not be found out, so a default was used: {summary(fault)}")
-        delay = self.policy.delay(self.job.attempts, backoff)
+        delay = self.policy.delay(self.job.attempts)
         return max(delay, UNKNOWN_TASK_DELAY) if isinstance(error, UnknownTask) else delay
 
     def _conclude(self, settlement: Settlement, error: BaseException | None = None) -> Outcome:

@@ -17,7 +17,7 @@ from ..core.settlement import Settlement, released
 from ..engines import Engine, Trouble, engine_for
 from ..queue.settling import settle_as_holder, settled_before
 from ..queue.until_done import until_done
-from ..tasks.checks import cannot_commit_as_one
+from ..tasks.refusals import cannot_commit_as_one
 from .outcomes import Outcome, Settled, not_executed
 from .time_limits import transaction_seconds
 

@@ -10,7 +10,8 @@ from ..core.ids import shown_worker
 from ..core.job import Scope
 from ..engines import engine_for, options_for
 from ..models import DeadLetter, Job, WorkerProcess
-from ..queue.doorbell import folder_of, path_of, proves_death
+from ..patterns.reserved import bells_of_holders
+from ..queue.doorbell import path_of, proves_death
 from ..queue.limits import NO_LIMITS, Limits
 from ..queue.pauses import paused, sentence
 from ..queue.workers import QUIET, SILENCE, STOP, live_workers, serves
@@ -18,7 +19,6 @@ from .waiting import is_overdue, is_parked, state_word, waits_for, waits_of
 
 LONGEST = 200  # characters of an error's message
 NAMED = 5  # workers in a sentence
-HOLDERS = "leases"  # in the folder of the doorbells, that of the holders of reserved rows
 
 
 def why(entry: Job | DeadLetter, now: int, limits: Limits = NO_LIMITS) -> str:
@@ -145,7 +145,7 @@ def wait(job: Job, now: int) -> int | None:
     if job.state != states.RUNNING:
         return 0
     database = str(job._state.db)
-    bells = folder_of(options_for(job.queue_name, database).doorbells) / HOLDERS
+    bells = bells_of_holders(job.queue_name, database)
     if proves_death(str(path_of(database, bells, job.worker_id)), database, bells):
         return 0
     return None if to_instant(job.visible_at) > now else job.lease_us

@@ -17,17 +17,17 @@ from ..conf import Invalid, duration
 from ..core import clock
 from ..core.backoff import busy_pause
 from ..core.failures import shown
+from ..core.grace import RENEWED_AFTER
 from ..core.ids import new_id, new_worker_id
 from ..core.job import HeldJob
 from ..engines import Engine, Trouble, new_engine
 from ..exceptions import LeaseLost
-from ..queue.doorbell import UNPROVEN, Doorbell
+from ..queue.doorbell import LOOK, UNPROVEN, Doorbell
 from ..queue.schema import mismatch
 from .reserved import ReservedRows
 
 logger = logging.getLogger("django_vtqueue")
 
-LOOK = 0.1  # seconds between two looks at the rows, in case a doorbell was missed
 LOOK_AT_CLOCK = 1.0  # seconds between two looks of the thread that renews: its waits stand still in a suspended machine
 RETRY = 0.05  # seconds between two tries to renew, while the database refuses; while it is locked, see busy_pause
 SHORTEST = 0.1  # seconds of a lease: a commit, and a thread that shares the interpreter, may take some 10 ms
@@ -52,7 +52,7 @@ class Holder:
     share it; a forked child holds nothing.
     """
 
-    renewed_after = 1 / 3  # of the lease
+    renewed_after = RENEWED_AFTER
 
     def __init__(
         self,

@@ -13,7 +13,8 @@ from django.db import DatabaseError
 from ..core.failures import shown
 from ..core.names import LEASE, reserved_name
 from ..engines import database_for
-from .holder import LOOK, Holder
+from ..queue.doorbell import LOOK
+from .holder import Holder
 from .reserved import ReservedRows
 
 

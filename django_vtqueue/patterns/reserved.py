@@ -8,6 +8,7 @@ was stopped makes two holders.
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from django.db import connections
@@ -47,16 +48,20 @@ def existing(alias: str) -> str:
     return alias
 
 
+def bells_of_holders(queue_name: str, database: str) -> Path:
+    """Return the folder of the holders' doorbells of a queue, apart from those of workers: each publish rings them."""
+    return folder_of(options_for(queue_name, database).doorbells) / "leases"
+
+
 class ReservedRows:
     """The rows of one reserved queue, as one instance sees them.
 
-    ``keys``: the unique keys of the rows that are held; others (of a queue that had this name) mean nothing. ``bells``:
-    the folder of the holders' doorbells. They are apart from those of workers, which each publish rings.
+    ``keys``: the unique keys of the rows that are held; others (of a queue that had this name) mean nothing.
     """
 
     def __init__(self, queue_name: str, database: str, keys: Collection[str]) -> None:
         self.queue_name, self.database, self.keys = queue_name, existing(database), keys
-        self.bells = folder_of(options_for(queue_name, database).doorbells) / "leases"
+        self.bells = bells_of_holders(queue_name, database)
 
     @property
     def engine(self) -> Engine:

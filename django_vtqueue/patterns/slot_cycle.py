@@ -16,8 +16,9 @@ from ..core.job import HeldJob
 from ..core.names import SLOTS, reserved_name
 from ..engines import Engine, database_for
 from ..exceptions import LeaseLost, NoFreeSlot
+from ..queue.doorbell import LOOK
 from ..slots import check, next_turn
-from .holder import LOOK, Holder, seconds
+from .holder import Holder, seconds
 from .reserved import existing
 from .slot_rows import MOST, Cycle, SlotRows
 

@@ -18,9 +18,9 @@ from ..engines import Engine
 from ..engines.limits import RateState
 from .ended_leases import end_leases
 from .limits import AMONG, NO_LIMITS, Limits, Room, has_own_key, starts
-from .overdue import bury_overdue
 from .parking import judge
 from .pauses import paused_queues, unpaused
+from .settling import bury_overdue
 
 NO_GRACE = GracePeriod()  # holders get no time: for tests, run_pending, and lists of all that is held
 SET_ASIDE_AT_ONCE = 500  # jobs that one claim parks, or moves

@@ -15,6 +15,7 @@ from ..core import clock
 from ..core.clock import SECOND
 from ..core.forks import ForksEnd
 from ..core.gaps import GapWatch
+from ..core.grace import RENEWED_AFTER
 from ..core.ids import new_id, new_worker_id
 from ..core.job import Scope
 from ..core.timeouts import awaited_value
@@ -22,7 +23,7 @@ from ..engines import Engine, Listener, engine_for, new_engine
 from ..exceptions import LeaseLost, Snooze
 from .claimed_job import ClaimedJob
 from .clock_steps import ClockSteps
-from .doorbell import UNPROVEN, Doorbell, folder_of
+from .doorbell import HEARING_LOOK, LOOK, UNPROVEN, Doorbell, folder_of
 from .limits import Limits
 from .room import from_a_job
 from .until_done import until_done
@@ -30,8 +31,6 @@ from .until_done import until_done
 logger = logging.getLogger("django_vtqueue")
 
 T = TypeVar("T")
-LOOK = 0.1  # seconds between two looks at the queue, in case a doorbell was missed
-HEARING_LOOK = 1.0  # seconds between two looks of one that hears of each commit, wherever it is made
 LOOK_AT_CLOCKS = 1.0  # seconds between two looks at the clocks while a handler runs
 
 
@@ -161,15 +160,14 @@ def keep_up(job: ClaimedJob, done: threading.Event, gaps: GapWatch) -> None:
             job._hidden_until(now + held.lease_us)
         return began, bool(lost)
 
-    renew_at = time.monotonic() + (held.visible_at - engine.now()) / SECOND - 2 * lease / 3
+    given_at = time.monotonic() + (held.visible_at - engine.now()) / SECOND - lease
     while True:
-        wait(renew_at, done, gaps, lease / 2, engine.now)
+        wait(given_at + lease * RENEWED_AFTER, done, gaps, lease / 2, engine.now)
         if done.is_set():
             return
-        began, lost = until_done(engine, renew)
+        given_at, lost = until_done(engine, renew)
         if lost:
             return
-        renew_at = began + lease / 3
 
 
 def wait(

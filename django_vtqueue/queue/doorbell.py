@@ -1,7 +1,7 @@
 """Doorbells: a publisher wakes the workers of its machine by a Unix datagram, 0.1 ms after its commit.
 
 A worker's socket lies in a folder of the user's own, named after the database; a publisher rings all that lie
-there. A bell that is missed costs at most the worker's next look (0.1 to 0.25 s), so every error of ringing is ignored.
+there. Whoever waits at a bell also looks at the database by itself (LOOK), so every error of ringing is ignored.
 """
 
 import asyncio
@@ -26,6 +26,11 @@ from ..core.ids import new_id
 from ..engines import engine_for, options_of_database, shares_disk
 
 logger = logging.getLogger("django_vtqueue")
+
+# Seconds between two looks of one that waits at a bell, for it may be missed, and is not rung by other machines.
+LOOK = 0.1
+RARE_LOOK = 0.25  # where nothing was written lately; and for a result, whose end may be one that no worker makes
+HEARING_LOOK = 1.0  # of one that hears of each commit, wherever it is made (engines/postgresql/listening.py)
 
 RESULTS = "results"  # the folder, inside that of the workers' bells, of the bells of those who wait for a result
 CACHED_FOR = 1.0  # seconds for which a publisher uses the paths that it found
@@ -73,7 +78,7 @@ class Doorbell:
             bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             bell.bind(str(path))
         except (OSError, AttributeError) as error:  # AttributeError: a system without Unix sockets
-            logger.warning("no doorbell, publishers are noticed within 0.25 s instead: %s", error)
+            logger.warning("no doorbell, publishers are noticed within %g s instead: %s", RARE_LOOK, error)
             return
         self._socket, self.path = bell, str(path)
 

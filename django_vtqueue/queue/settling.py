@@ -1,4 +1,4 @@
-"""The end of attempts: settlements are carried out; a job with a stop request is buried, and does not wait again.
+"""The end of attempts: settlements are carried out; a job with a stop request is buried, and so is one overdue.
 
 Of a job with copies (a queue with ``overflow``) the first success ends the job, whichever claim it has; every other end
 is that of one copy, as long as another one runs.
@@ -10,8 +10,8 @@ from dataclasses import replace
 from ..core import copies, history, states
 from ..core.copies import Copy
 from ..core.failures import recorded
-from ..core.job import ClaimKey, Handle, StoredJob
-from ..core.settlement import Settlement, end_cancelled, failed
+from ..core.job import ClaimKey, Due, Handle, StoredJob
+from ..core.settlement import Settlement, end_cancelled, expired, failed
 from ..engines import Engine, options_for
 from ..exceptions import DamagedJob
 from .unparking import unpark_after
@@ -82,6 +82,15 @@ def settle_or_bury(engine: Engine, endings: Mapping[Handle, Settlement], worker_
     if unreadable:
         ended += bury_unreadable(engine, unreadable, worker_id, now)
     return ended
+
+
+def bury_overdue(engine: Engine, rows: Sequence[Due], worker_id: str, now: int) -> list[Settlement]:
+    """Make dead letters of waiting rows that were to start by now; return the settlements. Inside a transaction."""
+    if not rows:
+        return []
+    jobs, start_by = engine.read([row.handle for row in rows]), {row.handle: row.start_by for row in rows}
+    endings = {handle: expired(job, start_by[handle], now) for handle, job in jobs.items()}
+    return settle_or_bury(engine, endings, worker_id, now)
 
 
 def bury_unreadable(engine: Engine, handles: Sequence[Handle], worker_id: str, now: int) -> list[Settlement]:

@@ -10,12 +10,11 @@ from django.db import connections
 
 from ..backend import VTQueueBackend
 from ..conf import Invalid, duration
-from ..queue.doorbell import Doorbell, result_bell
+from ..queue.doorbell import RARE_LOOK, Doorbell, result_bell
 from .compat import TaskResult, TaskResultStatus, task_backends
 
 R = TypeVar("R", bound=TaskResult)
 
-LOOK = 0.25  # seconds until the next look, where no bell rings: another machine, an end that no worker makes
 ENDED = (TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED)
 
 
@@ -86,5 +85,5 @@ class Wait:
 
     def seconds(self) -> float:
         """Return the time until the next look, if no bell rings before."""
-        left = LOOK if self._timeout is None else self._timeout - (time.monotonic() - self._began)
-        return min(max(left, 0.0), LOOK)
+        left = RARE_LOOK if self._timeout is None else self._timeout - (time.monotonic() - self._began)
+        return min(max(left, 0.0), RARE_LOOK)

@@ -40,8 +40,8 @@ def call(task: Task, /, *args: Any, **kwargs: Any) -> TaskCall:
     return TaskCall(task, args, kwargs)
 
 
-class Children(Protocol):
-    """What a ledger asks for its job's children; see children.py."""
+class ChildStore(Protocol):
+    """Where a ledger stores its job's children and reads how they ended; see children.py, which imports the models."""
 
     def enqueue(self, calls: Sequence[TaskCall], parent_id: str) -> list[str]:
         """Enqueue children, in the caller's transaction; return their ids."""

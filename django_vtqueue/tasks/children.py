@@ -24,7 +24,7 @@ NUMBERS = ("attempts", "enqueued_at", "started_at", "finished_at")
 
 
 class Children:
-    """The children of the jobs of one backend."""
+    """The children of the jobs of one backend: what a ledger asks of its ChildStore."""
 
     def __init__(self, backend: VTQueueBackend) -> None:
         self.backend = backend

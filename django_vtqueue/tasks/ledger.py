@@ -22,7 +22,7 @@ from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, SNOOZE, STEP, Record, Su
 from ..engines import Engine, engine_for
 from ..exceptions import DurableMismatch, LeaseLost, StepError, StepsTooLarge
 from ..queue.until_done import until_done
-from .calls import Children, TaskCall
+from .calls import ChildStore, TaskCall
 from .compat import TaskResult
 
 STEP_SECONDS = 5.0  # of a transactional step: other connections cannot write meanwhile
@@ -39,7 +39,7 @@ class Ledger:
     """
 
     job: HeldJob | None = None
-    children: Children | None = None
+    children: ChildStore | None = None
     database: str = ""
     limit: int = 0
     later: int = 0

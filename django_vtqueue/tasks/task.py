@@ -6,6 +6,7 @@ other backend as well.
 
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from importlib import import_module
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS
 
-from ..conf import POLICY, UNIQUE, Invalid, checked, count, nearest, positive_duration, rate_of
+from ..conf import POLICY, UNIQUE, Invalid, Options, Policy, checked, count, nearest, positive_duration, rate_of
 from ..core.unique import LONGEST
 from ..exceptions import UnknownTask
 from .calls import key_of_call
@@ -231,6 +232,17 @@ def set_options(func: Callable[..., Any], options: Mapping[str, Any], *, takes_c
 def options_of(func: Callable[..., Any]) -> Mapping[str, Any]:
     """Return the options attached to a task function, each in its final form."""
     return getattr(func, ATTRIBUTE, {})
+
+
+@lru_cache(maxsize=1000)
+def policy_of(options: Options, queue_name: str, func: Callable[..., Any] | None) -> Policy:
+    """Return what holds for jobs of a queue: an option of their task, else of the queue, else of the backend.
+
+    ``func``: the function of their task; None: they are raw, or it is not loaded. Limits are not merged: those of a
+    task hold beside those of its queue.
+    """
+    own = {name: value for name, value in options_of(func).items() if name in POLICY} if func else {}
+    return replace(options.policy(queue_name), **own)
 
 
 def loaded_options(path: str) -> Mapping[str, Any] | None:

@@ -1,16 +1,118 @@
-"""The settlements of jobs that could not end by themselves: their worker died, or their time was up."""
+"""Workers that died are found, and what they held is settled; so is a job that did not end when its time was up."""
 
+import logging
 from collections.abc import Sequence
 
 from ..backend import VTQueueBackend
-from ..core import history
-from ..core.clock import SECOND, microseconds
+from ..core import history, states
+from ..core.clock import SECOND, from_instant, microseconds
 from ..core.failures import Failure, recorded
+from ..core.ids import dashed, shown_worker
 from ..core.job import ClaimKey, HeldJob
 from ..core.settlement import Settlement, exhausted, failed, interrupted, released
+from ..engines import Engine
 from ..exceptions import TaskTimeout, WorkerDied
 from ..execution.time_limits import longest_runs
+from ..models import WorkerProcess
+from ..queue.doorbell import folder_of, proves_death, remove, was_over_time
+from ..queue.settling import settle
+from ..queue.workers import REMEMBERED, SILENCE
 from ..tasks.task import loaded_task
+
+logger = logging.getLogger("django_vtqueue")
+
+DEAD_KEPT = 100  # rows of dead workers: one that is started again and again dies again and again
+JOBS_KEPT = 100  # ids of jobs in the row of a dead worker
+
+
+class OtherWorkers:
+    """The rows of all live workers, as they are seen by one of them, which settles what the dead held."""
+
+    def __init__(self, engine: Engine, backend: VTQueueBackend, worker_id: str) -> None:
+        self.engine, self.backend, self.worker_id = engine, backend, worker_id
+        self._bells = folder_of(backend.settings.doorbells)
+        self._known: dict[str, WorkerProcess] | None = None  # as long as no other connection has written
+
+    def look_again(self) -> None:
+        """Read the rows anew, when they are needed: another connection has written."""
+        self._known = None
+
+    def rows(self) -> dict[str, WorkerProcess]:
+        """Return the rows by the ids of the workers, this one's too."""
+        if self._known is None:
+            self._known = {row.pk: row for row in rows_of(self.engine).filter(died_at=None)}
+        return self._known
+
+    def end_leases_of_the_dead(self) -> list[Settlement]:
+        """Settle what workers held that are proven dead, and forget those long silent; return the settlements."""
+        now = self.engine.now()
+        endings = []
+        for row in self.rows().values():
+            if row.pk == self.worker_id:
+                continue
+            if proves_death(row.doorbell, self.engine.alias, self._bells):
+                self.look_again()
+                endings += end_leases(self.engine, self.backend, row)
+            elif row.heartbeat_at < from_instant(now - microseconds(REMEMBERED)):
+                self.look_again()
+                with self.engine.transaction():
+                    remove_row(self.engine, row.pk)
+            elif row.heartbeat_at > from_instant(now + microseconds(SILENCE)):  # else it would be remembered for ever
+                self.look_again()
+                with self.engine.transaction():
+                    rows_of(self.engine).filter(pk=row.pk, heartbeat_at__gt=now).update(heartbeat_at=now)
+        return endings
+
+
+def rows_of(engine: Engine):  # type: ignore[no-untyped-def]
+    """Return the rows of the workers, live and dead."""
+    return WorkerProcess.objects.using(engine.alias)
+
+
+def remove_row(engine: Engine, worker_id: str) -> None:
+    """Delete the row of a worker, without a transaction of its own: Django's ``delete()`` may begin one."""
+    rows_of(engine).filter(pk=worker_id)._raw_delete(engine.alias)
+
+
+def end_leases(engine: Engine, backend: VTQueueBackend, dead: WorkerProcess) -> list[Settlement]:
+    """Settle what a dead worker held of our queues; the last of those concerned takes its bell away.
+
+    Its row stays for a while, with what became of its jobs.
+    """
+    with engine.transaction():
+        now = engine.now()  # nothing ends before its worker has died
+        held = engine.held_by(dead.pk)
+        ours = [job for job in held if backend.settings.serves(job.queue_name)]
+        endings = after_death(backend, ours, now, over_time=was_over_time(dead.doorbell))
+        if endings:
+            settle(engine, endings)
+        remember(engine, dead.pk, endings, now if len(ours) == len(held) else None)
+    if len(ours) == len(held):
+        remove(dead.doorbell)
+    if endings:
+        going_on = sum(ending.state == states.READY for ending in endings)
+        logger.info("worker %s died; jobs that go on elsewhere: %d", shown_worker(dead.pk), going_on)
+    return endings
+
+
+def remember(engine: Engine, worker_id: str, endings: Sequence[Settlement], died_at: int | None) -> None:
+    """Note in the row of a dead worker what became of its jobs, dead letters first.
+
+    ``died_at``: None if some of them are left.
+    """
+    if (row := rows_of(engine).filter(pk=worker_id).first()) is None:
+        return
+    of_the_dead = sorted(endings, key=lambda ending: ending.state != states.FAILED)
+    buried = sum(ending.state == states.FAILED for ending in endings)
+    ids = [*row.left.split(), *(dashed(ending.job.id) for ending in of_the_dead)][:JOBS_KEPT]
+    went_on = row.went_on + len(endings) - buried
+    values = {"went_on": went_on, "buried": row.buried + buried, "left": " ".join(ids), "died_at": died_at}
+    if died_at is not None:
+        values["doorbell"] = ""  # it is not to be rung
+    rows_of(engine).filter(pk=worker_id).update(**values)
+    newest = rows_of(engine).exclude(died_at=None).order_by("-died_at").values_list("pk", flat=True)
+    if too_many := list(newest[DEAD_KEPT : 2 * DEAD_KEPT]):
+        rows_of(engine).filter(pk__in=too_many)._raw_delete(engine.alias)
 
 
 def after_death(backend: VTQueueBackend, held: Sequence[HeldJob], now: int, *, over_time: bool) -> list[Settlement]:
@@ -69,7 +171,6 @@ def _ended(backend: VTQueueBackend, job: HeldJob, outcome: str, failure: Failure
     """Return the settlement of a failed attempt; ``times``: of the backoff (0: none, and at its place)."""
     if not times:
         return interrupted(job, outcome, failure, now)
-    policy = backend.settings.policy(job.queue_name)
-    backoff = backend.task_options(job.task_path).get("backoff")
-    delay = None if exhausted(job) else microseconds(policy.delay(times, backoff))
+    policy = backend.policy_of(job.queue_name, job.task_path)
+    delay = None if exhausted(job) else microseconds(policy.delay(times))
     return failed(job, outcome, failure, now, delay)

@@ -7,10 +7,10 @@ from django.conf import settings
 
 from ..engines import Engine, Listener
 from ..queue.clock_steps import ClockSteps
+from ..queue.doorbell import HEARING_LOOK, LOOK, RARE_LOOK
 from ..queue.origin import foreign_origin
 from .cancellation import Cancellation
 from .heartbeat import Heartbeat
-from .next_due import LOOK
 from .recurring import Recurring
 from .upkeep import Upkeep
 from .work import Work
@@ -18,8 +18,6 @@ from .work import Work
 logger = logging.getLogger("django_vtqueue")
 
 WATCHFUL = 60.0  # seconds after a commit of another connection
-RARE_LOOK = 0.25  # seconds between two looks at a database that was not written to lately
-HEARING_LOOK = 1.0  # seconds between two looks of a worker that hears of each commit, wherever it is made
 
 
 class Housekeeping:
@@ -61,7 +59,7 @@ class Housekeeping:
         """Look for jobs, for the doorbell was rung; ``workers``: read the rows of the workers, too."""
         self.next_due.forget()
         if workers:
-            self.heartbeat.look_again()
+            self.heartbeat.others.look_again()
             self.heartbeat.next_at = 0.0
 
     def look(self) -> bool:
@@ -72,7 +70,7 @@ class Housekeeping:
         replaced = self.check_replaced()
         if changed := self.engine.changed():
             self.next_due.forget()
-            self.heartbeat.look_again()
+            self.heartbeat.others.look_again()
             self.cancellation.look_again()
             self.recurring.look_again()
             self._watchful_until = 0.0 if first else now + WATCHFUL

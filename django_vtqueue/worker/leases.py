@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from ..backend import VTQueueBackend
 from ..core.clock import NEVER, SECOND
 from ..core.gaps import GapWatch
+from ..core.grace import RENEWED_AFTER, RENEWED_BY
 from ..core.job import ClaimKey, HeldJob
 from ..core.settlement import Settlement, broken_off, released
 from ..engines import Engine
@@ -30,10 +31,11 @@ class Leases:
         """Begin to renew the leases of jobs."""
         now, instant = time.monotonic(), self.engine.now()
         for job in jobs:
-            lease, left = job.lease_us / SECOND, (job.visible_at - instant) / SECOND  # its commit may have taken long
-            self.renew_at = min(self.renew_at, now + min(left - 2 * lease / 3, lease / 3))
-            self.renew_by = min(self.renew_by, now + left - lease / 2)
-            self._ends_at = min(self._ends_at, now + left)
+            lease = job.lease_us / SECOND
+            given_at = now + (job.visible_at - instant) / SECOND - lease  # its commit may have taken long
+            self.renew_at = min(self.renew_at, min(given_at, now) + lease * RENEWED_AFTER)
+            self.renew_by = min(self.renew_by, given_at + lease * RENEWED_BY)
+            self._ends_at = min(self._ends_at, given_at + lease)
 
     def shortest_lease(self, otherwise: float) -> float:
         """Return the shortest lease that is held, in seconds."""
@@ -69,8 +71,9 @@ class Leases:
                 lost = self.engine.renew(jobs, self.engine.now(), afresh=self.gaps.stepped_back)
             self.gaps.stepped_back = False
         kept = [job for job in jobs if job.key not in lost]
-        shortest = min(map(third, kept), default=NEVER)
-        self.renew_at, self.renew_by, self._ends_at = (began + thirds * shortest for thirds in (1, 1.5, 3))
+        shortest = min((job.lease_us / SECOND for job in kept), default=NEVER)
+        parts = (RENEWED_AFTER, RENEWED_BY, 1)
+        self.renew_at, self.renew_by, self._ends_at = (began + part * shortest for part in parts)
 
     def release_unknown(self) -> None:
         """Release rows that this worker holds unknowingly: it never learned whether their claim was committed."""
@@ -93,8 +96,3 @@ class Leases:
             for job in self.in_flight
             if job.key not in done
         ]
-
-
-def third(job: HeldJob) -> float:
-    """Return the time between two renewals of a job, in seconds."""
-    return job.lease_us / 3 / SECOND

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from ..core.clock import SECOND
 from ..core.job import Scope
 from ..engines import Engine
+from ..queue.doorbell import LOOK
 from ..queue.limits import NO_LIMITS, Limits
 
-LOOK = 0.1  # seconds until the next look at the database: a doorbell may have been missed
 NO_INSTANT = 1 << 62  # later than any instant
 
 

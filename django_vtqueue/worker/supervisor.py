@@ -23,7 +23,8 @@ from .. import __version__
 from ..backend import VTQueueBackend
 from ..core import states
 from ..core.backoff import trouble_pause
-from ..core.clock import NEVER, microseconds
+from ..core.clock import NEVER, SECOND, microseconds
+from ..core.grace import RENEWED_AFTER
 from ..core.ids import new_worker_id
 from ..core.inbox import Inbox
 from ..core.settlement import broken_off
@@ -32,7 +33,6 @@ from ..models import Job, WorkerProcess
 from ..queue.doorbell import declare_dead, exists, folder_of, mark_over_time, path_of, remove, ring_worker
 from ..queue.settling import settle
 from . import systemd
-from .leases import third
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of
 from .outage import Outage, settle_before
@@ -247,7 +247,7 @@ class Supervisor:
         if jobs:
             with self.engine.transaction():
                 self.engine.renew(jobs, self.engine.now())
-        return min(map(third, jobs), default=1.0)
+        return min((job.lease_us / SECOND * RENEWED_AFTER for job in jobs), default=1.0)
 
     def forget(self, child: Child) -> None:
         """Forget a child that has ended; if it did not do so by itself, have the others settle what it held."""

@@ -5,7 +5,7 @@ import time
 
 from ..engines import Trouble
 from ..queue.doorbell import ring
-from ..queue.overdue import bury_overdue
+from ..queue.settling import bury_overdue
 from ..queue.unparking import Unparking
 from .work import Work
 

@@ -8,7 +8,7 @@ from django.core.management import CommandError, call_command
 from benchmarks.own.advice import Found, advice
 from benchmarks.own.command import Command
 from benchmarks.own.measures import FULL, NORMAL, Setting
-from django_vtqueue.checks import Pragmas
+from django_vtqueue.database_checks import Pragmas
 
 DELETE = Setting("delete", 2)
 OFF = Setting("wal", 0)

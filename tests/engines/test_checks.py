@@ -7,8 +7,8 @@ import pytest
 from pytest_django import DjangoDbBlocker
 from pytest_django.fixtures import Settings
 
-from django_vtqueue.checks import check_databases, check_durability
-from django_vtqueue.tasks.checks import problems
+from django_vtqueue.database_checks import check_databases, check_durability
+from django_vtqueue.tasks.settings_checks import problems
 from tests.conftest import reached
 
 Ids = Callable[..., list[str | None]]

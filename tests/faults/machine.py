@@ -17,8 +17,7 @@ from django_vtqueue.core.settlement import broken_off, failed, interrupted, rele
 from django_vtqueue.exceptions import DuplicateJob, WorkerDied
 from django_vtqueue.queue import dead_letters
 from django_vtqueue.queue.clock_steps import ClockSteps
-from django_vtqueue.queue.overdue import bury_overdue
-from django_vtqueue.queue.settling import settle
+from django_vtqueue.queue.settling import bury_overdue, settle
 from django_vtqueue.queue.unique import insert_with_keys
 
 from .agreement import BUDGETS, LEASES, NAMES, TABLES, Agreement

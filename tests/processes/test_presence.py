@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.engines import new_engine
-from django_vtqueue.worker.heartbeat import Heartbeat
+from django_vtqueue.worker.deaths import OtherWorkers
 from tests.project import tasks
 
 from ..conftest import ALIAS
@@ -68,8 +68,8 @@ def test_another_backends_dead_worker_is_left_to_its_own(database: Database, sta
         backend = VTQueueBackend(
             "default", {"QUEUES": [queue_name], "OPTIONS": {**database.options, "database": ALIAS}}
         )
-        heartbeat = Heartbeat(engine, backend, "here:1:a", [queue_name], 1, "")
-        assert [ending.job.id for ending in heartbeat.end_leases_of_the_dead()] == settled
+        others = OtherWorkers(engine, backend, "here:1:a")
+        assert [ending.job.id for ending in others.end_leases_of_the_dead()] == settled
         assert bool(database.workers()) == Path(row["doorbell"]).exists() == left
 
 

@@ -22,7 +22,7 @@ from django_vtqueue import await_for_result, wait_for_result
 from django_vtqueue.tasks import awaiting_results
 from django_vtqueue.tasks.compat import TaskResultDoesNotExist
 from tests.project import tasks
-awaiting_results.LOOK = 3600
+awaiting_results.RARE_LOOK = 3600
 """
 BLOCKING = f"""{WAIT}
 result = tasks.hold.enqueue(sys.argv[1])

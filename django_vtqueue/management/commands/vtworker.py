@@ -16,13 +16,13 @@ from django.db import DatabaseError
 from django.db.models import Q
 
 from ...backend import VTQueueBackend
-from ...checks import TAG
 from ...core.clock import microseconds, to_instant
 from ...core.forks import dump_threads_at
 from ...core.humanize import duration
 from ...core.ids import shown_worker
 from ...core.job import Scope
 from ...core.steps import NEVER
+from ...database_checks import TAG
 from ...engines import Engine, engine_for
 from ...models import PARKED, WAITING, Job
 from ...queue.pauses import paused

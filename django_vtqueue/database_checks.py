@@ -1,4 +1,4 @@
-"""System checks that read the database. Those of the settings are each backend's own: see ``tasks/checks.py``.
+"""System checks that read the database. Those of the settings are each backend's own: see ``tasks/settings_checks.py``.
 
 They read what holds on a live connection, not what the settings say: a setting in the wrong place is believed for
 years. They are warnings at the most, so that none of them ever stands in the way of ``migrate``. Of a file that several

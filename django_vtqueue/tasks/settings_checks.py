@@ -1,7 +1,7 @@
 """System checks of the settings; they read no database."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from typing import Any
 
@@ -18,6 +18,7 @@ from ..core.ticks import Ticks
 from ..engines import ENGINES, database_of
 from .compat import FRAMEWORK_APP, Task
 from .recurring import LONGEST_NAME, Declaration, declarations
+from .refusals import cannot_commit_as_one, limited_copies
 from .signatures import check_call
 from .task import loaded_tasks, options_of
 
@@ -125,8 +126,8 @@ def wrong_connection(options: Options, alias: str) -> Iterator[CheckMessage]:
 def limits_beside_copies(options: Options, alias: str) -> Iterator[CheckMessage]:
     """Yield an error for each loaded task with a limit whose queue has ``overflow``."""
     for task in loaded_tasks(options.task_modules):
-        if task.backend == alias and options.policy(task.queue_name).overflow and (of := limits_of(task.func)):
-            yield Error(not_limited(task.module_path, of, task.queue_name), id="vtqueue.E011")
+        if task.backend == alias and options.policy(task.queue_name).overflow and (wrong := limited_copies(task)):
+            yield Error(wrong, id="vtqueue.E011")
 
 
 def short_leases(options: Options, alias: str) -> Iterator[CheckMessage]:
@@ -146,19 +147,6 @@ def short_leases(options: Options, alias: str) -> Iterator[CheckMessage]:
                 hint=f'Set "visibility_timeout": {SHORTEST_SHARED:g} or more.',
                 id="vtqueue.E034",
             )
-
-
-def limits_of(function: Callable[..., Any]) -> list[str]:
-    """Return the options of a task that limit it."""
-    return [name for name in ("concurrency", "rate", "order_key") if name in options_of(function)]
-
-
-def not_limited(path: str, limits: list[str], queue_name: str) -> str:
-    """Return what is wrong with a task with these limits in a queue with ``overflow``."""
-    return (
-        f"{path} has {' and '.join(limits)}, but its queue {queue_name!r} has overflow, so that several workers run "
-        "one job. Give the task another queue, or remove one of them."
-    )
 
 
 def unenforced_limits(options: Options, alias: str) -> Iterator[CheckMessage]:
@@ -234,14 +222,6 @@ def wrong_schedule(name: str, declaration: Declaration, task: Task | None) -> st
     except (ValueError, TypeError) as error:
         return str(error)
     return ""
-
-
-def cannot_commit_as_one(path: str, writes_to: str, database: str) -> str:
-    """Return what is wrong with a transactional task that writes to another database than its queue's."""
-    return (
-        f"{path} is transactional in the database {writes_to!r}, but its queue is in {database!r}: the two cannot "
-        f"commit as one. If the task writes to {database!r}, say so: @task(transactional={database!r})."
-    )
 
 
 def reserved_queues(options: Options, alias: str) -> Iterator[CheckMessage]:
