@@ -37,7 +37,7 @@ from .workers import Busy
 LETTERS = 1000  # dead letters that are looked at
 CANCELLED = class_path(Cancelled)
 HOUR = 3600 * clock.SECOND
-MOST = 5  # banners of paused queues, and names in a sentence
+MOST_SHOWN = 5  # banners of paused queues, and names in a sentence
 
 
 @dataclass
@@ -62,8 +62,8 @@ def banners(database: str, rows: Sequence[QueueRow], workers: Sequence[Busy]) ->
     found += [full_queues(full)] if full else []
     found += [lost(silent)] if silent else []
     found += [dead(died)] if died else []
-    found += [paused(pause) for pause in pauses[:MOST]]
-    if (left := len(pauses) - MOST) > 0:
+    found += [paused(pause) for pause in pauses[:MOST_SHOWN]]
+    if (left := len(pauses) - MOST_SHOWN) > 0:
         found.append(
             Banner("warning", [ngettext("%d more queue is paused.", "%d more queues are paused.", left) % left])
         )
@@ -77,8 +77,8 @@ def unmigrated(database: str) -> Banner:
 
 
 def listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:MOST])
-    if (left := len(names) - MOST) <= 0:
+    shown = ", ".join(names[:MOST_SHOWN])
+    if (left := len(names) - MOST_SHOWN) <= 0:
         return shown
     return ngettext("%(names)s and %(n)d more", "%(names)s and %(n)d more", left) % {"names": shown, "n": left}
 
@@ -130,9 +130,9 @@ def lost(rows: Sequence[Busy]) -> Banner:
 def dead(rows: Sequence[Busy]) -> Banner:
     """Return the banner of workers that died within the last hour, the latest first, and of their jobs."""
     sentences: list[str] = [
-        format_html('<a href="{}">{}</a> {}.', row.url, row.name, row.ending) for row in rows[:MOST]
+        format_html('<a href="{}">{}</a> {}.', row.url, row.name, row.ending) for row in rows[:MOST_SHOWN]
     ]
-    if (left := len(rows) - MOST) > 0:
+    if (left := len(rows) - MOST_SHOWN) > 0:
         sentences.append(ngettext("%d more worker died.", "%d more workers died.", left) % left)
     return Banner("warning", sentences)
 
@@ -187,7 +187,7 @@ def failures(level: str, when: str, died: Sequence[Sequence[Any]], pages: Pages,
     kinds = Counter(tuple(row[1:]) for row in died)
     last = {tuple(row[1:]): row[0] for row in reversed(died)}
     sentences: list[str] = []
-    for kind, number in kinds.most_common(MOST):
+    for kind, number in kinds.most_common(MOST_SHOWN):
         task, queue_name, exception = kind
         text = ngettext(
             "{} job of {} died {}: {}, the last at {}.", "{} jobs of {} died {}: {}, the last at {}.", number
@@ -198,7 +198,7 @@ def failures(level: str, when: str, died: Sequence[Sequence[Any]], pages: Pages,
         link = format_html('<a href="{}">{}</a>', groups, exception.rpartition(".")[2])
         shown = display.number(number, more=more)
         sentences.append(format_html(text, shown, name, when, link, display.moment(last[kind])))
-    if (left := len(kinds) - MOST) > 0:
+    if (left := len(kinds) - MOST_SHOWN) > 0:
         sentences.append(ngettext("%d more failure.", "%d more failures.", left) % left)
     return Banner(level, sentences)
 

@@ -13,12 +13,12 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from ..core import clock, copies, unique
+from ..core.clock import LAST_INSTANT
 from ..core.encoding import decode
 from ..core.failures import shorten, storable
 from ..core.humanize import duration, local, time_of, whole
 from ..core.ids import shown_worker
 from ..core.masks import HIDDEN, Mask
-from ..core.steps import NEVER
 from ..fields import text_of
 from ..inspection.waiting import is_overdue, state_word, waits_for
 from ..models import Job, JobOrLetter
@@ -92,7 +92,7 @@ def timing(job: Job, now: int) -> SafeString | str:
     if word == "expired" and copies.running(job.copies, now):
         return under_way(job, now)
     if waits := waits_for(job, now):
-        return waits if visible_at >= NEVER else moment(job.visible_at, waits)
+        return waits if visible_at >= LAST_INSTANT else moment(job.visible_at, waits)
     text = {
         "due": _("due for %s"),
         "scheduled": _("due in %s"),

@@ -15,7 +15,7 @@ from . import display
 from .changelists import AFTER
 from .links import Pages
 
-SHOWN, MOST = 10, 1000  # keys, and their parked jobs that are counted
+SHOWN, MOST_COUNTED = 10, 1000  # keys, and their parked jobs that are counted
 
 
 class KeyRow(NamedTuple):
@@ -36,7 +36,7 @@ def of_queue(policy: Policy) -> str:
 
 def key_rows(database: str, pages: Pages) -> tuple[list[KeyRow], int]:
     """Return the keys with the most parked jobs, and how many others there are."""
-    found, left = parked_keys(database, SHOWN, MOST + 1)
+    found, left = parked_keys(database, SHOWN, MOST_COUNTED + 1)
     return [key_row(each, database, pages) for each in found], left
 
 
@@ -51,6 +51,6 @@ def key_row(each: ParkedKey, database: str, pages: Pages) -> KeyRow:
         key=display.cut(each.key),
         task=display.task_name(each.task_path) if each.task_path else each.queue_name,
         held=held,
-        parked=display.number(min(each.parked, MOST), more=each.parked > MOST),
+        parked=display.number(min(each.parked, MOST_COUNTED), more=each.parked > MOST_COUNTED),
         url=pages.jobs and f"{pages.jobs}?{urlencode({'state': 'parked', AFTER: begin})}",
     )

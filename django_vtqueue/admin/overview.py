@@ -28,7 +28,7 @@ SHOWN = 100  # queues, and workers
 NAMES = 1000  # that are looked for
 ACTIVE = 5000  # minutes of queues that are looked at to find those that did something
 GLANCE = 100  # jobs of a queue that are counted to find the busiest ones
-FEWEST, MOST = 1000, 10_000  # up to which a number is counted: the fewer, the more queues are shown
+FEWEST, MOST_COUNTED = 1000, 10_000  # up to which a number is counted: the fewer, the more queues are shown
 ALTOGETHER = 300_000  # jobs that are counted before now, and as many after it
 JOBS_OF_A_WORKER = 5
 MINUTES = 180  # of the plots
@@ -55,7 +55,7 @@ def overview(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> dic
 
 def situation(database: str, now: int, pages: Pages) -> dict[str, Any]:
     """Return how it stands, as far as the user may see it."""
-    held = inspection.held(database, MOST, now)
+    held = inspection.held(database, MOST_COUNTED, now)
     workers = worker_rows(database, held, now, pages)
     leases, leases_left = lease_rows(database, now, pages) if pages.jobs else ([], 0)
     queues = summary(database, held, workers, now, pages) if pages.jobs else {"queues": []}
@@ -81,7 +81,7 @@ def worker_rows(database: str, held: Held, now: int, pages: Pages) -> list[Busy]
     """Return the workers in an order that stays, those that are gone last, with what they run."""
     workers = list(WorkerProcess.objects.using(database).order_by("-heartbeat_at")[:NAMES])
     listed = [worker.pk for worker in workers[:SHOWN]] if pages.jobs and pages.workers else []
-    jobs = inspection.begun(database, listed, JOBS_OF_A_WORKER, MOST, now)
+    jobs = inspection.begun(database, listed, JOBS_OF_A_WORKER, MOST_COUNTED, now)
     rows = busy(workers, held, jobs, now, pages.site)
     return sorted(rows, key=lambda row: (row.over, row.word, row.worker.host, row.worker.pid))
 
@@ -91,7 +91,7 @@ def summary(database: str, held: Held, workers: Sequence[Busy], now: int, pages:
     sizes = inspection.sizes(database, NAMES, GLANCE)
     active = throughput.active(database, now, MINUTES, ACTIVE)
     paused = pauses.paused(database, now)
-    most_letters = MOST if len(sizes) < SHOWN else FEWEST
+    most_letters = MOST_COUNTED if len(sizes) < SHOWN else FEWEST
     letters = inspection.letters(database, NAMES, most_letters + 1) if pages.letters else {}
     names = {*sizes, *active, *paused, *letters, *named_queues(database)}
 
@@ -99,7 +99,7 @@ def summary(database: str, held: Held, workers: Sequence[Busy], now: int, pages:
         return name in paused, sizes.get(name, 0) + active[name]
 
     shown = sorted(sorted(names, key=importance, reverse=True)[:SHOWN])
-    most = max(FEWEST, min(MOST, ALTOGETHER // max(len(shown), 1)))
+    most = max(FEWEST, min(MOST_COUNTED, ALTOGETHER // max(len(shown), 1)))
     arrivals, more_arrived = throughput.arrivals(database, now)
     facts = Facts(
         database=database,
@@ -109,7 +109,7 @@ def summary(database: str, held: Held, workers: Sequence[Busy], now: int, pages:
         backlogs=inspection.backlogs(database, shown, now, most + 1),
         fills=inspection.fills(database, shown),
         held=held,
-        more_held=held.queues.total() >= MOST,
+        more_held=held.queues.total() >= MOST_COUNTED,
         letters=letters,
         acknowledged=inspection.acknowledged(database, NAMES, most_letters + 1) if pages.letters else {},
         flows=throughput.lately(database, shown, now, MINUTES),

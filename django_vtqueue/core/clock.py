@@ -12,6 +12,7 @@ SECOND = 1_000_000
 LONGEST = 1e11  # seconds: 3000 years, so that every sum of instants is one that a database holds
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+LAST_INSTANT = (LAST - EPOCH) // MICROSECOND  # the place in the line of what waits without an end, or is parked
 
 
 def now() -> int:

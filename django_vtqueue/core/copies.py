@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from .job import HeldJob
 
-MOST = 2  # copies that run at once, where a row does not say it
+DEFAULT_COPIES = 2  # copies that run at once, where a row does not say it
 ROUNDS = 2
 
 
@@ -23,7 +23,7 @@ class Copy(NamedTuple):
     worker: str
     since: int
     until: int
-    most: int = MOST
+    most: int = DEFAULT_COPIES
 
 
 def read(stored: Any) -> dict[int, Copy]:

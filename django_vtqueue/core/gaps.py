@@ -17,7 +17,7 @@ WAITED = 0.005  # seconds of waiting for the write lock after which another conn
 NOTICEABLE = 0.05  # seconds: a shorter gap makes no difference to any lease
 STEP = 1.0  # seconds by which the clock goes back before leases are counted anew
 APART = 0.1  # seconds between two write locks of this process; a holder that wants the lock gets it in between
-MOST = 20  # gaps that are remembered; the list has the longest gap first
+MOST_GAPS = 20  # gaps that are remembered; the list has the longest gap first
 
 
 class Gap(NamedTuple):
@@ -102,7 +102,7 @@ class GapWatch:
 
     def _note(self, ended: float, length: float) -> None:
         longer = [gap for gap in self._gaps if gap.length > length]
-        self._gaps = [*longer[: MOST - 1], Gap(ended, length)]
+        self._gaps = [*longer[: MOST_GAPS - 1], Gap(ended, length)]
 
 
 def in_microseconds(seconds: float) -> int:

@@ -14,7 +14,7 @@ from .encoding import dumps
 from .failures import Failure
 
 FIRST, LAST = 5, 45
-MOST = 1_000_000  # attempts; a larger number was written by hand, and would fill the memory
+MOST_ATTEMPTS = 1_000_000  # attempts; a larger number was written by hand, and would fill the memory
 EMPTY = "[]"
 OMITTED = "omitted"
 
@@ -116,7 +116,7 @@ def count(item: Entry) -> int:
     if item.get("number") == NO_ATTEMPT:
         return 0
     omitted = item.get(OMITTED, 1)
-    return min(omitted, MOST) if isinstance(omitted, int) and omitted > 0 else 1
+    return min(omitted, MOST_ATTEMPTS) if isinstance(omitted, int) and omitted > 0 else 1
 
 
 def workers(entries: list[Entry]) -> list[str]:

@@ -7,13 +7,12 @@ holder alone writes ``done``, takes events out and begins to wait; senders only 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypedDict
 
-from .clock import LAST, to_instant
+from .clock import LAST_INSTANT
 from .encoding import decode, dumps
 from .failures import storable
 
 STEP, SLEEP, EVENT, GATHER, ITERATE = "step", "sleep", "event", "gather", "iterate"
 SNOOZE = "snooze"  # a job that is put off: nothing of it is stored
-NEVER = to_instant(LAST)  # the place in the line of what waits without an end
 LOOK_AGAIN = 300_000_000  # microseconds, at first: a parent looks whether a child has vanished
 RAREST_LOOK = 86_400_000_000
 
@@ -47,7 +46,7 @@ class Waiting(NamedTuple):
     @property
     def text(self) -> str:
         """It as JSON; without an end ``until`` is null."""
-        return dumps({**self._asdict(), "until": None if self.until == NEVER else self.until})
+        return dumps({**self._asdict(), "until": None if self.until == LAST_INSTANT else self.until})
 
 
 class Suspend(BaseException):
@@ -119,7 +118,7 @@ def _waiting(stored: Any) -> Waiting | None:
         case {"kind": str(kind), "name": str(name), "until": int() | None as until, "since": int(since)} if (
             storable(kind + name) == kind + name
         ):
-            return Waiting(kind, name, NEVER if until is None else until, since)
+            return Waiting(kind, name, LAST_INSTANT if until is None else until, since)
     return None
 
 

@@ -19,7 +19,7 @@ from .clock import EPOCH, MICROSECOND, SECOND, microseconds
 from .humanize import duration
 
 ONE, ALL, SKIP = "one", "all", "skip"  # what becomes of missed ticks
-MOST = 100  # missed ticks that are run one by one
+MOST_MISSED = 100  # missed ticks that are run one by one
 LATE = 60 * SECOND  # a tick that is fired later than this was missed
 EVERY = "every "
 MALFORMED = (CronSimError, AssertionError, ValueError, TypeError, RecursionError)  # what cronsim raises
@@ -153,10 +153,12 @@ class Ticks:
 def to_run(ticks: Ticks, next_at: int, now: int, missed: str) -> tuple[list[int], bool]:
     """Return which of the ticks from ``next_at`` to ``now`` are run, and whether more than these were wanted.
 
-    ``missed``: "one": the first one, for all; "all": the last MOST; "skip": the last one, if it is not LATE.
+    ``missed``: "one": the first one, for all; "all": the last MOST_MISSED; "skip": the last one, if it is not LATE.
     """
     if missed == ONE:
         return [next_at], False
-    first = max(next_at, now - LATE if missed == SKIP else ticks.back(now, MOST + 1))
-    found = deque(ticks.within(first, now), maxlen=MOST + 1)
-    return (list(found)[-1:], False) if missed == SKIP else (list(found)[-MOST:], len(found) > MOST or first > next_at)
+    first = max(next_at, now - LATE if missed == SKIP else ticks.back(now, MOST_MISSED + 1))
+    found = deque(ticks.within(first, now), maxlen=MOST_MISSED + 1)
+    if missed == SKIP:
+        return list(found)[-1:], False
+    return list(found)[-MOST_MISSED:], len(found) > MOST_MISSED or first > next_at

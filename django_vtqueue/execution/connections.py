@@ -9,14 +9,14 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..engines import ENGINES, Engine
 
-LOOK = 0.1  # seconds of idleness
+LONGEST_IDLE = 0.1  # seconds
 
 _looked = threading.local()
 
 
 def refresh_connections(*, inline: bool) -> None:
     """Do ``close_leftovers`` before a job, if its thread has been idle: between two in a row nothing grows old."""
-    if time.monotonic() - getattr(_looked, "at", 0.0) > LOOK:
+    if time.monotonic() - getattr(_looked, "at", 0.0) > LONGEST_IDLE:
         close_leftovers(inline=inline)
 
 

@@ -15,7 +15,7 @@ from ..models import HAS_KEY, Job
 from ..patterns.slot_rows import PARKED
 from .why import loss, wait
 
-MOST = 1000  # rows
+MOST_HELD = 1000  # rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class Holding:
 def holdings(database: str, now: int, *kinds: str) -> list[Holding]:
     """Return the rows of reserved queues of these kinds (default: all), by name and key."""
     found = (holding(job, kind, now) for kind in kinds or HELD for job in _rows(database, kind))
-    return sorted(islice(found, MOST), key=lambda each: (each.kind, each.name, len(each.key), each.key))
+    return sorted(islice(found, MOST_HELD), key=lambda each: (each.kind, each.name, len(each.key), each.key))
 
 
 def _rows(database: str, kind: str) -> Iterator[Job]:
     jobs = Job.objects.using(database).filter(
         HAS_KEY, queue_name__gte=kind, queue_name__lt=f"{kind[:-1]};", due_at__lt=PARKED
     )
-    return iter(jobs.order_by("queue_name", "unique_key").defer("payload", "history", "result")[:MOST])
+    return iter(jobs.order_by("queue_name", "unique_key").defer("payload", "history", "result")[:MOST_HELD])
 
 
 def holding(job: Job, kind: str, now: int) -> Holding:

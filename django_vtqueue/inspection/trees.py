@@ -13,7 +13,7 @@ from ..engines import engine_for
 from ..models import DeadLetter, Job, JobOrLetter
 from .waiting import state_word
 
-MOST = 200  # nodes that are read
+MOST_NODES = 200  # nodes that are read
 HIGHEST = 20  # parents above a job
 LARGE: dict[type[Any], tuple[str, ...]] = {
     DeadLetter: ("payload", "history", "steps"),
@@ -98,7 +98,7 @@ def has_tree(entry: JobOrLetter) -> bool:
         return False
 
 
-def tree(entry: JobOrLetter, most: int = MOST) -> Tree:
+def tree(entry: JobOrLetter, most: int = MOST_NODES) -> Tree:
     """Return the tree of a job: two queries for each level of it, and one or two for each parent above the job."""
     root = top(entry)
     found: dict[UUID, JobOrLetter] = {root.pk: root}

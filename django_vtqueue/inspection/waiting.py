@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ..core import states, steps
-from ..core.clock import LAST, from_instant, to_instant
+from ..core.clock import LAST, LAST_INSTANT, from_instant, to_instant
 from ..core.humanize import time_of
 from ..models import UNFINISHED, DeadLetter, Job
 from ..queue.limits import NO_LIMITS, Limits
@@ -95,7 +95,7 @@ def task_waits_for(job: Job, waits: Waits) -> str:
             waits.children,
         )
         return text % values
-    if waits.until == steps.NEVER:
+    if waits.until == LAST_INSTANT:
         return _("waiting for '%(name)s'") % values
     return _("waiting for '%(name)s' until %(time)s") % values
 

@@ -3,7 +3,7 @@
 from django.utils.translation import gettext as _
 
 from ..core import copies, history, states, steps
-from ..core.clock import from_instant, microseconds, to_instant
+from ..core.clock import LAST_INSTANT, from_instant, microseconds, to_instant
 from ..core.failures import shorten
 from ..core.humanize import duration, time_of
 from ..core.ids import shown_worker
@@ -77,7 +77,7 @@ def more_of(job: Job, limits: Limits) -> str:
         return ": " + parked_by(job, limits)
     waits = waits_of(job)
     if waits and waits.kind == steps.EVENT:
-        return "; " + (_("send_event wakes it") if waits.until == steps.NEVER else _("send_event wakes it before"))
+        return "; " + (_("send_event wakes it") if waits.until == LAST_INSTANT else _("send_event wakes it before"))
     return ""
 
 

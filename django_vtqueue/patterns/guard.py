@@ -21,7 +21,7 @@ from contextlib import suppress
 from types import FrameType
 
 PR_SET_PDEATHSIG = 1  # see prctl(2)
-LOOK = 1.0  # seconds between two looks at the boot clock: a wait stands still in a suspended machine
+LOOK_AT_CLOCK = 1.0  # seconds between two looks at the boot clock: a wait stands still in a suspended machine
 FOR_THE_GROUP = ("HUP", "INT", "QUIT", "ALRM", "TERM", "USR1", "USR2", "TSTP", "TTIN", "TTOU")  # not for the guard
 NOT_FOUND, NOT_RUN = 127, 126  # exit codes, as of a shell
 
@@ -89,7 +89,7 @@ class Guard:
     def listen(self, seconds: float) -> None:
         """Wait for so long at the most; read what vtleader has said."""
         sources = [self.wake] if self.alone else [self.wake, self.control]
-        ready, _, _ = select.select(sources, [], [], max(min(seconds, LOOK), 0))
+        ready, _, _ = select.select(sources, [], [], max(min(seconds, LOOK_AT_CLOCK), 0))
         if self.wake in ready:
             os.read(self.wake, 4096)
         if self.control in ready:
@@ -105,7 +105,7 @@ class Guard:
     def run(self, command: list[str]) -> str:
         """Run the command to its end; return its exit code, and whether it was asked to stop."""
         while not self.until and not self.alone:
-            self.listen(LOOK)
+            self.listen(LOOK_AT_CLOCK)
         if self.alone or since_boot() >= self.until - self.grace:
             return ""
         pid = start(command, os.getpid())
@@ -132,7 +132,7 @@ class Guard:
             if not self.out_of_reach:
                 os.write(2, b"vtleader: the command has changed its user, and cannot be ended\n")
             self.out_of_reach = True
-            self.listen(LOOK)
+            self.listen(LOOK_AT_CLOCK)
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from . import guard
 
-LOOK = 0.2  # seconds
+LOOK_AT_CHILD = 0.2  # seconds
 PR_SET_CHILD_SUBREAPER = 36  # see prctl(2)
 
 
@@ -99,7 +99,7 @@ class Guarded:
         os.close(control)
         if not self.ended(self._grace + 1):  # for the guard asks it to stop now, and kills it in time
             self._kill()
-            while not self.ended(LOOK):
+            while not self.ended(LOOK_AT_CHILD):
                 pass
         os.close(self._status)
 

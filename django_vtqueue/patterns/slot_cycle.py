@@ -20,7 +20,7 @@ from ..queue.doorbell import LOOK
 from ..slots import check, next_turn
 from .holder import Holder, seconds
 from .reserved import existing
-from .slot_rows import MOST, Cycle, SlotRows
+from .slot_rows import MOST_SLOTS, Cycle, SlotRows
 
 # A slot whose holder is gone, which is not always proven, misses two turns. While it is not longer than a minute, a
 # lease is renewed in the holder's own turns, so that the renewals, too, meet no other instance's writes.
@@ -48,8 +48,8 @@ class SlotCycle:
         self._queue_name = reserved_name(SLOTS, name)
         self._cycle = Cycle(slots, seconds(period, "period"), seconds(guard, "guard"))
         check(*self._cycle)
-        if slots > MOST:
-            raise ValueError(f"slots is {slots!r}, but must be a whole number, 1 to {MOST}.")
+        if slots > MOST_SLOTS:
+            raise ValueError(f"slots is {slots!r}, but must be a whole number, 1 to {MOST_SLOTS}.")
         self._using = using and existing(using)
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ from ..core.job import NewJobs
 from ..slots import check
 from .reserved import FOREVER, ReservedRows
 
-MOST = 1000  # slots: each instance that waits for one reads the rows of all that are held
+MOST_SLOTS = 1000  # slots: each instance that waits for one reads the rows of all that are held
 
 CYCLE = "cycle"  # the unique key of the row of the cycle; that of a slot is its number
 PARKED = FOREVER + 1  # the due time of rows that no instance takes
@@ -45,7 +45,7 @@ class SlotRows(ReservedRows):
     """
 
     def __init__(self, queue_name: str, database: str, wanted: Cycle, ttl: float) -> None:
-        super().__init__(queue_name, database, frozenset(map(str, range(MOST))))
+        super().__init__(queue_name, database, frozenset(map(str, range(MOST_SLOTS))))
         self.cycle, self._wanted, self._ttl = wanted, wanted, ttl
         self._joined = False
 

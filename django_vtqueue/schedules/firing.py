@@ -8,7 +8,7 @@ from typing import Any, cast
 from ..backend import VTQueueBackend
 from ..core.clock import from_instant, to_instant
 from ..core.ids import parse_id
-from ..core.ticks import MOST, Ticks, to_run
+from ..core.ticks import MOST_MISSED, Ticks, to_run
 from ..engines import Engine
 from ..exceptions import QueueFull
 from ..models import Schedule
@@ -66,7 +66,8 @@ def fire(engine: Engine, backend: VTQueueBackend, row: Schedule, now: int) -> bo
         return False
     if more:
         missed = f"{from_instant(next_at):%Y-%m-%d %H:%M:%S %Z}".strip()
-        logger.warning("schedule %r: of the ticks missed since %s only the last %d are run", row.name, missed, MOST)
+        told = "schedule %r: of the ticks missed since %s only the last %d are run"
+        logger.warning(told, row.name, missed, MOST_MISSED)
     return bool(run)
 
 

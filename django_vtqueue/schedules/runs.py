@@ -14,7 +14,7 @@ from ..engines import engine_for
 from ..inspection.waiting import state_word
 from ..models import DeadLetter, Job
 
-KEPT = 30  # jobs in the row of a schedule
+JOBS_KEPT = 30  # jobs in the row of a schedule
 GONE = "gone"  # its end was not seen
 ENDS = ("done", "dead", GONE)
 
@@ -62,6 +62,6 @@ def _ran(began: Any, ended: Any) -> dict[str, int]:
 
 def noted(recent: object, database: str, now: int) -> list[dict[str, Any]]:
     """Return the runs of a row as it keeps them: with the ends that are known now."""
-    runs = read(recent)[:KEPT]
+    runs = read(recent)[:JOBS_KEPT]
     present = with_states(runs, states_of(runs, database, now))
     return [run if ended(run) else {"id": run["id"], "at": run["at"]} for run in present]

@@ -338,7 +338,7 @@ class Ledger:
         if waiting := self.stored.waiting:
             return waiting.since, waiting.until
         now = self.now()
-        return now, steps.NEVER if lasts is None else min(now + lasts, steps.NEVER)
+        return now, clock.LAST_INSTANT if lasts is None else min(now + lasts, clock.LAST_INSTANT)
 
 
 def in_event_loop() -> bool:

@@ -13,9 +13,10 @@ from django.core.management.base import OutputWrapper
 from django.utils.log import RequireDebugTrue
 
 from ..core import clock, states
+from ..core.clock import LAST_INSTANT
 from ..core.job import HeldJob
 from ..core.settlement import Settlement
-from ..core.steps import GATHER, NEVER, Waiting
+from ..core.steps import GATHER, Waiting
 from ..exceptions import Retry
 from ..execution.outcomes import Outcome
 from ..tasks.compat import FRAMEWORK_LOGGER
@@ -180,7 +181,7 @@ def words(settlement: Settlement) -> str:
 
 def waits_for(waiting: Waiting) -> str:
     """Return what a job waits for, and until when."""
-    endless = waiting.until == NEVER or waiting.kind == GATHER  # which looks at its children then, and waits again
+    endless = waiting.until == LAST_INSTANT or waiting.kind == GATHER  # it waits again then
     until = "" if endless else f" until {clock.from_instant(waiting.until):%Y-%m-%d %H:%M:%S}"
     return f"{waiting.kind}{f' {waiting.name!r}' if waiting.name else ''}{until}"
 

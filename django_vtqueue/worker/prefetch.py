@@ -14,7 +14,7 @@ from .in_flight import InFlight
 STEP = 0.001  # seconds between two looks at what waits
 FADING = 0.8  # of a pace from turn to turn: one that had to wait for the database tells too little
 SLOW = 50  # jobs a second
-MOST = 1200  # jobs
+MOST_AHEAD = 1200  # jobs
 RELEASE_AFTER = 0.02  # seconds without an end of any job: then what has not begun is released
 LONGEST = 3  # times the horizon, after which it is released in any case
 LARGEST = 2_000_000  # characters of payloads
@@ -37,7 +37,7 @@ class Prefetch:
         """Return how many jobs may wait for a thread; none at a pace at which they hardly wait for turns."""
         if self._pace < SLOW:
             return 0
-        return min(int(self._pace * HORIZON), MOST, LARGEST // self._size)
+        return min(int(self._pace * HORIZON), MOST_AHEAD, LARGEST // self._size)
 
     def wait_for_more(self, waiting: Callable[[], int]) -> None:
         """Put the next turn off while more than a reserve of what may be claimed ahead waits for a thread.

@@ -43,7 +43,7 @@ logger = logging.getLogger("django_vtqueue")
 
 T = TypeVar("T")
 
-LOOK = 0.1  # seconds between two looks at the children
+LOOK_AT_CHILDREN = 0.1  # seconds between two looks at the children
 OVERTIME = 0.2  # seconds beyond a job's time limit after which its worker is killed: it may just be settling the job
 LIVED = 5.0  # seconds: a child that ends sooner has probably not been able to start
 SLOW_START = 10.0  # seconds
@@ -176,7 +176,7 @@ class Supervisor:
             self._watchdog_at = time.monotonic() + 1
             systemd.notify(systemd.WATCHDOG)
         with suppress(Empty):
-            self._told.get(LOOK)
+            self._told.get(LOOK_AT_CHILDREN)
             self.pass_stop_on()
 
     def pass_stop_on(self) -> None:

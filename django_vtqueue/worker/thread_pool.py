@@ -155,7 +155,7 @@ class Pool:
 # thread watches; it calls the others as soon as a job is not brief.
 
 MANY = 50  # jobs, from which one thread goes at them alone
-LOOK = 0.01  # seconds for which it does so before it is judged, again and again
+JUDGED_AFTER = 0.01  # seconds for which it does so before it is judged, again and again
 BRIEF = 50  # jobs that it must have begun meanwhile
 AGAIN = 1.0  # seconds for which all threads run jobs after that
 
@@ -210,7 +210,7 @@ class WaitingJobs:
                 self._active += 1
 
     def _begin_to_judge(self) -> None:
-        self._judge_at, self._enough = time.monotonic() + LOOK, self._begun + BRIEF
+        self._judge_at, self._enough = time.monotonic() + JUDGED_AFTER, self._begun + BRIEF
 
     def _watch(self) -> None:
         """Have all threads run jobs if the one that runs them alone does not finish brief jobs."""

@@ -13,7 +13,7 @@ from ..core.clock import NEVER
 from ..core.job import ClaimKey, HeldJob
 from ..execution.time_limits import transaction_seconds
 
-MOST = 400  # jobs that wait here; the rest is left for other workers
+MOST_WAITING = 400  # jobs that wait here; the rest is left for other workers
 MARGIN = 0.5  # seconds for the rollback of a transaction whose time is up
 LONGEST_REST = 0.02  # seconds: a connection that waits for the lock asks for it again meanwhile, see busy_pause
 REST = 0.02  # of the time for which a transaction had the lock: so long it is left to others before the next one
@@ -39,7 +39,7 @@ class WriterLine:
     @property
     def full(self) -> bool:
         """Whether no more shall be claimed."""
-        return len(self._waiting) >= MOST
+        return len(self._waiting) >= MOST_WAITING
 
     def is_transactional(self, task_path: str) -> bool:
         """Return whether the jobs of a task have to wait for their turn."""

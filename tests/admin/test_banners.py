@@ -10,8 +10,8 @@ from django.test import Client
 from django.urls import reverse
 
 from django_vtqueue.core import clock
+from django_vtqueue.core.clock import LAST_INSTANT as LAST
 from django_vtqueue.core.clock import SECOND
-from django_vtqueue.core.steps import NEVER
 from django_vtqueue.models import DeadLetter, Job, QueueState
 
 from .rows import OVERVIEW, ago, banners, html, job, letter, part, row_of, worker
@@ -189,12 +189,12 @@ def test_what_people_have_cancelled(admin_client: Client) -> None:
 @pytest.mark.parametrize(
     ("parent", "told"),
     [
-        ({"steps": {"waiting": {"kind": "gather", "name": "a", "until": None, "since": 1}}, "due_at": NEVER}, True),
+        ({"steps": {"waiting": {"kind": "gather", "name": "a", "until": None, "since": 1}}, "due_at": LAST}, True),
         (
-            {"steps": {"waiting": {"kind": "gather", "name": "b", "until": None, "since": NEVER}}, "due_at": NEVER},
+            {"steps": {"waiting": {"kind": "gather", "name": "b", "until": None, "since": LAST}}, "due_at": LAST},
             False,
         ),
-        ({"steps": {"waiting": {"kind": "event", "name": "a", "until": None, "since": 1}}, "due_at": NEVER}, False),
+        ({"steps": {"waiting": {"kind": "event", "name": "a", "until": None, "since": 1}}, "due_at": LAST}, False),
         ({"state": "SUCCESSFUL", "worker_id": "w", "finished_at": 2}, False),
         ({"state": "SUCCESSFUL", "worker_id": "w", "finished_at": 8}, True),
         ({"worker_id": "w"}, False),

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from django_vtqueue.core import clock
-from django_vtqueue.core.steps import NEVER
+from django_vtqueue.core.clock import LAST_INSTANT
 from django_vtqueue.inspection import limits
 from django_vtqueue.inspection.why import why
 from django_vtqueue.models import Job
@@ -37,7 +37,7 @@ def limited(settings: Any) -> None:
 def parked(key: str, count: int, **values: Any) -> list[Any]:
     """Store parked jobs of a key; return their ids in the order in which they are listed."""
     rows = [job("narrow", concurrency_key=key, **({"task_path": ""} | values)) for _ in range(count)]
-    Job.objects.filter(concurrency_key=key, worker_id="").update(due_at=NEVER, moved_from=clock.now())
+    Job.objects.filter(concurrency_key=key, worker_id="").update(due_at=LAST_INSTANT, moved_from=clock.now())
     return [row.pk for row in rows]
 
 
@@ -51,7 +51,7 @@ def test_limits_of_a_queue(admin_client: Client) -> None:
 
 def test_keys_with_parked_jobs(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The keys with the most come first, with how many jobs run, and lead to their jobs; numbers stop somewhere."""
-    monkeypatch.setattr("django_vtqueue.admin.limits.MOST", 3)
+    monkeypatch.setattr("django_vtqueue.admin.limits.MOST_COUNTED", 3)
     monkeypatch.setattr("django_vtqueue.admin.limits.SHOWN", 2)
     assert "Held up by limits" not in html(admin_client, OVERVIEW)
     parked("b", 1), parked("<i>", 5)

@@ -14,10 +14,9 @@ from django.urls import path, reverse
 
 from django_vtqueue.admin import DeadLetterAdmin, JobAdmin, overview
 from django_vtqueue.core import clock
-from django_vtqueue.core.clock import SECOND
+from django_vtqueue.core.clock import LAST_INSTANT, SECOND
 from django_vtqueue.core.counts import hour_of, minute_of
 from django_vtqueue.core.histograms import bucket_of
-from django_vtqueue.core.steps import NEVER
 from django_vtqueue.models import DeadLetter, HourlyThroughput, Job, QueueState, Throughput
 from tests.fake_clock import FakeClock
 
@@ -61,8 +60,8 @@ def test_what_waits_and_what_is_parked(admin_client: Client, time: FakeClock) ->
     assert row_of(admin_client, "queue-other").startswith("other no worker 1")
     waiting = {"kind": "event", "name": "paid", "until": None, "since": clock.now()}
     row, parked = job("emails", 60), job("emails", 60, concurrency_key="k")
-    Job.objects.filter(pk=row.pk).update(due_at=NEVER, steps={"waiting": waiting})
-    Job.objects.filter(pk=parked.pk).update(due_at=NEVER, moved_from=clock.now())
+    Job.objects.filter(pk=row.pk).update(due_at=LAST_INSTANT, steps={"waiting": waiting})
+    Job.objects.filter(pk=parked.pk).update(due_at=LAST_INSTANT, moved_from=clock.now())
     assert row_of(admin_client, "queue-emails").startswith("emails 1 waiting 1 parked 0 0 0 0 0 0 ")
     page = html(admin_client, OVERVIEW)
     for word, found in (("waiting", row), ("parked", parked)):
@@ -89,7 +88,7 @@ def test_each_number_leads_to_its_list(admin_client: Client) -> None:
 
 def test_capped_numbers(admin_client: Client, monkeypatch: pytest.MonkeyPatch, time: FakeClock) -> None:
     """No number is counted to its end: a plus says that there are more."""
-    monkeypatch.setattr(overview, "MOST", 3)
+    monkeypatch.setattr(overview, "MOST_COUNTED", 3)
     monkeypatch.setattr(overview, "FEWEST", 3)
     for number in range(5):
         job("emails", -1 - number), job("emails", 60), job("emails", 60, worker_id=WORKER), letter("emails")

@@ -15,7 +15,7 @@ from django.urls import reverse
 from django_vtqueue import call
 from django_vtqueue.admin import steps_made as admin_made
 from django_vtqueue.core import clock, history
-from django_vtqueue.core.steps import NEVER
+from django_vtqueue.core.clock import LAST_INSTANT
 from django_vtqueue.fields import StoredText
 from django_vtqueue.models import Job
 from tests.pending import run_pending
@@ -48,8 +48,8 @@ def test_what_was_done(admin_client: Client, time: FakeClock) -> None:
 def test_what_it_waits_for(admin_client: Client, time: FakeClock) -> None:
     """A job that waits without an end says for what, and says so in the list as well."""
     waiting = {"kind": "event", "name": "paid", "until": None, "since": clock.now()}
-    row = job("scheduled", steps=steps(waiting), due_at=NEVER)
-    row.steps, row.due_at = steps(waiting), clock.from_instant(NEVER)
+    row = job("scheduled", steps=steps(waiting), due_at=LAST_INSTANT)
+    row.steps, row.due_at = steps(waiting), clock.from_instant(LAST_INSTANT)
     row.save()
     assert "waiting for 'paid'; send_event wakes it" in html.unescape(text(page(admin_client, row)))
     for query in ("", "?state=waiting"):
@@ -83,7 +83,7 @@ def post(client: Client, row: Any, action: str, **values: Any) -> str:
 def waiting_job() -> Any:
     row = job("scheduled")
     waiting = {"kind": "event", "name": "paid", "until": None, "since": clock.now()}
-    row.steps, row.due_at = steps(waiting), clock.from_instant(NEVER)
+    row.steps, row.due_at = steps(waiting), clock.from_instant(LAST_INSTANT)
     row.save()
     return row
 
@@ -209,9 +209,9 @@ def test_a_loop_under_way(admin_client: Client) -> None:
 @pytest.mark.parametrize("kind", ["sleep", "event", "gather"])
 def test_a_name_that_cannot_be_sent(admin_client: Client, time: FakeClock, kind: str) -> None:
     """Half of a pair of surrogates in what a job waits for is damage: lists and its page show the job without it."""
-    row = job("scheduled", due_at=NEVER)
+    row = job("scheduled", due_at=LAST_INSTANT)
     waiting = json.dumps({"kind": kind, "name": "\ud800", "until": None, "since": clock.now()})
-    row.steps, row.due_at = StoredText(f'{{"waiting": {waiting}}}'), clock.from_instant(NEVER)
+    row.steps, row.due_at = StoredText(f'{{"waiting": {waiting}}}'), clock.from_instant(LAST_INSTANT)
     row.save()
     assert "waiting for" not in text(page(admin_client, row))
     listing = reverse("admin:vtqueue_job_changelist")

@@ -9,12 +9,11 @@ from django.db import DatabaseError
 
 from django_vtqueue import throughput
 from django_vtqueue.core import states
-from django_vtqueue.core.clock import from_instant, to_instant
+from django_vtqueue.core.clock import LAST_INSTANT, from_instant, to_instant
 from django_vtqueue.core.counts import hour_of
 from django_vtqueue.core.histograms import Percentiles, middle_of
 from django_vtqueue.core.ids import new_uuid
 from django_vtqueue.core.job import MOST_CLAIMS
-from django_vtqueue.core.steps import NEVER
 from django_vtqueue.engines import Engine
 from django_vtqueue.fields import StoredText
 from django_vtqueue.inspection.overview import Backlog, Held, backlogs, begun, held, letters, sizes
@@ -100,9 +99,9 @@ def test_backlogs_of_what_waits_and_what_is_parked(engine: Engine) -> None:
     for until in (FUTURE, None):
         for failed in (0, 1):
             steps = {"waiting": {"kind": "event", "name": "paid", "until": until, "since": PAST}}
-            job = stored(engine, "a", FUTURE if until else NEVER, attempts=failed)
+            job = stored(engine, "a", FUTURE if until else LAST_INSTANT, attempts=failed)
             Job.objects.using(engine.alias).filter(pk=job.pk).update(steps=steps)
-            stored(engine, "a", NEVER, attempts=failed, **limited)
+            stored(engine, "a", LAST_INSTANT, attempts=failed, **limited)
     odd = stored(engine, "a", FUTURE + 1, attempts=1)
     Job.objects.using(engine.alias).filter(pk=odd.pk).update(steps=steps)
     for stored_steps in ("{", '"waiting"', '{"waiting": 7}', '{"waiting": {}, "done": 3}'):

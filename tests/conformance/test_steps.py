@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from django_vtqueue.core import steps
-from django_vtqueue.core.clock import from_instant
+from django_vtqueue.core.clock import LAST_INSTANT, from_instant
 from django_vtqueue.core.job import HeldJob, NewJobs
 from django_vtqueue.core.settlement import suspended
-from django_vtqueue.core.steps import EVENT, GATHER, NEVER, SLEEP, SNOOZE, Waiting
+from django_vtqueue.core.steps import EVENT, GATHER, SLEEP, SNOOZE, Waiting
 from django_vtqueue.queue.settling import settle
 from tests.fake_clock import at
 
@@ -33,7 +33,7 @@ def send(bench: Bench, job_id: str, name: str = "paid", value: Any = 1) -> Any:
     return bench.engine.send_event(name, json.dumps({"name": name, "value": value}), at(2), job_id=job_id)
 
 
-def wait(bench: Bench, job: HeldJob, kind: str = EVENT, name: str = "paid", until: int = NEVER) -> bool:
+def wait(bench: Bench, job: HeldJob, kind: str = EVENT, name: str = "paid", until: int = LAST_INSTANT) -> bool:
     """Have a job wait; return whether it was still held."""
     return not bench.settle(suspended(job, Waiting(kind, name, until, at(1))))
 
@@ -90,7 +90,7 @@ def test_an_event_for_one_that_waits(bench: Bench) -> None:
     job = held(bench)
     wait(bench, job)
     send(bench, job.id, "other")
-    assert due_at(bench, job.id) == NEVER
+    assert due_at(bench, job.id) == LAST_INSTANT
     send(bench, job.id)
     assert due_at(bench, job.id) == at(2)
 
@@ -123,7 +123,7 @@ def test_a_wait_for_another_event(bench: Bench) -> None:
         job = held(bench)
         send(bench, job.id)
         wait(bench, job, kind, name)
-        assert due_at(bench, job.id) == NEVER
+        assert due_at(bench, job.id) == LAST_INSTANT
 
 
 def test_events_to_what_has_ended(bench: Bench) -> None:
@@ -141,7 +141,7 @@ def test_a_job_that_a_limit_has_moved(bench: Bench) -> None:
     wait(bench, job)
     bench.jobs.update(moved_from=at(1))
     assert send(bench, job.id)
-    assert due_at(bench, job.id) == NEVER
+    assert due_at(bench, job.id) == LAST_INSTANT
 
 
 def test_put_off(bench: Bench) -> None:

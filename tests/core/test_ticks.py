@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from django_vtqueue.core.clock import EPOCH, SECOND
-from django_vtqueue.core.ticks import ALL, LATE, MOST, ONE, SKIP, Ticks, checked, every, to_run, zone
+from django_vtqueue.core.ticks import ALL, LATE, MOST_MISSED, ONE, SKIP, Ticks, checked, every, to_run, zone
 
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
 PARIS, NEW_YORK, LORD_HOWE = "Europe/Paris", "America/New_York", "Australia/Lord_Howe"  # the last: half an hour
@@ -193,15 +193,15 @@ def test_one_run_for_all_missed_ticks() -> None:
 
 @given(EXPRESSIONS, ZONES, INSTANTS, st.integers(0, 3 * DAY))
 def test_all_missed_ticks_are_run_up_to_a_number(expression: str, name: str, start: int, down: int) -> None:
-    """Each once, and of more than MOST the last ones."""
+    """Each once, and of more than MOST_MISSED the last ones."""
     ticks = Ticks(expression, "" if expression.startswith("every") else name)
     next_at = ticks.after(start)
     assert next_at is not None
     now = next_at + down
     run, more = to_run(ticks, next_at, now, ALL)
     if more:
-        assert len(run) == MOST
-        assert list(islice(ticks.within(run[0], now), MOST + 1)) == run
+        assert len(run) == MOST_MISSED
+        assert list(islice(ticks.within(run[0], now), MOST_MISSED + 1)) == run
         assert run[0] > next_at
     else:
         assert run == list(ticks.within(next_at, now))
@@ -225,5 +225,5 @@ def test_catching_up_with_years_takes_no_time() -> None:
     for expression in ("* * * * *", "every 1"):
         ticks = Ticks(expression, "" if expression.startswith("every") else PARIS)
         run, more = to_run(ticks, 46 * year, 56 * year, ALL)
-        assert (len(run), more) == (MOST, True)
+        assert (len(run), more) == (MOST_MISSED, True)
         assert 56 * year - run[0] < 102 * MINUTE

@@ -20,11 +20,11 @@ from django.db import connections
 
 from django_vtqueue import Lease
 from django_vtqueue.conf import parse
-from django_vtqueue.core.clock import LAST
+from django_vtqueue.core.clock import LAST, LAST_INSTANT
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope
 from django_vtqueue.core.settlement import succeeded, suspended
-from django_vtqueue.core.steps import GATHER, NEVER, Waiting
+from django_vtqueue.core.steps import GATHER, Waiting
 from django_vtqueue.engines import Engine, engine_for
 from django_vtqueue.models import Job
 from django_vtqueue.queue.claims import Claims, collect
@@ -151,12 +151,12 @@ def waiting_parent(engine: Engine) -> HeldJob:
 
 def wait(engine: Engine, parent: HeldJob) -> None:
     with engine.transaction():
-        assert settle(engine, [suspended(parent, Waiting(GATHER, "all", NEVER, at(1)))]) == set()
+        assert settle(engine, [suspended(parent, Waiting(GATHER, "all", LAST_INSTANT, at(1)))]) == set()
 
 
 def is_due(engine: Engine, parent: HeldJob) -> bool:
     job = engine.find(parent.id)
-    return job is not None and job.due_at < NEVER
+    return job is not None and job.due_at < LAST_INSTANT
 
 
 def test_two_last_children_of_one_parent(engine: Engine) -> None:

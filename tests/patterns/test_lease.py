@@ -688,7 +688,7 @@ def test_a_connection_that_is_opened_anew(
     leases: Any, boot: BootClock, alias: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who closes the connection between two tries, as each request does, takes a lease as soon as it has ended."""
-    monkeypatch.setattr(file, "LOOK", 0.0)
+    monkeypatch.setattr(file, "LOOK_AT_FILE", 0.0)
     leases().acquire()
     waiting = leases()
     assert not waiting.acquire(blocking=False)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue import Queue
-from django_vtqueue.core.steps import NEVER
+from django_vtqueue.core.clock import LAST_INSTANT
 from tests.project import durable, tasks
 
 from ..conftest import ALIAS
@@ -69,7 +69,7 @@ def test_what_waits_without_an_end(database: Database, drain: Drain) -> None:
     """A drain that leaves only that names no time."""
     database.enqueue(durable.order, 7)
     worker = drain()
-    database.write("UPDATE vtqueue_job SET due_at = ?", NEVER)
+    database.write("UPDATE vtqueue_job SET due_at = ?", LAST_INSTANT)
     assert line_of(drain(), "left") == "left for later: 1 job; what they wait for has not come"
     assert worker.lines("left") != []
 

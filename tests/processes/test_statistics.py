@@ -152,8 +152,8 @@ def test_old_statistics_are_pruned_with_a_write(database: Database) -> None:
         "INSERT INTO vtqueue_throughput (starts_at, queue_name, worker_id, succeeded, failed, dead, run_times, "
         "wait_times) VALUES (?, ?, 'gone', 1, 0, 0, '{}', '{}')"
     )
-    database.write(insert, clock.now() - module.KEPT - 1, "old")
-    database.write(insert, clock.now() - module.KEPT + 60_000_000, "young")
+    database.write(insert, clock.now() - module.MINUTES_KEPT - 1, "old")
+    database.write(insert, clock.now() - module.MINUTES_KEPT + 60_000_000, "young")
     recorder = Recorder(engine, "w")
     recorder.count([outcome()])
     recorder.flush()

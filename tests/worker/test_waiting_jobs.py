@@ -104,7 +104,7 @@ def test_all_threads_go_at_jobs_that_take_long(several: int) -> None:
 
 def test_brief_jobs_are_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one goes at them, and is fast, the others sleep."""
-    monkeypatch.setattr(module, "LOOK", PATIENCE)  # it is fast enough whatever the machine does
+    monkeypatch.setattr(module, "JUDGED_AFTER", PATIENCE)  # it is fast enough whatever the machine does
     waiting = WaitingJobs(4)
     took: SimpleQueue[int] = SimpleQueue()
 
@@ -152,7 +152,7 @@ def test_what_is_recalled_is_taken_by_nobody(restless: None) -> None:
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_who_looks_on_is_not_hurried(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """More jobs may come meanwhile: the one that goes at brief ones alone is judged by what it does in its time."""
-    monkeypatch.setattr(module, "LOOK", PATIENCE)
+    monkeypatch.setattr(module, "JUDGED_AFTER", PATIENCE)
     waiting, over = WaitingJobs(count), threading.Event()
     took: SimpleQueue[int] = SimpleQueue()
 
@@ -173,7 +173,7 @@ def test_who_looks_on_is_not_hurried(count: int, monkeypatch: pytest.MonkeyPatch
 
 def test_threads_that_are_at_it_leave_brief_jobs_to_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that were busy when the many came."""
-    monkeypatch.setattr(module, "LOOK", PATIENCE)
+    monkeypatch.setattr(module, "JUDGED_AFTER", PATIENCE)
     waiting, over = WaitingJobs(4), threading.Event()
     took: SimpleQueue[int] = SimpleQueue()
 

@@ -4,7 +4,7 @@ What proves it is said in engines/sqlite/clock_steps.py. Of a history only the e
 it may be damaged.
 """
 
-from .limits import NEVER
+from ...core.clock import LAST_INSTANT
 from .statements import hexed
 
 # Each part is one seek: ids are in time order, and workers write heartbeats and counts.
@@ -22,7 +22,7 @@ LEASE_AHEAD = """(state = 'RUNNING' AND lease_until > %(now)s + lease_us + 10000
 ENDED = """substring(history from '.*"ended": ?([0-9]+)')::bigint"""
 OUTCOME = """substring(history from '.*"outcome": ?"([a-z ]+)"')"""
 DUE_AHEAD = f"""(finished_at IS NULL AND coalesce(moved_from, due_at) > %(now)s + 1000000
-    AND coalesce(moved_from, due_at) < {NEVER} AND CASE
+    AND coalesce(moved_from, due_at) < {LAST_INSTANT} AND CASE
         WHEN enqueued_at > %(now)s + 1000000 AND coalesce(moved_from, due_at) = enqueued_at THEN true
         WHEN claims = 0 THEN false
         ELSE coalesce(
@@ -37,8 +37,8 @@ SELECT {hexed("id")}, {IS_AHEAD} FROM vtqueue_job WHERE id > %(after)s ORDER BY 
 
 SET_RIGHT = f"""
 UPDATE vtqueue_job
-SET due_at = CASE WHEN {DUE_AHEAD} AND (moved_from IS NULL OR due_at < {NEVER}) THEN %(now)s ELSE due_at END,
-    moved_from = CASE WHEN {DUE_AHEAD} THEN CASE WHEN due_at = {NEVER} THEN least(moved_from, %(now)s) END
+SET due_at = CASE WHEN {DUE_AHEAD} AND (moved_from IS NULL OR due_at < {LAST_INSTANT}) THEN %(now)s ELSE due_at END,
+    moved_from = CASE WHEN {DUE_AHEAD} THEN CASE WHEN due_at = {LAST_INSTANT} THEN least(moved_from, %(now)s) END
         ELSE moved_from END,
     lease_until = CASE WHEN {LEASE_AHEAD} THEN %(now)s + lease_us WHEN state = 'RUNNING' THEN lease_until END,
     enqueued_at = least(enqueued_at, %(now)s)

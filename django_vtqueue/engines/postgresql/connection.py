@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 # A worker looks at the server's clock each second, so that it knows of a step of it; other code uses what this process
 # has measured last, for a crystal is off by no more than a few milliseconds in a minute.
-LOOK, LOOK_OF_OTHERS = 1.0, 60.0  # seconds
+LOOK_OF_WORKER, LOOK_OF_OTHERS = 1.0, 60.0  # seconds
 
 # Milliseconds for which a session may be silent in the middle of a transaction of the queue, whose statements follow
 # each other at once; see END_IF_SILENT.
@@ -83,7 +83,7 @@ class PostgreSQLConnection:
         before a statement, and none to tests.
         """
         boot, known = clock.since_boot(), _measured.get(self.alias)
-        if known is None or boot - known.at > (LOOK_OF_OTHERS if self.traced else LOOK):
+        if known is None or boot - known.at > (LOOK_OF_OTHERS if self.traced else LOOK_OF_WORKER):
             try:
                 known = self._measure(known)
             except (DatabaseError, InterfaceError):

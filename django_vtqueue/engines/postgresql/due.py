@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ...core.copies import MOST, ROUNDS
+from ...core.copies import DEFAULT_COPIES, ROUNDS
 from ...core.grace import GAP_DIVISOR, GRACE_DIVISOR, REST_DIVISOR
 from ...core.job import Scope
 from .limits import OF_CONCURRENCY, OF_RATE, lock_of
@@ -205,7 +205,7 @@ ENDED = f"""job.lease_until <= %(now)s
       ))"""
 # With overflow the end of a lease does not end the attempt; see the same condition in engines/sqlite/due.py.
 REAPPEARS = f"""(job.copies IS NOT NULL AND job.started_at IS NOT NULL AND job.cancelled_at IS NULL AND (
-          SELECT count(*) < {ROUNDS} * coalesce(max((copy.value ->> 3)::int), {MOST})
+          SELECT count(*) < {ROUNDS} * coalesce(max((copy.value ->> 3)::int), {DEFAULT_COPIES})
           FROM json_each(job.copies::json) AS copy
       ))"""
 OTHERS = """(job.copies IS NULL OR %(worker)s = '' OR strpos(job.copies, to_json(%(worker)s::text)::text) = 0)"""

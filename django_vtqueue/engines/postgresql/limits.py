@@ -8,13 +8,12 @@ waits: who has the lock may be about to park a job for which there is room now.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from ...core.clock import LAST, to_instant
+from ...core.clock import LAST_INSTANT
 from ...core.job import Handle
 from ..limits import Known, Parked, RateState
 from .connection import PostgreSQLConnection
 from .statements import hexed, hidden
 
-NEVER = to_instant(LAST)
 OF_CONCURRENCY, OF_RATE, OF_QUEUE = 7_190_001, 7_190_002, 7_190_003  # seeds: a project may have such locks of its own
 
 
@@ -46,11 +45,11 @@ SELECT key, (
 ) FROM unnest(%(keys)s::text[]) AS key"""
 
 PARK = f"""
-UPDATE vtqueue_job SET moved_from = coalesce(moved_from, due_at), due_at = {NEVER}
+UPDATE vtqueue_job SET moved_from = coalesce(moved_from, due_at), due_at = {LAST_INSTANT}
 WHERE id = ANY(%(ids)s::uuid[])"""
 
 IS_PARKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
-      AND job.concurrency_key IS NOT NULL AND job.due_at = {NEVER}"""
+      AND job.concurrency_key IS NOT NULL AND job.due_at = {LAST_INSTANT}"""
 
 # The queues in which jobs of these keys are parked, each found by one seek, and the first of them.
 NEXT_QUEUE = f"SELECT job.queue_name FROM vtqueue_job AS job WHERE {IS_PARKED}"
@@ -89,7 +88,7 @@ WITH RECURSIVE found(key) AS (
     FROM found WHERE found.key IS NOT NULL
 )
 SELECT found.key, first.queue_name, first.task_path, (
-    SELECT (job.lease_until IS NULL AND job.moved_from IS NOT NULL AND job.due_at = {NEVER})::int
+    SELECT (job.lease_until IS NULL AND job.moved_from IS NOT NULL AND job.due_at = {LAST_INSTANT})::int
     FROM vtqueue_job AS job
     WHERE job.concurrency_key = found.key AND job.finished_at IS NULL ORDER BY job.enqueued_at, job.id LIMIT 1
 )
@@ -115,7 +114,7 @@ ON CONFLICT (key) DO UPDATE SET next_at = excluded.next_at,
 FORGET_RATES = "DELETE FROM vtqueue_rate WHERE key = ANY(%(keys)s)"
 
 IS_RESERVED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
-      AND job.rate_key IS NOT NULL AND job.due_at < {NEVER}"""
+      AND job.rate_key IS NOT NULL AND job.due_at < {LAST_INSTANT}"""
 BOOKED = f"""
 SELECT key, last.due_at, last.task_path FROM unnest(%(keys)s::text[]) AS key CROSS JOIN LATERAL (
     SELECT job.due_at, job.task_path FROM vtqueue_job AS job

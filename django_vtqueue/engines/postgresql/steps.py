@@ -13,8 +13,8 @@ from collections.abc import Collection
 from django.db.models import TextField
 from django.db.models.expressions import RawSQL
 
+from ...core.clock import LAST_INSTANT
 from ...core.job import HeldJob
-from ...core.steps import NEVER
 from ..steps import DurableSteps, Noted
 from .connection import PostgreSQLConnection
 from .statements import guard, hidden
@@ -54,13 +54,13 @@ RETURNING octet_length(job.steps), job.cancelled_at IS NOT NULL OR EXISTS (
 
 # A job that has begun to wait stands at the place that its wait has given it. One that was woken, and failed before it
 # took what it had waited for, stands elsewhere, though the wait is still in its steps: it comes after its backoff.
-AT_ITS_WAIT = f"due_at = coalesce((steps::json -> 'waiting' ->> 'until')::bigint, {NEVER})"
+AT_ITS_WAIT = f"due_at = coalesce((steps::json -> 'waiting' ->> 'until')::bigint, {LAST_INSTANT})"
 
 # A job that a limit has moved (``moved_from``) keeps its place, too: it comes by itself.
 APPENDED = f"""(
     SELECT json_agg(event.value ORDER BY event.place) FROM (
         SELECT value, place FROM json_array_elements({EVENTS}) WITH ORDINALITY AS old(value, place)
-        UNION ALL SELECT %(event)s::json, {NEVER}
+        UNION ALL SELECT %(event)s::json, {LAST_INSTANT}
     ) AS event
 )"""
 

@@ -1,6 +1,6 @@
 """The statements that find and repair rows which a clock has stamped that was ahead; see queue/clock_steps.py."""
 
-from .limits import NEVER
+from ...core.clock import LAST_INSTANT
 
 # Whether a clock was ahead of :now, by more than a second, when something was written. Each part is one seek: ids are
 # in time order, and workers write heartbeats and counts.
@@ -22,7 +22,7 @@ LEASE_AHEAD = """(state = 'RUNNING' AND lease_until > :now + lease_us + 1000000 
         OR worker_id IN (SELECT worker_id FROM vtqueue_workerprocess WHERE heartbeat_at > :now + 1000000)
     ))"""
 DUE_AHEAD = f"""(finished_at IS NULL AND coalesce(moved_from, due_at) > :now + 1000000
-    AND coalesce(moved_from, due_at) < {NEVER} AND CASE
+    AND coalesce(moved_from, due_at) < {LAST_INSTANT} AND CASE
         WHEN enqueued_at > :now + 1000000 AND coalesce(moved_from, due_at) = enqueued_at THEN 1
         WHEN claims = 0 THEN 0
         WHEN NOT json_valid(history) THEN started_at > :now + 1000000
@@ -40,8 +40,8 @@ SELECT json_group_array(json_array(rowid, ahead)) FROM (
 # and ``enqueued_at`` are equal, so both are set.
 SET_RIGHT = f"""
 UPDATE vtqueue_job
-SET due_at = CASE WHEN {DUE_AHEAD} AND (moved_from IS NULL OR due_at < {NEVER}) THEN :now ELSE due_at END,
-    moved_from = CASE WHEN NOT {DUE_AHEAD} THEN moved_from WHEN due_at = {NEVER} THEN min(moved_from, :now) END,
+SET due_at = CASE WHEN {DUE_AHEAD} AND (moved_from IS NULL OR due_at < {LAST_INSTANT}) THEN :now ELSE due_at END,
+    moved_from = CASE WHEN NOT {DUE_AHEAD} THEN moved_from WHEN due_at = {LAST_INSTANT} THEN min(moved_from, :now) END,
     lease_until = CASE WHEN {LEASE_AHEAD} THEN :now + lease_us WHEN state = 'RUNNING' THEN lease_until END,
     enqueued_at = min(enqueued_at, :now)
 WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND {IS_AHEAD}"""

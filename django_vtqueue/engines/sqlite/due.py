@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from ...core.copies import MOST, ROUNDS
+from ...core.copies import DEFAULT_COPIES, ROUNDS
 from ...core.grace import GAP_DIVISOR, GRACE_DIVISOR, REST_DIVISOR
 from ...core.job import Scope
 
@@ -174,7 +174,7 @@ ENDED = f"""job.lease_until <= :now
 # other does: the attempts are used up at last.
 REAPPEARS = f"""job.copies IS NOT NULL AND job.started_at IS NOT NULL AND job.cancelled_at IS NULL AND CASE
           WHEN json_valid(job.copies) THEN (
-              SELECT count(*) < {ROUNDS} * coalesce(max(json_extract(copy.value, '$[3]')), {MOST})
+              SELECT count(*) < {ROUNDS} * coalesce(max(json_extract(copy.value, '$[3]')), {DEFAULT_COPIES})
               FROM json_each(job.copies) AS copy
           ) ELSE 0
       END"""

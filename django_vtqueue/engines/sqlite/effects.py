@@ -13,7 +13,7 @@ from ...core.timeouts import timekeeper
 from ..deadline import Deadline
 from .lock import retry_while_locked
 
-LOOK = 10_000  # steps of SQLite's machine, less than a millisecond, between two looks at the time in a long statement
+STEPS_BETWEEN_LOOKS = 10_000  # at the time in a long statement, of SQLite's machine: less than a millisecond
 
 
 class WriteDeadline(Deadline):
@@ -35,7 +35,7 @@ class WriteDeadline(Deadline):
 
         Not by ``interrupt()``: as long as the task has a cursor open, that would end the ROLLBACK as well.
         """
-        self._raw.set_progress_handler(lambda: self.passed, LOOK)
+        self._raw.set_progress_handler(lambda: self.passed, STEPS_BETWEEN_LOOKS)
         try:
             yield
         finally:

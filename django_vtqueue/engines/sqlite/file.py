@@ -14,7 +14,7 @@ from django.db.utils import OperationalError
 
 SETTLED = 1.0  # seconds without a change: a new file may be half copied, and the old one's log still lie beside it
 
-LOOK = 0.1  # seconds between two looks at the file of a connection
+LOOK_AT_FILE = 0.1  # seconds between two looks at the file of a connection
 
 Inode = tuple[int, int]
 
@@ -89,7 +89,7 @@ def outdated(connection: BaseDatabaseWrapper) -> bool:
         return False
     now = time.monotonic()
     file, looked_at = _files.get(connection) or (File(connection), 0.0)
-    if now - looked_at < LOOK:
+    if now - looked_at < LOOK_AT_FILE:
         return False
     _files[connection] = file, now
     file.read_by(connection.connection)

@@ -18,7 +18,7 @@ from .mounts import place_of
 
 FOLDER = "vtqueue-locktest"
 KERNEL = Path("/proc/sys/kernel/random/boot_id")  # one for each kernel that runs
-LOOK = 0.05  # seconds
+LOOK_AT_FILES = 0.05  # seconds
 ALIVE = 0.5  # seconds between two signs of life, before all are there
 LEAVE = 10.0  # seconds for which the others are waited for at the end
 PATIENCE = 150.0  # seconds for one step of the others
@@ -88,7 +88,7 @@ class Hosts:
         self._say("bye", None)
         until = time.monotonic() + LEAVE
         while time.monotonic() < until and not all("bye" in self._heard(host) for host in self.names):
-            time.sleep(LOOK)
+            time.sleep(LOOK_AT_FILES)
         mine = self.folder.glob(self.path("*").name) if self.names else ()
         for path in (self._file(self.id), *mine):
             path.unlink(missing_ok=True)
@@ -116,7 +116,7 @@ class Hosts:
                 raise Failed(f"{self.names[host] or host} has left before the end; start all anew")
             if time.monotonic() > until:
                 raise Failed(f"{self.names[host] or host} has said nothing for {PATIENCE:.0f} s; start all anew")
-            time.sleep(LOOK)
+            time.sleep(LOOK_AT_FILES)
         return heard[key]
 
     def _file(self, host: str) -> Path:

@@ -5,12 +5,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from ...core.clock import LAST, to_instant
+from ...core.clock import LAST_INSTANT
 from ...core.job import Handle
 from ..limits import Known, Parked, RateState
 from .connection import SQLiteConnection
-
-NEVER = to_instant(LAST)
 
 HELD_OF_QUEUES = """
 SELECT json_group_object(name.value, (
@@ -32,11 +30,11 @@ SELECT json_group_object(key.value, (
 )) FROM json_each(:asked, '$.first') AS key"""
 
 PARK = f"""
-UPDATE vtqueue_job SET moved_from = coalesce(moved_from, due_at), due_at = {NEVER}
+UPDATE vtqueue_job SET moved_from = coalesce(moved_from, due_at), due_at = {LAST_INSTANT}
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
 IS_PARKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
-      AND job.concurrency_key IS NOT NULL AND job.due_at = {NEVER}"""
+      AND job.concurrency_key IS NOT NULL AND job.due_at = {LAST_INSTANT}"""
 
 # The queues in which jobs of these keys are parked, each found by one seek, and the first of them.
 NEXT_QUEUE = f"SELECT job.queue_name FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked WHERE {IS_PARKED}"
@@ -75,7 +73,7 @@ WHERE rowid IN ({IN_QUEUES}
 PUT_BACK = f"""
 UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
 WHERE rowid IN (SELECT value FROM json_each(:rowids))
-  AND +finished_at IS NULL AND +lease_until IS NULL AND +moved_from IS NOT NULL AND due_at = {NEVER}"""
+  AND +finished_at IS NULL AND +lease_until IS NULL AND +moved_from IS NOT NULL AND due_at = {LAST_INSTANT}"""
 
 # The distinct keys, each found by one seek.
 NEXT_KEY = f"SELECT job.concurrency_key FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked WHERE {IS_PARKED}"
@@ -87,7 +85,7 @@ WITH RECURSIVE found(key) AS (
     FROM found WHERE found.key IS NOT NULL LIMIT :limit
 )
 SELECT json_group_array(json_array(found.key, first.queue_name, first.task_path, (
-    SELECT job.lease_until IS NULL AND job.moved_from IS NOT NULL AND job.due_at = {NEVER}
+    SELECT job.lease_until IS NULL AND job.moved_from IS NOT NULL AND job.due_at = {LAST_INSTANT}
     FROM vtqueue_job AS job INDEXED BY vtqueue_job_key_order
     WHERE job.concurrency_key = found.key AND job.finished_at IS NULL ORDER BY job.rowid LIMIT 1
 )))
@@ -120,7 +118,7 @@ ON CONFLICT (key) DO UPDATE SET next_at = excluded.next_at,
 FORGET_RATES = "DELETE FROM vtqueue_rate WHERE key IN (SELECT value FROM json_each(:keys))"
 
 IS_RESERVED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
-      AND job.rate_key IS NOT NULL AND job.due_at < {NEVER}"""
+      AND job.rate_key IS NOT NULL AND job.due_at < {LAST_INSTANT}"""
 BOOKED = f"""
 SELECT json_group_array(json_array(last.rate_key, last.due_at, last.task_path))
 FROM json_each(:asked, '$.booked') AS key CROSS JOIN vtqueue_job AS last WHERE last.rowid = (

@@ -10,8 +10,8 @@ from collections.abc import Collection
 from django.db.models import TextField
 from django.db.models.expressions import RawSQL
 
+from ...core.clock import LAST_INSTANT
 from ...core.job import HeldJob
-from ...core.steps import NEVER
 from ..steps import DurableSteps, Noted
 from .connection import SQLiteConnection, all_rows
 from .statements import guard
@@ -33,7 +33,7 @@ RETURNING length(CAST(steps AS BLOB)), cancelled_at, EXISTS (
 
 # A job that has begun to wait stands at the place that its wait has given it. One that was woken, and failed before it
 # took what it had waited for, stands elsewhere, though the wait is still in its steps: it comes after its backoff.
-AT_ITS_WAIT = f"due_at = coalesce(json_extract(steps, '$.waiting.until'), {NEVER})"
+AT_ITS_WAIT = f"due_at = coalesce(json_extract(steps, '$.waiting.until'), {LAST_INSTANT})"
 
 # A job that a limit has moved (``moved_from``) keeps its place, too: it comes by itself.
 SEND_EVENT = f"""

@@ -28,7 +28,7 @@ FORWARDED = ("HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "WINCH")
 LEAVE = {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}  # at which one that waits ends
 GRACE = 1 / 5  # of the ttl: for so long the command may clean up
 BETWEEN = 1.0  # seconds between two starts: a guard that cannot run dies each time
-LOOK = 0.2  # seconds between two looks at the lease; a twentieth of a short ttl
+LOOK_AT_LEASE = 0.2  # seconds between two looks at the lease; a twentieth of a short ttl
 
 HELP = """Runs COMMAND on one instance of many: waits for the leadership of NAME, runs COMMAND with its fencing token in
 VTQUEUE_TOKEN, forwards signals to it, and exits with its exit code (128 + N if signal N has ended it). If the
@@ -95,7 +95,7 @@ class Turns:
                     return code
                 logger.warning("vtleader has ended the command, for %s may pass", self.lease._holder.name)
                 while not self.leaving and clock.since_boot() < next_at:
-                    time.sleep(LOOK)
+                    time.sleep(LOOK_AT_LEASE)
                 if self.leaving:
                     return 128 + self.leaving
 
@@ -110,7 +110,7 @@ class Turns:
                 if self.unsaid:
                     self.running.forward(self.unsaid)
                 self.running.keep(holder.held_until)
-                while not self.running.ended(min(LOOK, self.lease.ttl / 20)):
+                while not self.running.ended(min(LOOK_AT_LEASE, self.lease.ttl / 20)):
                     self.running.keep(holder.held_until)
                 return self.running.exit_code()
         finally:

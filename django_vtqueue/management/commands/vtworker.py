@@ -16,12 +16,11 @@ from django.db import DatabaseError
 from django.db.models import Q
 
 from ...backend import VTQueueBackend
-from ...core.clock import microseconds, to_instant
+from ...core.clock import LAST_INSTANT, microseconds, to_instant
 from ...core.forks import dump_threads_at
 from ...core.humanize import duration
 from ...core.ids import shown_worker
 from ...core.job import Scope
-from ...core.steps import NEVER
 from ...database_checks import TAG
 from ...engines import Engine, engine_for
 from ...models import PARKED, WAITING, Job
@@ -164,7 +163,7 @@ def left_for_later(engine: Engine, scopes: Sequence[Scope]) -> str:
     first = claimable.order_by("due_at").values_list("due_at", flat=True).first()  # no other column: it may be damaged
     if first is None:
         return f"{number} held up by limits" if waiting.filter(PARKED).exists() else f"{number} in paused queues"
-    if to_instant(first) >= NEVER:
+    if to_instant(first) >= LAST_INSTANT:
         return f"{number}; what they wait for has not come"
     return f"{number}; the first is due in {duration(max(to_instant(first) - now, 0))}"
 

@@ -18,7 +18,7 @@ from ...queue.workers import live_workers
 from ..output import add_json, ago, as_json, iso, table
 
 HELP = "Shows how the queues stand, which workers are there, and what they run."
-MOST = 10_000  # jobs of a kind that are counted
+MOST_COUNTED = 10_000  # jobs of a kind that are counted
 NAMES = 1000  # queues that are looked for
 LATER = ("scheduled", "retrying", "waiting")
 EACH = 100  # running jobs of a worker
@@ -32,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Show three tables, or one JSON object with the same."""
     database, now = backend.database, engine_for(backend.database).now()
-    present, held = live_workers(database, now), overview.held(database, MOST, now)
+    present, held = live_workers(database, now), overview.held(database, MOST_COUNTED, now)
     found = {
         "queues": queues(database, held, now),
         "workers": workers(present, held),
@@ -55,9 +55,9 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
 
 def queues(database: str, held: Held, now: int) -> list[dict[str, Any]]:
     """Return the queues that have jobs, that the settings name, or that are paused; numbers stop above 10,000."""
-    letters, paused = overview.letters(database, NAMES, MOST + 1), pauses.paused(database, now)
+    letters, paused = overview.letters(database, NAMES, MOST_COUNTED + 1), pauses.paused(database, now)
     names = {*engine_for(database).queue_names(NAMES), *letters, *paused, *named_queues(database)}
-    backlogs, fills = overview.backlogs(database, names, now, MOST + 1), overview.fills(database, names)
+    backlogs, fills = overview.backlogs(database, names, now, MOST_COUNTED + 1), overview.fills(database, names)
     return [
         {
             "queue": name,
@@ -122,14 +122,14 @@ def running(database: str, present: Sequence[WorkerProcess], now: int) -> list[d
             "progress": job.progress,
             "progress_text": job.progress_text,
         }
-        for job in overview.begun(database, [worker.pk for worker in present], EACH, MOST, now)
+        for job in overview.begun(database, [worker.pk for worker in present], EACH, MOST_COUNTED, now)
     ]
 
 
 def queue_row(queue: dict[str, Any]) -> list[str]:
     """Return the columns of a queue; a plus says that not all jobs that wait for a later time were looked at."""
     more = {name: "+" for name in LATER if queue["later"]}
-    numbers = ["10,000+" if queue[name] > MOST else f"{queue[name]:,}{more.get(name, '')}" for name in NUMBERS]
+    numbers = ["10,000+" if queue[name] > MOST_COUNTED else f"{queue[name]:,}{more.get(name, '')}" for name in NUMBERS]
     return [queue["queue"], *numbers, "; ".join(filter(None, [filled(queue), *limits_of(queue), queue["paused"]]))]
 
 
