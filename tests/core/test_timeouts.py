@@ -4,13 +4,13 @@ import itertools
 import json
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, ItemsView
+from functools import partial
 from queue import SimpleQueue
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
+from django_vtqueue import task
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.core import states
 from django_vtqueue.core.ids import new_id
@@ -18,8 +18,10 @@ from django_vtqueue.core.job import HeldJob
 from django_vtqueue.core.timeouts import Timekeeper
 from django_vtqueue.exceptions import TaskTimeout
 from django_vtqueue.execution.outcomes import Outcome
+from django_vtqueue.tasks.compat import Task
 from django_vtqueue.worker.log import WorkerLog
 from django_vtqueue.worker.thread_pool import Pool
+from tests.project.tasks import add
 
 from ..conftest import ALIAS
 from ..waiting import PATIENCE
@@ -54,12 +56,12 @@ def test_short_limits(restless: None) -> None:
     assert len(struck) >= 4 * 134
 
 
-def held_job(number: int) -> HeldJob:
+def held_job(task: Task, *args: int) -> HeldJob:
     """Return a job as a worker holds it."""
     return HeldJob(
         id=new_id(),
         queue_name="default",
-        task_path="tests.project.tasks.add",
+        task_path=task.module_path,
         priority=0,
         claims=1,
         attempts=1,
@@ -70,34 +72,33 @@ def held_job(number: int) -> HeldJob:
         due_at=0,
         started_at=0,
         visible_at=60_000_000,
-        payload=json.dumps({"args": [number, number], "kwargs": {}}),
+        payload=json.dumps({"args": args, "kwargs": {}}),
         history="[]",
     )
 
 
-class Policy:
-    """The policy of a queue; when a job that has succeeded asks how long to keep it, its time is up."""
+class Late(dict[str, int]):
+    """What a task has returned; when it is to be stored, its time is up."""
 
-    def __init__(self, policy: object, time_is_up: Callable[[], None]) -> None:
-        self.policy, self.time_is_up = policy, time_is_up
+    time_is_up: Callable[[], None]
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "result_ttl":
-            self.time_is_up()
-        return getattr(self.policy, name)
+    def items(self) -> ItemsView[str, int]:
+        Late.time_is_up()
+        return super().items()
+
+
+@task
+def end_late() -> Late:
+    return Late()
 
 
 def test_a_time_limit_that_comes_too_late(sqlite_file: str, caplog: pytest.LogCaptureFixture) -> None:
     """A job whose time is up just after its task has ended has one outcome, and its thread goes on with the next."""
     backend = VTQueueBackend("default", {"QUEUES": [], "OPTIONS": {"database": ALIAS}})
-    first, second = held_job(1), held_job(2)
-    usual = backend.settings.policy("default")
-    policies = iter([Policy(usual, lambda: pool.end(first)), usual, usual])
-    backend.settings = SimpleNamespace(  # type: ignore[assignment]
-        policy=lambda name: next(policies), task_modules=(), database=ALIAS
-    )
+    first, second = held_job(end_late), held_job(add, 2, 2)
     outcomes: SimpleQueue[Outcome] = SimpleQueue()
     pool = Pool(1, backend, WorkerLog(), outcomes.put)
+    Late.time_is_up = staticmethod(partial(pool.end, first))
     pool.start()
     for job in (first, second):
         pool.run([job])
