@@ -1,5 +1,7 @@
 """For your tests: run what has been enqueued, inside the test, and say what has been enqueued.
 
+``run_pending`` is here; what is due then, and its run in this thread, is in worker/inline.py.
+
 For example:
 
     class SignUp(TestCase):

@@ -1,4 +1,4 @@
-"""The base of the pages of jobs and of dead letters."""
+"""The base of the pages of jobs and of dead letters, and who may requeue; other views say it in ``own_views``."""
 
 import re
 from typing import Any

@@ -1,4 +1,7 @@
-"""Repair of rows that were stamped by a clock that was ahead: else they wait until the clock has come so far again."""
+"""Repair of rows that were stamped by a clock that was ahead: else they wait until the clock has come so far again.
+
+What a step of the clock means for leases is in core/gaps.py.
+"""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The end of a worker: what still runs is released, and nothing of it is left behind."""
+"""The end of a worker, once loop.py was told to stop: what still runs is released, and nothing of it is left behind."""
 
 import faulthandler
 import os
