@@ -110,13 +110,14 @@ class Facts:
         backlog, held, pages = self.backlogs[name], self.held.queues, self.pages
         unread = backlog.read < backlog.later or backlog.later > self.most
         flow, dead, arrived = self.flows.get(name, QUIET), self.letters.get(name, 0), self.arrivals.get(name, 0)
+        running, expired = held[name, "running"], held[name, "expired"]
         seen, oldest = self.acknowledged.get(name, 0), backlog.oldest
 
         def waiting(state: str, value: int, *, more: bool = False) -> Number:
             return number(value, self.most, more=more, url=listed(pages.jobs, name, state))
 
-        def holding(state: str) -> Number:
-            return number(held[name, state], more=self.more_held, url=listed(pages.jobs, name, state))
+        def holding(state: str, value: int) -> Number:
+            return number(value, more=self.more_held, url=listed(pages.jobs, name, state))
 
         return QueueRow(
             name=name,
@@ -125,8 +126,8 @@ class Facts:
             retrying=waiting("retrying", backlog.retrying, more=unread),
             waiting=in_words(_("%s waiting"), waiting("waiting", backlog.waiting, more=unread)),
             parked=in_words(_("%s parked"), waiting("parked", backlog.parked, more=unread)),
-            running=holding("running"),
-            expired=holding("expired"),
+            running=holding("running", running),
+            expired=holding("expired", expired),
             dead=number(dead, self.most_letters, url=listed(pages.letters, name)),
             seen=number(seen, self.most_letters).text if seen else "",
             unseen=dead > seen or dead > self.most_letters,
@@ -140,16 +141,7 @@ class Facts:
             pause_url=pages.pause and f"{pages.pause}?{urlencode({'queue_name': name})}",
             unserved=name not in self.paused and self.unserved(name, backlog),
             used=any(
-                (
-                    backlog.due,
-                    backlog.later,
-                    held[name, "running"],
-                    held[name, "expired"],
-                    dead,
-                    arrived,
-                    flow is not QUIET,
-                    name in self.paused,
-                )
+                (backlog.due, backlog.later, running, expired, dead, arrived, flow is not QUIET, name in self.paused)
             ),
             fill=self.fills.get(name),
             limits=limits.of_queue(options_for(name, self.database).policy(name)),
