@@ -14,9 +14,10 @@ from django_vtqueue.worker import thread_pool as module
 from django_vtqueue.worker.thread_pool import MANY, WaitingJobs
 
 from ..core.test_timeouts import PATIENCE, held_job
+from ..project.tasks import add
 from ..waiting import wait_until
 
-JOBS = [held_job(number) for number in range(20 * MANY)]
+JOBS = [held_job(add, number, number) for number in range(20 * MANY)]
 Do = Callable[[HeldJob], None]
 
 
