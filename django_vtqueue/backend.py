@@ -22,8 +22,8 @@ from .engines import Engine, database_of, engine_for
 from .queue import workers
 from .queue.arguments import checked_moment, due_from, start_by
 from .queue.limits import Limits
+from .queue.on_full import waiting_aside
 from .queue.publishing import publish
-from .queue.room import waiting_aside
 from .tasks import settings_checks
 from .tasks.compat import (
     BaseTaskBackend,

@@ -16,7 +16,7 @@ from .core.encoding import normalize
 from .core.failures import storable
 from .core.ids import slices
 from .core.settlement import cancelled
-from .core.steps import Steps, read, skipped, without_last, written
+from .core.steps import Steps, before, read, skipped, written
 from .engines import database_for, engine_for
 from .fields import StoredText, text_of
 from .models import HAS_KEY, RESERVED, UNFINISHED, DeadLetter, Job
@@ -157,7 +157,7 @@ def repeat_steps(job_id: UUID | str, first: int, using: str | None = None, by: s
     See skip_step. Raises ValueError if there is no such step. Children of a step that is repeated are enqueued anew.
     """
     told = f"from step {first} on"
-    return _change_steps(job_id, using, lambda found, now: without_last(found, first), history.REPEATED, told, by)
+    return _change_steps(job_id, using, lambda found, now: before(found, first), history.REPEATED, told, by)
 
 
 def _change_steps(

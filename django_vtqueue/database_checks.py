@@ -2,7 +2,7 @@
 
 They read what holds on a live connection, not what the settings say: a setting in the wrong place is believed for
 years. They are warnings at the most, so that none of them ever stands in the way of ``migrate``. Of a file that several
-hosts share (``shared_disk``) ``file_checks.py`` says it, as errors.
+hosts share (``shared_disk``) ``mount_checks.py`` says it, as errors.
 """
 
 import sys

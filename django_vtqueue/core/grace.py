@@ -1,4 +1,4 @@
-"""When a claim may take a job whose lease has ended from a holder that is not proven dead.
+"""When a claim may take a job whose lease has ended, although nothing proves that its holder is dead.
 
 The condition itself is SQL: ``ENDED`` in engines/sqlite/due.py; ``core/gaps.py`` measures what it is given.
 
@@ -8,8 +8,8 @@ suspended machine, a step of the clock. Such a time is a *gap*; each process tha
 claim waits depends on the length of the row's own lease:
 
 - A claim may take the job when a tenth of the lease (0.5 s at the most) has passed since the end of the lease. This
-  process must also have had the write lock after that end, at least 0.1 s ago: since then a living holder would have
-  got the lock, and renewed.
+  process must also have had the write lock after that end, and 0.1 s must have passed since it had it: a living holder
+  would have got the lock in that time, and renewed.
 - After a gap of more than half of the lease a claim may take the job only when a third of the lease (5 s at the most)
   has passed since the gap. The holder uses this time to renew.
 

@@ -17,7 +17,7 @@ class NewJobs:
     Instants in microseconds. ``start_by``: what has not started by then is never run. ``unique_keys``: one for each
     job, or None; no other job of the queue, whatever its task, may have it until this one has ended ("done"), or
     started ("start").
-    ``replace``: one that waits, and has the key, takes the place, the payload and all else of the new job.
+    ``replace``: a waiting job that has the key is overwritten; it gets all that the new job has, but keeps its id.
     ``concurrency_keys``, ``rate_keys``: also one for each job, or None; they limit how many jobs of a key run at once,
     and how often they start. ``parent_id``: the job that waits for their end.
     """
@@ -111,9 +111,9 @@ class StoredJob(HeldJob):
 class Scope(NamedTuple):
     """Which jobs a claim takes: those of ``queues`` (None: all), either tasks or raw payloads.
 
-    ``worker``: one that takes no second copy of a job that it runs. Of a scope with one limited queue: ``room``: how
-    many more of its jobs may run (None: any number), raw jobs with a ``concurrency_key`` not counted; ``starts``: how
-    many may start now (None: any number); ``not_before``: the instant from which on some may.
+    ``worker``: one that takes no second copy of a job that it runs. The last three are set for one limited queue only.
+    ``room``: how many more of its jobs may run; raw jobs with a ``concurrency_key`` are not counted. ``starts``: how
+    many of its jobs may start now. None of either: any number. ``not_before``: no job may start before that instant.
     """
 
     queues: tuple[str, ...] | None

@@ -18,9 +18,9 @@ class Settlement:
 
     ``due_at``: the new place in the line of a READY job; None: it keeps the one it has. ``hidden_until``: it is not
     visible before, for its code may still be running. ``kept_until``: when the row may be deleted; of a dead letter
-    queue/settling.py sets it. ``stopped``: it was to wait again, but had a stop request. ``meant``: what it was to be
-    (state, ``due_at``, ``finished_at``), had no other copy of the job run on. ``waiting``: for what, of a job that is
-    READY because its task waits, or has put it off.
+    queue/settling.py sets it. ``stopped``: it was to wait again, but had a stop request. ``meant``: the state,
+    ``due_at`` and ``finished_at`` that were asked for, of a settlement that has ended one copy of the job only.
+    ``waiting``: for what, of a job that is READY because its task waits, or has put it off.
     """
 
     job: HeldJob

@@ -92,11 +92,11 @@ def skipped(found: Steps, name: str, value: Any, now: int) -> Steps:
     return Steps([*found.done, record], found.events, None)
 
 
-def without_last(found: Steps, first: int) -> Steps:
-    """Return steps without the ``first`` one, counted from 1, and those behind it; raise ValueError if it is none."""
-    if not 1 <= first <= len(found.done):
-        raise ValueError(f"There is no step {first}: {len(found.done)} are done.")
-    return Steps(found.done[: first - 1], found.events, None)
+def before(found: Steps, number: int) -> Steps:
+    """Return the steps before the one with this number, counted from 1; raise ValueError if there is none."""
+    if not 1 <= number <= len(found.done):
+        raise ValueError(f"There is no step {number}: {len(found.done)} are done.")
+    return Steps(found.done[: number - 1], found.events, None)
 
 
 def written(found: Steps) -> dict[str, Any]:

@@ -179,7 +179,7 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
         """
 
     def search_all(self) -> None:
-        """Have the next look at a scope begin anew, where looks at what is due go on from the ones before."""
+        """Forget where the last look at what is due has ended, in an engine whose looks go on from there."""
 
     @abstractmethod
     def due(self, scope: Scope, limit: int, now: int, *, named: bool = False) -> list[Due]:

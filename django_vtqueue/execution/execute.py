@@ -33,8 +33,8 @@ from ..exceptions import (
     UnknownTask,
 )
 from ..queue.claimed_job import ClaimedJob
+from ..queue.on_full import from_a_job
 from ..queue.pauses import hold_up
-from ..queue.room import from_a_job
 from ..tasks.children import KEPT_FOR_PARENT, Children
 from ..tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, task_backends, task_finished, task_started
 from ..tasks.context import JobContext

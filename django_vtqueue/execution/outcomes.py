@@ -13,7 +13,7 @@ from ..core.failures import class_path, describe, from_task
 from ..core.job import HeldJob
 from ..core.settlement import Settlement, released
 from ..exceptions import Cancelled, JobExpired, LeaseExpired, TaskTimeout, WorkerDied
-from ..queue.room import from_a_job
+from ..queue.on_full import from_a_job
 from ..tasks.compat import TaskResult, task_finished
 from ..tasks.results import result_of_letter
 

@@ -12,8 +12,8 @@ from django.db import connections
 
 from ..backend import VTQueueBackend
 from ..engines import engine_for
-from ..file_checks import errors_of_mount, errors_of_sharing
 from ..models import RESERVED, UNFINISHED, Job
+from ..mount_checks import errors_of_mount, errors_of_sharing
 from ..queue.lookup import SHORTEST
 from ..queue.origin import foreign_origin
 from ..tasks.compat import DEFAULT_TASK_BACKEND_ALIAS, task_backends

@@ -25,7 +25,7 @@ from .claimed_job import ClaimedJob
 from .clock_steps import ClockSteps
 from .doorbell import HEARING_LOOK, LOOK, UNPROVEN, Doorbell, folder_of
 from .limits import Limits
-from .room import from_a_job
+from .on_full import from_a_job
 from .until_done import until_done
 
 logger = logging.getLogger("django_vtqueue")

@@ -13,7 +13,7 @@ from ..core.unique import KEEP
 from ..engines import Engine, Trouble, engine_for
 from ..exceptions import PayloadTooLarge
 from .doorbell import ring, ring_after_commit
-from .room import check_room, insert_with_room
+from .on_full import check_room, insert_with_room
 from .schema import mismatch
 from .unique import Duplicates, insert_with_keys
 
@@ -124,7 +124,7 @@ def check_size(new: NewJobs, policy: Policy) -> None:
 def _insert(engine: Engine, new: NewJobs, on_duplicate: str) -> tuple[bool, Duplicates]:
     """Return whether the jobs are known to be committed, and those that were not stored.
 
-    Jobs with keys are never known to be: their doorbells are left to ``on_commit``.
+    Of jobs with keys that is not known here (False): ``on_commit`` rings their doorbells.
     """
     if new.keyed:
         return False, insert_with_keys(engine, new, on_duplicate)

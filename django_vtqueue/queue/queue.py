@@ -36,9 +36,9 @@ from .claimed_job import ClaimedJob
 from .claims import Claims, Found, collect
 from .consumer import consume
 from .limits import Limits
+from .on_full import waiting_aside
 from .pauses import pause, resume
 from .publishing import publish
-from .room import waiting_aside
 from .settling import settle
 from .unparking import Unparking
 

@@ -107,9 +107,9 @@ def bury_unreadable(engine: Engine, handles: Sequence[Handle], worker_id: str, n
 
 
 def settle_copy(engine: Engine, settlement: Settlement) -> bool:
-    """Settle a job by one of its copies, or end that copy only, if others run on; return whether it was not too late.
+    """Settle a job by one of its copies, or end that copy only, if others run on; return False if it came too late.
 
-    The guard of the statements stays what it is: the row passes to this copy first, under its present claim.
+    The row is first handed to this copy (``pass_on``), so that the guarded statements accept it.
     """
     if settlement.meant:  # the transaction in which it left the job to another copy was rolled back
         settlement.state, settlement.due_at, settlement.finished_at = settlement.meant

@@ -14,8 +14,8 @@ HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in i
 class Flight:
     """A job in flight. ``ends_at``: when its time is up; ``told_at``: when it was told to end (both monotonic).
 
-    ``attempt_counted``: False as long as a job that was claimed ahead has no attempt in its row; the turn after its
-    code has begun counts it (``begun``, ``count``). That of a transactional job is counted by the turn that starts it.
+    ``attempt_counted``: False until the attempt is in the row. For a job that was claimed ahead the turn after its code
+    has begun writes it (``begun``, ``count``), for a transactional one the turn that starts it.
     """
 
     job: HeldJob

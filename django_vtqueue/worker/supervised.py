@@ -10,7 +10,7 @@ from typing import Any, cast
 from .. import __version__
 from ..core.forks import dump_threads_at, handle_signal
 from .shared_state import SharedState
-from .signals import stop_signals
+from .stop_signals import stop_signals
 
 
 def main(given: dict[str, Any]) -> None:

@@ -76,7 +76,7 @@ class Turns:
             work.in_flight.recall()
         begun, outcomes = work.in_flight.begun(), work.outcomes[:AT_ONCE]
         free, ahead = self.room()
-        if work.next_writer():
+        if work.take_next_writer():
             free = max(free - 1, 0)  # a transactional job takes this slot
         if not ((free or ahead) and self.may_find(outcomes)):
             free = ahead = 0

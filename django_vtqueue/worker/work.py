@@ -89,8 +89,8 @@ class Work:
         """
         return self.pool.slots - len(self.in_flight) + len(self.outcomes) + len(self.transactional)
 
-    def next_writer(self) -> bool:
-        """Return whether a transactional job has its turn now; it is begun in the next transaction."""
+    def take_next_writer(self) -> bool:
+        """Take the transactional job whose turn it is, for the next transaction to begin it; return whether there is one."""
         if self.transactional.ready() and self.free_slots() > 0:
             self.starting = self.transactional.next()
             return True

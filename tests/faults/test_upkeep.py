@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue.engines import new_engine
-from django_vtqueue.engines.sqlite.connection import SLOW_LOG
+from django_vtqueue.engines.sqlite.wal import SLOW
 from django_vtqueue.worker.log import WorkerLog
 from django_vtqueue.worker.loop import Worker
 from django_vtqueue.worker.options import WorkerOptions
@@ -86,7 +86,7 @@ def test_a_long_log_is_copied_beside_the_turns(database: Database, monkeypatch: 
         other.execute("CREATE TABLE filler (content BLOB)")
         for _ in range(9):
             other.execute("INSERT INTO filler VALUES (zeroblob(8000000))")
-        assert log.stat().st_size > SLOW_LOG
+        assert log.stat().st_size > SLOW
         engine = new_engine(ALIAS, traced=False)
         with engine.without_lock_waits():
             engine.now(), engine.changed()

@@ -1,9 +1,8 @@
-"""A connection to SQLite: its transactions, its file and log, its errors, and the execution of statements."""
+"""A connection to SQLite: its transactions, its file, its errors, and the execution of statements."""
 
 import json
 import re
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
@@ -19,6 +18,7 @@ from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 from ...core import clock
 from ...core.job import ClaimKey
 from ..base import Trouble
+from . import wal
 from .cursor import execute
 from .effects import effects, immediate
 from .file import File, FileExchanged
@@ -39,9 +39,6 @@ from .lock import (
 Read = TypeVar("Read")
 T = TypeVar("T")
 
-LONG_LOG = 8_000_000  # bytes of the WAL: others' own checkpoints (at 4 MB, part of a commit) come first
-LONG_LOG_EARLY = 3_000_000  # bytes: before any commit has to make one
-SLOW_LOG = 64_000_000  # bytes: to copy them takes longer than leases may wait for their renewal
 DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
@@ -49,19 +46,6 @@ DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _changed: Callable[[Any], int] = attrgetter("rowcount")
 all_rows: Callable[[Any], list[tuple[Any, ...]]] = methodcaller("fetchall")
 _first: Callable[[Any], tuple[Any, ...]] = methodcaller("fetchone")
-
-
-def shorten_log(raw: sqlite3.Connection, size: int) -> int | None:
-    """Copy the log (WAL) of so many bytes into the database, so that it begins anew; see Engine.tidy.
-
-    The log begins anew only after a checkpoint that has copied all of it. SQLite makes its own checkpoints as part of a
-    COMMIT. As long as other connections append to the log, none of them copies all, and each COMMIT makes another one.
-    Here the first checkpoint copies nearly all while others write. The second copies the rest while they wait; it
-    copies nothing if a writer is at work.
-    """
-    [(_, length, copied)] = raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-    [(busy, _, _)] = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    return None if not busy else size if 0 <= copied < length / 2 else 0
 
 
 class SQLiteConnection:
@@ -73,8 +57,7 @@ class SQLiteConnection:
 
     _file: File | None = None  # inside without_lock_waits()
     _version: int | None = None
-    _copying: threading.Thread | None = None
-    _kept = 0  # bytes; see _tidy_aside
+    _shortening: wal.Shortening | None = None
 
     def now(self) -> int:
         return clock.now()
@@ -181,25 +164,12 @@ class SQLiteConnection:
         return bool(version != before)
 
     def tidy(self, *, early: bool) -> int | None:
-        if not self._file or (size := self._file.log_size()) < (LONG_LOG_EARLY if early else LONG_LOG):
+        if not self._file or (size := self._file.log_size()) < (wal.LONG_EARLY if early else wal.LONG):
             return None
-        return self._tidy_aside(size) if size > SLOW_LOG else shorten_log(self._connected().connection, size)
-
-    def _tidy_aside(self, size: int) -> int:
-        """Copy a large log in a thread with a connection of its own, for that takes long, and no lease may wait for it.
-
-        Return the bytes that another connection has kept from being copied the last time.
-        """
-
-        def copy() -> None:
-            with suppress(Exception), closing(sqlite3.connect(path, timeout=0)) as connection:
-                self._kept = shorten_log(connection, size) or 0
-
-        if self._copying is None or not self._copying.is_alive():
-            path = self.path()
-            self._copying = threading.Thread(target=copy, name="checkpoint", daemon=True)
-            self._copying.start()
-        return self._kept
+        if size <= wal.SLOW:
+            return wal.shorten(self._connected().connection, size)
+        self._shortening = self._shortening or wal.Shortening(self.path())
+        return self._shortening.begin(size)
 
     def trouble(self, error: BaseException) -> Trouble | None:
         code = code_of(error)

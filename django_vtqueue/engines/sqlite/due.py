@@ -98,7 +98,7 @@ DUE_OF_ONE = due("vtqueue_job_queue", f"job.queue_name = :name AND {WAITING}")
 # row of each name at its start. Each row that leaves it belongs to the result, and the next row of its name takes its
 # place: the next of the same instant, else of the same priority, else the first of a lower priority. Two ranges find
 # the first two, for with one comparison of row values SQLite would walk over all rows of an instant again and again.
-# The first range has no DUE: SQLite would prefer that one to the equality.
+# The first range has no DUE: with it SQLite would walk a range of due_at instead of using the equality.
 DUE_NAMED = f"""
 WITH RECURSIVE best(name, rowid, priority, due_at) AS (
     SELECT name.value, job.rowid, job.priority, job.due_at
@@ -169,9 +169,9 @@ ENDED = f"""job.lease_until <= :now
             AND json_extract(gap.value, '$[1]') > job.lease_us / {GAP_DIVISOR}
       ))"""
 # With overflow the end of a lease does not end the attempt: the job reappears, and a worker that does not run it yet
-# gets a copy. When as many copies run as may, the holder of the last one renews the lease. If that lease ends too, the
-# holder is gone, and one more copy replaces it. After as many replacements as copies may run, the lease ends as any
-# other does: the attempts are used up at last.
+# gets a copy. Once as many copies run as are allowed, the holder of the last one renews the lease. If that lease ends
+# too, the holder is gone, and one more copy replaces it. After as many replacements as copies may run, the lease ends
+# as any other does: the attempts are used up at last.
 REAPPEARS = f"""job.copies IS NOT NULL AND job.started_at IS NOT NULL AND job.cancelled_at IS NULL AND CASE
           WHEN json_valid(job.copies) THEN (
               SELECT count(*) < {ROUNDS} * coalesce(max(json_extract(copy.value, '$[3]')), {DEFAULT_COPIES})

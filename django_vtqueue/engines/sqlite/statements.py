@@ -101,11 +101,13 @@ WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
 # The id, the claim number, the worker and the state guard every change by a holder, or in its name: renewals,
 # settlements, burials, progress, the start of an attempt. EXTEND, ACK, PASS_ON and the steps write the same guard out.
-# Statements that change a row whoever holds it have none: REQUEST_STOP, SEND_EVENT in steps.py, and SET_RIGHT in
-# clock_steps.py. LEASE, SHOW and SHARE need none: they are given rows that the same transaction has found to be free,
-# hidden or expired, or has leased. The pluses keep the planner off vtqueue_job_worker, which it prefers to the key
-# after ANALYZE: it would read all rows of a worker for each of them, or, if hardly anything was held at the time of
-# ANALYZE, all that are held now.
+#
+# These have no guard. They change a row whoever holds it: REQUEST_STOP, SEND_EVENT in steps.py, and SET_RIGHT in
+# clock_steps.py. They are given rows that the same transaction has found to be free, hidden or expired, or has leased:
+# LEASE, SHOW and SHARE.
+#
+# The pluses keep the planner off vtqueue_job_worker, which it prefers to the key after ANALYZE: it would read all rows
+# of a worker for each of them, or, if hardly anything was held at the time of ANALYZE, all that are held now.
 OF_HOLDER = """
     vtqueue_job.id = json_extract(mine.value, '$[0]') AND vtqueue_job.claims = json_extract(mine.value, '$[1]')
     AND +vtqueue_job.worker_id = json_extract(mine.value, '$[2]') AND +vtqueue_job.state = """

@@ -35,7 +35,7 @@ from ...worker.options import WorkerOptions, limits_of, scopes_of, served
 from ...worker.outage import Outage
 from ...worker.progress import progress
 from ...worker.reload import run_with_reload, stop_with_parent
-from ...worker.signals import Stopping
+from ...worker.stop_signals import Stopping
 from ...worker.supervisor import Supervisor
 from ..arguments import add_backend, backend_of, option_of, refuse_copy, refuse_errors, refuse_file
 

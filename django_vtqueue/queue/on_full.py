@@ -1,6 +1,6 @@
 """Back-pressure: a queue with a ``max_depth`` takes no more jobs than that, until workers have made room.
 
-Whether it has room is known by its gate (gate.py); here are the wait for it, and who need not ask.
+Whether it has room is known by its gate (max_depth.py); here are the wait for it, and who need not ask.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from ..core.clock import SECOND
 from ..core.job import NewJobs
 from ..engines import Engine
 from ..exceptions import QueueFull
-from .gate import Insert, Inserted, full_for, gate_of, in_transaction
+from .max_depth import Insert, Inserted, full_for, gate_of, in_transaction
 
 P = ParamSpec("P")
 T = TypeVar("T")
