@@ -21,7 +21,6 @@ from django_vtqueue import ClaimedJob, Queue, QueueFull, VTQueueError, enqueue_m
 from django_vtqueue.core.counts import MINUTE, minute_of
 from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job, Throughput
-from django_vtqueue.queue import max_depth as room
 from django_vtqueue.queue.max_depth import DEFAULT, LATEST, SOONEST, allowance, full_for, gate_of, retry_after
 from django_vtqueue.queue.pauses import paused
 from django_vtqueue.tasks.compat import task_finished
@@ -290,7 +289,7 @@ def test_threads_of_one_process(alias: str) -> None:
 
 def test_a_refusal_asks_for_no_lock(small: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """While another connection has it, a full queue refuses at once, and the lock is not waited for."""
-    monkeypatch.setattr(room, "KEPT_FOR", 600)
+    monkeypatch.setattr("django_vtqueue.queue.max_depth.KEPT_FOR", 600)
     small.publish_many([1, 2, 3])
     fill(small)
     other = connections[small.database].copy()
@@ -305,7 +304,7 @@ def test_a_refusal_asks_for_no_lock(small: Queue, monkeypatch: pytest.MonkeyPatc
 
 def test_a_large_full_queue_is_not_counted_each_time(alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal is kept for a while that grows with what a count costs."""
-    monkeypatch.setattr(room, "full_for", float)
+    monkeypatch.setattr("django_vtqueue.queue.max_depth.full_for", float)
     with policies(alias, full={"max_depth": 20}):
         queue = Queue("full")
         fill(queue)
