@@ -90,7 +90,7 @@ class Work:
         return self.pool.slots - len(self.in_flight) + len(self.outcomes) + len(self.transactional)
 
     def take_next_writer(self) -> bool:
-        """Take the transactional job whose turn it is, to be begun in the next transaction; return whether there is one."""
+        """Take the transactional job whose turn it is for the next transaction; return whether there is one."""
         if self.transactional.ready() and self.free_slots() > 0:
             self.starting = self.transactional.next()
             return True
