@@ -20,12 +20,13 @@ from django.db import connections
 
 from django_vtqueue import Lease
 from django_vtqueue.conf import parse
-from django_vtqueue.core.clock import LAST, LAST_INSTANT
+from django_vtqueue.core.clock import LAST, LAST_INSTANT, SECOND
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope
 from django_vtqueue.core.settlement import succeeded, suspended
 from django_vtqueue.core.steps import GATHER, Waiting
 from django_vtqueue.engines import Engine, engine_for
+from django_vtqueue.engines.postgresql import connection
 from django_vtqueue.models import Job
 from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.limits import Limits
@@ -250,3 +251,25 @@ def worker(project: Project, *options: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         [sys.executable, "-m", "django", "vtworker", *options], cwd=project.folder, env={**os.environ, **variables}
     )
+
+
+@pytest.mark.parametrize("late", [1, 2], ids=["first", "next"])
+def test_an_answer_that_comes_late(engine: Engine, monkeypatch: pytest.MonkeyPatch, late: int) -> None:
+    """The time by which leases are given is that of the server, whichever reading of its clock took a second."""
+    monkeypatch.setattr(connection, "_measured", {})
+    monkeypatch.setattr(connection, "LOOK_OF_OTHERS", 0.0)
+    readings = 0
+
+    def answer(execute: Callable[..., Any], *given: Any) -> Any:
+        nonlocal readings
+        answered = execute(*given)
+        readings += 1
+        if readings == (1 if late == 1 else connection.FIRST_READINGS + 1):
+            time.sleep(1)
+        return answered
+
+    with connections[engine.alias].execute_wrapper(answer):
+        for _ in range(late):
+            found = engine.now()
+    assert abs(found - round(time.time() * SECOND)) < SECOND / 4
+    assert readings == connection.FIRST_READINGS + late - 1
