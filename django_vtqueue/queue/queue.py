@@ -244,10 +244,11 @@ class Queue:
     def _claim_due(self, limit: int, gaps: GapWatch, holder: str) -> list[ClaimedJob]:
         engine, scopes = self._engine, [Scope((self.name,), raw=True)]
         claims = Claims(engine, self._limits, self._overflow, self._lease)
+        private = engine.private()  # in a transaction of the caller's, not in the one below, no holder can write
 
         def find(now: int, *, locked: bool) -> Found:
             grace_period = gaps.grace_period(process_worker_id())
-            if not locked or engine.private():  # in a transaction of the caller's no holder can write
+            if not locked or private:
                 grace_period = grace_period._replace(free=0)
             return claims.find(scopes, limit, now, grace_period=grace_period)
 

@@ -1,8 +1,11 @@
-"""From when on a lease counts."""
+"""From when on a lease counts, and from when on it has ended."""
 
 import pytest
 
+from django_vtqueue import Queue
+from django_vtqueue.core import clock
 from django_vtqueue.core.job import Scope
+from django_vtqueue.queue import queue
 from django_vtqueue.queue.claims import Claims, collect
 from tests.fake_clock import FakeClock, at
 
@@ -21,3 +24,14 @@ def test_nobody_begins_on_a_lease_that_has_ended(bench: Bench, time: FakeClock, 
     jobs = collect(bench.engine, taken)
     assert [job.visible_at for job in jobs] == ([] if lost else [at(121)])
     assert [bench.found(job.id).visible_at for job in jobs] == ([] if lost else [at(121)])
+
+
+def test_a_queue_leaves_a_moment_to_the_holder(bench: Bench, time: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever finds an ended lease with its first claim lets its holder write before it takes the job."""
+    bench.publish("x", lease=30)
+    job, renewed = bench.one(now=0, worker="alive"), []
+    monkeypatch.setattr(queue, "_gap_watches", {})
+    monkeypatch.setattr(clock, "wait", lambda seconds: renewed.append(bench.renew(job, now=100)))
+    time.instant = at(100)
+    assert Queue("q", using=bench.engine.alias).claim() is None
+    assert renewed == [True]

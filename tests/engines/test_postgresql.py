@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ from django.db import connections
 
 from django_vtqueue import Lease
 from django_vtqueue.conf import parse
-from django_vtqueue.core.clock import LAST, LAST_INSTANT
+from django_vtqueue.core.clock import LAST, LAST_INSTANT, SECOND
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope
 from django_vtqueue.core.settlement import succeeded, suspended
 from django_vtqueue.core.steps import GATHER, Waiting
 from django_vtqueue.engines import Engine, engine_for
+from django_vtqueue.engines.postgresql import connection
+from django_vtqueue.execution.transactional import NotBegun, settle_with
 from django_vtqueue.models import Job
 from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.limits import Limits
@@ -33,7 +36,7 @@ from django_vtqueue.queue.settling import settle
 from tests.conftest import reached
 from tests.fake_clock import at
 from tests.projects import Project
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 RACES = int(os.environ.get("VTQUEUE_RACES", "100"))
 THREADS = 3
@@ -250,3 +253,52 @@ def worker(project: Project, *options: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         [sys.executable, "-m", "django", "vtworker", *options], cwd=project.folder, env={**os.environ, **variables}
     )
+
+
+@pytest.mark.parametrize("late", [1, 2], ids=["first", "next"])
+def test_an_answer_that_comes_late(engine: Engine, monkeypatch: pytest.MonkeyPatch, late: int) -> None:
+    """The time by which leases are given is that of the server, whichever reading of its clock took a second."""
+    monkeypatch.setattr(connection, "_measured", {})
+    monkeypatch.setattr(connection, "LOOK_OF_OTHERS", 0.0)
+    readings = 0
+
+    def answer(execute: Callable[..., Any], *given: Any) -> Any:
+        nonlocal readings
+        answered = execute(*given)
+        readings += 1
+        if readings == (1 if late == 1 else connection.FIRST_READINGS + 1):
+            time.sleep(1)
+        return answered
+
+    with connections[engine.alias].execute_wrapper(answer):
+        for _ in range(late):
+            found = engine.now()
+    assert abs(found - round(time.time() * SECOND)) < SECOND / 4
+    assert readings == connection.FIRST_READINGS + late - 1
+
+
+END_WAITING = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE wait_event_type = 'Lock' AND datname = current_database()"""
+
+
+@pytest.mark.parametrize("seconds", [0.2, 100])
+def test_a_transactional_task_that_does_not_get_its_row(engine: Engine, seconds: float) -> None:
+    """While another transaction has the job's row its time does not begin, and if it waits for too long, or in vain
+    because its session is ended, it has not begun either.
+    """
+    publish(engine, 1)
+    [job] = claim(engine, Limits(parse({})), "w", 1)
+    other = connections[engine.alias].copy()
+    try:
+        other.set_autocommit(False)
+        with other.cursor() as cursor, connections[engine.alias].cursor() as looks, threads(1) as pool:
+            cursor.execute("SELECT 1 FROM vtqueue_job WHERE id = %s FOR UPDATE", [job.id])
+            never = partial(pytest.fail, "it has begun")
+            transaction = pool.submit(settle_with, engine, job, seconds, never, never)
+            if seconds > 1:
+                wait_until(lambda: any(looks.execute(END_WAITING).fetchall()))
+            with pytest.raises(NotBegun):
+                transaction.result(PATIENCE)
+    finally:
+        other.close()

@@ -53,11 +53,21 @@ TROUBLES = {
 }
 
 
+# Of several readings the quickest is the surest: one in which this process was stopped, or the answer came late, is
+# wrong by about half of its time.
+FIRST_READINGS = 3
+DRIFT = 100  # microseconds a second by which two clocks may come apart: ten times what crystals do
+
+
 class Measured(NamedTuple):
-    """What must be added to this machine's time since boot to get the server's clock, in microseconds."""
+    """What must be added to this machine's time since boot to get the server's clock, in microseconds.
+
+    ``doubt``: by how much that may be wrong.
+    """
 
     offset: int
     at: float  # seconds since boot
+    doubt: int
 
 
 _measured: dict[str, Measured] = {}  # by alias: all threads of a process share it
@@ -85,7 +95,7 @@ class PostgreSQLConnection:
         boot, known = clock.since_boot(), _measured.get(self.alias)
         if known is None or boot - known.at > (LOOK_OF_OTHERS if self.traced else LOOK_OF_WORKER):
             try:
-                known = self._measure(known)
+                known, boot = self._measure(known), clock.since_boot()
             except (DatabaseError, InterfaceError):
                 if known is None:
                     raise
@@ -93,17 +103,25 @@ class PostgreSQLConnection:
         return known.offset + round(boot * SECOND)
 
     def _measure(self, known: Measured | None) -> Measured:
-        """Read the server's clock; a difference of less than the time of the reading is none."""
-        if known and self.connection.needs_rollback:
+        """Read the server's clock; what was known is kept while it is the surer one, and the reading no step of it."""
+        if known is None:
+            measured = min((self._reading() for _ in range(FIRST_READINGS)), key=lambda reading: reading.doubt)
+        elif self.connection.needs_rollback:
             return known
+        else:
+            measured = self._reading()
+            doubt = known.doubt + round(DRIFT * (measured.at - known.at))
+            if doubt <= measured.doubt and abs(measured.offset - known.offset) <= doubt + measured.doubt:
+                measured = Measured(known.offset, measured.at, doubt)
+        _measured[self.alias] = measured
+        return measured
+
+    def _reading(self) -> Measured:
         before = clock.since_boot()
         server = int(self._value("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", {}))
         after = clock.since_boot()
-        offset, doubt = server - round((before + after) / 2 * SECOND), round((after - before) / 2 * SECOND)
-        if known and abs(offset - known.offset) <= doubt:
-            offset = known.offset
-        _measured[self.alias] = measured = Measured(offset, after)
-        return measured
+        middle, half = (before + after) / 2, (after - before) / 2
+        return Measured(server - round(middle * SECOND), after, round(half * SECOND))
 
     def describe(self) -> str:
         version, durable = self._rows(
@@ -168,9 +186,9 @@ class PostgreSQLConnection:
         if not found:
             yield found
 
-    def effects(self, seconds: float) -> AbstractContextManager[None]:
+    def effects(self, seconds: float, first: Callable[[], None] = lambda: None) -> AbstractContextManager[None]:
         self.connection.ensure_connection()
-        return effects(self.connection, seconds)
+        return effects(self.connection, seconds, first)
 
     def changed(self) -> bool:
         """See Engine; all that has been committed makes another snapshot, also in another database of the server."""
