@@ -198,9 +198,10 @@ class Worker:
     def told_to_stop(self) -> None:
         """Claim nothing more, and have the running jobs end within the time that they are given."""
         self._stops += 1
-        if self._stops == 1:
-            self.log.stopping([job for job in self.work.in_flight if job.begun], self.options.shutdown_timeout)
+        running = [job for job in self.work.in_flight if job.begun]
         self.turns.stop()
+        if self._stops == 1:
+            self.log.stopping(running, self.options.shutdown_timeout)
         if self.options.owns_process:
             systemd.notify(systemd.STOPPING)
         if self.options.shutdown_timeout is not None:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from django.db.models import Q
@@ -20,14 +21,12 @@ logger = logging.getLogger("django_vtqueue")
 @contextmanager
 def progress(engine: Engine, scopes: Sequence[Scope], log: WorkerLog, *, show: bool) -> Iterator[None]:
     """Show how far a drain is, if tqdm is installed (``django-vtqueue[progress]``); else the log lines do."""
-    try:
-        from tqdm import tqdm
-        from tqdm.contrib.logging import logging_redirect_tqdm
-    except ModuleNotFoundError:
-        show = False
-    if not show:
+    if not (show and find_spec("tqdm")):
         yield
         return
+    from tqdm import tqdm
+    from tqdm.contrib.logging import logging_redirect_tqdm
+
     with ExitStack() as stack:
         stack.enter_context(logging_redirect_tqdm([logger]))
         bar: Any = stack.enter_context(

@@ -42,8 +42,9 @@ class Turns:
         self._unsure = False  # the last turn may or may not have been committed
 
     def stop(self) -> None:
-        """Claim nothing more, for good."""
+        """Claim nothing more, for good; the jobs that can go on elsewhere are told now."""
         self._stopping = True
+        self.work.in_flight.recall()
 
     @property
     def stopping(self) -> bool:

@@ -57,9 +57,9 @@ def test_what_cannot_be_pruned_is_told_once(database: Database, caplog: pytest.L
     upkeep = upkeep_of(database)
     with upkeep.engine.without_lock_waits():
         for _ in range(2):
-            upkeep.next_at = 0.0
+            upkeep.next_at, began = 0.0, time.monotonic()
             upkeep.do(contended=False)
-            assert upkeep.next_at > time.monotonic() + PERIOD / 2
+            assert upkeep.next_at > began + PERIOD / 2
     assert caplog.text.count("kept for ever") == 1
     assert database.rows("SELECT 1 FROM vtqueue_job")
 

@@ -21,10 +21,13 @@ Start = Callable[..., Running]
 
 # ``vtworker`` with other values of constants, so that a test need not wait for as long as a user.
 PATCHED = """
-import sys
+import gc, sys
+gc.disable()
 from importlib import import_module
 import django
 django.setup()
+gc.freeze()
+gc.enable()
 for name, value in {constants}.items():
     module, _, constant = name.rpartition(".")
     module = import_module("django_vtqueue." + module)

@@ -11,7 +11,7 @@ from .database import Database
 def begin(database: Database, folder: Path, name: str = "") -> str:
     """Have a worker begin a job that runs until there is a file ``go``; return the job's id."""
     job_id = database.enqueue(tasks.hold, str(folder), name)
-    wait_until((folder / f"{name}started").exists)
+    wait_until(lambda: executions(folder, name))
     return job_id
 
 

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -43,15 +44,16 @@ def looks(*files: Path) -> list[Look]:
     return sorted((Look(**json.loads(line)) for line in lines), key=lambda look: look.began)
 
 
-def overlaps(found: list[Look], *, promised: bool = True) -> list[tuple[Look, Look]]:
+def overlaps(found: list[Look], gone: Collection[int] = (), *, promised: bool = True) -> list[tuple[Look, Look]]:
     """Return the looks of two instances of which both were in their turns at one moment.
 
-    ``promised``: also in the time for which a look found that the turn goes on.
+    ``promised``: also in the time for which a look found that the turn goes on; not those of the processes that are
+    ``gone``, by their ids, for their turns ended with them.
     """
     wrong, last = [], dict[int, Look]()
     for look in found:
         for pid, other in last.items():
-            end = other.until - TOLERANCE if promised else other.ended
+            end = other.until - TOLERANCE if promised and pid not in gone else other.ended
             if pid != look.pid and look.began < end:
                 wrong.append((other, look))
         last[look.pid] = look

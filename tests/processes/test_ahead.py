@@ -28,7 +28,6 @@ def blocked(
     long = database.enqueue_many(tasks.hold, [(str(folder),)] * 2)
     behind = database.enqueue_many(tasks.add, [(3, 4)] * SHORT)
     worker = start_worker(*slots)
-    wait_until(lambda: (folder / "started").exists())
     wait_until(lambda: len(executions(folder)) == 2)
     assert database.succeeded(*short[:1])
     return worker, long, behind

@@ -12,6 +12,7 @@ from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
+from .held import executions
 from .running import Running
 
 QUIET = "is quiet: it finishes what runs, and claims nothing until it is asked to work"
@@ -27,15 +28,6 @@ def ask_all(database: Database, to: str) -> None:
     """Ask all workers that are present."""
     ids = {row["worker_id"] for row in database.workers()}
     assert set(control.ask(sorted(ids), to, using=ALIAS)) == ids
-
-
-@pytest.fixture
-def held(database: Database, start_worker: Start, tmp_path: Path) -> tuple[Running, str]:
-    """Return a worker with one thread, and the id of the job that it runs."""
-    worker = start_worker("--threads", "1")
-    job_id = database.enqueue(tasks.hold, str(tmp_path))
-    wait_until(lambda: (tmp_path / "started").exists())
-    return worker, job_id
 
 
 def test_a_quiet_worker_claims_nothing_until_it_is_to_work(
@@ -121,8 +113,7 @@ def test_a_quiet_drain_ends(database: Database, start_worker: Start, tmp_path: P
     """With --drain a quiet worker finishes what runs, and ends: there is nothing that it would wait for."""
     running = database.enqueue_many(tasks.hold, [(str(tmp_path),)] * 2)
     worker = start_worker("--drain", *arguments)
-    wait_until(lambda: (tmp_path / "started").exists())
-    wait_until(lambda: len((tmp_path / "started").read_text().split()) == 2)
+    wait_until(lambda: len(executions(tmp_path)) == 2)
     left = database.enqueue(tasks.add, 1, 2)
     ask_all(database, "quiet")
     wait_until(lambda: worker.log.count(QUIET) == len(database.workers()))
@@ -169,9 +160,9 @@ def test_memory_is_told_with_the_heartbeat(
     names = ("a", "b") if arguments else ("a",)
     for name in names:  # all children are ready when each has a job
         database.enqueue(tasks.hold, str(tmp_path), name)
-    wait_until(lambda: all((tmp_path / f"{name}started").exists() for name in names))
+    pids = {wait_until(lambda name=name: executions(tmp_path, name))[0] for name in names}  # type: ignore[misc]
     database.write("DELETE FROM vtqueue_workerprocess")  # it beats again at once
     rows = wait_until(lambda: len(database.workers()) == len(names) and database.workers())
-    assert {row["pid"] for row in rows} == {int((tmp_path / f"{name}started").read_text()) for name in names}
+    assert {row["pid"] for row in rows} == pids
     for row in rows:
         assert row["memory"] == pytest.approx(resident(row["pid"]), rel=0.2)

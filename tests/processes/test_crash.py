@@ -58,7 +58,8 @@ def test_a_stopped_worker_is_not_taken_for_dead(database: Database, start_worker
     second = start_worker("--max-jobs", "2")
     other = database.enqueue(tasks.hold, str(tmp_path), "other")
     database.write("UPDATE vtqueue_workerprocess SET heartbeat_at = 1 WHERE worker_id = ?", worker_id)
-    wait_until(lambda: len(database.workers()) == 1)  # it was looked at, and only its row is gone
+    # It was looked at, and only its row is gone.
+    wait_until(lambda: [row["pid"] for row in database.workers()] == [second.pid])
     assert holder(database, job_id) == worker_id
     first.signal(signal.SIGCONT)
     for name in ("go", "othergo"):

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from django.db import connections
 from django.db.models import QuerySet
+from django.utils import timezone
 from pytest_django import DjangoDbBlocker
 
 from django_vtqueue.backend import VTQueueBackend
@@ -102,6 +103,12 @@ def publishing(database: Database, path: Path) -> Iterator[Callable[[], int]]:
         thread.join()
 
 
+def for_tomorrow(database: Database) -> set[str]:
+    """Publish many jobs that wait; return their ids."""
+    tomorrow = note.using(run_after=timezone.now() + timedelta(days=1))
+    return set(database.enqueue_many(tomorrow, [("-", "tomorrow")] * SCHEDULED))
+
+
 def told(path: Path) -> Counter[str]:
     return Counter(path.read_text().splitlines()) if path.exists() else Counter()
 
@@ -131,7 +138,7 @@ def test_killed_at_any_moment(sides: Sides, database: Database, other: dict[str,
     Workers of both sides run, and jobs are published, all the time; some have children, which are run in order.
     """
     path, chance = tmp_path / "told", random.Random(7)
-    scheduled = {database.enqueue(note, "-", "tomorrow", run_after=timedelta(days=1)) for _ in range(SCHEDULED)}
+    scheduled = for_tomorrow(database)
     workers = [sides.worker("default"), sides.worker(OTHER)]
     with publishing(database, path) as published:
         for source, target in (("default", OTHER), (OTHER, "default")):
@@ -152,7 +159,7 @@ def test_killed_at_any_moment(sides: Sides, database: Database, other: dict[str,
 
 def test_two_moves_at_once(sides: Sides, database: Database, other: dict[str, Any]) -> None:
     """Several moves of the same databases share the work: each job arrives once, and nothing of their way is left."""
-    scheduled = {database.enqueue(note, "-", "tomorrow", run_after=timedelta(days=1)) for _ in range(SCHEDULED)}
+    scheduled = for_tomorrow(database)
     moves = [sides.move("default", OTHER) for _ in range(3)]
     ends = [move.wait() for move in moves]
     assert 0 in ends, [move.log for move in moves]

@@ -94,8 +94,7 @@ def test_a_standstill_beside_a_lease_that_its_task_has_given(
     """By the row's own lease: it does not matter that the settings know no queue with one as short."""
     workers = [start_worker("--threads", "1") for _ in range(2)]
     job_id = database.enqueue(tasks.hold_on_a_short_lease, str(tmp_path))
-    wait_until(lambda: (tmp_path / "started").exists())
-    holder = int((tmp_path / "started").read_text())
+    [holder] = wait_until(lambda: executions(tmp_path))
     workers.sort(key=lambda worker: (worker.pid != holder) ^ bool(first))
     for worker in workers:
         worker.signal(signal.SIGSTOP)

@@ -19,7 +19,7 @@ from ...processes.instance import Term, overlaps
 from ...processes.slot_instance import Look
 from ..ledger import Event
 from ..scale import scaled
-from .faults import KILL, KILL_CHILD, LEASE_LOCK, LOCK, PAUSE, STANDSTILL, STOP, TERM_TWICE, Fault
+from .faults import KILL, KILL_CHILD, LEASE_LOCK, LOCK, PAUSE, STANDSTILL, STOP, TERM, TERM_TWICE, Fault
 from .journal import Execution
 from .kinds import ASIDE, KINDS, MAX_DEPTH, PAYLOADS, Kind
 
@@ -468,7 +468,8 @@ def one_leader_at_a_time(story: Story) -> Broken:
 @promise
 def one_turn_at_a_time(story: Story) -> Broken:
     """At no moment two instances of a cycle are in their turns."""
-    for one, other in slot_instance.overlaps(story.looks):
+    gone = {pid for fault in story.faults if fault.name in (KILL, TERM, TERM_TWICE) for pid in fault.pids}
+    for one, other in slot_instance.overlaps(story.looks, gone):
         first = f"{one.pid} was in slot {one.number} until {one.until:.3f} s"
         yield f"{first}, {other.pid} in slot {other.number} from {other.began:.3f} s"
 
