@@ -19,6 +19,7 @@ T = TypeVar("T")
 # A worker looks at the server's clock each second, so that it knows of a step of it; other code uses what this process
 # has measured last, for a crystal is off by no more than a few milliseconds in a minute.
 LOOK_OF_WORKER, LOOK_OF_OTHERS = 1.0, 60.0  # seconds
+FIRST_READINGS = 3  # of the clock: the shortest one counts, for the first statements of a session take long
 
 # Milliseconds for which a session may be silent in the middle of a transaction of the queue, whose statements follow
 # each other at once; see END_IF_SILENT.
@@ -82,28 +83,33 @@ class PostgreSQLConnection:
         no step of the wall clock here changes. To read it with each statement would leave no instant to what decides
         before a statement, and none to tests.
         """
-        boot, known = clock.since_boot(), _measured.get(self.alias)
-        if known is None or boot - known.at > (LOOK_OF_OTHERS if self.traced else LOOK_OF_WORKER):
+        known = _measured.get(self.alias)
+        if known is None or clock.since_boot() - known.at > (LOOK_OF_OTHERS if self.traced else LOOK_OF_WORKER):
             try:
                 known = self._measure(known)
             except (DatabaseError, InterfaceError):
                 if known is None:
                     raise
                 # What was measured holds on, so that a job that ends while the server is gone has an end.
-        return known.offset + round(boot * SECOND)
+        return known.offset + round(clock.since_boot() * SECOND)
 
     def _measure(self, known: Measured | None) -> Measured:
         """Read the server's clock; a difference of less than the time of the reading is none."""
         if known and self.connection.needs_rollback:
             return known
+        self.connection.ensure_connection()  # which takes milliseconds: jobs would be stamped ahead by half of that
+        doubt, offset = min(self._reading() for _ in range(1 if known else FIRST_READINGS))
+        if known and abs(offset - known.offset) <= doubt:
+            offset = known.offset
+        _measured[self.alias] = measured = Measured(offset, clock.since_boot())
+        return measured
+
+    def _reading(self) -> tuple[int, int]:
+        """Return by how many microseconds the offset of the server's clock may be wrong, and the offset."""
         before = clock.since_boot()
         server = int(self._value("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", {}))
         after = clock.since_boot()
-        offset, doubt = server - round((before + after) / 2 * SECOND), round((after - before) / 2 * SECOND)
-        if known and abs(offset - known.offset) <= doubt:
-            offset = known.offset
-        _measured[self.alias] = measured = Measured(offset, after)
-        return measured
+        return round((after - before) / 2 * SECOND), server - round((before + after) / 2 * SECOND)
 
     def describe(self) -> str:
         version, durable = self._rows(
