@@ -57,6 +57,8 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
     longest one, had the right to write.
     """
 
+    looks_first = True  # for a claim that finds nothing keeps other writers waiting
+
     def __init__(self, alias: str, *, traced: bool = True) -> None:
         self.alias = alias
         self.traced = traced

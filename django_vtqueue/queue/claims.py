@@ -98,14 +98,24 @@ class Claims:
     begins_later: BeginsLater = none_later
 
     def find(
-        self, scopes: Sequence[Scope], limit: int, now: int, *, grace_period: GracePeriod = NO_GRACE, ahead: int = 0
+        self,
+        scopes: Sequence[Scope],
+        limit: int,
+        now: int,
+        *,
+        grace_period: GracePeriod = NO_GRACE,
+        ahead: int = 0,
+        only_due: bool = False,
     ) -> Found:
-        """Return what may be taken now; ``grace_period``: see core/grace.py."""
+        """Return what may be taken now; ``grace_period``: see core/grace.py.
+
+        ``only_due``: do not look for leases that have ended; the caller looks for them a moment later.
+        """
         engine, shared = self.engine, bool(self.overflow)
         scopes = unpaused(engine, scopes, now)
         ended: list[Ended] = []
         again: list[Due] = []
-        for scope in scopes:
+        for scope in () if only_due else scopes:
             ended += engine.ended(scope, ENDED_AT_ONCE, now, grace_period, overflow=shared)
             if shared:
                 again += engine.reappeared(scope, limit, now, grace_period)
@@ -153,9 +163,11 @@ class Claims:
         *,
         grace_period: GracePeriod = NO_GRACE,
         ahead: int = 0,
+        only_due: bool = False,
     ) -> Taken:
         """Find and take, inside ``engine.transaction()``."""
-        return self.take(self.find(scopes, limit, now, grace_period=grace_period, ahead=ahead), worker_id, now)
+        found = self.find(scopes, limit, now, grace_period=grace_period, ahead=ahead, only_due=only_due)
+        return self.take(found, worker_id, now)
 
     def _lease(self, rows: Sequence[Due], at_once: Sequence[Due], worker_id: str, now: int) -> None:
         """Lease rows; the attempts of those that begin ``at_once`` are counted now."""

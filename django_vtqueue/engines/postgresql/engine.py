@@ -50,6 +50,8 @@ class PostgreSQLEngine(
 ):
     """See Engine."""
 
+    looks_first = False
+
     def lock_queue(self, queue_name: str) -> None:
         self._lock(OF_QUEUE, [queue_name])
 
