@@ -110,9 +110,9 @@ class PostgreSQLEngine(
 
     def lease(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1
-    ) -> None:
+    ) -> dict[Handle, HeldJob]:
         values = {"worker_id": worker_id, "now": now, "lease_us": lease_us, "attempts": attempts}
-        self._run(sql.LEASE, {"ids": list(handles), **values})
+        return _by_handle(self._rows(sql.LEASE, {"ids": list(handles), **values}))
 
     def start_attempts(self, jobs: Sequence[HeldJob], now: int) -> int:
         return self._run(sql.START_ATTEMPTS, {**HELD.given(jobs), "now": now})
@@ -121,7 +121,7 @@ class PostgreSQLEngine(
         if not handles:
             return {}
         rows = self._rows(sql.READ_LOCKED if self._in_transaction else sql.READ, {"ids": list(handles)})
-        return {row[0]: HeldJob(*row) for row in rows}
+        return _by_handle(rows)
 
     def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[ClaimKey]:
         held = HELD.given(jobs)
@@ -186,6 +186,10 @@ class PostgreSQLEngine(
 
     def set_right(self, handles: Sequence[Handle], now: int) -> int:
         return self._run(clock_steps.SET_RIGHT, {"ids": list(handles), "now": now})
+
+
+def _by_handle(rows: Sequence[tuple[Any, ...]]) -> dict[Handle, HeldJob]:
+    return {row[0]: HeldJob(*row) for row in rows}
 
 
 def _once_each(rows: Sequence[dict[str, Any]], replace: bool) -> list[dict[str, Any]]:

@@ -113,7 +113,8 @@ SET state = 'RUNNING', claims = least(claims + 1, {MOST_CLAIMS}),
     lease_until = %(now)s::bigint + coalesce(%(lease_us)s::bigint, lease_us),
     moved_from = NULL, progress = NULL, progress_text = NULL,
     unique_until = CASE unique_until WHEN 'start' THEN 'started' ELSE unique_until END
-WHERE id = ANY(%(ids)s::uuid[])"""
+WHERE id = ANY(%(ids)s::uuid[])
+RETURNING {COLUMNS}"""
 
 SHOW = "UPDATE vtqueue_job SET lease_until = NULL WHERE id = ANY(%(ids)s::uuid[]) AND state = 'READY'"
 
