@@ -22,7 +22,7 @@ from .limits import OF_QUEUE, PostgreSQLLimits
 from .listening import PostgreSQLListening
 from .overflow import PostgreSQLOverflow
 from .settling import PostgreSQLSettling
-from .statements import HELD, guard
+from .statements import HELD, guard, uuids
 from .steps import PostgreSQLSteps
 
 
@@ -63,8 +63,9 @@ class PostgreSQLEngine(
         else:
             with self.transaction():
                 for start in range(0, len(new.jobs), SLICE):
-                    some = [{"id": job_id, "payload": text} for job_id, text in new.jobs[start : start + SLICE]]
-                    self._run(sql.INSERT_MANY, {"jobs": json.dumps(some, ensure_ascii=False), **values})
+                    ids, payloads = zip(*new.jobs[start : start + SLICE], strict=True)
+                    values |= {"ids": uuids(ids), "payloads": f"[{','.join(payloads)}]"}
+                    self._run(sql.INSERT_MANY, values)
         return not self.connection.in_atomic_block
 
     def insert_with_keys(self, new: NewJobs) -> dict[int, tuple[str, str]]:
@@ -112,7 +113,7 @@ class PostgreSQLEngine(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1
     ) -> dict[Handle, HeldJob]:
         values = {"worker_id": worker_id, "now": now, "lease_us": lease_us, "attempts": attempts}
-        return _by_handle(self._rows(sql.LEASE, {"ids": list(handles), **values}))
+        return _by_handle(self._rows(sql.LEASE, {"ids": uuids(handles), **values}))
 
     def start_attempts(self, jobs: Sequence[HeldJob], now: int) -> int:
         return self._run(sql.START_ATTEMPTS, {**HELD.given(jobs), "now": now})
@@ -120,7 +121,7 @@ class PostgreSQLEngine(
     def read(self, handles: Sequence[Handle]) -> dict[Handle, HeldJob]:
         if not handles:
             return {}
-        rows = self._rows(sql.READ_LOCKED if self._in_transaction else sql.READ, {"ids": list(handles)})
+        rows = self._rows(sql.READ_LOCKED if self._in_transaction else sql.READ, {"ids": uuids(handles)})
         return _by_handle(rows)
 
     def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[ClaimKey]:
