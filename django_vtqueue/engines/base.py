@@ -57,6 +57,8 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
     longest one, had the right to write.
     """
 
+    looks_first = True  # for a claim that finds nothing keeps other writers waiting
+
     def __init__(self, alias: str, *, traced: bool = True) -> None:
         self.alias = alias
         self.traced = traced
@@ -210,10 +212,11 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
     @abstractmethod
     def lease(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1
-    ) -> None:
+    ) -> dict[Handle, HeldJob]:
         """Hand rows to a worker: one more claim, hidden for their own lease (or ``lease_us``), without progress.
 
-        ``attempts``: 1, or 0 for jobs whose attempt is counted later, by ``start_attempts``.
+        ``attempts``: 1, or 0 for jobs whose attempt is counted later, by ``start_attempts``. Return the rows as they
+        are now, or none of them where that would keep other writers waiting: then they are read after the commit.
         """
 
     @abstractmethod

@@ -1,7 +1,8 @@
 """The claim: take what is due, after ending the leases that have expired.
 
 It has three steps, so that the write lock is held as short as possible: ``find`` reads, also without the lock; ``take``
-writes, inside a transaction; ``collect`` reads after its commit, when no other process may change the leased rows.
+writes, inside a transaction; ``collect`` gives the jobs after its commit, when no other process may change the leased
+rows, and reads them then if ``take`` could not.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -69,13 +70,15 @@ class Found:
 class Taken:
     """What a claim took; ``everything``: nothing more was due.
 
-    ``endings``: the settlements of expired leases, and of jobs that have expired.
+    ``endings``: the settlements of expired leases, and of jobs that have expired; ``jobs``: the rows as they were
+    leased, if they need not be read any more.
     """
 
     worker_id: str
     rows: list[Due] = field(default_factory=list)
     endings: list[Settlement] = field(default_factory=list)
     everything: bool = False
+    jobs: dict[Handle, HeldJob] = field(default_factory=dict)
 
     @property
     def buried(self) -> list[Settlement]:
@@ -98,14 +101,24 @@ class Claims:
     begins_later: BeginsLater = none_later
 
     def find(
-        self, scopes: Sequence[Scope], limit: int, now: int, *, grace_period: GracePeriod = NO_GRACE, ahead: int = 0
+        self,
+        scopes: Sequence[Scope],
+        limit: int,
+        now: int,
+        *,
+        grace_period: GracePeriod = NO_GRACE,
+        ahead: int = 0,
+        only_due: bool = False,
     ) -> Found:
-        """Return what may be taken now; ``grace_period``: see core/grace.py."""
+        """Return what may be taken now; ``grace_period``: see core/grace.py.
+
+        ``only_due``: do not look for leases that have ended; the caller looks for them a moment later.
+        """
         engine, shared = self.engine, bool(self.overflow)
         scopes = unpaused(engine, scopes, now)
         ended: list[Ended] = []
         again: list[Due] = []
-        for scope in scopes:
+        for scope in () if only_due else scopes:
             ended += engine.ended(scope, ENDED_AT_ONCE, now, grace_period, overflow=shared)
             if shared:
                 again += engine.reappeared(scope, limit, now, grace_period)
@@ -139,7 +152,7 @@ class Claims:
             more = more or more_aside
         at_once = due[: found.limit]
         taken.rows = [*at_once, *takewhile(found.may_go_ahead, due[found.limit :])]
-        self._lease(taken.rows, at_once, worker_id, now)
+        taken.jobs = self._lease(taken.rows, at_once, worker_id, now)
         self._count(found, taken.rows, at_once, rates, now)
         taken.everything = len(taken.rows) == len(due) < found.places and not more
         return taken
@@ -153,19 +166,24 @@ class Claims:
         *,
         grace_period: GracePeriod = NO_GRACE,
         ahead: int = 0,
+        only_due: bool = False,
     ) -> Taken:
         """Find and take, inside ``engine.transaction()``."""
-        return self.take(self.find(scopes, limit, now, grace_period=grace_period, ahead=ahead), worker_id, now)
+        found = self.find(scopes, limit, now, grace_period=grace_period, ahead=ahead, only_due=only_due)
+        return self.take(found, worker_id, now)
 
-    def _lease(self, rows: Sequence[Due], at_once: Sequence[Due], worker_id: str, now: int) -> None:
-        """Lease rows; the attempts of those that begin ``at_once`` are counted now."""
+    def _lease(self, rows: Sequence[Due], at_once: Sequence[Due], worker_id: str, now: int) -> dict[Handle, HeldJob]:
+        """Lease rows, and return them as Engine.lease does; the attempts of those ``at_once`` are counted now."""
+        jobs: dict[Handle, HeldJob] = {}
         if begin := [row.handle for row in at_once if not (row.again or self.begins_later(row.task_path))]:
-            self.engine.lease(begin, worker_id, now, self.lease_us)
+            jobs |= self.engine.lease(begin, worker_id, now, self.lease_us)
         if len(begin) < len(rows):
             later = [row.handle for row in rows if row.handle not in {*begin}]
-            self.engine.lease(later, worker_id, now, self.lease_us, attempts=0)
+            jobs |= self.engine.lease(later, worker_id, now, self.lease_us, attempts=0)
         if self.overflow and (shared := [row.handle for row in rows if not self.begins_later(row.task_path)]):
             self.engine.note_copies(shared, now, self.overflow)
+            return {}
+        return jobs
 
     def _count(
         self, found: Found, rows: Sequence[Due], at_once: Sequence[Due], rates: Mapping[str, RateState], now: int
@@ -291,7 +309,7 @@ def collect(engine: Engine, taken: Taken) -> list[HeldJob]:
     """
     if not taken.rows:
         return []
-    jobs = engine.read([row.handle for row in taken.rows])
+    jobs = taken.jobs or engine.read([row.handle for row in taken.rows])
     collected = []
     for row in taken.rows:
         job = jobs.get(row.handle)

@@ -57,7 +57,7 @@ class Housekeeping:
 
     def rung(self, workers: bool) -> None:
         """Look for jobs, for the doorbell was rung; ``workers``: read the rows of the workers, too."""
-        self.next_due.forget()
+        self.next_due.rung()
         if workers:
             self.heartbeat.others.look_again()
             self.heartbeat.next_at = 0.0

@@ -1,5 +1,6 @@
 """The next moment at which a claim may find something, as far as a worker knows it without reading the database."""
 
+import time
 from collections.abc import Sequence
 
 from ..core.clock import SECOND
@@ -8,6 +9,7 @@ from ..engines import Engine
 from ..queue.doorbell import LOOK
 from ..queue.limits import NO_LIMITS, Limits
 
+PAUSE = 0.01  # seconds without a ring, after which one is answered at once
 NO_INSTANT = 1 << 62  # later than any instant
 
 
@@ -15,18 +17,30 @@ class NextDue:
     """The earliest moment at which a claim may find something, as far as it is known.
 
     It is forgotten at a ring and at a commit of another connection. The write lock is not taken to find that nothing is
-    due.
+    due. ``at_once``: a job was published a moment ago, so a claim is made without a look.
     """
 
     def __init__(self, engine: Engine, scopes: Sequence[Scope], limits: Limits = NO_LIMITS) -> None:
         self.engine, self.scopes, self.limits = engine, scopes, limits
         self._next_due: int | None = None  # None: not known
         self._took_everything = False  # the last claim took all that could be taken
+        self.at_once = False
+        self._rung_at = 0.0  # monotonic
 
     def forget(self) -> None:
         """Look again: a job may have been published."""
         self._next_due = None
         self._took_everything = False
+
+    def rung(self) -> None:
+        """Look for what was published; after a pause by a claim, where one that finds nothing keeps no others waiting.
+
+        Rings that follow each other, as those of many publishers do, are answered by looks, which cost less.
+        """
+        self.forget()
+        now = time.monotonic()
+        self.at_once = self.at_once or (now >= self._rung_at + PAUSE and not self.engine.looks_first)
+        self._rung_at = now
 
     def expect(self, due_at: int) -> None:
         """Note that a job of ours becomes due: there is something to take again, whatever the last claim found."""
@@ -35,13 +49,18 @@ class NextDue:
             self._next_due = min(self._next_due, due_at)
 
     def took(self, everything: bool) -> None:
-        """Note that a claim was made, and whether it took everything that could be taken."""
-        self._took_everything = everything
+        """Note that a claim was made, and whether it took everything that could be taken.
+
+        One ``at_once`` has not looked for leases that have ended.
+        """
+        self._took_everything, self.at_once = everything and not self.at_once, False
         if self._took_everything:
             self._next_due = None
 
     def due(self) -> bool:
         """Return whether a claim may find something; reads the database only if that is not known."""
+        if self.at_once:
+            return True
         now = self.engine.now()
         if self._next_due is None:
             first = self.limits.earliest(self.engine, self.scopes)

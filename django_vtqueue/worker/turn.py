@@ -147,7 +147,10 @@ class Turns:
         now = self.engine.now()
         self.leases.look(now)
         worker_id, grace_period = self.heartbeat.worker.worker_id, self.leases.gaps.grace_period()
-        return self.claims.claim(self.scopes, free, worker_id, now, grace_period=grace_period, ahead=ahead)
+        only_due = self.next_due.at_once
+        return self.claims.claim(
+            self.scopes, free, worker_id, now, grace_period=grace_period, ahead=ahead, only_due=only_due
+        )
 
     def recover(self, error: Exception) -> None:
         """Go on after an error: wait if the database has a passing trouble, else settle the outcomes one by one."""

@@ -4,8 +4,10 @@ import pytest
 
 from django_vtqueue.core.clock import now
 from django_vtqueue.core.job import Scope
+from django_vtqueue.queue.claims import Claims
 from django_vtqueue.queue.pauses import pause, resume
 from django_vtqueue.worker.next_due import NextDue
+from tests.fake_clock import at
 
 from .bench import DAY, Bench
 
@@ -31,6 +33,35 @@ def test_what_may_not_be_taken_yet_is_not_asked_for_again_and_again(
     monkeypatch.setattr("django_vtqueue.worker.next_due.LOOK", 60)
     assert not next_due.due()
     assert 0 < next_due.seconds_to_sleep() <= 60
+
+
+def test_a_ring_after_a_pause_is_answered_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker claims without a look, where a claim keeps no others waiting; one that is rung again and again looks."""
+    monkeypatch.setattr("django_vtqueue.worker.next_due.PAUSE", 60)
+    next_due = NextDue(bench.engine, [Scope(("q",), raw=True)])
+    next_due.rung()
+    assert next_due.due() is not bench.engine.looks_first
+    next_due.took(True)
+    next_due.rung()
+    assert not next_due.due()
+
+
+def test_what_a_claim_at_once_has_not_looked_for_is_claimed_by_the_next_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes due jobs only; a lease that has ended is found by the look after it, and then claimed."""
+    monkeypatch.setattr("django_vtqueue.worker.next_due.PAUSE", 0)
+    scopes, claims = [Scope(("q",), raw=True)], Claims(bench.engine)
+    next_due = NextDue(bench.engine, scopes)
+    for worker, instant in (("w1", at(-PAST)), ("w2", now())):
+        bench.publish(worker, now=-PAST)
+        next_due.rung()
+        with bench.engine.transaction():
+            taken = claims.claim(scopes, 10, worker, instant, only_due=next_due.at_once)
+        next_due.took(taken.everything)
+    assert len(taken.rows) == (2 if bench.engine.looks_first else 1)
+    assert next_due.due() is not bench.engine.looks_first
+    assert not next_due.at_once
 
 
 def test_a_drain_asks_before_it_ends(bench: Bench) -> None:

@@ -18,9 +18,14 @@ from typing import Any
 
 import pytest
 from django.db import connections
+from django.db.backends.signals import connection_created
 
 from django_vtqueue import Lease
 from django_vtqueue.conf import parse
+<<<<<<< HEAD
+=======
+from django_vtqueue.core import clock
+>>>>>>> rung
 from django_vtqueue.core.clock import LAST, LAST_INSTANT, SECOND
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope
@@ -217,6 +222,27 @@ def test_one_leader(postgresql_database: str) -> None:
     with threads() as pool:
         at_once(pool, *[lead] * THREADS)
     assert len({*tokens}) == len(tokens)
+
+
+def test_the_time_of_connecting_is_no_error_of_the_clock(
+    postgresql_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that has just started stamps its first job with the server's time, however long it takes to connect."""
+    monkeypatch.setattr("django_vtqueue.engines.postgresql.connection._measured", {})
+    connections[postgresql_database].close()
+
+    def slow(connection: Any, **_: Any) -> None:
+        time.sleep(1)
+
+    connection_created.connect(slow)
+    try:
+        engine = engine_for(postgresql_database)
+        began, first, between, second, ended = clock.now(), engine.now(), clock.now(), engine.now(), clock.now()
+    finally:
+        connection_created.disconnect(slow)
+    doubt = SECOND / 4
+    assert began + SECOND - doubt < first < between + doubt
+    assert between - doubt < second < ended + doubt
 
 
 def test_a_worker_that_is_killed(tmp_path: Path, migrated: dict[str, Any], postgresql_database: str) -> None:

@@ -92,19 +92,20 @@ class PostgreSQLConnection:
         no step of the wall clock here changes. To read it with each statement would leave no instant to what decides
         before a statement, and none to tests.
         """
-        boot, known = clock.since_boot(), _measured.get(self.alias)
-        if known is None or boot - known.at > (LOOK_OF_OTHERS if self.traced else LOOK_OF_WORKER):
+        known = _measured.get(self.alias)
+        if known is None or clock.since_boot() - known.at > (LOOK_OF_OTHERS if self.traced else LOOK_OF_WORKER):
             try:
-                known, boot = self._measure(known), clock.since_boot()
+                known = self._measure(known)
             except (DatabaseError, InterfaceError):
                 if known is None:
                     raise
                 # What was measured holds on, so that a job that ends while the server is gone has an end.
-        return known.offset + round(boot * SECOND)
+        return known.offset + round(clock.since_boot() * SECOND)
 
     def _measure(self, known: Measured | None) -> Measured:
         """Read the server's clock; what was known is kept while it is the surer one, and the reading no step of it."""
         if known is None:
+            self.connection.ensure_connection()  # before the readings: it takes milliseconds
             measured = min((self._reading() for _ in range(FIRST_READINGS)), key=lambda reading: reading.doubt)
         elif self.connection.needs_rollback:
             return known

@@ -22,7 +22,7 @@ from .limits import OF_QUEUE, PostgreSQLLimits
 from .listening import PostgreSQLListening
 from .overflow import PostgreSQLOverflow
 from .settling import PostgreSQLSettling
-from .statements import HELD, guard
+from .statements import HELD, guard, uuids
 from .steps import PostgreSQLSteps
 
 
@@ -50,6 +50,8 @@ class PostgreSQLEngine(
 ):
     """See Engine."""
 
+    looks_first = False
+
     def lock_queue(self, queue_name: str) -> None:
         self._lock(OF_QUEUE, [queue_name])
 
@@ -61,8 +63,9 @@ class PostgreSQLEngine(
         else:
             with self.transaction():
                 for start in range(0, len(new.jobs), SLICE):
-                    some = [{"id": job_id, "payload": text} for job_id, text in new.jobs[start : start + SLICE]]
-                    self._run(sql.INSERT_MANY, {"jobs": json.dumps(some, ensure_ascii=False), **values})
+                    ids, payloads = zip(*new.jobs[start : start + SLICE], strict=True)
+                    values |= {"ids": uuids(ids), "payloads": f"[{','.join(payloads)}]"}
+                    self._run(sql.INSERT_MANY, values)
         return not self.connection.in_atomic_block
 
     def insert_with_keys(self, new: NewJobs) -> dict[int, tuple[str, str]]:
@@ -108,9 +111,9 @@ class PostgreSQLEngine(
 
     def lease(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1
-    ) -> None:
+    ) -> dict[Handle, HeldJob]:
         values = {"worker_id": worker_id, "now": now, "lease_us": lease_us, "attempts": attempts}
-        self._run(sql.LEASE, {"ids": list(handles), **values})
+        return _by_handle(self._rows(sql.LEASE, {"ids": uuids(handles), **values}))
 
     def start_attempts(self, jobs: Sequence[HeldJob], now: int) -> int:
         return self._run(sql.START_ATTEMPTS, {**HELD.given(jobs), "now": now})
@@ -118,8 +121,8 @@ class PostgreSQLEngine(
     def read(self, handles: Sequence[Handle]) -> dict[Handle, HeldJob]:
         if not handles:
             return {}
-        rows = self._rows(sql.READ_LOCKED if self._in_transaction else sql.READ, {"ids": list(handles)})
-        return {row[0]: HeldJob(*row) for row in rows}
+        rows = self._rows(sql.READ_LOCKED if self._in_transaction else sql.READ, {"ids": uuids(handles)})
+        return _by_handle(rows)
 
     def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[ClaimKey]:
         held = HELD.given(jobs)
@@ -184,6 +187,10 @@ class PostgreSQLEngine(
 
     def set_right(self, handles: Sequence[Handle], now: int) -> int:
         return self._run(clock_steps.SET_RIGHT, {"ids": list(handles), "now": now})
+
+
+def _by_handle(rows: Sequence[tuple[Any, ...]]) -> dict[Handle, HeldJob]:
+    return {row[0]: HeldJob(*row) for row in rows}
 
 
 def _once_each(rows: Sequence[dict[str, Any]], replace: bool) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """LISTEN and NOTIFY: a commit on one host wakes the workers on the others.
 
 A NOTIFY holds a lock of the whole server until its transaction has been committed, so it never is a part of what a
-publisher commits, and a process sends at most one in some milliseconds. A worker that is woken looks twice: at once,
-and when the publisher may send the next one. What is lost costs at most the time until the worker's next look.
+publisher commits, and a process sends at most one in some milliseconds. Who is woken is woken twice: at once, and when
+the publisher may send the next one. What is lost costs at most the time until the worker's next look.
 """
 
 import logging

@@ -155,9 +155,10 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, En
 
     def lease(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1
-    ) -> None:
+    ) -> dict[Handle, HeldJob]:
         values = {"worker_id": worker_id, "now": now, "lease_us": lease_us, "attempts": attempts}
         self._run(sql.LEASE, {"rowids": json.dumps(handles), **values})
+        return {}
 
     def start_attempts(self, jobs: Sequence[HeldJob], now: int) -> int:
         return self._run(sql.START_ATTEMPTS, {"held": json.dumps([guard(job) for job in jobs]), "now": now})
