@@ -22,10 +22,7 @@ from django.db.backends.signals import connection_created
 
 from django_vtqueue import Lease
 from django_vtqueue.conf import parse
-<<<<<<< HEAD
-=======
 from django_vtqueue.core import clock
->>>>>>> rung
 from django_vtqueue.core.clock import LAST, LAST_INSTANT, SECOND
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope
