@@ -43,9 +43,9 @@ def key_rows(database: str, pages: Pages) -> tuple[list[KeyRow], int]:
 def key_row(each: ParkedKey, database: str, pages: Pages) -> KeyRow:
     limits, held = limits_for(each.queue_name, database), display.number(each.held)
     if limits.known(each.task_path):
-        most, ordered = limits.of_key(each.queue_name, each.task_path)
-        text = _("%(held)s of %(most)s, in order") if ordered else _("%(held)s of %(most)s")
-        held = text % {"held": held, "most": "∞" if most is None else display.number(most)}
+        limit = limits.of_key(each.queue_name, each.task_path)
+        text = _("%(held)s of %(most)s, in order") if limit.ordered else _("%(held)s of %(most)s")
+        held = text % {"held": held, "most": "∞" if limit.most is None else display.number(limit.most)}
     begin = json.dumps([each.key, "", MAX_PRIORITY, 0, 0])  # where the jobs of this key begin in the list
     return KeyRow(
         key=display.cut(each.key),

@@ -59,7 +59,15 @@ class Limiting(ABC):
     ) -> Known:
         """Return what is known of these queues, concurrency keys, rates, and rate keys: all that a claim needs at once.
 
-        Inside the transaction of a claim nothing of it is changed by others from then on.
+        Inside the transaction of a claim nothing of it is changed by others from then on, if the queues and their rates
+        were locked before (``lock_queues``).
+        """
+
+    @abstractmethod
+    def lock_queues(self, queues: Collection[str], rates: Collection[str]) -> None:
+        """Keep other claims from counting jobs of these queues, and from using these rates, until the transaction ends.
+
+        A claim does so before it looks for what is due in them.
         """
 
     def held_of_keys(self, keys: Collection[str]) -> dict[str, int]:

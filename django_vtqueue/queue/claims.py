@@ -17,8 +17,8 @@ from ..core.shares import Shares
 from ..engines import Engine
 from ..engines.limits import RateState
 from .ended_leases import end_leases
-from .limits import AMONG, NO_LIMITS, Limits, Room, has_own_key, starts
-from .parking import judge
+from .limits import AMONG, NO_LIMITS, NO_QUEUES, Limits, Room, has_own_key, starts
+from .parking import Judge
 from .pauses import paused_queues, unpaused
 from .settling import bury_overdue
 
@@ -40,7 +40,8 @@ class Found:
     """What a claim may take: up to ``limit`` due rows, and directly behind them up to ``ahead`` fresh ones.
 
     ``scopes``: those of the claim without paused queues; ``ended``: rows to be shown again; ``again``: jobs of
-    which one more copy may run; ``rooms``: of the limited queues.
+    which one more copy may run; ``rooms``: of the limited queues, once one of their rows was found. ``judge``: of
+    ``due``, if limits matter there.
     """
 
     limit: int
@@ -50,6 +51,7 @@ class Found:
     again: Sequence[Due]
     rooms: Mapping[str, Room] = field(default_factory=dict)
     due: Sequence[Due] = ()
+    judge: Judge | None = None
 
     @property
     def places(self) -> int:
@@ -110,13 +112,24 @@ class Claims:
             if shared:
                 again += engine.reappeared(scope, limit, now, grace_period)
         found = Found(limit, ahead, scopes, ended, again)
-        self._find_due(found, now)
+        if not ended:  # those may be due after all
+            self._find_due(found, found.places, now)
         return found
 
-    def _find_due(self, found: Found, now: int) -> None:
-        """Find the room that there is now, and the rows that are due."""
-        found.rooms = self.limits.rooms(self.engine, found.scopes, now)
-        found.due = find_due(self.engine, self.limits, found.scopes, found.rooms, found.places, now)
+    def _find_due(self, found: Found, limit: int, now: int) -> None:
+        """Find the first due rows, no more of a limited queue than it has room for, and what is known of the limits."""
+        engine, limits = self.engine, self.limits
+        queues = NO_QUEUES if found.rooms else limits.limited(found.scopes)
+        if queues.names:
+            engine.lock_queues(queues.most, queues.rates)
+        found.due, found.judge = find_due(engine, limits, found.scopes, found.rooms, limit, now), None
+        if queues.names and any(row.queue_name in queues.names for row in found.due):
+            found.judge = Judge(engine, limits, found.due, queues)
+            found.rooms = found.judge.rooms(now)
+            if not enough(found.rooms, found.due):
+                self._find_due(found, limit, now)
+        elif any(row.keyed for row in found.due):
+            found.judge = Judge(engine, limits, found.due)
 
     def take(self, found: Found, worker_id: str, now: int) -> Taken:
         """Lease rows to ``worker_id``; inside ``engine.transaction()``, with nothing changed since ``find``.
@@ -127,14 +140,14 @@ class Claims:
         taken = Taken(worker_id)
         if found.ended:
             taken.endings += end_leases(self.engine, found.ended, worker_id, now)
-            self._find_due(found, now)
+            self._find_due(found, found.places, now)
         due, more = found.with_again(found.due)[: found.places], len(found.ended) == ENDED_AT_ONCE
         if any(row.overdue(now) for row in due):
             due, buried, more_overdue = self._look_behind(found, worker_id, now)
             taken.endings += buried
             more = more or more_overdue
         rates: Mapping[str, RateState] = {}
-        if any(row.keyed for row in due):
+        if found.judge:
             due, more_aside, rates = self._sifted(found, due, now)
             more = more or more_aside
         at_once = due[: found.limit]
@@ -184,12 +197,12 @@ class Claims:
         Also return whether more may be overdue.
         """
         limit = found.places + OVERDUE_AT_ONCE
-        rows = find_due(self.engine, self.limits, found.scopes, found.rooms, limit, now)
-        overdue = [row for row in rows if row.overdue(now)]
+        self._find_due(found, limit, now)
+        overdue = [row for row in found.due if row.overdue(now)]
         buried = bury_overdue(self.engine, overdue[:OVERDUE_AT_ONCE], worker_id, now)
-        more = len(rows) == limit or len(buried) < len(overdue)
+        more = len(found.due) == limit or len(buried) < len(overdue)
         more = more or bool(found.rooms)  # there they have taken the room of others
-        others = [row for row in rows if not row.overdue(now)]
+        others = [row for row in found.due if not row.overdue(now)]
         return found.with_again(others)[: found.places], buried, more
 
     def _sifted(
@@ -202,15 +215,15 @@ class Claims:
         aside = 0
         granted: set[Handle] = set()
         while True:
-            verdict = judge(self.engine, self.limits, due, found.limit, now, granted)
+            judge = found.judge or Judge(self.engine, self.limits, due)
+            verdict = judge.verdict(due, found.limit, now, granted)
             put_aside = verdict.put_aside(self.engine)
             aside += put_aside
             if not put_aside or aside >= SET_ASIDE_AT_ONCE:
                 return verdict.allowed[: found.places], bool(aside), verdict.rates
             granted = {row.handle for row in verdict.allowed[: found.limit]}
-            limit = found.places + SET_ASIDE_AT_ONCE
-            behind = find_due(self.engine, self.limits, found.scopes, found.rooms, limit, now)
-            due = found.with_again([row for row in behind if not row.overdue(now)])
+            self._find_due(found, found.places + SET_ASIDE_AT_ONCE, now)
+            due = found.with_again([row for row in found.due if not row.overdue(now)])
 
 
 def find_due(
@@ -218,15 +231,20 @@ def find_due(
 ) -> list[Due]:
     """Return the first ``limit`` due rows, in claim order, or as the shares of queues have it.
 
-    There are no more of a limited queue than it has room for. Mostly it has room for all that are found, so it is
-    looked at together with others first.
+    There are no more of a limited queue than it has room for, as far as that is known. Mostly it has room for all that
+    are found, so it is looked at together with others first.
     """
     if not limits.shares and all(room.has(1) for room in rooms.values()):
-        due = find_together(engine, scopes, limit, now, named=bool(rooms))
-        if not rooms or all(rooms[name].has(count) for name, count in starts(due, rooms).items()):
+        due = find_together(engine, scopes, limit, now, named=bool(limits.queues))
+        if not rooms or enough(rooms, due):
             return due
     parts = limits.scoped(engine, limits.apart(scopes), rooms)
     return find_apart(engine, parts, limit, now, limits.shares)
+
+
+def enough(rooms: Mapping[str, Room], rows: Sequence[Due]) -> bool:
+    """Return whether limited queues have room for all of these rows."""
+    return all(rooms[name].has(count) for name, count in starts(rows, rooms).items())
 
 
 def find_together(engine: Engine, scopes: Sequence[Scope], limit: int, now: int, *, named: bool) -> list[Due]:

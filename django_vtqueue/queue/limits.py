@@ -13,7 +13,7 @@ its key is moved to a moment that is booked for it.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from ..conf import Options, Policy
@@ -22,7 +22,7 @@ from ..core.job import Due, Scope
 from ..core.rates import Rate, rate_for
 from ..core.shares import Shares
 from ..engines import Engine
-from ..engines.limits import RateState
+from ..engines.limits import Known, RateState
 from .imports import Imports
 from .pauses import earliest, unpaused, without
 
@@ -46,14 +46,18 @@ class Room(NamedTuple):
 
 
 class KeyLimit(NamedTuple):
-    """How many jobs of a key run at once (None: any number), and whether in the order in which they were stored."""
+    """How many jobs of a key run at once (None: any number), whether in the order in which they were stored, how often.
+
+    ``rate``: None for any. ``loaded``: whether all this is known here.
+    """
 
     most: int | None = None
     ordered: bool = False
+    rate: Rate | None = None
+    loaded: bool = True
 
 
-IN_ORDER = KeyLimit(1, ordered=True)
-ONE = KeyLimit(1)  # of a task that could not be imported: its jobs only fail
+ONE = KeyLimit(1, loaded=False)  # of a task that could not be imported: its jobs only fail
 
 
 def of_rate_key(key: str) -> str:
@@ -64,6 +68,30 @@ def of_rate_key(key: str) -> str:
 def of_queue(name: str) -> str:
     """Return the key of the state of a queue's rate."""
     return f"queue:{name}"
+
+
+class LimitedQueues(NamedTuple):
+    """Queues with limits of their own: of those that have one how many jobs run at once, the rate, and its key."""
+
+    names: Sequence[str]
+    most: Mapping[str, int]
+    paces: Mapping[str, Rate]
+    rates: Sequence[str]
+
+    def rooms(self, known: Known, now: int) -> dict[str, Room]:
+        """Return the room that they have now."""
+        rooms: dict[str, Room] = {}
+        for name in self.names:
+            room = max(self.most[name] - known.queues[name], 0) if name in self.most else None
+            if pace := self.paces.get(name):
+                next_at = next_at_of(known.rates.get(of_queue(name)), pace, now)
+                rooms[name] = Room(room, pace.room(next_at, now), pace.allowed_at(next_at))
+            else:
+                rooms[name] = Room(room)
+        return rooms
+
+
+NO_QUEUES = LimitedQueues((), {}, {}, ())
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,28 +122,23 @@ class Limits:
         return not self.known(task_path) and self.imports.awaits(task_path)
 
     def of_key(self, queue_name: str, task_path: str) -> KeyLimit:
-        """Return the limit for the concurrency key of a job."""
+        """Return the limit for the keys of a job."""
         if not task_path:
             return KeyLimit(self.options.policy(queue_name).concurrency)
         if (known := self.task_options(task_path)) is None:
             return ONE
-        return IN_ORDER if "order_key" in known else KeyLimit(known.get("concurrency"))
+        rate = rate_for(known.get("rate"), known.get("burst", 1))
+        return KeyLimit(1, True, rate) if "order_key" in known else KeyLimit(known.get("concurrency"), False, rate)
 
-    def rates_of(self, task_path: str, states: Mapping[str, RateState | None]) -> dict[str, Rate | None]:
-        """Return the rate of a task's jobs for each of these rate keys, which are given with their states.
+    def rate_of(self, limit: KeyLimit, key: str, state: RateState | None) -> Rate | None:
+        """Return the rate for a rate key with this state; ``limit``: of the task of its jobs.
 
         Of a task that could not be imported it is what the state says, if there is one. Workers of a deploy, half of
         which have another rate in their code, would set it right against each other and move all jobs each time. So
         what others have set after this process has done so stays for a while.
         """
-        known, now = self.task_options(task_path), time.monotonic()
-        burst = (known or {}).get("burst", 1)
-        own = None if known is None else rate_for(known.get("rate"), burst)
-        rates: dict[str, Rate | None] = dict.fromkeys(states, own)
-        for key, state in states.items() if known is None or self._set_right else ():
-            if state and (known is None or now < self._set_right.get(key, 0.0)):
-                rates[key] = Rate(state.interval, burst)
-        return rates
+        others = not limit.loaded or (self._set_right and time.monotonic() < self._set_right.get(key, 0.0))
+        return Rate(state.interval, limit.rate.burst if limit.rate else 1) if state and others else limit.rate
 
     def set_right(self, key: str) -> None:
         """Note that the state of a rate key's rate is that of this code now."""
@@ -132,24 +155,14 @@ class Limits:
             return scopes
         return [scope._replace(queues=(name,)) for scope in scopes for name in dict.fromkeys(scope.queues or ())]
 
+    def limited(self, scopes: Sequence[Scope]) -> LimitedQueues:
+        """Return the limited queues of these scopes."""
+        return _limited(self, *[scope.queues for scope in scopes]) if self.queues else NO_QUEUES
+
     def rooms(self, engine: Engine, scopes: Sequence[Scope], now: int) -> dict[str, Room]:
-        """Return the room that the limited queues of these scopes have now."""
-        names = [name for name in self.queues if any(scope.queues is None or name in scope.queues for scope in scopes)]
-        if not names:
-            return {}
-        paces = {name: pace for name in names if (pace := self.queues[name].pace)}
-        counted = [name for name in names if self.queues[name].concurrency is not None]
-        known = engine.look_up(queues=counted, rates=[of_queue(name) for name in paces])
-        rooms: dict[str, Room] = {}
-        for name in names:
-            most = self.queues[name].concurrency
-            room = None if most is None else max(most - known.queues[name], 0)
-            if pace := paces.get(name):
-                next_at = next_at_of(known.rates.get(of_queue(name)), pace, now)
-                rooms[name] = Room(room, pace.room(next_at, now), pace.allowed_at(next_at))
-            else:
-                rooms[name] = Room(room)
-        return rooms
+        """Return the room that the limited queues of these scopes have now, for those who want to know nothing else."""
+        limited = self.limited(scopes)
+        return limited.rooms(engine.look_up(queues=limited.most, rates=limited.rates), now) if limited.names else {}
 
     def scoped(self, engine: Engine, scopes: Sequence[Scope], rooms: Mapping[str, Room]) -> Sequence[Scope]:
         """Return scopes in which each queue with a room has one of its own."""
@@ -183,6 +196,15 @@ class Limits:
 
 
 NO_LIMITS = Limits()
+
+
+@lru_cache
+def _limited(limits: Limits, *scopes: tuple[str, ...] | None) -> LimitedQueues:
+    """Return the limited queues of scopes with these queues. Each claim asks for the same again."""
+    names = [name for name in limits.queues if any(queues is None or name in queues for queues in scopes)]
+    most = {name: number for name in names if (number := limits.queues[name].concurrency) is not None}
+    paces = {name: pace for name in names if (pace := limits.queues[name].pace)}
+    return LimitedQueues(names, most, paces, [of_queue(name) for name in paces])
 
 
 def starts(rows: Sequence[Due], rooms: Mapping[str, Room]) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """What a claim judges of jobs with keys: which may start, which are parked, and for which a moment is booked."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -8,50 +8,57 @@ from ..core.job import Due, Handle
 from ..core.rates import Rate
 from ..engines import Engine
 from ..engines.limits import Known, RateState
-from .limits import SOON, KeyLimit, Limits, next_at_of, of_rate_key
+from .limits import NO_QUEUES, SOON, KeyLimit, LimitedQueues, Limits, Room, next_at_of, of_rate_key
 
 LimitsOf = Mapping[tuple[str, str], KeyLimit]  # by queue and path of a task
 
 
-def judge(
-    engine: Engine, limits: Limits, due: Sequence[Due], limit: int, now: int, granted: Collection[Handle] = ()
-) -> "Verdict":
-    """Return which of these rows the first ``limit`` places of a claim may be given to; it writes nothing.
+class Judge:
+    """What a claim knows of its limited queues, and of the keys of due rows: all of it from one look-up."""
 
-    Rows behind these places are not judged: they are claimed ahead, or left alone. ``granted``: rows that were
-    allowed before others of their rate were moved; they use their rate first, whatever has come up ahead of them.
-    """
-    keyed = [row for row in due if row.keyed]
-    awaited = {path for path in {row.task_path for row in keyed} if limits.awaits(path)}
-    limits_of = {each: limits.of_key(*each) for each in {(row.queue_name, row.task_path) for row in keyed}}
-    known = look_up(engine, keyed, limits_of)
-    places, paces, verdict = Places(limits_of, known), Paces(limits, keyed, known, now), Verdict()
-    for row in keyed if granted else ():
-        if row.handle in granted:
-            paces.start(row)
-    for row in due:
-        if len(verdict.allowed) >= limit or not row.keyed:
-            verdict.allowed.append(row)
-        elif row.task_path in awaited:
-            verdict.booked[row.handle] = now + SOON
-        elif not places.free(row):
-            verdict.parked.append(row.handle)
-        elif row.handle not in granted and (moment := paces.moment(row)):
-            verdict.booked[row.handle] = moment
-        else:
-            places.start(row)
-            verdict.allowed.append(row)
-    verdict.first, verdict.rates = places.waiting, paces.changed()
-    return verdict
+    def __init__(self, engine: Engine, limits: Limits, rows: Sequence[Due], queues: LimitedQueues = NO_QUEUES) -> None:
+        self._limits, self._queues = limits, queues
+        keyed = [row for row in rows if row.keyed]
+        kinds = {(row.queue_name, row.task_path) for row in keyed}
+        self._limits_of = {kind: limits.of_key(*kind) for kind in kinds}
+        ordered = {kind for kind, limit in self._limits_of.items() if limit.ordered}
+        keys = {key for row in keyed if (key := row.concurrency_key) is not None}
+        first = {row.concurrency_key or "" for row in keyed if (row.queue_name, row.task_path) in ordered}
+        rate_keys = {key for row in keyed if (key := row.rate_key) is not None}
+        rates = [*queues.rates, *map(of_rate_key, rate_keys)]
+        self._known = engine.look_up(queues=queues.most, keys=keys, first=first, rates=rates, booked=rate_keys)
 
+    def rooms(self, now: int) -> dict[str, Room]:
+        """Return the room that the limited queues have now."""
+        return self._queues.rooms(self._known, now)
 
-def look_up(engine: Engine, rows: Sequence[Due], limits_of: LimitsOf) -> Known:
-    """Return what is known of the keys of rows."""
-    keys = {key for row in rows if (key := row.concurrency_key) is not None}
-    ordered = [each for each, limit in limits_of.items() if limit.ordered]
-    first = {row.concurrency_key or "" for row in rows if (row.queue_name, row.task_path) in ordered} if ordered else ()
-    rate_keys = {key for row in rows if (key := row.rate_key) is not None}
-    return engine.look_up(keys=keys, first=first, rates=[of_rate_key(key) for key in rate_keys], booked=rate_keys)
+    def verdict(self, due: Sequence[Due], limit: int, now: int, granted: Collection[Handle] = ()) -> "Verdict":
+        """Return which of these rows the first ``limit`` places of a claim may be given to; it writes nothing.
+
+        Rows behind these places are not judged: they are claimed ahead, or left alone. ``granted``: rows that were
+        allowed before others of their rate were moved; they use their rate first, whatever has come up ahead of them.
+        """
+        unknown = {path for (_, path), of_key in self._limits_of.items() if not of_key.loaded}
+        awaited = {path for path in unknown if self._limits.awaits(path)}
+        places, paces = Places(self._limits_of, self._known), Paces(self._limits, self._limits_of, self._known, now)
+        verdict = Verdict()
+        for row in due if granted else ():
+            if row.handle in granted:
+                paces.start(row)
+        for row in due:
+            if len(verdict.allowed) >= limit or not row.keyed:
+                verdict.allowed.append(row)
+            elif row.task_path in awaited:
+                verdict.booked[row.handle] = now + SOON
+            elif not places.free(row):
+                verdict.parked.append(row.handle)
+            elif row.handle not in granted and (moment := paces.moment(row)):
+                verdict.booked[row.handle] = moment
+            else:
+                places.start(row)
+                verdict.allowed.append(row)
+        verdict.first, verdict.rates = places.waiting, paces.changed()
+        return verdict
 
 
 @dataclass(slots=True)
@@ -85,17 +92,17 @@ class Places:
     def __init__(self, limits_of: LimitsOf, known: Known) -> None:
         self.waiting: set[Handle] = set()
         self._limits_of, self._first = limits_of, known.first
-        self._running = Counter(known.keys)  # a key that was damaged, with a NUL, is not among these
+        self._running = defaultdict(int, known.keys)  # a key that was damaged, with a NUL, is not among these
 
     def free(self, row: Due) -> bool:
         """Return whether a row may start, as far as its concurrency key says it."""
         if (key := row.concurrency_key) is None:
             return True
-        most, ordered = self._limits_of[row.queue_name, row.task_path]
-        if ordered and (first := self._first.get(key, row.handle)) != row.handle:
+        limit = self._limits_of[row.queue_name, row.task_path]
+        if limit.ordered and (first := self._first.get(key, row.handle)) != row.handle:
             self.waiting.add(first)
             return False
-        return most is None or self._running[key] < most
+        return limit.most is None or self._running[key] < limit.most
 
     def start(self, row: Due) -> None:
         """Note that a row starts."""
@@ -106,32 +113,30 @@ class Places:
 class Paces:
     """When jobs of the rate keys of due rows may start."""
 
-    def __init__(self, limits: Limits, rows: Sequence[Due], known: Known, now: int) -> None:
-        self._now = now
+    def __init__(self, limits: Limits, limits_of: LimitsOf, known: Known, now: int) -> None:
+        self._limits, self._limits_of, self._known, self._now = limits, limits_of, known, now
         self._of: dict[str, Pace] = {}
-        self._rates: dict[str, dict[str, Rate | None]] = {}  # by path of a task, and key
-        states: dict[str, dict[str, RateState | None]] = {}
-        for row in rows:
-            if (key := row.rate_key) is not None:
-                states.setdefault(row.task_path, {})[key] = known.rates.get(of_rate_key(key))
-        for path, of_keys in states.items():
-            self._rates[path] = limits.rates_of(path, of_keys)
-            for key, rate in self._rates[path].items():
-                if rate and key not in self._of:
-                    self._of[key] = Pace.of(of_keys[key], known.booked.get(key), rate, now)
 
     def moment(self, row: Due) -> int | None:
         """Return the moment that is booked for a row now; None if it starts, which is noted."""
-        key = row.rate_key
-        if key is None or (rate := self._rates[row.task_path][key]) is None:
-            return None
-        return self._of[key].moment(rate, self._now, moved=row.moved_from is not None)
+        pace, rate = self._pace(row)
+        return pace.moment(rate, self._now, moved=row.moved_from is not None) if pace and rate else None
 
     def start(self, row: Due) -> None:
         """Note that a row starts."""
-        key = row.rate_key
-        if key is not None and (rate := self._rates[row.task_path][key]) is not None:
-            self._of[key].start(rate, self._now)
+        pace, rate = self._pace(row)
+        if pace and rate:
+            pace.start(rate, self._now)
+
+    def _pace(self, row: Due) -> "tuple[Pace | None, Rate | None]":
+        """Return the pace of a row's key, and the rate of its task; None if it has none."""
+        if (key := row.rate_key) is None:
+            return None, None
+        state = self._known.rates.get(of_rate_key(key))
+        rate = self._limits.rate_of(self._limits_of[row.queue_name, row.task_path], key, state)
+        if rate and key not in self._of:
+            self._of[key] = Pace.of(state, self._known.booked.get(key), rate, self._now)
+        return self._of.get(key), rate
 
     def changed(self) -> dict[str, RateState]:
         """Return the states of the rates under which rows start, after these starts."""

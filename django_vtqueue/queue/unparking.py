@@ -84,12 +84,12 @@ class Unparking:
             return 0
         if self._limits.awaits(parked.task_path):
             return 0
-        most, ordered = self._limits.of_key(parked.queue_name, parked.task_path)
-        if ordered:
+        limit = self._limits.of_key(parked.queue_name, parked.task_path)
+        if limit.ordered:
             return parked.stuck
-        if most is None:
+        if limit.most is None:
             return GIVEN_BACK_AT_ONCE
-        room = min(most - engine.held_of_keys([parked.key])[parked.key], GIVEN_BACK_AT_ONCE)
+        room = min(limit.most - engine.held_of_keys([parked.key])[parked.key], GIVEN_BACK_AT_ONCE)
         return max(room - engine.due_of_key(parked.key, engine.now(), AMONG), 1) if room > 0 else 0
 
     def look_at_rates(self, engine: Engine) -> int:
@@ -118,7 +118,7 @@ class Unparking:
         """Give back the jobs of a rate key, if the moments booked for them are not those of the rate now."""
         if self._limits.awaits(task_path):
             return 0
-        rate = self._limits.rates_of(task_path, {key: state})[key]
+        rate = self._limits.rate_of(self._limits.of_key("", task_path), key, state)
         latest = rate.latest(now) if rate else now
         if rate and rate.interval == state.interval and state.next_at <= latest:
             return 0

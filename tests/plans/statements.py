@@ -26,7 +26,7 @@ EVENT = {"name": "paid", "event": "{}", "now": 1}
 UNTIL = {"until": 1, "lengthen": False}
 NAMES = json.dumps(["q0", "q1"])
 CLAIM = {"raw": True, "now": at(0), "limit": 10, "named": False}
-ASKED = {"asked": json.dumps({key: ["q0", "q1"] for key in limits.LOOK_UP})}
+ASKED = {"asked": json.dumps([["q0", "q1"]] * 5)}
 EXPIRED = {
     **CLAIM,
     **GracePeriod(500_000, 100_000, "[[1, 2], [3, 1]]", "own")._asdict(),
@@ -138,7 +138,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "forget rates": (limits.FORGET_RATES, {"keys": NAMES}, [RATE]),
     "booked": (limits.BOOKED, ASKED, [RESERVED, ROWID]),
     "look up": (
-        limits.look_up((*limits.LOOK_UP,)),
+        limits.LOOK_UP,
         ASKED,
         [HIDDEN_ROWS, "vtqueue_job_key_held", KEY_ORDER, RATE, RESERVED, ROWID],
     ),

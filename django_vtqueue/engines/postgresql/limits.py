@@ -152,7 +152,7 @@ class PostgreSQLLimits(PostgreSQLConnection):
         rates: Collection[str] = (),
         booked: Collection[str] = (),
     ) -> Known:
-        held = self._of(HELD_OF_QUEUES, self._lock(OF_QUEUE, queues))
+        held = self._of(HELD_OF_QUEUES, {"keys": [*queues]})
         running = self._of(HELD_OF_KEYS, self._lock(OF_CONCURRENCY, keys))
         firsts = self._of(FIRST_OF_KEYS, self._lock(OF_CONCURRENCY, first))
         states = self._of(RATES, self._lock(OF_RATE, rates))
@@ -164,6 +164,10 @@ class PostgreSQLLimits(PostgreSQLConnection):
             {key: RateState(*state) for key, *state in states},
             {key: (due_at, task_path) for key, due_at, task_path in moments},
         )
+
+    def lock_queues(self, queues: Collection[str], rates: Collection[str]) -> None:
+        self._lock(OF_QUEUE, queues)
+        self._lock(OF_RATE, rates)
 
     def _of(self, sql: str, given: dict[str, list[str]]) -> Sequence[Any]:
         """Return what a statement finds for keys, if there are any."""

@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
-from typing import Any
 
 from ...core.clock import LAST_INSTANT
 from ...core.job import Handle
@@ -15,19 +13,19 @@ SELECT json_group_object(name.value, (
     SELECT count(*) FROM vtqueue_job AS job INDEXED BY vtqueue_job_hidden
     WHERE job.queue_name = name.value AND job.lease_until IS NOT NULL
       AND NOT (job.task_path = '' AND job.concurrency_key IS NOT NULL)
-)) FROM json_each(:asked, '$.queues') AS name"""
+)) FROM json_each(:asked, '$[0]') AS name"""
 
 HELD_OF_KEYS = """
 SELECT json_group_object(key.value, (
     SELECT count(*) FROM vtqueue_job AS job INDEXED BY vtqueue_job_key_held
     WHERE job.concurrency_key = key.value AND job.lease_until IS NOT NULL
-)) FROM json_each(:asked, '$.keys') AS key"""
+)) FROM json_each(:asked, '$[1]') AS key"""
 
 FIRST_OF_KEYS = """
 SELECT json_group_object(key.value, (
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_key_order
     WHERE job.concurrency_key = key.value AND job.finished_at IS NULL ORDER BY job.rowid LIMIT 1
-)) FROM json_each(:asked, '$.first') AS key"""
+)) FROM json_each(:asked, '$[2]') AS key"""
 
 PARK = f"""
 UPDATE vtqueue_job SET moved_from = coalesce(moved_from, due_at), due_at = {LAST_INSTANT}
@@ -103,8 +101,8 @@ SELECT count(*) FROM (
 
 
 RATES = """
-SELECT json_group_array(json_array(rate.key, rate.next_at, rate.interval_us))
-FROM json_each(:asked, '$.rates') AS mine CROSS JOIN vtqueue_rate AS rate WHERE rate.key = mine.value"""
+SELECT json_group_object(rate.key, json_array(rate.next_at, rate.interval_us))
+FROM json_each(:asked, '$[3]') AS mine CROSS JOIN vtqueue_rate AS rate WHERE rate.key = mine.value"""
 ALL_RATES = """
 SELECT json_group_array(json_array(some.key, some.next_at, some.interval_us)) FROM (
     SELECT * FROM vtqueue_rate WHERE key > :after ORDER BY key LIMIT :limit
@@ -120,8 +118,8 @@ FORGET_RATES = "DELETE FROM vtqueue_rate WHERE key IN (SELECT value FROM json_ea
 IS_RESERVED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
       AND job.rate_key IS NOT NULL AND job.due_at < {LAST_INSTANT}"""
 BOOKED = f"""
-SELECT json_group_array(json_array(last.rate_key, last.due_at, last.task_path))
-FROM json_each(:asked, '$.booked') AS key CROSS JOIN vtqueue_job AS last WHERE last.rowid = (
+SELECT json_group_object(last.rate_key, json_array(last.due_at, last.task_path))
+FROM json_each(:asked, '$[4]') AS key CROSS JOIN vtqueue_job AS last WHERE last.rowid = (
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_booked
     WHERE {IS_RESERVED} AND job.rate_key = key.value ORDER BY job.due_at DESC LIMIT 1
 )"""
@@ -135,19 +133,8 @@ WHERE rowid IN (
     WHERE {IS_RESERVED} AND job.rate_key = :key AND job.due_at > :after ORDER BY job.due_at DESC LIMIT :limit
 )"""
 
-LOOK_UP = {
-    "queues": HELD_OF_QUEUES,
-    "keys": HELD_OF_KEYS,
-    "first": FIRST_OF_KEYS,
-    "rates": RATES,
-    "booked": BOOKED,
-}
-
-
-@lru_cache
-def look_up(asked: tuple[str, ...]) -> str:
-    """Return one statement for all that is asked: each step takes longer in Python than in SQLite (measured)."""
-    return f"SELECT json_array({', '.join(f'({LOOK_UP[name]})' for name in asked)})"
+# One statement for all: a step takes longer in Python than in SQLite, also where it finds nothing to do (measured).
+LOOK_UP = f"SELECT json_array(({HELD_OF_QUEUES}), ({HELD_OF_KEYS}), ({FIRST_OF_KEYS}), ({RATES}), ({BOOKED}))"
 
 
 class SQLiteLimits(SQLiteConnection):
@@ -162,14 +149,12 @@ class SQLiteLimits(SQLiteConnection):
         rates: Collection[str] = (),
         booked: Collection[str] = (),
     ) -> Known:
-        given = {"queues": queues, "keys": keys, "first": first, "rates": rates, "booked": booked}
-        asked = {name: [*some] for name, some in given.items() if some}
-        found: dict[str, Any] = {name: {} for name in given}
-        if asked:
-            found.update(zip(asked, self._list(look_up((*asked,)), {"asked": json.dumps(asked)}), strict=True))
-        states = {key: RateState(*state) for key, *state in found["rates"]}
-        moments = {key: (due_at, task_path) for key, due_at, task_path in found["booked"]}
-        return Known(found["queues"], found["keys"], found["first"], states, moments)
+        asked = json.dumps([[*queues], [*keys], [*first], [*rates], [*booked]])
+        held, running, firsts, states, moments = self._list(LOOK_UP, {"asked": asked})
+        return Known(held, running, firsts, {key: RateState(*state) for key, state in states.items()}, moments)
+
+    def lock_queues(self, queues: Collection[str], rates: Collection[str]) -> None:
+        """The write lock is enough."""
 
     def park(self, handles: Sequence[Handle]) -> None:
         self._run(PARK, {"rowids": json.dumps(handles)})
