@@ -98,6 +98,7 @@ class Claims:
     overflow: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     lease_us: int | None = None
     begins_later: BeginsLater = none_later
+    _was_full: bool = field(default=False, init=False)  # a limited queue, when last looked at
 
     def find(
         self, scopes: Sequence[Scope], limit: int, now: int, *, grace_period: GracePeriod = NO_GRACE, ahead: int = 0
@@ -117,19 +118,27 @@ class Claims:
         return found
 
     def _find_due(self, found: Found, limit: int, now: int) -> None:
-        """Find the first due rows, no more of a limited queue than it has room for, and what is known of the limits."""
+        """Find the first due rows, no more of a limited queue than it has room for, and what is known of the limits.
+
+        All that must be known is asked for at once, when the rows are there. If a queue was full the last time, the
+        rows are hardly those that may be taken: then its room comes first.
+        """
         engine, limits = self.engine, self.limits
         queues = NO_QUEUES if found.rooms else limits.limited(found.scopes)
         if queues.names:
             engine.lock_queues(queues.most, queues.rates)
+            if self._was_full:
+                found.rooms = limits.rooms(engine, found.scopes, now)
         found.due, found.judge = find_due(engine, limits, found.scopes, found.rooms, limit, now), None
-        if queues.names and any(row.queue_name in queues.names for row in found.due):
+        if queues.names and not found.rooms and any(row.queue_name in queues.names for row in found.due):
             found.judge = Judge(engine, limits, found.due, queues)
             found.rooms = found.judge.rooms(now)
             if not enough(found.rooms, found.due):
                 self._find_due(found, limit, now)
         elif any(row.keyed for row in found.due):
             found.judge = Judge(engine, limits, found.due)
+        if found.rooms:
+            self._was_full = not all(room.has(1) for room in found.rooms.values())
 
     def take(self, found: Found, worker_id: str, now: int) -> Taken:
         """Lease rows to ``worker_id``; inside ``engine.transaction()``, with nothing changed since ``find``.

@@ -18,15 +18,19 @@ class Judge:
 
     def __init__(self, engine: Engine, limits: Limits, rows: Sequence[Due], queues: LimitedQueues = NO_QUEUES) -> None:
         self._limits, self._queues = limits, queues
-        keyed = [row for row in rows if row.keyed]
-        kinds = {(row.queue_name, row.task_path) for row in keyed}
-        self._limits_of = {kind: limits.of_key(*kind) for kind in kinds}
-        ordered = {kind for kind, limit in self._limits_of.items() if limit.ordered}
-        keys = {key for row in keyed if (key := row.concurrency_key) is not None}
-        first = {row.concurrency_key or "" for row in keyed if (row.queue_name, row.task_path) in ordered}
-        rate_keys = {key for row in keyed if (key := row.rate_key) is not None}
-        rates = [*queues.rates, *map(of_rate_key, rate_keys)]
-        self._known = engine.look_up(queues=queues.most, keys=keys, first=first, rates=rates, booked=rate_keys)
+        self._limits_of: dict[tuple[str, str], KeyLimit] = {}
+        keys: set[str] = set()
+        first: set[str] = set()
+        booked: set[str] = set()
+        for row in (row for row in rows if row.keyed):
+            if (kind := (row.queue_name, row.task_path)) not in self._limits_of:
+                self._limits_of[kind] = limits.of_key(*kind)
+            if (key := row.concurrency_key) is not None:
+                (first if self._limits_of[kind].ordered else keys).add(key)
+            if (key := row.rate_key) is not None:
+                booked.add(key)
+        rates = [*queues.rates, *map(of_rate_key, booked)]
+        self._known = engine.look_up(queues=queues.most, keys=keys | first, first=first, rates=rates, booked=booked)
 
     def rooms(self, now: int) -> dict[str, Room]:
         """Return the room that the limited queues have now."""
