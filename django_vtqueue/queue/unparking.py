@@ -61,18 +61,23 @@ class Unparking:
         return self.look_at_keys(engine) > 0
 
     def look_at_keys(self, engine: Engine) -> int:
-        """Give back parked jobs of concurrency keys that have room; return how many."""
+        """Give back parked jobs of concurrency keys that have room; return how many.
+
+        One key in a transaction: two looks, or a look and a settlement, may want the same keys in another order.
+        """
         found, back = engine.parked(self._parked_after, KEYS_AT_ONCE), 0
-        if any(self._room(engine, parked) for parked in found):
-            with engine.transaction():
-                for parked in found:
-                    room = self._room(engine, parked)
-                    if room and self._limits.of_key(parked.queue_name, parked.task_path).ordered:
-                        back += engine.unpark_rows(list(engine.first_of_keys([parked.key]).values()))
-                    elif room:
-                        back += engine.unpark({parked.key: room})
+        for parked in found:
+            if self._room(engine, parked):
+                with engine.transaction():
+                    back += self._give_back(engine, parked, self._room(engine, parked))
         self._parked_after = found[-1].key if len(found) == KEYS_AT_ONCE else ""
         return back
+
+    def _give_back(self, engine: Engine, parked: Parked, room: int) -> int:
+        """Give back up to so many parked jobs of a key, of one in order its first; return how many."""
+        if room and self._limits.of_key(parked.queue_name, parked.task_path).ordered:
+            return engine.unpark_rows(list(engine.first_of_keys([parked.key]).values()))
+        return engine.unpark({parked.key: room}) if room else 0
 
     def _room(self, engine: Engine, parked: Parked) -> int:
         """Return how many parked jobs of a key are to be given back; what is due already is expected to run.

@@ -105,6 +105,44 @@ def names(jobs: Iterable[str]) -> str:
     return " ".join(jobs)
 
 
+# -- what a claim asks ------------------------------------------------------------------------------------------------
+
+
+def test_what_limits_need_is_asked_for_at_once(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim asks once what it must know of queues and keys, and not at all if no row that it finds has a limit."""
+    looks, look_up = [], limited.engine.look_up
+    monkeypatch.setattr(limited.engine, "look_up", lambda **asked: looks.append(asked) or look_up(**asked))
+    limited.queues(few={"concurrency": 5, "rate": "10/s", "burst": 5})
+    limited.publish("app.plain", "a")
+    assert names(limited.claim()) == "a"
+    assert looks == []
+    limited.publish("app.two", "b", key="k", queue="few", rate_keys=["r"])
+    assert names(limited.claim()) == "b"
+    assert len(looks) == 1
+
+
+def test_a_claimer_that_found_a_queue_full_finds_its_next_place(limited: Limited) -> None:
+    """It claims from other queues meanwhile, and from that one as soon as it has room, however often it has looked."""
+    limited.queues(one={"concurrency": 1})
+    claims_of_one = Claims(limited.engine, limited.limits)
+
+    def claim() -> dict[str, HeldJob]:
+        with limited.engine.transaction():
+            taken = claims_of_one.claim([Scope(None, False)], 2, "w1", at(0))
+        return {job.payload.strip('"'): job for job in collect(limited.engine, taken)}
+
+    limited.publish("app.plain", "a", "b", "c", queue="one")
+    first = claim()
+    limited.publish("app.plain", "d")
+    assert (names(first), names(claim()), names(claim())) == ("a", "d", "")
+    limited.done(first["a"])
+    limited.publish("app.plain", "e")
+    second = claim()
+    assert (names(second), names(claim())) == ("b e", "")
+    limited.done(second["b"])
+    assert names(claim()) == "c"
+
+
 # -- keys -------------------------------------------------------------------------------------------------------------
 
 
