@@ -107,8 +107,10 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
         """
 
     @abstractmethod
-    def effects(self, seconds: float) -> AbstractContextManager[None]:
+    def effects(self, seconds: float, first: Callable[[], None] = lambda: None) -> AbstractContextManager[None]:
         """Hold the right to write in a transaction of Django's, for a task's own writes, for at most ``seconds``.
+
+        They are counted from the end of ``first``, which is called in the transaction, and may wait as long for a lock.
 
         Then the transaction is rolled back, whatever the block does, and TaskTimeout is raised when the block ends, or
         before. Raise RuntimeError inside a transaction of the caller's, except that of a TestCase.

@@ -15,6 +15,7 @@ from ..core.clock import SECOND
 from ..core.job import ClaimKey, HeldJob
 from ..core.settlement import Settlement, released
 from ..engines import Engine, Trouble, engine_for
+from ..exceptions import TaskTimeout
 from ..queue.settling import settle_as_holder, settled_before
 from ..queue.until_done import until_done
 from ..tasks.refusals import cannot_commit_as_one
@@ -92,7 +93,7 @@ class Lost(Exception):
 
 
 class NotBegun(Exception):
-    """The database could not be written for longer than its timeout: the task was not called."""
+    """The database, or the job's row, could not be written for too long: the task was not called."""
 
 
 def settle_with(
@@ -104,26 +105,29 @@ def settle_with(
 ) -> Settlement:
     """Call a task and make the settlement that ``call`` returns, in one transaction of ``seconds`` at the most.
 
-    ``began``: called when the transaction has begun. Return the settlement once it is committed. Raise Lost, NotBegun,
-    TaskTimeout, or what ``call`` raised; then nothing was written.
+    ``began``: called when the transaction has begun, and holds the job. Return the settlement once it is committed.
+    Raise Lost, NotBegun, TaskTimeout, or what ``call`` raised; then nothing was written.
     """
     begun = False
     made: list[Settlement] = []
     committed: list[Settlement] = []
+
+    def hold() -> None:
+        if engine.renew([job], engine.now()):
+            raise Lost
+
     try:
-        with engine.effects(seconds):
+        with engine.effects(seconds, hold):
             begun = True
             began()
             transaction.on_commit(lambda: committed.extend(made), using=engine.alias)
-            if engine.renew([job], engine.now()):
-                raise Lost
             made.append(call())
             if settle_as_holder(engine, made):
                 raise Lost
     except BaseException as error:
         if committed:
             logger.exception("%s is done, but a hook of its transaction (on_commit) failed", job.task_path)
-        elif not begun and engine.trouble(error):
+        elif not begun and (engine.trouble(error) or isinstance(error, TaskTimeout)):
             raise NotBegun from error
         elif not made or not was_committed(engine, made[0], error):
             raise

@@ -10,8 +10,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from django_vtqueue.core.settlement import succeeded, suspended
 from django_vtqueue.core.steps import GATHER, Waiting
 from django_vtqueue.engines import Engine, engine_for
 from django_vtqueue.engines.postgresql import connection
+from django_vtqueue.execution.transactional import NotBegun, settle_with
 from django_vtqueue.models import Job
 from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.limits import Limits
@@ -34,7 +37,7 @@ from django_vtqueue.queue.settling import settle
 from tests.conftest import reached
 from tests.fake_clock import at
 from tests.projects import Project
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, PROMPT, wait_until
 
 RACES = int(os.environ.get("VTQUEUE_RACES", "100"))
 THREADS = 3
@@ -273,3 +276,32 @@ def test_an_answer_that_comes_late(engine: Engine, monkeypatch: pytest.MonkeyPat
             found = engine.now()
     assert abs(found - round(time.time() * SECOND)) < SECOND / 4
     assert readings == connection.FIRST_READINGS + late - 1
+
+
+END_WAITING = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE wait_event_type = 'Lock' AND datname = current_database()"""
+
+
+@pytest.mark.parametrize("seconds", [0.2, 100])
+def test_a_transactional_task_that_does_not_get_its_row(engine: Engine, seconds: float) -> None:
+    """While another transaction has the job's row its time does not begin, and if it waits for too long, or in vain
+    because its session is ended, it has not begun either.
+    """
+    publish(engine, 1)
+    [job] = claim(engine, Limits(parse({})), "w", 1)
+    other = connections[engine.alias].copy()
+    try:
+        other.set_autocommit(False)
+        with other.cursor() as cursor, connections[engine.alias].cursor() as looks, threads(1) as pool:
+            cursor.execute("SELECT 1 FROM vtqueue_job WHERE id = %s FOR UPDATE", [job.id])
+            never = partial(pytest.fail, "it has begun")
+            transaction = pool.submit(settle_with, engine, job, seconds, never, never)
+            if seconds > 1:
+                wait_until(lambda: any(looks.execute(END_WAITING).fetchall()))
+            futures.wait([transaction], PROMPT)
+            other.rollback()  # on a busy machine the cancellation may have come to nothing
+            with pytest.raises(NotBegun):
+                transaction.result(PATIENCE)
+    finally:
+        other.close()

@@ -186,9 +186,9 @@ class PostgreSQLConnection:
         if not found:
             yield found
 
-    def effects(self, seconds: float) -> AbstractContextManager[None]:
+    def effects(self, seconds: float, first: Callable[[], None] = lambda: None) -> AbstractContextManager[None]:
         self.connection.ensure_connection()
-        return effects(self.connection, seconds)
+        return effects(self.connection, seconds, first)
 
     def changed(self) -> bool:
         """See Engine; all that has been committed makes another snapshot, also in another database of the server."""

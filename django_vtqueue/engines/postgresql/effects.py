@@ -1,8 +1,7 @@
 """The transaction of a task's own writes: it keeps others from rows that it has changed, so it ends in time."""
 
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from django.db import transaction
@@ -49,21 +48,24 @@ class ServerDeadline(Deadline):
 
 
 @contextmanager
-def effects(connection: BaseDatabaseWrapper, seconds: float) -> Iterator[None]:
+def effects(connection: BaseDatabaseWrapper, seconds: float, first: Callable[[], None]) -> Iterator[None]:
     """Hold a transaction of Django's for the block; see Engine.effects."""
-    began = time.monotonic()
     with ExitStack() as stack:
         inside = connection.in_atomic_block  # of a TestCase, or Django raises RuntimeError
         stack.enter_context(transaction.atomic(using=connection.alias, durable=True))
         if inside:
+            first()
             yield
             return
         with connection.cursor() as cursor:
             cursor.execute(END_IF_SILENT, {"milliseconds": str(round(seconds * 1000) + MARGIN)})
         deadline = ServerDeadline(connection.connection)
-        left = max(seconds - (time.monotonic() - began), 0.0)
         try:
-            with connection.execute_wrapper(deadline), timekeeper.alarm(left, deadline.act, lambda: None):
-                yield
+            with connection.execute_wrapper(deadline):
+                with timekeeper.alarm(seconds, deadline.act, lambda: None):
+                    first()
+                deadline.check()
+                with timekeeper.alarm(seconds, deadline.act, lambda: None):
+                    yield
         finally:
             deadline.check()

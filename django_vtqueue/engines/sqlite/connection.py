@@ -132,9 +132,9 @@ class SQLiteConnection:
             return nullcontext(look(0.0))
         return WriteTransaction(connection, self._held if self._file else None, look)
 
-    def effects(self, seconds: float) -> AbstractContextManager[None]:
+    def effects(self, seconds: float, first: Callable[[], None] = lambda: None) -> AbstractContextManager[None]:
         self.connection.ensure_connection()
-        return effects(self.connection, seconds)
+        return effects(self.connection, seconds, first)
 
     @contextmanager
     def without_lock_waits(self) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -44,16 +44,18 @@ class WriteDeadline(Deadline):
 
 
 @contextmanager
-def effects(connection: BaseDatabaseWrapper, seconds: float) -> Iterator[None]:
+def effects(connection: BaseDatabaseWrapper, seconds: float, first: Callable[[], None]) -> Iterator[None]:
     """Hold a transaction of Django's for the block; see Engine.effects."""
     with ExitStack() as stack:
         begin = transaction.atomic(using=connection.alias, durable=True)
         if connection.in_atomic_block:  # of a TestCase, or Django raises RuntimeError
             stack.enter_context(begin)
+            first()
             yield
             return
         with immediate(connection):
             retry_while_locked(connection.connection, lambda: stack.enter_context(begin), time.monotonic())
+        first()  # with the lock it waits for nothing
         deadline = WriteDeadline(connection.connection)
         try:
             with (
