@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 from django.db import connections
 from hypothesis.stateful import RuleBasedStateMachine, invariant
@@ -31,7 +32,7 @@ SELECT id, queue_name, task_path = '', priority, max_attempts, lease_us, state, 
 FROM vtqueue_job
 UNION ALL
 SELECT id, queue_name, task_path = '', priority, max_attempts, lease_us, 'FAILED', claims, attempts, worker_id,
-    NULL, died_at, died_at, kept_until, 0, unique_key, unique_until, NULL, history
+    NULL, died_at, died_at, kept_until, FALSE, unique_key, unique_until, NULL, history
 FROM vtqueue_deadletter"""
 
 
@@ -59,7 +60,7 @@ class Agreement(RuleBasedStateMachine):
     @invariant()
     def tables_and_model_agree(self) -> None:
         """No job is lost or invented, and of each everything is as it should be, its history too."""
-        found = {row[0]: (*row[1:-1], kept(row[-1])) for row in self.run(TABLES)}
+        found = {hexadecimal(row[0]): (*row[1:-1], kept(row[-1])) for row in self.run(TABLES)}
         assert found == self.model.rows()
         self.steps_are_in_the_diagram({job_id: row[5] for job_id, row in found.items()})
         self.one_holder_at_a_time({job_id: (row[5], row[6], row[8]) for job_id, row in found.items()})
@@ -127,7 +128,13 @@ class Agreement(RuleBasedStateMachine):
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         with connections[self.alias].cursor() as cursor:
-            return list(cursor.execute(sql).fetchall())
+            cursor.execute(sql)
+            return list(cursor.fetchall()) if cursor.description else []
+
+
+def hexadecimal(job_id: str | UUID) -> str:
+    """Return an id as the queue has it, whatever the database makes of it."""
+    return job_id.hex if isinstance(job_id, UUID) else job_id
 
 
 def kept(text: str) -> list[Any]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ..processes.conftest import database, doorbells, drain, start, start_worker  # noqa: F401
+from ..processes.conftest import database, doorbells, drain, server_database, start, start_worker  # noqa: F401
 from .scale import MINUTES
 
 

@@ -5,16 +5,13 @@ from typing import NamedTuple
 
 from ..processes.database import Database
 
-LEDGER = "CREATE TABLE ledger (event TEXT, job TEXT, claims INTEGER, worker TEXT, at INTEGER)"
-CLAIMED = """
-CREATE TRIGGER ledger_claimed AFTER UPDATE ON vtqueue_job WHEN NEW.claims != OLD.claims
-BEGIN INSERT INTO ledger VALUES ('claimed', NEW.id, NEW.claims, NEW.worker_id, NEW.lease_until - NEW.lease_us); END"""
-ACKNOWLEDGED = """
-CREATE TRIGGER ledger_acknowledged AFTER UPDATE ON vtqueue_job WHEN NEW.state = 'SUCCESSFUL'
-BEGIN INSERT INTO ledger VALUES ('acknowledged', NEW.id, NEW.claims, NEW.worker_id, NEW.finished_at); END"""
-BURIED = """
-CREATE TRIGGER ledger_buried AFTER INSERT ON vtqueue_deadletter
-BEGIN INSERT INTO ledger VALUES ('buried', NEW.id, NEW.claims, NEW.worker_id, NEW.died_at); END"""
+LEDGER = "CREATE TABLE ledger (event TEXT, job TEXT, claims INTEGER, worker TEXT, at BIGINT)"
+NOTE = "INSERT INTO ledger VALUES ('{event}', replace(CAST(NEW.id AS TEXT), '-', ''), NEW.claims, NEW.worker_id, {at})"
+NOTED = {  # event: upon what, under which condition, and when that was
+    "claimed": ("UPDATE ON vtqueue_job", "NEW.claims <> OLD.claims", "NEW.lease_until - NEW.lease_us"),
+    "acknowledged": ("UPDATE ON vtqueue_job", "NEW.state = 'SUCCESSFUL'", "NEW.finished_at"),
+    "buried": ("INSERT ON vtqueue_deadletter", "NEW.id IS NOT NULL", "NEW.died_at"),
+}
 
 
 class Event(NamedTuple):
@@ -32,11 +29,12 @@ class Ledger:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        for statement in (LEDGER, CLAIMED, ACKNOWLEDGED, BURIED):
-            database.write(statement)
+        database.write(LEDGER)
+        for event, (upon, condition, at) in NOTED.items():
+            database.on(f"ledger_{event}", upon, condition, NOTE.format(event=event, at=at))
 
     def events(self, event: str) -> list[Event]:
-        return [Event(*row) for row in self.database.rows("SELECT * FROM ledger WHERE event = ?", event)]
+        return [Event(**row) for row in self.database.rows("SELECT * FROM ledger WHERE event = ?", event)]
 
     def acknowledged(self) -> Counter[str]:
         """Return how many times each job was acknowledged."""

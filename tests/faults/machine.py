@@ -20,7 +20,7 @@ from django_vtqueue.queue.clock_steps import ClockSteps
 from django_vtqueue.queue.settling import bury_overdue, settle
 from django_vtqueue.queue.unique import insert_with_keys
 
-from .agreement import BUDGETS, LEASES, NAMES, TABLES, Agreement
+from .agreement import BUDGETS, LEASES, NAMES, TABLES, Agreement, hexadecimal
 from .model import ModelJob
 
 SECOND = 1_000_000
@@ -423,7 +423,7 @@ class QueueAgainstModel(Agreement):
     def prune(self, limit: int) -> None:
         now = self.clock.instant
         pruned = self.engine.prune(now, limit)
-        left = {row[0] for row in self.run(TABLES)}
+        left = {hexadecimal(row[0]) for row in self.run(TABLES)}
         gone = [*self.model.prunable(now, False, limit, left), *self.model.prunable(now, True, limit, left)]
         assert pruned == len(gone)
         self.model.forget(gone)

@@ -3,7 +3,9 @@
 import os
 from typing import TypeVar
 
-T = TypeVar("T", int, float)
+import pytest
+
+T = TypeVar("T", int, float, list[str])
 
 MINUTES = float(os.environ.get("VTQUEUE_FAULT_MINUTES") or 0)
 
@@ -14,3 +16,6 @@ def scaled(bounded: T, long: T) -> T:
 
 
 HELD = scaled(1.0, 60.0)  # seconds for which a lock is held or a disk is full
+
+# On a file, and at length on a server too: what a test does for so long is the same on both.
+each_engine = pytest.mark.parametrize("database", scaled(["sqlite"], ["sqlite", "postgresql"]), indirect=True)

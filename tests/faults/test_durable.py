@@ -15,7 +15,7 @@ from ..conftest import ALIAS
 from ..processes.conftest import Start
 from ..processes.database import Database
 from ..waiting import wait_until
-from .scale import scaled
+from .scale import each_engine, scaled
 
 FLOWS = scaled(60, 2000)
 WORKERS = scaled(2, 4)
@@ -23,6 +23,7 @@ KILLS = (0.5, 1.5)  # seconds between two
 
 
 @pytest.mark.timeout(scaled(300, 3600))
+@each_engine
 def test_a_storm(database: Database, start_worker: Start) -> None:
     """Every task ends; each step was made at least once, each transactional one, and each child, exactly once."""
     database.options.update(visibility_timeout=5, backoff=0, max_attempts=0, result_ttl=None)

@@ -14,16 +14,15 @@ from ..processes.database import Database
 from ..processes.limits import Journal
 from ..processes.running import Running
 from ..waiting import wait_until
-from .scale import MINUTES, scaled
+from .scale import MINUTES, each_engine, scaled
 
 SECONDS = scaled(8.0, 60 * MINUTES)
 LIMITS = {"tenant:1": 3, "tenant:2": 3, "two": 2, "queue": 3, "raw:9": 2}
 ORDERS = {f"customer:{number}": 1 for number in range(3)}
 QUEUES = {"narrow": {"concurrency": 3}, "raw": {"concurrency": 2, "handler": "tests.project.limited.handle"}}
 HELD = """
-SELECT
-    (SELECT count(*) FROM vtqueue_job WHERE state = 'RUNNING' AND (concurrency_key = :key OR queue_name = :queue)),
-    (SELECT count(*) FROM vtqueue_job WHERE state = 'READY' AND (concurrency_key = :key OR queue_name = :queue))"""
+SELECT count(CASE WHEN state = 'RUNNING' THEN 1 END) AS held, count(CASE WHEN state = 'READY' THEN 1 END) AS waits
+FROM vtqueue_job WHERE concurrency_key = ? OR queue_name = ?"""
 ASK = {
     "tenant:1": ("tenant:1", "-"),
     "tenant:2": ("tenant:2", "-"),
@@ -63,11 +62,11 @@ class Feeder:
 
     def waiting(self, key: str) -> tuple[int, int]:
         """Return how many jobs of a limit are held, and how many wait."""
-        sql = HELD.replace(":key", "?1").replace(":queue", "?2")
-        [row] = self.database.rows(sql, *ASK[key])
-        return row[0], row[1]
+        [row] = self.database.rows(HELD, *ASK[key])
+        return row["held"], row["waits"]
 
 
+@each_engine
 def test_a_storm_of_kills(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """Four workers, of which one is killed or stopped every second or so; each count is that of the tasks themselves.
 

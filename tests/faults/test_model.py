@@ -4,6 +4,7 @@ import time as wall
 from tempfile import TemporaryDirectory
 
 import pytest
+from django.db import connections
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 from hypothesis.stateful import run_state_machine_as_test
@@ -29,6 +30,17 @@ AT_RANDOM = examples(
 )
 
 
+@pytest.fixture(params=["sqlite_file", "postgresql_database"], ids=["sqlite", "postgresql"])
+def alias(request: pytest.FixtureRequest) -> str:
+    """Return the alias of an empty database, once for each engine."""
+    return str(request.getfixturevalue(request.param))
+
+
+def of_engine(alias: str, bounded: examples) -> examples:
+    """Return how many courses of events each run has: fewer on a server, where each statement takes longer."""
+    return examples(bounded, max_examples=bounded.max_examples // (1 if connections[alias].vendor == "sqlite" else 10))
+
+
 @pytest.fixture
 def one_time(monkeypatch: pytest.MonkeyPatch, time: FakeClock) -> FakeClock:
     """Have all clocks show the same: time passes, and looks neither like a standstill nor like a step."""
@@ -39,7 +51,7 @@ def one_time(monkeypatch: pytest.MonkeyPatch, time: FakeClock) -> FakeClock:
     return time
 
 
-def test_the_queue_is_the_diagram(sqlite_file: str, one_time: FakeClock, settings: Settings) -> None:
+def test_the_queue_is_the_diagram(alias: str, one_time: FakeClock, settings: Settings) -> None:
     """Publishers, workers, queues and people in any order, with crashes, stale holders and time passing: no job is
     lost, none has two holders, none leaves the diagram, histories are complete and no claim number comes twice. What
     is released or expires keeps its place in the line; a retry goes by its new time, whatever is restarted meanwhile.
@@ -47,15 +59,15 @@ def test_the_queue_is_the_diagram(sqlite_file: str, one_time: FakeClock, setting
     ``VTQUEUE_FAULT_MINUTES``: other courses of events than those of every run, for so long.
     """
     kept = {name: {"dead_letter_ttl": ttl / SECOND} for name, ttl in LETTERS_KEPT.items()}
-    configure(settings, sqlite_file, queue_options=kept)
+    configure(settings, alias, queue_options=kept)
     deadline = wall.monotonic() + 60 * MINUTES
-    run_state_machine_as_test(lambda: QueueAgainstModel(sqlite_file, one_time), settings=STEADY)
+    run_state_machine_as_test(lambda: QueueAgainstModel(alias, one_time), settings=of_engine(alias, STEADY))
     while wall.monotonic() < deadline:
-        run_state_machine_as_test(lambda: QueueAgainstModel(sqlite_file, one_time), settings=AT_RANDOM)
+        run_state_machine_as_test(lambda: QueueAgainstModel(alias, one_time), settings=AT_RANDOM)
 
 
 def test_leases_and_slots_have_one_holder(
-    sqlite_file: str, monkeypatch: pytest.MonkeyPatch, time: FakeClock, settings: Settings
+    alias: str, monkeypatch: pytest.MonkeyPatch, time: FakeClock, settings: Settings
 ) -> None:
     """Instances in any order, with crashes, ended leases and wall clocks that step: no row has two holders at
     one moment, its tokens grow, and it is taken as soon as its holder is certain not to believe in it.
@@ -63,7 +75,7 @@ def test_leases_and_slots_have_one_holder(
     deadline, boot = wall.monotonic() + 60 * MINUTES, BootClock()
     monkeypatch.setattr(clock, "since_boot", boot)
     with TemporaryDirectory(prefix="vtq-") as doorbells:
-        configure(settings, sqlite_file, doorbells=doorbells)
-        run_state_machine_as_test(lambda: HoldersAgainstModel(sqlite_file, boot, time), settings=FEWER)
+        configure(settings, alias, doorbells=doorbells)
+        run_state_machine_as_test(lambda: HoldersAgainstModel(alias, boot, time), settings=of_engine(alias, FEWER))
         while wall.monotonic() < deadline:
-            run_state_machine_as_test(lambda: HoldersAgainstModel(sqlite_file, boot, time), settings=AT_RANDOM)
+            run_state_machine_as_test(lambda: HoldersAgainstModel(alias, boot, time), settings=AT_RANDOM)

@@ -15,7 +15,7 @@ GROWTH = 5  # MiB of a worker's memory, from the second fifth of the time to the
 
 
 class Vitals:
-    """Samples of the memory and the open files of some processes, and of the sizes of a database and its WAL."""
+    """Samples of the memory and the open files of some processes, and of the WAL of a database file, if it is one."""
 
     def __init__(self, database: Path, pids: list[int]) -> None:
         self._wal = Path(f"{database}-wal")
@@ -37,7 +37,7 @@ class Vitals:
 
     def check(self) -> None:
         """The WAL stays small; in a long run the memory and the open files of the workers do not grow."""
-        assert max(self.wal) < LONGEST_WAL
+        assert max(self.wal, default=0.0) < LONGEST_WAL
         for pid in self.memory if MINUTES else ():
             _, early, *_, late = fifths(self.memory[pid])
             assert late - early < GROWTH
@@ -45,7 +45,8 @@ class Vitals:
 
     def __str__(self) -> str:
         samples = [f"{self.memory[pid][::10]} MiB, {self.files[pid][::10]} files" for pid in self.memory]
-        return f"the WAL had at most {max(self.wal):.1f} MiB; each tenth look at the workers: {'; '.join(samples)}"
+        most = max(self.wal, default=0.0)
+        return f"the WAL had at most {most:.1f} MiB; each tenth look at the workers: {'; '.join(samples)}"
 
 
 def resident(pid: int) -> float:

@@ -6,10 +6,14 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import connections
+from pytest_django import DjangoDbBlocker
 
+from ..conftest import reached
+from ..postgresql import Server
 from .database import Database
 from .held import begin
 from .running import PATIENCE, Running, python
@@ -48,8 +52,8 @@ def environment(database: Database, **variables: str) -> dict[str, str]:
         "DJANGO_SETTINGS_MODULE": "tests.processes.settings",
         "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "1",
-        "VTQUEUE_TEST_DB": str(database.path),
         "VTQUEUE_TEST_OPTIONS": json.dumps(database.options),
+        **database.variables,
         **variables,
     }
 
@@ -70,9 +74,28 @@ def doorbells() -> Iterator[str]:
 
 
 @pytest.fixture
-def database(sqlite_file: str, tmp_path: Path, doorbells: str) -> Database:
-    """Return a fresh database file that this process and the workers of the test share."""
+def database(request: pytest.FixtureRequest, doorbells: str) -> Database:
+    """Return a fresh database file that this process and the workers of the test share.
+
+    Where a test says ``parametrize("database", ["sqlite", "postgresql"], indirect=True)`` it runs on a server too.
+    """
+    if getattr(request, "param", "sqlite") == "postgresql":
+        on_a_server: Database = request.getfixturevalue("server_database")
+        return on_a_server
+    sqlite_file = request.getfixturevalue("sqlite_file")
     return Database(Path(connections[sqlite_file].settings_dict["NAME"]), doorbells)
+
+
+@pytest.fixture
+def server_database(
+    server: Server, migrated: dict[str, Any], tmp_path: Path, doorbells: str, django_db_blocker: DjangoDbBlocker
+) -> Iterator[Database]:
+    """Return a fresh database on the server of this test run."""
+    from .server_database import ServerDatabase
+
+    database = ServerDatabase(server, tmp_path, doorbells)
+    with database.copied(migrated["NAME"]), django_db_blocker.unblock(), reached(database.settings("test")):
+        yield database
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from ..waiting import wait_until
 
 UNFINISHED = """
 SELECT count(*) FROM vtqueue_job
-WHERE finished_at IS NULL AND queue_name NOT GLOB 'lease:*' AND queue_name NOT GLOB 'slots:*'"""
+WHERE finished_at IS NULL AND queue_name NOT LIKE 'lease:%' AND queue_name NOT LIKE 'slots:%'"""
 
 
 class Database:
@@ -33,6 +33,11 @@ class Database:
     def __init__(self, path: Path, doorbells: str) -> None:
         self.path = path
         self.options: dict[str, Any] = {"doorbells": doorbells}
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What in the environment of a process of the test project makes this its database."""
+        return {"VTQUEUE_TEST_DB": str(self.path)}
 
     @property
     def backend(self) -> VTQueueBackend:
@@ -68,6 +73,10 @@ class Database:
         """Write as a foreign program would, without a ring."""
         with closing(sqlite3.connect(self.path, timeout=30)) as connection, connection:
             connection.execute(sql, values)
+
+    def on(self, name: str, event: str, condition: str, statement: str) -> None:
+        """Have the database itself execute a statement after each event with a row: NEW, and OLD if it is changed."""
+        self.write(f"CREATE TRIGGER {name} AFTER {event} WHEN {condition} BEGIN {statement}; END")
 
     def job(self, job_id: str) -> sqlite3.Row:
         """Return a job's row; fail if it is not (or no longer) in the queue."""

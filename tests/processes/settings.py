@@ -11,7 +11,8 @@ PAGES = ("django.contrib.admin", "django.contrib.messages", "django.contrib.sess
 
 DEBUG = env.bool("VTQUEUE_TEST_DEBUG", default=False)
 DATABASES["default"].update(env.json("VTQUEUE_TEST_CONNECTION", default={}))
-DATABASES["default"]["OPTIONS"]["timeout"] = env.float("VTQUEUE_TEST_TIMEOUT", default=20)
+if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+    DATABASES["default"]["OPTIONS"]["timeout"] = env.float("VTQUEUE_TEST_TIMEOUT", default=20)
 if other := env.json("VTQUEUE_TEST_OTHER", default={}):
     DATABASES["other"] = {**DATABASES["default"], **other}
 INSTALLED_APPS = [*(app for app in EVERY_APP if app not in PAGES), *env.list("VTQUEUE_TEST_APPS", default=[])]

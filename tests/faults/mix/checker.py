@@ -23,7 +23,7 @@ from .faults import KILL, KILL_CHILD, LEASE_LOCK, LOCK, PAUSE, STANDSTILL, STOP,
 from .journal import Execution
 from .kinds import ASIDE, KINDS, MAX_DEPTH, PAYLOADS, Kind
 
-TOLERANCE = SECOND // 50  # between two readings of the clock in two processes
+TOLERANCE = SECOND // 20  # between two readings of the clock in two processes, each of which may have measured it
 LATEST = scaled(120, 30) * SECOND  # after its time, that no fault takes from it, a job is begun at the latest
 ORPHANED = 2 * SECOND  # for which the children of a killed supervisor may go on
 UNTIL_NEXT = 5 * SECOND  # for which it may not be seen that a worker was killed

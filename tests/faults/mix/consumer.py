@@ -17,6 +17,8 @@ ASK = 0.1  # seconds
 
 def claim_for_ever() -> None:
     """Claim payloads, keep their leases up by ``extend``, and end what is still held."""
+    from django.db import DatabaseError, close_old_connections
+
     from django_vtqueue import LeaseLost, Queue
 
     from .journal import journaled
@@ -24,11 +26,11 @@ def claim_for_ever() -> None:
 
     queue = Queue(CLAIMED, visibility_timeout=SHORT_LEASE)
     while True:
-        job = queue.claim()
-        if job is None:
-            time.sleep(ASK)
-            continue
         try:
+            job = queue.claim()
+            if job is None:
+                time.sleep(ASK)
+                continue
             with journaled("raw", job.id.hex, job._held.worker_id, job.attempt) as run:
                 run.alive(to_instant(job.visible_at))
                 for _ in range(round(job.payload["seconds"] / (SHORT_LEASE / 6))):
@@ -38,6 +40,8 @@ def claim_for_ever() -> None:
                 job.ack()
         except LeaseLost:
             continue
+        except DatabaseError:
+            close_old_connections()
 
 
 def main(names: list[str]) -> None:

@@ -3,11 +3,10 @@
 import os
 import random
 import signal
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -35,7 +34,7 @@ LEAVING = 20.0  # seconds for workers to leave when nothing is left to do
 
 KILL, KILL_CHILD, TERM, TERM_TWICE = "kill", "kill of a child", "SIGTERM", "SIGTERM twice"
 STOP, STANDSTILL, LEASE_LOCK, LOCK, PAUSE = "stop", "standstill", "lock until a lease ends", "lock", "pause"
-VISIT, DRAIN = "Queue.run for a moment", "vtworker --drain"
+VISIT, DRAIN, CUT = "Queue.run for a moment", "vtworker --drain", "sessions are ended"
 KILLS = {KILL: 1, KILL_CHILD: 2}
 EVERYTHING = {
     KILL: 2,
@@ -50,6 +49,11 @@ EVERYTHING = {
     VISIT: 2,
     DRAIN: 1,
 }
+ON_A_SERVER = {**EVERYTHING, CUT: 4}
+# Some of all sessions, whatever they do; those of the test itself and of its publisher have names.
+END_SOME = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = '' AND random() < {share}"""
 
 
 class Step(NamedTuple):
@@ -200,6 +204,7 @@ class Faults:
             PAUSE: self._pause,
             VISIT: self._visit,
             DRAIN: self._drain,
+            CUT: self._end_sessions,
         }
         choose[step.fault](step)
 
@@ -278,6 +283,10 @@ class Faults:
             (time.monotonic() + 20, self._worker(("--drain", *pick([THREADS, PROCESSES], step.choice))))
         )
 
+    def _end_sessions(self, step: Step) -> None:
+        self._note(CUT, set())
+        self._database.rows(END_SOME.format(share=step.size))
+
     def _lock(self, step: Step) -> None:
         self._in_a_thread(self._hold, step.size * SHORT_LEASE)
 
@@ -297,13 +306,12 @@ class Faults:
 
     def _hold_until_a_lease_ends(self, after: float) -> None:
         """Hold the write lock from just after a renewal of a short lease until ``after`` seconds after its end."""
-        with closing(sqlite3.connect(self._database.path, timeout=5)) as connection:
-            if (job := renewed(connection)) is None:
-                return
-            with self._locked(LEASE_LOCK):
-                if lease := short_leases(connection).get(job):
-                    left = min(lease / SECOND - time.time(), SHORT_LEASE)  # one that was extended ends much later
-                    time.sleep(max(left + after, 0))
+        if (job := renewed(self._database)) is None:
+            return
+        with self._locked(LEASE_LOCK):
+            if lease := short_leases(self._database).get(job):
+                left = min(lease / SECOND - time.time(), SHORT_LEASE)  # one that was extended ends much later
+                time.sleep(max(left + after, 0))
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
@@ -318,11 +326,11 @@ class Faults:
         return self.happened[-1]
 
 
-def renewed(connection: sqlite3.Connection) -> str | None:
+def renewed(database: Database) -> str | None:
     """Return a job whose short lease was renewed just now; None if none is within three leases."""
-    deadline, known = time.monotonic() + 3 * SHORT_LEASE, short_leases(connection)
+    deadline, known = time.monotonic() + 3 * SHORT_LEASE, short_leases(database)
     while time.monotonic() < deadline:
-        found = short_leases(connection)
+        found = short_leases(database)
         for job, end in found.items():
             if job in known and end > known[job]:
                 return job
@@ -331,10 +339,10 @@ def renewed(connection: sqlite3.Connection) -> str | None:
     return None
 
 
-def short_leases(connection: sqlite3.Connection) -> dict[str, int]:
+def short_leases(database: Database) -> dict[str, int]:
     """Return when the short leases end that are under way."""
     query = "SELECT id, visible_at FROM vtqueue_job WHERE state = 'RUNNING' AND lease_us = ?"
-    return dict(connection.execute(query, (round(SHORT_LEASE * SECOND),)))
+    return {row["id"]: row["visible_at"] for row in database.rows(query, round(SHORT_LEASE * SECOND))}
 
 
 def ready(workers: list[Running]) -> list[Running]:

@@ -95,10 +95,10 @@ def effect(context: JobContext) -> None:
 
 @task(takes_context=True, transactional=True, max_attempts=0, backoff=SOON)
 def writes(context: JobContext) -> None:
-    """Write, and count one more by reading and writing."""
+    """Write, and count one more by reading and writing, with the lock that a server needs for that."""
     with begun(context, "writes"):
         effect(context)
-        counter = Effect.objects.get(name=COUNTER)
+        counter = Effect.objects.select_for_update().get(name=COUNTER)
         counter.value += 1
         counter.save()
 

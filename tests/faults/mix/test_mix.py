@@ -24,13 +24,19 @@ from ..scale import MINUTES, scaled
 from ..vitals import Vitals
 from . import checker, journal
 from .checker import Job, Story, moment, row_of
-from .faults import EVERYTHING, KILLS, MEMBERS, Faults, plan
+from .faults import EVERYTHING, KILLS, MEMBERS, ON_A_SERVER, Faults, plan
 from .kinds import ASIDE, COPIES, COUNTER, HANDLED, LIMITED, LONG_LEASE, MAX_DEPTH, SHARED
 
+FEW = ("brief", "backs_off", "medium", "shared", "writes")
 MIXES = {  # for how many seconds, which faults, how many seconds apart, and the kinds of jobs; none: all
-    "everything": (scaled(20.0, 60 * MINUTES), EVERYTHING, (0.5, 2.0), ()),
-    "kills": (scaled(8.0, 60 * MINUTES), KILLS, (0.4, 0.6), ("brief", "backs_off", "medium", "shared", "writes")),
+    ("sqlite", "everything"): (scaled(20.0, 60 * MINUTES), EVERYTHING, (0.5, 2.0), ()),
+    ("sqlite", "kills"): (scaled(8.0, 60 * MINUTES), KILLS, (0.4, 0.6), FEW),
 }
+if MINUTES:
+    MIXES |= {
+        ("postgresql", "everything"): (60 * MINUTES, ON_A_SERVER, (0.5, 2.0), ()),
+        ("postgresql", "kills"): (60 * MINUTES, KILLS, (0.4, 0.6), FEW),
+    }
 PATIENCE = 90  # seconds for what is left over
 FIXED = 7  # a seed
 SEED = os.environ.get("VTQUEUE_SEED")
@@ -53,13 +59,12 @@ OPTIONS = {
 }
 # How many jobs wait that were never claimed, after each of them: what a worker gives back is not refused.
 DEPTHS = "CREATE TABLE depths (depth INTEGER)"
-COUNTED = f"""
-CREATE TRIGGER counted AFTER INSERT ON vtqueue_job WHEN NEW.queue_name = '{LIMITED}' BEGIN INSERT INTO depths
-SELECT count(*) FROM vtqueue_job
-WHERE queue_name = '{LIMITED}' AND finished_at IS NULL AND lease_until IS NULL AND claims = 0; END"""
+COUNT = f"""
+INSERT INTO depths SELECT count(*) FROM vtqueue_job
+WHERE queue_name = '{LIMITED}' AND finished_at IS NULL AND lease_until IS NULL AND claims = 0"""
 IN_THE_END = """
 SELECT id, state, worker_id, lease_us, '' AS exception_class, history FROM vtqueue_job
-WHERE queue_name NOT GLOB 'lease:*' AND queue_name NOT GLOB 'slots:*'
+WHERE queue_name NOT LIKE 'lease:%' AND queue_name NOT LIKE 'slots:%'
 UNION ALL
 SELECT id, 'FAILED', worker_id, lease_us, exception_class, history FROM vtqueue_deadletter"""
 
@@ -151,19 +156,26 @@ def ended_well(worker: Running) -> bool:
 
 
 @pytest.mark.timeout(60 * MINUTES + 600)
-@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize(("database", "mix"), MIXES, indirect=["database"])
 def test_every_promise_holds(
-    database: Database, start: Start, start_worker: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mix: str
+    request: pytest.FixtureRequest,
+    database: Database,
+    start: Start,
+    start_worker: Start,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mix: str,
 ) -> None:
     """Whatever workers, consumers and the database meet, all that docs/guarantees.md promises is kept.
 
     The WAL stays small, and in a long run the memory of the workers. ``kills``: a worker, or a child of one, is killed
-    every half second.
+    every half second. At length it is done on a server too, where
+    sessions are ended besides.
 
     ``VTQUEUE_SEED`` repeats the plan of a run (what meets what is left to the machine); ``VTQUEUE_KINDS``, names from
     kinds.py, leaves out all others.
     """
-    seconds, chances, between, kinds = MIXES[mix]
+    seconds, chances, between, kinds = MIXES[request.node.callspec.params["database"], mix]
     seed, folder = chosen_seed(), tmp_path / "journal"
     print(f"\nVTQUEUE_SEED={seed}")
     folder.mkdir()
@@ -171,11 +183,11 @@ def test_every_promise_holds(
     database.options |= OPTIONS
     ledger = Ledger(database)
     database.write(DEPTHS)
-    database.write(COUNTED)
+    database.on("counted", "INSERT ON vtqueue_job", f"NEW.queue_name = '{LIMITED}'", COUNT)
     database.write("INSERT INTO project_effect (name, value) VALUES (?, 0)", COUNTER)
     faults = Faults(database, start, start_worker, plan(seed, seconds, chances, between))
     vitals = Vitals(database.path, [worker.pid for worker in faults.lasting])
-    publisher = start("-m", "tests.faults.mix.load", str(seed), str(seconds), *(KINDS or kinds))
+    publisher = start("-m", "tests.faults.mix.load", str(seed), str(seconds), *(KINDS or kinds), PGAPPNAME="publisher")
     try:
         blow(faults, publisher, vitals)
         left_over(database, faults)

@@ -1,0 +1,96 @@
+"""As a database file, a database on a PostgreSQL server; a file of its own, for not everyone has psycopg."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+from psycopg.adapt import Buffer, Loader
+
+from ..postgresql import USER, Server
+from .database import Database
+
+
+class HexLoader(Loader):
+    """Reads a UUID as SQLite has it."""
+
+    def load(self, data: Buffer) -> str:
+        return bytes(data).decode().replace("-", "")
+
+
+class Row(dict[Any, Any]):
+    """A row as SQLite gives it: its values by name or by number."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return [*self.values()][key] if isinstance(key, int) else super().__getitem__(key)
+
+
+def row_factory(cursor: "psycopg.Cursor[Any]") -> Any:
+    names = [column.name for column in cursor.description or ()]
+    return lambda values: Row(zip(names, values, strict=True))
+
+
+class ServerDatabase(Database):
+    """A database of a server. ``folder``: for files beside it."""
+
+    def __init__(self, server: Server, folder: Path, doorbells: str) -> None:
+        super().__init__(folder / "database", doorbells)
+        self.server, self.name = server, f"test_{uuid4().hex}"
+
+    @contextmanager
+    def copied(self, other: str) -> Iterator[None]:
+        """Be a copy of another database, to which nothing is connected, in the block."""
+        with self._connected("template1") as connection:
+            connection.autocommit = True
+            connection.execute(f"CREATE DATABASE {self.name} TEMPLATE {other}")
+            try:
+                yield
+            finally:
+                connection.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
+
+    def settings(self, application_name: str = "") -> dict[str, Any]:
+        """Return what DATABASES say of it to a process that the server shall know by a name."""
+        return {**self.server.settings(self.name), "OPTIONS": {"application_name": application_name}}
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """See Database."""
+        return {"VTQUEUE_TEST_CONNECTION": json.dumps(self.server.settings(self.name))}
+
+    def rows(self, sql: str, *values: Any) -> list[Any]:
+        """See Database."""
+        with self._connected() as connection:
+            return connection.execute(sql.replace("?", "%s"), values or None).fetchall()
+
+    def write(self, sql: str, *values: Any) -> None:
+        """See Database."""
+        with self._connected() as connection:
+            connection.execute(sql.replace("?", "%s"), values or None)
+
+    def on(self, name: str, event: str, condition: str, statement: str) -> None:
+        """See Database."""
+        self.write(
+            f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {statement}; RETURN NULL; END $$;"
+            f"CREATE TRIGGER {name} AFTER {event} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION {name}()"
+        )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep all others from writing to jobs, as an ALTER TABLE or a foreign program would."""
+        with self._connected() as connection:
+            connection.execute("LOCK TABLE vtqueue_job IN EXCLUSIVE MODE")
+            yield
+
+    def _connected(self, name: str = "") -> "psycopg.Connection[Row]":
+        connection = psycopg.connect(
+            host=str(self.server.folder),
+            user=USER,
+            dbname=name or self.name,
+            application_name="test",
+            row_factory=row_factory,
+        )
+        connection.adapters.register_loader("uuid", HexLoader)
+        return connection
