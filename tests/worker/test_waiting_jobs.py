@@ -12,11 +12,12 @@ import pytest
 from django_vtqueue.core.job import HeldJob
 from django_vtqueue.worker import thread_pool as module
 from django_vtqueue.worker.thread_pool import MANY, WaitingJobs
+from tests.project import tasks
 
 from ..core.test_timeouts import PATIENCE, held_job
 from ..waiting import wait_until
 
-JOBS = [held_job(number) for number in range(20 * MANY)]
+JOBS = [held_job(tasks.add, number, 0) for number in range(20 * MANY)]
 Do = Callable[[HeldJob], None]
 
 
