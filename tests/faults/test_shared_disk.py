@@ -32,9 +32,14 @@ with transaction.atomic():
 """
 
 
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("migrated") / "db.sqlite3"
+
+
 @pytest.fixture
-def disk(tmp_path: Path, doorbells: str) -> Iterator[SharedDisk]:
-    disk = SharedDisk(tmp_path, doorbells)
+def disk(tmp_path: Path, doorbells: str, migrated: Path) -> Iterator[SharedDisk]:
+    disk = SharedDisk(tmp_path, doorbells, migrated)
     yield disk
     disk.clean_up()
 
