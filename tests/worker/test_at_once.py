@@ -7,6 +7,8 @@ from contextlib import contextmanager
 import pytest
 
 from django_vtqueue.backend import VTQueueBackend
+from django_vtqueue.core.clock import NEVER
+from django_vtqueue.execution.transactional import TransactionBegun, TransactionWaits
 from django_vtqueue.worker.log import WorkerLog
 from django_vtqueue.worker.loop import Worker
 from django_vtqueue.worker.options import WorkerOptions
@@ -55,3 +57,19 @@ def test_an_attempt_is_counted_once(worker: Worker, restless: None) -> None:
             worker.pool.begin(job)
             barrier.wait()
     assert {job.attempts for job in jobs} == {1}
+
+
+def test_the_supervisor_knows_the_time_limit_that_a_job_has_now(worker: Worker, restless: None) -> None:
+    """The loop does not write over it what it has read a moment before: the task may keep the interpreter now."""
+    job, others = held_job(tasks.add), [held_job(tasks.add) for _ in range(1000)]
+    worker.work.in_flight.add([job, *others], [NEVER] * 1001, ())
+    missed = 0
+    with repeated(worker.work.tell_supervisor) as barrier:
+        for _ in range(TIMES):
+            worker.told(TransactionWaits(job.key))
+            worker.work.tell_supervisor()
+            barrier.wait()
+            worker.told(TransactionBegun(job.key))
+            barrier.wait()
+            missed += worker.state.ends_at == NEVER
+    assert not missed
