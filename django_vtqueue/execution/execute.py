@@ -206,7 +206,7 @@ class Execution:
         if isinstance(error, Retry) and error.whole_queue:
             self.hold_up_queue(error, delay)
         failure = describe(error, self.secrets())  # with what these two have added to it
-        word = WORDS.get(type(error), history.FAILED)
+        word = next((word for kind, word in WORDS.items() if issubclass(type(error), kind)), history.FAILED)
         wait = None if delay is None else clock.microseconds(delay)
         settlement = failed(self.job, word, failure, self.backend.now(), wait)
         if self.result:

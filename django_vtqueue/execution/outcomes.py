@@ -7,12 +7,13 @@ import logging
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from django.utils.module_loading import import_string
+
 from ..backend import VTQueueBackend
 from ..core import states
-from ..core.failures import class_path, describe, from_task
+from ..core.failures import describe, from_task
 from ..core.job import HeldJob
 from ..core.settlement import Settlement, released
-from ..exceptions import Cancelled, JobExpired, LeaseExpired, TaskTimeout, WorkerDied
 from ..queue.on_full import from_a_job
 from ..tasks.compat import TaskResult, task_finished
 from ..tasks.results import result_of_letter
@@ -83,12 +84,11 @@ def _send(result: TaskResult, exception: BaseException | None, backend: VTQueueB
 def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:
     """Return the outcome of a job that became a dead letter without being executed to its end.
 
-    Its last holder died, it was asked to stop and not started again, or it has expired.
+    Its last holder died, it was asked to stop and not started again, it has expired, or its row cannot be read.
     """
     job, failure = settlement.job, settlement.failure
-    kinds = {class_path(kind): kind for kind in (Cancelled, JobExpired, LeaseExpired, TaskTimeout, WorkerDied)}
-    kind = kinds.get(failure.exception_class, WorkerDied) if failure else WorkerDied
-    error = kind(failure.message if failure else "")
+    assert failure  # it is in the letter
+    error = import_string(failure.exception_class)(failure.message)  # one of ours: no task has raised it
     result = result_of_letter(settlement, backend.alias, backend.settings.task_modules) if job.task_path else None
     return Outcome(job, settlement, result, error, 0.0)
 

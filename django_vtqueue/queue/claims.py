@@ -163,7 +163,7 @@ class Claims:
         if found.ended:
             taken.endings += end_leases(self.engine, found.ended, worker_id, now)
             self._find_due(found, found.places, now)
-        due, more = found.with_again(found.due)[: found.places], len(found.ended) == ENDED_AT_ONCE
+        due, more = found.with_again(found.due)[: found.places], len(found.ended) >= ENDED_AT_ONCE
         if any(row.overdue(now) for row in due):
             due, buried, more_overdue = self._look_behind(found, worker_id, now)
             taken.endings += buried

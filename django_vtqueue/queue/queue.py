@@ -213,9 +213,11 @@ class Queue:
 
     async def apublish_many(self, payloads: Iterable[Any], **options: Any) -> list[UUID]:
         """See publish_many; room is waited for without a thread."""
-        given, keys = list(payloads), options.get("unique_key")  # for each try
-        if keys is not None and not callable(keys) and not isinstance(keys, str):
-            options["unique_key"] = list(keys)
+        given = list(payloads)  # for each try, as the keys
+        for name in ("unique_key", "concurrency_key"):
+            keys = options.get(name)
+            if keys is not None and not callable(keys) and not isinstance(keys, str):
+                options[name] = list(keys)
         return await waiting_aside(lambda: sync_to_async(self.publish_many)(given, **options))
 
     def claim(self) -> ClaimedJob | None:

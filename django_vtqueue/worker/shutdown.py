@@ -30,8 +30,8 @@ def end_jobs(turns: Turns, recalled: Collection[ClaimKey], *, owns_process: bool
         running = True
         end_within(turns.leases.shortest_lease(0) / 2)  # they were renewed a third of a lease ago at the most
         for job in held:
-            if not job.begun and job.key not in recalled:
-                job.begin(turns.engine.now())  # a thread has just taken it
+            if job.key not in recalled:
+                pool.begin(job)  # a thread may just have taken it
         turns.work.recorder.flush()  # not later: once they are released nothing may keep this process
         release_unfinished(turns)
     turns.work.log.close()

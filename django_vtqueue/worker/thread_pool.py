@@ -63,6 +63,14 @@ class Pool:
         """Have jobs run; their outcomes go to ``finished``."""
         self._waiting.put(jobs)
 
+    def begin(self, job: HeldJob) -> None:
+        """Note that the code of a job starts, if that is not noted yet; from any thread."""
+        if not job.begun:
+            now = self.backend.now()
+            with self._lock:
+                if not job.begun:
+                    job.begin(now)
+
     def end(self, job: HeldJob) -> None:
         """End a job whose time is up: TaskTimeout is raised in it."""
         with self._lock:
@@ -100,8 +108,7 @@ class Pool:
             )
 
     def _execute(self, job: HeldJob) -> None:
-        if not job.begun:
-            job.begin(self.backend.now())
+        self.begin(job)
         outcome = None
         try:
             with self._lock:

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from threading import Thread
+from threading import Lock, Thread
 
 from django.db import connections
 
@@ -63,6 +63,7 @@ class Work:
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.starting: HeldJob | None = None  # a transactional job whose turn it is
         self.started = 0
+        self._clock_lock = Lock()
         self._none_ahead = False  # the last claim had no free slot, and found nothing that may be claimed ahead
 
     # Room
@@ -157,7 +158,9 @@ class Work:
     def tell_supervisor(self) -> None:
         """Tell the supervisor what this worker holds and has done, and until when it needs no help."""
         state = self.state
-        state.ends_at, state.renew_by = self.in_flight.next_end(), self.leases.renew_by
+        with self._clock_lock:  # a thread may set the limit of its job meanwhile
+            state.ends_at = self.in_flight.next_end()
+        state.renew_by = self.leases.renew_by
         state.held, state.started, state.ended = len(self.in_flight), self.started, self.log.ended
         state.longest_hold, state.importing = self.engine.longest_hold, self.limits.imports.lately()
 
@@ -175,8 +178,9 @@ class Work:
         """Have the time of a job run from now on, and tell the supervisor, or have it not run; from any thread."""
         if job := self.in_flight.get(key):
             seconds = longest_runs([job], self.backend)[0] if runs else NEVER
-            self.in_flight.start_clock(key, seconds)
-            self.state.ends_at = min(self.state.ends_at, time.monotonic() + seconds)
+            with self._clock_lock:
+                self.in_flight.start_clock(key, seconds)
+                self.state.ends_at = min(self.state.ends_at, time.monotonic() + seconds)
 
     # Out
 

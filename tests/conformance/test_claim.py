@@ -330,6 +330,19 @@ def test_a_retry_goes_by_its_new_time(bench: Bench) -> None:
     assert bench.payloads(now=20) == ["b", "a"]
 
 
+def test_a_claim_knows_that_leases_are_left_to_end(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends so many leases of tasks, and as many of payloads; where one of these is left, it has not taken all."""
+    monkeypatch.setattr("django_vtqueue.queue.claims.ENDED_AT_ONCE", 2)
+    bench.publish("a", task="shop.tasks.send", lease=5)
+    bench.publish("b", "c", "d", lease=5)
+    scopes = [Scope(("q",), raw=False), Scope(("q",), raw=True)]
+    assert len(bench.claim(now=0, scopes=scopes)) == 4
+    for left in (True, False):
+        with bench.engine.transaction():
+            taken = Claims(bench.engine).claim(scopes, 10, "w2", at(9))
+        assert taken.everything is not left
+
+
 def test_what_was_claimed_ahead_and_recalled_keeps_its_place(bench: Bench) -> None:
     """It has not begun, and uses no attempt."""
     bench.publish("a", "b", "c", now=0)

@@ -1,6 +1,7 @@
 """Rows that were edited by hand: what the database takes stops no job beside them."""
 
 import sqlite3
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -8,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue import LeaseLost, Queue
+from django_vtqueue.core.job import Scope
+from django_vtqueue.exceptions import DamagedJob
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.tasks.compat import TaskResultDoesNotExist
+from django_vtqueue.tasks.compat import TaskResultDoesNotExist, task_finished
+from django_vtqueue.worker.inline import run_due
 from tests.conftest import ALIAS
 from tests.project import tasks
 
@@ -130,6 +134,22 @@ def test_a_row_that_cannot_be_read_becomes_a_dead_letter(database: Database) -> 
     letters = DeadLetter.objects.using(ALIAS).filter(pk=job_id)
     wait_until(lambda: queue.claim_many(1) or letters.exists())  # a process that has just begun gives holders time
     assert letters.get().exception_class.endswith("DamagedJob")
+
+
+def test_a_row_that_cannot_be_read_is_announced_as_one(database: Database) -> None:
+    """Receivers of task_finished are told what the dead letter says: no worker has died."""
+    told: list[type[BaseException] | None] = []
+
+    def note(**_: object) -> None:
+        told.append(sys.exc_info()[0])
+
+    damage(database, [(database.enqueue(tasks.add, 1, 2), ("worker_id", "CAST(x'ff' AS TEXT)"))], EXPIRED)
+    task_finished.connect(note)
+    try:
+        assert list(run_due(database.backend, [Scope(None, raw=False)])) == []
+    finally:
+        task_finished.disconnect(note)
+    assert told == [DamagedJob]
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])

@@ -488,8 +488,9 @@ def test_an_async_wait_ends(alias: str) -> None:
                 run(call, alias)
         with pytest.raises(QueueFull, match=r"The publisher has waited for 0\.1 s\."):
             run(lambda: queue.apublish_many(iter([2]), timeout=0.1), alias)
-        with pytest.raises(QueueFull, match=r"The publisher has waited for 0\.1 s\."):  # keys, too, are for each try
-            run(lambda: queue.apublish_many([2], unique_key=iter(["k"]), timeout=0.1), alias)
+        for name in ("unique_key", "concurrency_key"):  # they, too, are for each try
+            with pytest.raises(QueueFull, match=r"The publisher has waited for 0\.1 s\."):
+                run(lambda: queue.apublish_many([2], timeout=0.1, **{name: iter(["k"])}), alias)  # noqa: B023
 
 
 # -- what runs ----------------------------------------------------------------------------------------------------

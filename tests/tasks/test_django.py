@@ -110,6 +110,15 @@ def gives_up() -> None:
     raise GiveUp("no such report")
 
 
+class NoSuchReport(GiveUp):
+    """A project's own reason."""
+
+
+@task
+def gives_up_in_its_own_words() -> None:
+    raise NoSuchReport
+
+
 @task
 def returns_a_set() -> set[int]:
     return {1}
@@ -378,6 +387,16 @@ def test_context() -> None:
     run_pending(until=timedelta(hours=1))
     result.refresh()
     assert result.return_value == {"attempt": 2, "id": result.id, "args": [2]}
+
+
+@pytest.mark.django_db
+def test_a_subclass_ends_an_attempt_as_its_base_does() -> None:
+    """The history says of NoSuchReport(GiveUp) that the task gave up, and does not call that a failure."""
+    result = gives_up_in_its_own_words.enqueue()
+    run_pending()
+    letter = DeadLetter.objects.get(pk=result.id)
+    assert [entry["outcome"] for entry in letter.history] == ["gave up"]
+    assert letter.exception_class.endswith(".NoSuchReport")
 
 
 @pytest.mark.django_db
