@@ -89,10 +89,7 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
         """
 
     def lock_queue(self, queue_name: str) -> None:
-        """Let no other transaction that asks for the same go on before this one ends, where several write at once.
-
-        For code that reads rows of a queue and changes them by what it has read.
-        """
+        """Where several write at once: let no other transaction that calls this go on before this one ends."""
 
     def beside_cursors(self, act: Callable[[], T]) -> T:
         """Return what ``act`` returns; in ``transaction_if`` a cursor of the caller's may want a second connection."""

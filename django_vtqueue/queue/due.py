@@ -1,0 +1,75 @@
+"""The due rows that a claim looks at: in claim order, no more of a limited queue than it has room for, or by shares."""
+
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from ..core.job import Due, Scope
+from ..core.shares import Shares
+from ..engines import Engine
+from .limits import AMONG, Limits, Room, has_own_key, starts
+
+
+def find_due(
+    engine: Engine, limits: Limits, scopes: Sequence[Scope], rooms: Mapping[str, Room], limit: int, now: int
+) -> list[Due]:
+    """Return the first ``limit`` due rows, in claim order, or as the shares of queues have it.
+
+    There are no more of a limited queue than it has room for, as far as that is known. Mostly it has room for all that
+    are found, so it is looked at together with others first.
+    """
+    if not limits.shares and all(room.has(1) for room in rooms.values()):
+        due = find_together(engine, scopes, limit, now, named=bool(limits.queues))
+        if not rooms or enough(rooms, due):
+            return due
+    parts = limits.scoped(engine, limits.apart(scopes), rooms)
+    return find_apart(engine, parts, limit, now, limits.shares)
+
+
+def enough(rooms: Mapping[str, Room], rows: Sequence[Due]) -> bool:
+    """Return whether limited queues have room for all of these rows."""
+    return all(rooms[name].has(count) for name, count in starts(rows, rooms).items())
+
+
+def find_together(engine: Engine, scopes: Sequence[Scope], limit: int, now: int, *, named: bool) -> list[Due]:
+    """Return the first due rows of scopes, whatever room there is in their queues."""
+    due = [row for scope in scopes for row in engine.due(scope, limit, now, named=named)]
+    return in_order(due)[:limit] if len(scopes) > 1 else due
+
+
+def find_apart(engine: Engine, scopes: Sequence[Scope], limit: int, now: int, shares: Shares | None) -> list[Due]:
+    """Return the first due rows of scopes of which some have one queue: no more of it than it has room for.
+
+    With ``shares`` all have one.
+    """
+    found: list[Due] = []
+    left: dict[tuple[str, str], float] = {}
+    for scope in scopes:
+        if scope.queues == () or scope.starts == 0 or (scope.room == 0 and not scope.raw):
+            continue
+        if not (shares or scope.limited):
+            found += engine.due(scope, limit, now)
+            continue
+        [name] = scope.queues or ("",)
+        left |= {(name, "room"): _any(scope.room), (name, "starts"): _any(scope.starts)}
+        most = max(limit, AMONG) if scope.raw and scope.room is not None else limit
+        found += engine.due(scope, most, now, named=True)
+    due: list[Due] = []
+    for row in in_order(found):
+        name = row.queue_name
+        uses = [(name, "starts")] if has_own_key(row) else [(name, "room"), (name, "starts")]
+        if all(left.get(use) != 0 for use in uses):
+            left.update((use, left[use] - 1) for use in uses if use in left)
+            due.append(row)
+    if shares:
+        return shares.order({name: [row for row in due if row.queue_name == name] for name, _ in left}, limit)
+    return due[:limit]
+
+
+def _any(number: int | None) -> float:
+    """Return a number of places; None: any number."""
+    return inf if number is None else number
+
+
+def in_order(rows: Sequence[Due]) -> list[Due]:
+    """Return rows in claim order."""
+    return sorted(rows, key=lambda row: (-row.priority, row.due_at, row.handle))
