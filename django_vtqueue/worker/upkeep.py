@@ -2,6 +2,7 @@
 
 import logging
 import time
+from math import inf
 
 from ..engines import Trouble
 from ..queue.doorbell import ring
@@ -16,7 +17,9 @@ BUSY_AGAIN = 0.002  # seconds, if another connection had the lock
 TIDY_AGAIN = 0.02  # seconds, if another connection wrote just then
 HUGE_LOG = 64_000_000  # bytes
 PRUNED_AT_ONCE = 200  # rows
-PRUNING_SHARE = 0.1  # of the time, as long as there is more to prune: in one go it would hold up the jobs of a moment
+# As long as there is more to prune: in one go it would hold up the jobs of a moment. But as many rows are deleted as
+# jobs are run, however long that takes on a busy machine: else the table would grow as long as the work does not end.
+PRUNING_SHARE = 0.1  # of the time
 PRUNE_AGAIN = 0.1  # seconds, if there was something: what ends in a stream is outdated in a stream
 
 
@@ -27,6 +30,7 @@ class Upkeep:
         self.engine, self.work = work.engine, work
         self.unparking = Unparking(work.limits)
         self.next_at = 0.0  # monotonic
+        self._more_at = inf  # when so many jobs were started, there is more to prune
         self._tidy_at = 0.0  # monotonic
         self._told_of_log = self._told_of_failure = False
 
@@ -36,7 +40,7 @@ class Upkeep:
         try:
             if now >= self._tidy_at:
                 self._tidy(now, contended)
-            if now >= self.next_at:
+            if now >= self.next_at or self.work.started >= self._more_at:
                 self._prune(now)
         except Exception as error:
             trouble = self.engine.trouble(error)
@@ -63,11 +67,12 @@ class Upkeep:
 
     def _prune(self, now: float) -> None:
         """Delete some of what was kept for long enough; bury what is overdue, and unpark jobs."""
-        self.next_at = now + PERIOD  # also if it fails
+        self.next_at, self._more_at = now + PERIOD, inf  # also if it fails
         instant = self.engine.now()
         pruned = max(self.engine.prune(instant, PRUNED_AT_ONCE), self._bury_overdue(PRUNED_AT_ONCE))
         if self._unpark() or pruned >= PRUNED_AT_ONCE:
             self.next_at = now + (time.monotonic() - now) / PRUNING_SHARE
+            self._more_at = self.work.started + PRUNED_AT_ONCE
         elif pruned:
             self.next_at = now + PRUNE_AGAIN
 

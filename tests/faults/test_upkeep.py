@@ -49,6 +49,21 @@ def test_what_a_lock_prevents_is_done_in_the_next_turn(database: Database) -> No
     assert not database.rows("SELECT 1 FROM vtqueue_job")
 
 
+def test_as_many_rows_are_deleted_as_jobs_are_run(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes to delete, and however little time there is for it: the table does not grow for ever."""
+    monkeypatch.setattr("django_vtqueue.worker.upkeep.PRUNING_SHARE", 1e-9)
+    database.enqueue_many(tasks.add, [(1, 2)] * (2 * PRUNED_AT_ONCE + 1))
+    database.write(EXPIRED)
+    upkeep = upkeep_of(database)
+    left = []
+    with upkeep.engine.without_lock_waits():
+        for started in (0, PRUNED_AT_ONCE - 1, 1):
+            upkeep.work.started += started
+            upkeep.do(contended=False)
+            left.append(len(database.rows("SELECT 1 FROM vtqueue_job")))
+    assert left == [PRUNED_AT_ONCE + 1, PRUNED_AT_ONCE + 1, 1]
+
+
 def test_what_cannot_be_pruned_is_told_once(database: Database, caplog: pytest.LogCaptureFixture) -> None:
     """A foreign trigger that forbids it, say: neither does it fail a worker's turns, nor fill its log."""
     database.enqueue(tasks.add, 1, 2)
