@@ -53,8 +53,7 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
     """The statements of the queue on one database alias.
 
     ``traced``: query counting, logging and tracing see the statements. For a worker's control loop it is False.
-    ``last_hold``, ``longest_hold``: for how many seconds the last transaction inside ``without_lock_waits()``, and the
-    longest one, had the right to write.
+    ``last_hold``, ``longest_hold``: for how many seconds its last transaction, and the longest one, could write.
     """
 
     looks_first = True  # for a claim that finds nothing keeps other writers waiting
@@ -110,9 +109,8 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
         """Hold the right to write in a transaction of Django's, for a task's own writes, for at most ``seconds``.
 
         They are counted from the end of ``first``, which is called in the transaction, and may wait as long for a lock.
-
-        Then the transaction is rolled back, whatever the block does, and TaskTimeout is raised when the block ends, or
-        before. Raise RuntimeError inside a transaction of the caller's, except that of a TestCase.
+        Then it is rolled back, whatever the block does, and TaskTimeout is raised when the block ends, or before. Raise
+        RuntimeError inside a transaction of the caller's, except that of a TestCase.
         """
 
     def without_lock_waits(self) -> AbstractContextManager[None]:
@@ -212,8 +210,8 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
     ) -> dict[Handle, HeldJob]:
         """Hand rows to a worker: one more claim, hidden for their own lease (or ``lease_us``), without progress.
 
-        ``attempts``: 1, or 0 for jobs whose attempt is counted later, by ``start_attempts``. Return the rows as they
-        are now, or none of them where that would keep other writers waiting: then they are read after the commit.
+        ``attempts``: 1, or 0 if it is counted later, by ``start_attempts``. Return the rows as they are now, or none
+        where that keeps other writers waiting: they are read after the commit.
         """
 
     @abstractmethod
@@ -328,8 +326,7 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
     def ring(self, *, workers: bool = False) -> None:
         """Wake those that listen, on any host, for what is committed; not in a transaction, and it never raises.
 
-        A process need not ring each time: who is woken looks once more some milliseconds later. ``workers``: the rows
-        of the workers have something for one of them.
+        A process need not ring each time: who is woken looks again soon. ``workers``: their rows have news for one.
         """
 
     def listen(self, rung: Callable[[bool], None]) -> Listener:
