@@ -22,44 +22,52 @@ def end_jobs(turns: Turns, recalled: Collection[ClaimKey], *, owns_process: bool
     ``recalled``: what had not begun. Code may still run where it cannot be ended and the worker has the process for
     itself: the process must end before those jobs are visible again; its doorbell, left behind, proves that it has.
     """
-    held, pool = turns.work.in_flight, turns.work.pool
-    running = False
-    if not held:
-        pool.stop(LAST_ANNOUNCEMENTS)
+    work, running = turns.work, False
+    if not work.in_flight:
+        work.pool.stop(LAST_ANNOUNCEMENTS)
     elif owns_process:
-        running = True
         end_within(turns.leases.shortest_lease(0) / 2)  # they were renewed a third of a lease ago at the most
-        for job in held:
-            if job.key not in recalled:
-                pool.begin(job)  # a thread may just have taken it
-        turns.work.recorder.flush()  # not later: once they are released nothing may keep this process
-        release_unfinished(turns)
-    turns.work.log.close()
-    if not running:
-        turns.work.recorder.flush(LAST_COUNTS)
+        idle = {*recalled, *(outcome.job.key for outcome in work.outcomes)}
+        for job in work.in_flight:
+            if job.key not in idle:
+                work.pool.begin(job)  # a thread may just have taken it
+        work.recorder.flush()  # now: once they are released there is little time
+        running = release_unfinished(turns)
+        if not running:
+            faulthandler.cancel_dump_traceback_later()
+            work.pool.stop(LAST_ANNOUNCEMENTS)
+    work.log.close()
+    work.recorder.flush(0 if running else LAST_COUNTS)
     return running
 
 
-def release_unfinished(turns: Turns) -> None:
-    """Settle what has finished and release the rest, whose code may still run: this process ends before it is visible.
+def release_unfinished(turns: Turns) -> bool:
+    """Settle what has finished and release the rest; return whether code of that may still run.
 
-    A database that is locked is waited for, but not for longer than the leases last: then they end by themselves.
+    Then this process ends before it is visible. A database that is locked is waited for, but not for longer than the
+    leases last: then they end by themselves.
     """
-    settlements = [outcome.settlement for outcome in turns.work.outcomes]
-    finished = [outcome.job for outcome in turns.work.outcomes]
+    work, outcomes = turns.work, list(turns.work.outcomes)
+    finished = [outcome.job for outcome in outcomes]
     unfinished: list[Settlement] = []
+    lost: set[ClaimKey] = set()
     deadline = time.monotonic() + turns.leases.shortest_lease(0) / 3
 
     def step() -> None:
         # As of now: it may have taken long to get the lock.
         unfinished[:] = turns.leases.endings(finished)
-        settle(turns.engine, settlements + unfinished)
-        end_within(GONE_WITHIN)  # before the commit: nothing may keep this process after it
+        lost.clear()
+        lost.update(settle(turns.engine, [*(outcome.settlement for outcome in outcomes), *unfinished]))
+        if any(ending.job.begun for ending in unfinished):
+            end_within(GONE_WITHIN)  # before the commit: nothing may keep this process after it
 
-    if settle_before(deadline, turns.engine, step, turns.outage):
-        turns.work.log.released(unfinished)
-        turns.work.recorder.count(turns.work.outcomes)
-        turns.work.recorder.count_endings(unfinished)
+    if not settle_before(deadline, turns.engine, step, turns.outage):
+        return True
+    if unfinished:
+        work.log.released(unfinished)
+        work.recorder.count_endings(unfinished)
+    work.settled(outcomes, lost)
+    return any(ending.job.begun for ending in unfinished)
 
 
 def end_within(seconds: float) -> None:

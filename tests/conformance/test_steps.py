@@ -163,10 +163,14 @@ def test_a_stop_request_comes_first(bench: Bench) -> None:
 
 
 def test_a_wait_that_was_stored_before(bench: Bench) -> None:
-    """One whose commit was not answered is not lost when it is made again."""
+    """One whose commit was not answered is not lost when it is made again, also if an event has come meanwhile."""
     job = held(bench)
     assert wait(bench, job)
     assert wait(bench, job)
+    send(bench, job.id)
+    assert wait(bench, job)
+    assert not wait(bench, job, name="other")
+    assert due_at(bench, job.id) == at(2)
 
 
 def test_steps_survive_death(bench: Bench) -> None:

@@ -76,13 +76,15 @@ SET state = 'READY', worker_id = '', copies = NULL, lease_until = NULL, attempts
         ELSE {with_steps(waiting="mine.text")} END
 FROM {WAITS.mine} WHERE {GUARD} AND job.cancelled_at IS NULL"""
 
+# What a job waits for is in its steps, wherever an event or a limit has moved it since.
 NOT_WAITING = f"""
 SELECT {hexed("mine.id")}, mine.claims FROM {WAITS.mine}
 WHERE NOT EXISTS (
     SELECT 1 FROM vtqueue_job AS job
     WHERE job.id = ANY(%(ids)s::uuid[]) AND job.id = mine.id AND job.claims = mine.claims AND job.state = 'READY'
       AND job.attempts = mine.attempts
-      AND job.due_at IN (mine.until, mine.since)
+      AND CASE mine.kind WHEN 'snooze' THEN job.due_at = mine.until
+          ELSE job.steps::json ->> 'waiting' = mine.text END
 )"""
 
 NOT_RELEASABLE = f"""

@@ -94,13 +94,15 @@ SET state = 'READY', worker_id = '', copies = NULL, lease_until = NULL, attempts
         ELSE json_set(coalesce(steps, '{{}}'), '$.waiting', json({WAITS.text})) END
 FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
 
+# What a job waits for is in its steps, wherever an event or a limit has moved it since.
 NOT_WAITING = f"""
 SELECT json_group_array(json_array({WAITS.id}, {WAITS.claims}))
 FROM json_each(:settlements) AS mine
 WHERE NOT EXISTS (
     SELECT 1 FROM vtqueue_job
     WHERE id = {WAITS.id} AND claims = {WAITS.claims} AND state = 'READY' AND attempts = {WAITS.attempts}
-      AND due_at IN ({WAITS.until}, {WAITS.since})
+      AND CASE {WAITS.kind} WHEN 'snooze' THEN due_at = {WAITS.until}
+          ELSE json_valid(steps) AND json_extract(steps, '$.waiting') = json({WAITS.text}) END
 )"""
 
 NOT_RELEASABLE = f"""
