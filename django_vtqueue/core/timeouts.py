@@ -1,4 +1,4 @@
-"""The soft time limit of a task: TaskTimeout, raised inside it. Which limit a task has: execution/time_limits.py."""
+"""The soft time limit of a task: TaskTimeout, raised inside it. Which limit a task has: ``policy_of``."""
 
 import asyncio
 import ctypes

@@ -1,4 +1,4 @@
-"""A command that runs under a guard (see guard.py), as vtleader sees it."""
+"""A command that runs under a guard (see guard_process.py), as vtleader sees it."""
 
 import ctypes
 import os
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from . import guard
+from . import guard_process
 
 LOOK_AT_CHILD = 0.2  # seconds
 PR_SET_CHILD_SUBREAPER = 36  # see prctl(2)
@@ -37,7 +37,7 @@ class Guarded:
         self._until, self._grace = 0.0, grace
         self._outcome: bytes | None = None  # what the guard has said; b"": it is dead, and has said nothing
         inherited = [control, status, *([bell] if bell >= 0 else [])]
-        words = [str(Path(guard.__file__)), str(control), str(status), str(grace), *command]
+        words = [str(Path(guard_process.__file__)), str(control), str(status), str(grace), *command]
         try:
             self._guard = subprocess.Popen(
                 [sys.executable, "-I", "-S", *words], pass_fds=inherited, start_new_session=True, env=environment

@@ -3,18 +3,11 @@
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
 from math import inf
 from traceback import clear_frames
 
-from ..core import history
 from ..core.backoff import IN_DANGER, busy_pause, trouble_pause
-from ..core.failures import Failure
-from ..core.job import ClaimKey
-from ..core.settlement import failed
 from ..engines import Engine, Trouble
-from ..execution.outcomes import Outcome
-from ..queue.settling import settle
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -82,60 +75,3 @@ class Outage:
         if kind not in self._said:
             self._said.add(kind)
             logger.warning(text, *args, exc_info=exc_info)
-
-
-# -- settling one by one -----------------------------------------------------------------------------------------------
-#
-# When a settlement fails for a reason of its own, or when little time is left.
-
-
-NOT_STORED = Failure("django_vtqueue.exceptions.OutcomeNotStored", "The outcome could not be stored.", "", "not stored")
-
-
-def settle_alone(engine: Engine, outcomes: Sequence[Outcome]) -> set[ClaimKey]:
-    """Settle each outcome in a transaction of its own; return the keys of the lost ones.
-
-    One that fails alone is replaced by a failed attempt described by our own text only. Errors that pass are raised;
-    what was done before is then found as done by the next try.
-    """
-    lost: set[ClaimKey] = set()
-    for outcome in outcomes:
-        try:
-            with engine.transaction():
-                lost |= settle(engine, [outcome.settlement])
-        except Exception as error:
-            if engine.trouble(error):
-                raise
-            logger.warning("the outcome of job %s could not be stored: %r", outcome.job.id, error)
-            job = outcome.job
-            wait = job.lease_us
-            outcome.settlement = failed(job, history.FAILED, NOT_STORED, engine.now(), wait)
-            outcome.result = None
-            lost |= _settle_at_last(engine, outcome)
-    return lost
-
-
-def _settle_at_last(engine: Engine, outcome: Outcome) -> set[ClaimKey]:
-    """Settle an outcome that is our own text only; if even that is refused (by the row itself) its lease shall end."""
-    try:
-        with engine.transaction():
-            return settle(engine, [outcome.settlement])
-    except Exception as error:
-        if engine.trouble(error):
-            raise
-        logger.warning("the database refuses each change to the row of job %s: %r", outcome.job.id, error)
-        return {outcome.job.key}
-
-
-def settle_before(deadline: float, engine: Engine, step: Callable[[], object], outage: Outage) -> bool:
-    """Do ``step`` in a transaction, again and again until ``deadline`` (monotonic); return whether it was done."""
-    while True:
-        try:
-            with engine.transaction():
-                step()
-            return True
-        except Exception as error:
-            outage.failed(error)
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(max(min(outage.retry_at, deadline) - time.monotonic(), 0))

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from ..core.job import ClaimKey
 from ..core.settlement import Settlement
 from ..queue.settling import settle
-from .outage import settle_before
+from .settling_alone import settle_before
 from .turn import Turns
 
 LAST_ANNOUNCEMENTS = 5.0  # seconds for the receivers of signals when everything has ended

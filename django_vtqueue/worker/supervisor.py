@@ -35,7 +35,8 @@ from ..queue.settling import settle
 from . import systemd
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of
-from .outage import Outage, settle_before
+from .outage import Outage
+from .settling_alone import settle_before
 from .shared_state import Departure, SharedState, new_memory
 from .shutdown import end_within
 

@@ -25,8 +25,8 @@ from .leases import Leases
 from .log import WorkerLog, job_name
 from .next_due import NextDue
 from .options import WorkerOptions, limits_of
-from .outage import settle_alone
 from .prefetch import Prefetch
+from .settling_alone import settle_alone
 from .shared_state import SharedState
 from .statistics import Recorder
 from .thread_pool import Pool

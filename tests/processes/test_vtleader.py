@@ -17,7 +17,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_vtqueue.core import clock
-from django_vtqueue.patterns import guard
+from django_vtqueue.patterns import guard_process
 from django_vtqueue.patterns.guarded_command import Guarded
 
 from ..waiting import PROMPT, wait_until
@@ -327,7 +327,7 @@ def test_the_guard_of_a_command_that_changes_its_user() -> None:
     """A guard that may not kill its command stays with it, and says nothing before that has ended."""
     with TemporaryDirectory(prefix="vtq-") as folder, ExitStack() as stack:
         os.chmod(folder, 0o755)
-        changes_user, copy = f"{folder}/setpriv", shutil.copy(guard.__file__, folder)
+        changes_user, copy = f"{folder}/setpriv", shutil.copy(guard_process.__file__, folder)
         shutil.copy(shutil.which("setpriv") or "", changes_user)
         os.chmod(changes_user, 0o4755)
         (control, said), (status, told) = os.pipe(), os.pipe()

@@ -1,4 +1,4 @@
-"""The guard of a command that only a leader may run: ``python guard.py CONTROL STATUS GRACE COMMAND …``.
+"""The guard of a command that only a leader may run: ``python guard_process.py CONTROL STATUS GRACE COMMAND …``.
 
 It is a small process of its own, without Django, so that it ends the command in time although vtleader is stopped or
 killed. CONTROL is a descriptor from which lines come: ``until T`` (by the moment T of the boot clock the command must
