@@ -69,31 +69,6 @@ def test_a_second_signal_gives_the_job_back_at_once(
     assert len(executions(tmp_path)) == 2
 
 
-def test_a_second_signal_while_only_results_are_in_hand(
-    database: Database, start_worker: Start, tmp_path: Path
-) -> None:
-    """No code runs any more: once the results are stored they are announced and counted, and the worker signs off."""
-    database.options["visibility_timeout"] = 600  # a third of which the worker tries it
-    worker = start_worker("--threads", "1", "-v", "2")
-    job_id = begin(database, tmp_path)
-
-    def stands_in(function: str) -> bool:
-        worker.signal(signal.SIGUSR1)  # it writes where its threads are
-        return f" in {function}\n" in worker.log
-
-    with database.locked():
-        (tmp_path / "go").touch()
-        wait_until(lambda: stands_in("take"))  # its thread has given the result to the loop
-        worker.signal(*SIGNALS)
-        wait_until(lambda: stands_in("release_unfinished"))
-    assert worker.wait() == 0
-    assert database.result(job_id) == "go"
-    assert worker.lines("ok ")
-    assert "gave back" not in worker.log
-    assert database.workers() == []
-    assert database.rows("SELECT total(succeeded) AS succeeded FROM vtqueue_throughput")[0]["succeeded"] == 1
-
-
 def test_shutdown_timeout_gives_back_what_still_runs(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """With --shutdown-timeout one signal is enough: what has not ended by then is given back."""
     worker = start_worker("--shutdown-timeout", "0.3")
