@@ -26,6 +26,7 @@ class Outage:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.retry_at = 0.0  # monotonic; 0: no outage
+        self.gone = False  # the database could not be reached, by the last try
         self._began = 0.0
         self._tries = 0
         self._said: set[Trouble | None] = set()
@@ -48,6 +49,7 @@ class Outage:
             self._began = now
         self._tries += 1
         kind = self.engine.trouble(error)
+        self.gone = kind is Trouble.GONE
         if kind is Trouble.BUSY:
             pause = busy_pause(now - self._began, random.random(), left)
             pause *= factor if left > IN_DANGER else 1
@@ -67,7 +69,7 @@ class Outage:
 
     def over(self) -> None:
         """Note a success."""
-        self.retry_at = 0.0
+        self.retry_at, self.gone = 0.0, False
         self._tries = 0
         self._said.clear()
 

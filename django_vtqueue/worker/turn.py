@@ -125,7 +125,9 @@ class Turns:
 
     def keep_up(self) -> None:
         """Renew what is held, end what has run for too long, and do what is due once a second."""
-        if self.outage.lasts():
+        if self.outage.gone:
+            self.housekeeping.look()  # it fails as long as the database is gone, which a turn without work would not
+        elif self.outage.lasts():
             self.housekeeping.check_replaced()
         self.leases.look(self.engine.now())
         hung = self.work.end_over_time()
