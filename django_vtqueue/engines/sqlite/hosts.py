@@ -23,6 +23,8 @@ ALIVE = 0.5  # seconds between two signs of life, before all are there
 LEAVE = 10.0  # seconds for which the others are waited for at the end
 PATIENCE = 150.0  # seconds for one step of the others
 
+HAS_LEFT = "{} has left before the end; start all anew"
+
 
 class Failed(Exception):
     """The hosts cannot share files in this folder, or the test could not be made; the text says why."""
@@ -75,8 +77,15 @@ class Hosts:
         except Exception as error:
             problem = str(error) if isinstance(error, Failed) else repr(error)
         self._steps += 1
-        said = self.exchange(f"step {self._steps}", problem)
+        try:
+            said = self.exchange(f"step {self._steps}", problem)
+        except KeyboardInterrupt:
+            self._say("interrupted", None)  # its locks end now, while others may be about to look at them
+            raise
         if problems := [f"{self.names[host]}: {text}" for host, text in said.items() if text]:
+            for host, name in self.names.items():
+                if "interrupted" in self._heard(host):
+                    raise Failed(HAS_LEFT.format(name))
             raise Failed("; ".join(problems))
 
     def path(self, name: str) -> Path:
@@ -113,7 +122,7 @@ class Hosts:
         until = time.monotonic() + PATIENCE
         while key not in (heard := self._heard(host)):
             if "bye" in heard:
-                raise Failed(f"{self.names[host] or host} has left before the end; start all anew")
+                raise Failed(HAS_LEFT.format(self.names[host] or host))
             if time.monotonic() > until:
                 raise Failed(f"{self.names[host] or host} has said nothing for {PATIENCE:.0f} s; start all anew")
             time.sleep(LOOK_AT_FILES)
