@@ -19,11 +19,14 @@ class Judge:
     def __init__(self, engine: Engine, limits: Limits, rows: Sequence[Due], queues: LimitedQueues = NO_QUEUES) -> None:
         self._limits, self._queues = limits, queues
         self._limits_of: dict[tuple[str, str], KeyLimit] = {}
+        self._awaited: set[str] = set()  # paths of tasks that are being imported
         keys: set[str] = set()
         first: set[str] = set()
         booked: set[str] = set()
         for row in (row for row in rows if row.keyed):
             if (kind := (row.queue_name, row.task_path)) not in self._limits_of:
+                if limits.awaits(row.task_path):  # before its limits are read, for this may load them
+                    self._awaited.add(row.task_path)
                 self._limits_of[kind] = limits.of_key(*kind)
             if (key := row.concurrency_key) is not None:
                 (first if self._limits_of[kind].ordered else keys).add(key)
@@ -42,8 +45,6 @@ class Judge:
         Rows behind these places are not judged: they are claimed ahead, or left alone. ``granted``: rows that were
         allowed before others of their rate were moved; they use their rate first, whatever has come up ahead of them.
         """
-        unknown = {path for (_, path), of_key in self._limits_of.items() if not of_key.loaded}
-        awaited = {path for path in unknown if self._limits.awaits(path)}
         places, paces = Places(self._limits_of, self._known), Paces(self._limits, self._limits_of, self._known, now)
         verdict = Verdict()
         for row in due if granted else ():
@@ -52,7 +53,7 @@ class Judge:
         for row in due:
             if len(verdict.allowed) >= limit or not row.keyed:
                 verdict.allowed.append(row)
-            elif row.task_path in awaited:
+            elif row.task_path in self._awaited:
                 verdict.booked[row.handle] = now + SOON
             elif not places.free(row):
                 verdict.parked.append(row.handle)

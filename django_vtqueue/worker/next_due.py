@@ -25,6 +25,7 @@ class NextDue:
         self._next_due: int | None = None  # None: not known
         self._took_everything = False  # the last claim took all that could be taken
         self.at_once = False
+        self._owes_look = False  # for leases that have ended: the last claim was made at once
         self._rung_at = 0.0  # monotonic
 
     def forget(self) -> None:
@@ -35,11 +36,13 @@ class NextDue:
     def rung(self) -> None:
         """Look for what was published; after a pause by a claim, where one that finds nothing keeps no others waiting.
 
-        Rings that follow each other, as those of many publishers do, are answered by looks, which cost less.
+        Rings that follow each other, as those of many publishers do, are answered by looks, which cost less. So is the
+        first one after a claim at once: a worker that is rung without end would look for ended leases never.
         """
         self.forget()
         now = time.monotonic()
-        self.at_once = self.at_once or (now >= self._rung_at + PAUSE and not self.engine.looks_first)
+        paused = now >= self._rung_at + PAUSE and not self._owes_look
+        self.at_once = self.at_once or (paused and not self.engine.looks_first)
         self._rung_at = now
 
     def expect(self, due_at: int) -> None:
@@ -53,7 +56,7 @@ class NextDue:
 
         One ``at_once`` has not looked for leases that have ended.
         """
-        self._took_everything, self.at_once = everything and not self.at_once, False
+        self._took_everything, self._owes_look, self.at_once = everything and not self.at_once, self.at_once, False
         if self._took_everything:
             self._next_due = None
 
@@ -63,7 +66,7 @@ class NextDue:
             return True
         now = self.engine.now()
         if self._next_due is None:
-            first = self.limits.earliest(self.engine, self.scopes)
+            first, self._owes_look = self.limits.earliest(self.engine, self.scopes), False
             self._next_due = NO_INSTANT if first is None else first
             if self._took_everything and self._next_due <= now:  # an ended lease, whose holder is given time
                 self._next_due = now + round(LOOK * SECOND)

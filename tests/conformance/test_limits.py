@@ -291,6 +291,30 @@ def test_a_task_that_is_not_loaded(limited: Limited) -> None:
     assert names(limited.claim(1)) == "a b"
 
 
+@pytest.mark.parametrize("at_once", [True, False], ids=["asked-for", "meanwhile"])
+def test_a_task_that_is_loaded_while_its_jobs_are_claimed(
+    limited: Limited, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    """Its order holds for the first of its jobs that are claimed, whenever its import ends."""
+
+    def loaded(path: str = "app.unknown") -> None:
+        limited.tasks[path] = {"order_key": "k"}
+        limited.limits.imports.tried(path)
+
+    limited.publish("app.unknown", "first", key="k", due=1000)
+    limited.publish("app.unknown", "second", key="k")
+    if at_once:
+        limited.limits = replace(limited.limits, imports=Imports(loaded))
+    else:
+        limited.loading()
+        assert names(limited.claim()) == ""
+        look_up = limited.engine.look_up
+        monkeypatch.setattr(limited.engine, "look_up", lambda **asked: (look_up(**asked), loaded())[0])
+    assert names(limited.claim(2)) == ""
+    assert names(limited.claim(4)) == ""
+    assert names(limited.claim(1000)) == "first"
+
+
 def test_the_look_loads_a_task(limited: Limited) -> None:
     """What another process has parked comes back, though no job of it is due."""
     limited.publish("app.two", "a", "b", "c", key="k")
