@@ -45,8 +45,8 @@ def test_a_job(site: Site, visit: Visit, database: Database, start_worker: Start
     with visit() as page:
         page.goto(f"{site.url}job/{job_id}/change/")
         expect(marked(page).locator(".vtq-word").first).to_have_text("due")
-        start_worker(DJANGO_SETTINGS_MODULE=SETTINGS)
         (tmp_path / "mail").touch()
+        start_worker(DJANGO_SETTINGS_MODULE=SETTINGS)
         wait_until(lambda: database.succeeded(job_id))
         expect(page.locator(".vtq-word").first).to_have_text("done")
         expect(page.get_by_role("button", name="Pause refreshing")).to_be_hidden()
