@@ -74,8 +74,11 @@ class Database:
         with closing(sqlite3.connect(self.path, timeout=30)) as connection, connection:
             connection.execute(sql, values)
 
-    def on(self, name: str, event: str, condition: str, statement: str) -> None:
-        """Have the database itself execute a statement after each event with a row: NEW, and OLD if it is changed."""
+    def on(self, name: str, event: str, condition: str, statement: str, *, at_commit: bool = False) -> None:
+        """Have the database itself execute a statement after each event with a row: NEW, and OLD if it is changed.
+
+        ``at_commit``: where others may commit between the event and its own commit, at the latter.
+        """
         self.write(f"CREATE TRIGGER {name} AFTER {event} WHEN {condition} BEGIN {statement}; END")
 
     def job(self, job_id: str) -> sqlite3.Row:

@@ -70,11 +70,12 @@ class ServerDatabase(Database):
         with self._connected() as connection:
             connection.execute(sql.replace("?", "%s"), values or None)
 
-    def on(self, name: str, event: str, condition: str, statement: str) -> None:
+    def on(self, name: str, event: str, condition: str, statement: str, *, at_commit: bool = False) -> None:
         """See Database."""
+        kind, when = ("CONSTRAINT TRIGGER", "DEFERRABLE INITIALLY DEFERRED") if at_commit else ("TRIGGER", "")
         self.write(
             f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {statement}; RETURN NULL; END $$;"
-            f"CREATE TRIGGER {name} AFTER {event} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION {name}()"
+            f"CREATE {kind} {name} AFTER {event} {when} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION {name}()"
         )
 
     @contextmanager

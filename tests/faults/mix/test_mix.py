@@ -57,7 +57,8 @@ OPTIONS = {
         SHARED: {"overflow": True, "copies": COPIES},
     },
 }
-# How many jobs wait that were never claimed, after each of them: what a worker gives back is not refused.
+# How many jobs wait that were never claimed, after each of them: what a worker gives back is not refused. It is counted
+# at the commit: between an INSERT and the count of its publisher a claim may take jobs.
 DEPTHS = "CREATE TABLE depths (depth INTEGER)"
 COUNT = f"""
 INSERT INTO depths SELECT count(*) FROM vtqueue_job
@@ -183,7 +184,7 @@ def test_every_promise_holds(
     database.options |= OPTIONS
     ledger = Ledger(database)
     database.write(DEPTHS)
-    database.on("counted", "INSERT ON vtqueue_job", f"NEW.queue_name = '{LIMITED}'", COUNT)
+    database.on("counted", "INSERT ON vtqueue_job", f"NEW.queue_name = '{LIMITED}'", COUNT, at_commit=True)
     database.write("INSERT INTO project_effect (name, value) VALUES (?, 0)", COUNTER)
     faults = Faults(database, start, start_worker, plan(seed, seconds, chances, between))
     vitals = Vitals(database.path, [worker.pid for worker in faults.lasting])
