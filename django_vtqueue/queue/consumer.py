@@ -86,17 +86,17 @@ def handle(
             with ForksEnd():
                 awaited_value(handler(job))
         except KeyboardInterrupt:
-            settle(engine, job.release, gaps)
+            conclude(engine, job.release, gaps)
             raise
         except Snooze as error:
-            settle(engine, partial(job.release, error.until), gaps)
+            conclude(engine, partial(job.release, error.until), gaps)
         except BaseException as error:
-            settle(engine, partial(job.nack, delay=policy.delay(job.attempt), error=error), gaps)
+            conclude(engine, partial(job.nack, delay=policy.delay(job.attempt), error=error), gaps)
         else:
-            settle(engine, job.ack, gaps)
+            conclude(engine, job.ack, gaps)
 
 
-def settle(engine: Engine, verb: Callable[[], None], gaps: GapWatch) -> None:
+def conclude(engine: Engine, verb: Callable[[], None], gaps: GapWatch) -> None:
     """Settle a job; do nothing if it is lost, or its handler has settled it."""
     began = time.monotonic()
     try:

@@ -43,7 +43,7 @@ class OtherWorkers:
             self._known = {row.pk: row for row in rows_of(self.engine).filter(died_at=None)}
         return self._known
 
-    def end_leases_of_the_dead(self) -> list[Settlement]:
+    def settle_for_the_dead(self) -> list[Settlement]:
         """Settle what workers held that are proven dead, and forget those long silent; return the settlements."""
         now = self.engine.now()
         endings = []
@@ -52,7 +52,7 @@ class OtherWorkers:
                 continue
             if proves_death(row.doorbell, self.engine.alias, self._bells):
                 self.look_again()
-                endings += end_leases(self.engine, self.backend, row)
+                endings += settle_what_it_held(self.engine, self.backend, row)
             elif row.heartbeat_at < from_instant(now - microseconds(REMEMBERED)):
                 self.look_again()
                 with self.engine.transaction():
@@ -74,7 +74,7 @@ def remove_row(engine: Engine, worker_id: str) -> None:
     rows_of(engine).filter(pk=worker_id)._raw_delete(engine.alias)
 
 
-def end_leases(engine: Engine, backend: VTQueueBackend, dead: WorkerProcess) -> list[Settlement]:
+def settle_what_it_held(engine: Engine, backend: VTQueueBackend, dead: WorkerProcess) -> list[Settlement]:
     """Settle what a dead worker held of our queues; the last of those concerned takes its bell away.
 
     Its row stays for a while, with what became of its jobs.

@@ -73,7 +73,7 @@ class Heartbeat:
             self.worker.asked_to = own.asked_to
         else:  # the database was put back to before we came
             self.forget()
-        return self.others.end_leases_of_the_dead()
+        return self.others.settle_for_the_dead()
 
     def beat(self) -> None:
         """Write that this worker is alive, and how much memory it takes, every 10 seconds."""

@@ -69,7 +69,7 @@ def test_another_backends_dead_worker_is_left_to_its_own(database: Database, sta
             "default", {"QUEUES": [queue_name], "OPTIONS": {**database.options, "database": ALIAS}}
         )
         others = OtherWorkers(engine, backend, "here:1:a")
-        assert [ending.job.id for ending in others.end_leases_of_the_dead()] == settled
+        assert [ending.job.id for ending in others.settle_for_the_dead()] == settled
         assert bool(database.workers()) == Path(row["doorbell"]).exists() == left
 
 
