@@ -24,10 +24,9 @@ from .queue import doorbell
 from .queue.arguments import checked_priority, checked_queue_name
 from .queue.doorbell import wake_workers
 from .queue.lookup import Named, change
+from .queue.pauses import LONGEST_BY
 from .queue.settling import settle
 from .queue.workers import QUIET, STOP, WORK, undead
-
-LONGEST_NAME = 150  # characters of who cancels a job
 
 
 def run_now(job_ids: Named, using: str | None = None) -> list[UUID]:
@@ -106,9 +105,8 @@ def delete(job_ids: Named, using: str | None = None) -> list[UUID]:
 
     def delete_some(ids: Sequence[UUID]) -> Iterable[UUID]:
         jobs = Job.objects.using(database).filter(pk__in=ids)
-        jobs.exclude(held | RESERVED)._raw_delete(
-            database
-        )  # not delete(): where a project listens to that, it reads first
+        # Not delete(): where a project listens to that, it reads first.
+        jobs.exclude(held | RESERVED)._raw_delete(database)
         return set(ids).difference(jobs.values_list("pk", flat=True))
 
     return change(job_ids, Job, database, delete_some)
@@ -124,7 +122,7 @@ def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]
     cancelled or asked; one that is done, or was asked before, is left out.
     """
     database = database_for(using)
-    engine, by = engine_for(database), storable(by)[:LONGEST_NAME]
+    engine, by = engine_for(database), storable(by)[:LONGEST_BY]
 
     def cancel_some(ids: Sequence[UUID]) -> Iterable[UUID]:
         now = engine.now()
@@ -170,7 +168,7 @@ def _change_steps(
 ) -> bool:
     database = database_for(using)
     engine = engine_for(database)
-    entry = history.changed(outcome, storable(message), storable(by)[:LONGEST_NAME], engine.now())
+    entry = history.changed(outcome, storable(message), storable(by)[:LONGEST_BY], engine.now())
     with engine.atomic():
         jobs = Job.objects.using(database).filter(~RESERVED, pk=UUID(str(job_id)), state=states.READY)
         letters = DeadLetter.objects.using(database).filter(pk=UUID(str(job_id)))

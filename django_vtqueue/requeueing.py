@@ -24,6 +24,7 @@ from .engines import Engine, database_for, engine_for, options_for
 from .models import DeadLetter, Job, Requeue
 from .queue.arguments import MAX_PRIORITY, checked_priority
 from .queue.dead_letters import Criteria as Criteria  # for its callers
+from .queue.pauses import LONGEST_BY
 from .queue.publishing import store
 from .queue.queue import Queue
 from .tasks.compat import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskContext, task_backends
@@ -85,7 +86,7 @@ def start(
         matched=criteria.count(database),
         state=CANARY if canary else RUNNING,
         created_at=clock.from_instant(now),
-        created_by=storable(by)[: control.LONGEST_NAME],
+        created_by=storable(by)[:LONGEST_BY],
     )
     if first is None:
         _end(run, DONE, now)

@@ -2,13 +2,14 @@
 
 Rows are shown, never edited: a change to one is an action, by POST, with a permission of its own.
 
-A table each     jobs, letters, queues, schedules, workers, requeues, leases
+A table each     jobs, letters, queues, schedules, workers, requeues
                   base: what all share; job_base: what jobs and letters share
-The overview     overview, made of banners, queue_rows and the rows of workers; charts
+The overview     overview, made of banners, queue_rows, limits, leases and the rows of workers; charts
 Lists            changelists, filters
 Rows             display (escaped and masked), timelines, tracebacks, plots
 Actions          actions: the question, the change, its lines in the log, and why a row was left as it is
 Jobs             enqueueing
+Durable tasks    steps (what people do with them), steps_made (their table), trees
 Schedules        schedules, scheduling (the form for one)
 Dead letters     selection (which ones), groups, bulk (many of them, and their export), letter_forms (one)
 Forms and links  fields, links

@@ -20,7 +20,7 @@ from ..core.humanize import duration, local, time_of, whole
 from ..core.ids import shown_worker
 from ..core.masks import HIDDEN, Mask
 from ..fields import text_of
-from ..inspection.waiting import is_overdue, state_word, waits_for
+from ..inspection.waiting import is_overdue, state_word, waiting_sentence
 from ..models import Job, JobOrLetter
 from ..tasks.signatures import in_names, mask_of, shown_call
 
@@ -91,7 +91,7 @@ def timing(job: Job, now: int) -> SafeString | str:
         return moment(ended, _("finished %s ago") % duration(max(now - clock.to_instant(ended), 0)))
     if word == "expired" and copies.running(job.copies, now):
         return under_way(job, now)
-    if waits := waits_for(job, now):
+    if waits := waiting_sentence(job, now):
         return waits if visible_at >= LAST_INSTANT else moment(job.visible_at, waits)
     text = {
         "due": _("due for %s"),

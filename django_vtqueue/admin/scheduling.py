@@ -15,7 +15,7 @@ from ..core.ticks import ALL, EVERY, ONE, SKIP, Ticks, checked
 from ..engines import backend_options, database_for, database_now
 from ..models import Schedule
 from ..schedules.declaring import DEFINITION, set_next
-from ..tasks.recurring import LONGEST_NAME
+from ..tasks.recurring import LONGEST_SCHEDULE_NAME
 from ..tasks.signatures import shown_call
 from . import display
 from .enqueueing import EnqueueForm
@@ -35,7 +35,7 @@ class ScheduleForm(EnqueueForm):
     """A call of a task, and when. ``row``: the schedule that is changed."""
 
     run_at = delay = None  # type: ignore[assignment]
-    name = forms.CharField(label=gettext_lazy("Name"), max_length=LONGEST_NAME)
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=LONGEST_SCHEDULE_NAME)
     expression = forms.CharField(
         label=gettext_lazy("Expression"),
         max_length=255,

@@ -1,4 +1,4 @@
-"""Counts of the jobs of one queue and task in one minute."""
+"""Counts of the jobs of one queue and task in one minute or hour."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field

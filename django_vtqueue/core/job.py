@@ -39,8 +39,8 @@ class NewJobs:
     parent_id: str | None = None
 
     @property
-    def keyed(self) -> bool:
-        """Whether one of them has a key or a parent."""
+    def has_options(self) -> bool:
+        """Whether one of them has a key or a parent, for which an INSERT with more columns is needed."""
         if not (self.unique_keys or self.concurrency_keys or self.rate_keys):  # most have none
             return self.parent_id is not None
         keys = [*(self.unique_keys or ()), *(self.concurrency_keys or ()), *(self.rate_keys or ())]
@@ -135,10 +135,10 @@ Handle = int | str  # names a row; only its engine understands it
 class Due(NamedTuple):
     """A row that a claim may take.
 
-    ``fresh``: it may be claimed ahead, if it is not ``keyed``: never claimed, more than one attempt, no ``expires``,
-    no unique key until its start. The attempt of a job that is claimed ahead is counted only when it begins.
-    ``start_by``: when it expires. ``queue_name``: of a job with a key, and where the claim asks for the names.
-    ``again``: it runs already, and this is to be one more copy.
+    ``fresh``: it was never claimed, has more than one attempt, no ``expires``, and no unique key until its start. Only
+    such a job may be claimed ahead, if no limit can hold for it; its attempt is counted when it begins. ``start_by``:
+    when it expires. ``queue_name``: of a job with a key, and where the claim asks for the names. ``again``: it runs
+    already, and this claim adds a copy.
     """
 
     handle: Handle
@@ -155,7 +155,7 @@ class Due(NamedTuple):
     again: int = 0
 
     @property
-    def keyed(self) -> bool:
+    def may_be_limited(self) -> bool:
         """Whether it has a key that may have a limit."""
         return self.concurrency_key is not None or self.rate_key is not None
 

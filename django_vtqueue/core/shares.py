@@ -17,9 +17,8 @@ class Shares:
     def __init__(self, weights: Mapping[str, int]) -> None:
         self._strides = {name: 1 / weight for name, weight in weights.items()}
         self._passes = dict.fromkeys(weights, 0.0)
-        self._now = (
-            0.0  # the pass of the queue that was served last, at that time: one that was idle goes on from there
-        )
+        # The pass of the queue that was served last, at that time: a queue that was idle goes on from there.
+        self._now = 0.0
 
     def order(self, rows: Mapping[str, Sequence[T]], limit: int) -> list[T]:
         """Return the first ``limit`` of the rows of queues, which keep their order within a queue."""

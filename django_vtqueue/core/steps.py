@@ -122,7 +122,7 @@ def _waiting(stored: Any) -> Waiting | None:
     return None
 
 
-def waits_for(stored: Any) -> tuple[Waiting, int] | None:
+def waiting_of(stored: Any) -> tuple[Waiting, int] | None:
     """Return what a job waits for, given its steps, and how many children it has there; None if they are damaged."""
     try:
         found = read(stored)

@@ -21,7 +21,7 @@ def checked_key(key: Any, what: str = "unique key") -> str | None:
         return None
     if not isinstance(key, str):
         raise TypeError(f"A {what} is a text, or None for none, not {key!r:.100}.")
-    if not 0 < len(key) <= LONGEST or "\0" in key or not storable(key):
+    if not 0 < len(key) <= LONGEST or "\0" in key or not is_encodable(key):
         raise ValueError(
             f"A {what} has 1 to {LONGEST} characters, no NUL among them, not {len(key)}: {key!r:.100}. "
             "Make a longer one shorter with a hash."
@@ -29,7 +29,7 @@ def checked_key(key: Any, what: str = "unique key") -> str | None:
     return str(key)
 
 
-def storable(text: str) -> bool:
+def is_encodable(text: str) -> bool:
     """Return whether a text can be stored: half of a surrogate pair cannot."""
     try:
         text.encode()

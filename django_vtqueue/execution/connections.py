@@ -21,7 +21,7 @@ def refresh_connections(*, inline: bool) -> None:
 
 
 def close_leftovers(*, inline: bool) -> None:
-    """Leave this thread's connections with none too old, none broken, none in a transaction, none to a replaced file.
+    """Close those of this thread's connections that are too old, broken, in a transaction, or on a replaced file.
 
     Each on its own, so that one that fails keeps none of the others open. ``inline``: the caller may be inside an
     atomic block of its own (a TestCase), which is left alone. In a thread of a worker an open transaction can only be

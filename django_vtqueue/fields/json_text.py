@@ -1,4 +1,4 @@
-"""The field of a JSON value: text that no constraint parses, for no insert shall pay for that.
+"""The field of a JSON value: plain text, which no constraint parses, because each insert would pay for it.
 
 So what was damaged by hand can be stored, moved and shown.
 """

@@ -12,7 +12,7 @@ from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..core.names import HELD
 from ..models import HAS_KEY, Job
-from ..patterns.slot_rows import PARKED
+from ..patterns.slot_rows import NEVER_TAKEN
 from .why import loss, wait
 
 MOST_HELD = 1000  # rows
@@ -46,7 +46,7 @@ def holdings(database: str, now: int, *kinds: str) -> list[Holding]:
 
 def _rows(database: str, kind: str) -> Iterator[Job]:
     jobs = Job.objects.using(database).filter(
-        HAS_KEY, queue_name__gte=kind, queue_name__lt=f"{kind[:-1]};", due_at__lt=PARKED
+        HAS_KEY, queue_name__gte=kind, queue_name__lt=f"{kind[:-1]};", due_at__lt=NEVER_TAKEN
     )
     return iter(jobs.order_by("queue_name", "unique_key").defer("payload", "history", "result")[:MOST_HELD])
 

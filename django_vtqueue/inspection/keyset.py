@@ -1,7 +1,7 @@
-"""Lists of jobs and of dead letters, as long as they may be: a page is read by key, and looks at so many rows only.
+"""Lists of jobs and dead letters. A page goes on behind a key, and reads a bounded number of rows.
 
-A list is walked in the order of an index. Its rows are bounded first: the last one of as many as may be looked at is
-found in the index alone. What is asked for is sought among these, and no further than a page needs.
+A list is a range of an index: first the key of the last row that may be read is found in the index alone, then the rows
+up to it are filtered, until the page is full.
 """
 
 import json

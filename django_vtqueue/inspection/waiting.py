@@ -63,14 +63,14 @@ def waits_of(job: Job) -> Waits | None:
     if "waits" in vars(job):
         found = steps.said_to_wait(job.waits) if job.waits else None  # type: ignore[attr-defined]
     else:
-        found = steps.waits_for(job.steps) if job.steps else None
+        found = steps.waiting_of(job.steps) if job.steps else None
     if found is None or found[0].until != to_instant(job.due_at):
         return None
     waiting, children = found
     return Waits(*waiting, children)
 
 
-def waits_for(job: Job, now: int, limits: Limits = NO_LIMITS) -> str:
+def waiting_sentence(job: Job, now: int, limits: Limits = NO_LIMITS) -> str:
     """Return what a job waits for and until when; "" for one that is due, held, done, or just scheduled."""
     if job.state != states.READY or to_instant(job.due_at) <= now:
         return ""
@@ -79,10 +79,10 @@ def waits_for(job: Job, now: int, limits: Limits = NO_LIMITS) -> str:
     if job.moved_from is not None and job.rate_key:
         rate = (limits.task_options(job.task_path) or {}).get("rate", job.rate_key)
         return _("moved to %(time)s by the rate %(rate)s") % {"time": time_of(job.due_at), "rate": rate}
-    return task_waits_for(job, waits) if (waits := waits_of(job)) else ""
+    return task_waiting_sentence(job, waits) if (waits := waits_of(job)) else ""
 
 
-def task_waits_for(job: Job, waits: Waits) -> str:
+def task_waiting_sentence(job: Job, waits: Waits) -> str:
     """Return what the task of a job waits for."""
     values = {"name": waits.name, "time": time_of(from_instant(waits.until)), "all": waits.children}
     if waits.kind == steps.SLEEP:

@@ -15,7 +15,7 @@ from ..queue.doorbell import path_of, proves_death
 from ..queue.limits import NO_LIMITS, Limits
 from ..queue.pauses import paused, sentence
 from ..queue.workers import QUIET, SILENCE, STOP, live_workers, serves
-from .waiting import is_overdue, is_parked, state_word, waits_for, waits_of
+from .waiting import is_overdue, is_parked, state_word, waiting_sentence, waits_of
 
 LONGEST = 200  # characters of an error's message
 NAMED = 5  # workers in a sentence
@@ -31,7 +31,7 @@ def why(entry: Job | DeadLetter, now: int, limits: Limits = NO_LIMITS) -> str:
     visible_at = to_instant(entry.visible_at)
     if entry.reserved:
         return holder(entry, now)
-    if waits := waits_for(entry, now, limits):
+    if waits := waiting_sentence(entry, now, limits):
         return waits + more_of(entry, limits) + expiry(entry, now)
     if entry.start_by and is_overdue(entry, now):
         age = duration(now - to_instant(entry.start_by))

@@ -22,8 +22,8 @@ WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
 # What the index of unique keys has.
 HAS_KEY = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STARTED)
 HIDDEN = Q(lease_until__isnull=False)
-KEYED = Q(concurrency_key__isnull=False)  # first in conditions: most rows are out by then
-PARKED = KEYED & WAITING & Q(moved_from__isnull=False, due_at=clock.LAST)
+HAS_CONCURRENCY_KEY = Q(concurrency_key__isnull=False)  # first in conditions: most rows are out by then
+PARKED = HAS_CONCURRENCY_KEY & WAITING & Q(moved_from__isnull=False, due_at=clock.LAST)
 BOOKED = Q(rate_key__isnull=False) & Q(moved_from__isnull=False) & WAITING
 # Rows of reserved queues: they are in no list or number of jobs, and no user changes them. Not by ``startswith``, which
 # SQLite answers without regard to case, nor by a range, which another database answers by its own order of letters.
@@ -149,11 +149,13 @@ class Job(AbstractJob):
                 fields=["start_by"], name="vtqueue_job_start_by", condition=WAITING & Q(start_by__isnull=False)
             ),
             # Of a concurrency key: what is held, what is first of all (the handle orders them), and what is parked.
-            models.Index(fields=["concurrency_key"], name="vtqueue_job_key_held", condition=KEYED & HIDDEN),
+            models.Index(
+                fields=["concurrency_key"], name="vtqueue_job_key_held", condition=HAS_CONCURRENCY_KEY & HIDDEN
+            ),
             LineIndex(
                 fields=["concurrency_key"],
                 name="vtqueue_job_key_order",
-                condition=KEYED & UNFINISHED,
+                condition=HAS_CONCURRENCY_KEY & UNFINISHED,
                 ties=("enqueued_at", "id"),
             ),
             models.Index(

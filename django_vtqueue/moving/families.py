@@ -43,7 +43,8 @@ def spread(ids: Iterable[UUID], edges: Edges) -> set[UUID]:
 
 
 def present(rows: "QuerySet[Job] | QuerySet[DeadLetter]", ids: Iterable[UUID]) -> set[UUID]:
-    """Return which of these ids rows have; where rows can be locked they are, and those are left out that others have
-    locked.
+    """Return which of these ids are among rows.
+
+    Under ``select_for_update`` the rows are locked, and those that another transaction has locked are left out.
     """
     return {key for some in slices(sorted(ids)) for key in rows.filter(pk__in=some).values_list("pk", flat=True)}

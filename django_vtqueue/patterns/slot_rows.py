@@ -19,7 +19,7 @@ from .reserved import FOREVER, ReservedRows
 MOST_SLOTS = 1000  # slots: each instance that waits for one reads the rows of all that are held
 
 CYCLE = "cycle"  # the unique key of the row of the cycle; that of a slot is its number
-PARKED = FOREVER + 1  # the due time of rows that no instance takes
+NEVER_TAKEN = FOREVER + 1  # the due time of rows that no instance takes
 
 
 class Cycle(NamedTuple):
@@ -73,7 +73,7 @@ class SlotRows(ReservedRows):
     def transaction(self) -> Iterator[None]:
         """Hold the right to write, and the row of the cycle."""
         with self.engine.atomic():  # not engine.transaction(): rows are published in it
-            self._put([CYCLE], ["null"], PARKED, replace=False)  # first: on any database it locks the row
+            self._put([CYCLE], ["null"], NEVER_TAKEN, replace=False)  # first: on any database it locks the row
             yield
 
     def free(self, worker_id: str) -> bool:
@@ -95,7 +95,7 @@ class SlotRows(ReservedRows):
     def _change(self, cycle: Cycle, before: int) -> None:
         """Have a row for each slot of a cycle, and leave none of the cycle before to be taken."""
         self._put_slots(range(cycle.slots), 0)
-        self._put_slots(range(cycle.slots, before), PARKED)
+        self._put_slots(range(cycle.slots, before), NEVER_TAKEN)
         self._store(Stored(cycle))
 
     def _put_slots(self, numbers: Sequence[int], due_at: int) -> None:
@@ -104,7 +104,7 @@ class SlotRows(ReservedRows):
 
     def _store(self, new: Stored) -> None:
         wanted = new.wanted and new.wanted._asdict()
-        self._put([CYCLE], [dumps({**(new.cycle._asdict() if new.cycle else {}), "wanted": wanted})], PARKED)
+        self._put([CYCLE], [dumps({**(new.cycle._asdict() if new.cycle else {}), "wanted": wanted})], NEVER_TAKEN)
 
     def _put(self, keys: Sequence[str], payloads: Sequence[str], due_at: int, *, replace: bool = True) -> None:
         """Store rows; each takes the place of one with its key."""

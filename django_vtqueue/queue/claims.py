@@ -60,7 +60,7 @@ class Found:
 
     def may_go_ahead(self, row: Due) -> bool:
         """Return whether a row may be leased before it begins: not if it counts for a limit as soon as it is leased."""
-        return bool(row.fresh) and not row.keyed and row.queue_name not in self.rooms
+        return bool(row.fresh) and not row.may_be_limited and row.queue_name not in self.rooms
 
     def with_again(self, due: Sequence[Due]) -> Sequence[Due]:
         """Return due rows in claim order, with those of which one more copy may run."""
@@ -147,7 +147,7 @@ class Claims:
             found.rooms = found.judge.rooms(now)
             if not enough(found.rooms, found.due):
                 self._find_due(found, limit, now)
-        elif any(row.keyed for row in found.due):
+        elif any(row.may_be_limited for row in found.due):
             found.judge = Judge(engine, limits, found.due)
         if found.rooms:
             self._was_full = not all(room.has(1) for room in found.rooms.values())

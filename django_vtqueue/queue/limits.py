@@ -27,7 +27,7 @@ from .imports import Imports
 from .pauses import earliest, unpaused, without
 
 AMONG = 100  # jobs of a key, of which those that are due are counted
-OF_ONE_MIND = 60.0  # seconds for which a rate stays as other code has it, after this code has set it right
+OTHER_RATE_STAYS = 60.0  # seconds for which a rate stays as other code has set it, after this code has set it
 SOON = SECOND  # microseconds by which a job is put off: its task is being imported, or moments are given back
 
 TaskOptions = Callable[[str], Mapping[str, Any] | None]
@@ -133,9 +133,9 @@ class Limits:
     def rate_of(self, limit: KeyLimit, key: str, state: RateState | None) -> Rate | None:
         """Return the rate for a rate key with this state; ``limit``: of the task of its jobs.
 
-        Of a task that could not be imported it is what the state says, if there is one. Workers of a deploy, half of
-        which have another rate in their code, would set it right against each other and move all jobs each time. So
-        what others have set after this process has done so stays for a while.
+        Of a task that could not be imported it is what the state says, if there is one. During a deploy half of the
+        workers may have another rate in their code. If each put the state right at once, all jobs would be moved again
+        and again. So a rate that other code has set stays for OTHER_RATE_STAYS seconds.
         """
         others = not limit.loaded or (self._set_right and time.monotonic() < self._set_right.get(key, 0.0))
         return Rate(state.interval, limit.rate.burst if limit.rate else 1) if state and others else limit.rate
@@ -145,7 +145,7 @@ class Limits:
         now = time.monotonic()
         for old in [old for old, until in self._set_right.items() if until < now]:
             del self._set_right[old]
-        self._set_right[key] = now + OF_ONE_MIND
+        self._set_right[key] = now + OTHER_RATE_STAYS
 
     # Queues
 

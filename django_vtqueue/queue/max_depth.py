@@ -160,7 +160,7 @@ class Gate:
         dues = [engine.first_due(Scope((self.queue_name,), raw)) for raw in (False, True)]
         oldest = min((due for due in dues if due is not None), default=None)
         if (now := time.monotonic()) >= self._rate[0]:
-            self._rate = now + KEPT_FOR, rate_of(engine, self.queue_name)
+            self._rate = now + KEPT_FOR, ended_a_second(engine, self.queue_name)
         pause = pause_of(engine, self.queue_name)
         self._full = full = Full(depth, oldest, self._rate[1], now + full_for(depth), pause)
         return full
@@ -200,7 +200,7 @@ def pause_of(engine: Engine, queue_name: str) -> str | None:
     return "" if until is None else f" until {time_of(clock.from_instant(until))}"
 
 
-def rate_of(engine: Engine, queue_name: str) -> float:
+def ended_a_second(engine: Engine, queue_name: str) -> float:
     """Return how many jobs of a queue have ended a second, in this minute and the two before, as workers count it."""
     now = engine.now()
     first = minute_of(now) - 2 * MINUTE

@@ -23,7 +23,7 @@ class Judge:
         keys: set[str] = set()
         first: set[str] = set()
         booked: set[str] = set()
-        for row in (row for row in rows if row.keyed):
+        for row in (row for row in rows if row.may_be_limited):
             if (kind := (row.queue_name, row.task_path)) not in self._limits_of:
                 if limits.awaits(row.task_path):  # before its limits are read, for this may load them
                     self._awaited.add(row.task_path)
@@ -51,7 +51,7 @@ class Judge:
             if row.handle in granted:
                 paces.start(row)
         for row in due:
-            if len(verdict.allowed) >= limit or not row.keyed:
+            if len(verdict.allowed) >= limit or not row.may_be_limited:
                 verdict.allowed.append(row)
             elif row.task_path in self._awaited:
                 verdict.booked[row.handle] = now + SOON

@@ -126,6 +126,6 @@ def _insert(engine: Engine, new: NewJobs, on_duplicate: str) -> tuple[bool, Dupl
 
     Of jobs with keys that is not known here (False): ``on_commit`` rings their doorbells.
     """
-    if new.keyed:
+    if new.has_options:
         return False, insert_with_keys(engine, new, on_duplicate)
     return engine.insert(new), {}

@@ -263,10 +263,10 @@ class Queue:
             found = find(now, locked=False)
             return found if found.due or found.again or found.ended else None
 
-        # Look, lock, look again: the first look needs no lock, and is all if nothing is there. It leaves out the time
-        # for which the lock must have been free; the second one, inside the lock, does not, so it may find fewer
-        # expired rows. It is done again after a moment in which their holders may renew, or when all that was taken
-        # became dead letters.
+        # Look, lock, look again. The first look takes no lock, and is all if nothing is there. It ignores for how long
+        # the lock was free; the second look, inside the lock, does not, so it may find fewer ended leases. Then the
+        # loop waits APART, so that living holders can renew, and looks again. It also looks again if all that was
+        # taken became dead letters.
         while True:
             with engine.transaction_if(look) as found:
                 if not found:

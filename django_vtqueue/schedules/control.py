@@ -6,6 +6,7 @@ from typing import Any, cast
 from ..backend import VTQueueBackend
 from ..engines import engine_for
 from ..models import Schedule
+from ..queue.pauses import LONGEST_BY
 from ..tasks.compat import InvalidTask, TaskResult
 from ..tasks.task import find_task
 from .declaring import set_next
@@ -14,7 +15,9 @@ from .firing import publish
 
 def pause(name: str, by: str, database: str) -> bool:
     """Have a schedule publish nothing until it is resumed; return False if it is paused already, or not there."""
-    return bool(_of(name, database, paused_at=None).update(paused_at=engine_for(database).now(), paused_by=by[:150]))
+    return bool(
+        _of(name, database, paused_at=None).update(paused_at=engine_for(database).now(), paused_by=by[:LONGEST_BY])
+    )
 
 
 def resume(name: str, database: str) -> bool:

@@ -18,7 +18,7 @@ from .task import loaded_task
 T = TypeVar("T")
 
 ATTRIBUTE = "vtqueue_recurring"
-LONGEST_NAME = 200  # characters: with a prefix it is a unique key
+LONGEST_SCHEDULE_NAME = 200  # characters: with a prefix it is a unique key
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 _functions: dict[str, Callable[..., Any]] = {}  # by path, those that have declarations
@@ -119,8 +119,10 @@ def checked_name(name: Any) -> str | None:
     """Return the name of a schedule, None for the default; raise ValueError for what is none."""
     if name is None:
         return None
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
-        raise ValueError(f"The name of a schedule is one line of 1 to {LONGEST_NAME} characters, not {name!r:.100}.")
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_SCHEDULE_NAME or not name.isprintable():
+        raise ValueError(
+            f"The name of a schedule is one line of 1 to {LONGEST_SCHEDULE_NAME} characters, not {name!r:.100}."
+        )
     return name
 
 

@@ -17,7 +17,7 @@ from ..core.names import is_reserved, refusal
 from ..core.ticks import Ticks
 from ..engines import ENGINES, database_of
 from .compat import FRAMEWORK_APP, Task
-from .recurring import LONGEST_NAME, Declaration, declarations
+from .recurring import LONGEST_SCHEDULE_NAME, Declaration, declarations
 from .refusals import cannot_commit_as_one, limited_copies
 from .signatures import check_call
 from .task import loaded_tasks, options_of
@@ -212,8 +212,8 @@ def wrong_schedule(name: str, declaration: Declaration, task: Task | None) -> st
     """Return what is wrong with a declaration; "" if nothing is."""
     if task is None:
         return "it is not above a task. Write @task below it, and keep the function at the top of its module."
-    if len(name) > LONGEST_NAME:
-        return f"its name has more than {LONGEST_NAME} characters. Give it a shorter one: name=..."
+    if len(name) > LONGEST_SCHEDULE_NAME:
+        return f"its name has more than {LONGEST_SCHEDULE_NAME} characters. Give it a shorter one: name=..."
     try:
         ticks = Ticks(declaration.expression, declaration.zone_name)
         check_call(task, declaration.args, declaration.kwargs)

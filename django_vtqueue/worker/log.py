@@ -54,7 +54,7 @@ class WorkerLog:
             logger.warning("copy  %s %s; another copy runs on", job_name(job), words(settlement))
         elif settlement.waiting:
             if not self.quiet:
-                logger.info("wait  %s %s", job_name(job), waits_for(settlement.waiting))
+                logger.info("wait  %s %s", job_name(job), waiting_words(settlement.waiting))
         elif settlement.failure is not None:
             wait = 0.0 if settlement.due_at is None else (settlement.due_at - self.now()) / clock.SECOND
             limit = f"/{job.max_attempts}" if job.max_attempts else ""
@@ -179,7 +179,7 @@ def words(settlement: Settlement) -> str:
     return f"{failure.exception_class.rpartition('.')[2]}: {first}" if first else failure.exception_class
 
 
-def waits_for(waiting: Waiting) -> str:
+def waiting_words(waiting: Waiting) -> str:
     """Return what a job waits for, and until when."""
     endless = waiting.until == LAST_INSTANT or waiting.kind == GATHER  # it waits again then
     until = "" if endless else f" until {clock.from_instant(waiting.until):%Y-%m-%d %H:%M:%S}"

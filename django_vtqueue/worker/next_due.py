@@ -34,10 +34,12 @@ class NextDue:
         self._took_everything = False
 
     def rung(self) -> None:
-        """Look for what was published; after a pause by a claim, where one that finds nothing keeps no others waiting.
+        """Note a ring: something was published.
 
-        Rings that follow each other, as those of many publishers do, are answered by looks, which cost less. So is the
-        first one after a claim at once: a worker that is rung without end would look for ended leases never.
+        After a quiet moment the next claim is made without a look, where a claim that finds nothing keeps no others
+        waiting. Rings that follow each other, as those of many publishers do, are answered by looks, which cost less.
+        So is the first ring after such a claim: otherwise a worker that is rung all the time would never look for
+        ended leases.
         """
         self.forget()
         now = time.monotonic()

@@ -27,9 +27,8 @@ class WriterLine:
         self._waiting: list[tuple[int, int, HeldJob]] = []  # a heap: by priority, then in the order of the claim
         self._numbers = count()
         self._running: ClaimKey | None = None
-        self._transactional: dict[
-            str, bool
-        ] = {}  # by task; one that is not loaded here says it itself: TransactionWaits
+        # By task; one that is not loaded here says it itself, by TransactionWaits.
+        self._transactional: dict[str, bool] = {}
         self._began_at = self._free_at = 0.0  # monotonic
         self._over_at = NEVER  # monotonic: when its transaction is over at the latest, whatever its code does
 

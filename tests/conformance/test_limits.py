@@ -68,7 +68,7 @@ class Limited:
         keys = None if key is None else [key] * len(texts)
         jobs = [(new_id(), f'"{text}"') for text in texts]
         given = NewJobs(queue, task, priority, 3, 60_000_000, at(0), at(due), jobs, concurrency_keys=keys, **new)
-        (self.engine.insert_with_keys if given.keyed else self.engine.insert)(given)
+        (self.engine.insert_with_keys if given.has_options else self.engine.insert)(given)
 
     def take(self, now: float = 0, limit: int = 100, *, raw: bool = False, ahead: int = 0, **options: Any) -> Taken:
         scopes = options.pop("scopes", [Scope(None, raw)])

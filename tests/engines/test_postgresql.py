@@ -85,7 +85,7 @@ def publish(engine: Engine, count: int, task: str = "app.task", parent_id: str |
     new = NewJobs("q", task, 0, 3, 60_000_000, at(0), at(0), [(job_id, "{}") for job_id in ids], parent_id=parent_id)
     for name, key in keys.items():
         setattr(new, name, [key] * count)
-    (engine.insert_with_keys if new.keyed else engine.insert)(new)
+    (engine.insert_with_keys if new.has_options else engine.insert)(new)
     return ids
 
 

@@ -18,7 +18,6 @@ from ...requeueing import start
 from ..arguments import add_ids, login
 from .why import entry_of
 
-WHO = "manage.py vtqueue"  # for the history
 MANY = ("queue_name", "task_path", "exception_class")
 
 
@@ -82,7 +81,7 @@ def in_background(backend: VTQueueBackend, criteria: Criteria, options: dict[str
         yield f"{counted(criteria.count(backend.database), criteria)} would be requeued."
         return
     try:
-        run = start(criteria, rate=options["rate"], canary=options["canary"], by=WHO, using=backend.database)
+        run = start(criteria, rate=options["rate"], canary=options["canary"], by=login(), using=backend.database)
     except ValueError as error:
         raise CommandError(str(error)) from error
     if not run.matched:
@@ -98,7 +97,7 @@ def counted(number: int, criteria: Criteria) -> str:
 def named(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Move the letters with these ids: all of them are found, or none is moved."""
     letters = {letter.pk: letter for letter in (letter_of(given, backend.database) for given in options["ids"])}
-    moved = dead_letters.requeue(letters, using=backend.database, by=WHO)
+    moved = dead_letters.requeue(letters, using=backend.database, by=login())
     for job_id in moved:
         yield f"requeued {letters[job_id].task_path or letters[job_id].queue_name} {job_id}"
     if left := [str(job_id) for job_id in letters if job_id not in moved]:

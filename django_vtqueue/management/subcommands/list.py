@@ -18,7 +18,7 @@ from ...core.names import is_reserved
 from ...core.states import WORDS
 from ...engines import engine_for
 from ...inspection.keyset import ListQuery, Page, list_jobs, list_letters
-from ...inspection.waiting import count_children, state_word, waits_for
+from ...inspection.waiting import count_children, state_word, waiting_sentence
 from ...models import DeadLetter, Job
 from ...tasks.task import find_task, import_task_modules, loaded_tasks
 from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
@@ -119,7 +119,7 @@ def line(entry: Job | DeadLetter, now: int) -> list[str]:
     name = entry.task_path or "(raw payload)"
     age = ago(to_instant(entry.died_at if isinstance(entry, DeadLetter) else entry.enqueued_at), now)
     what = entry.exception_class if isinstance(entry, DeadLetter) else in_one_line(arguments(entry))
-    waits = waits_for(entry, now) if isinstance(entry, Job) else ""
+    waits = waiting_sentence(entry, now) if isinstance(entry, Job) else ""
     return [state_word(entry, now), name, str(entry.pk), entry.queue_name, age, what, waits]
 
 
@@ -137,7 +137,7 @@ def described(entry: Job | DeadLetter, now: int) -> dict[str, Any]:
         "max_attempts": entry.max_attempts,
         "worker": entry.worker_id,
         **{name: when(moment) for name in moments if (moment := getattr(entry, name, None))},
-        **({"waits_for": waits} if job and (waits := waits_for(job, now)) else {}),
+        **({"waits_for": waits} if job and (waits := waiting_sentence(job, now)) else {}),
         **({"unique_key": entry.unique_key, "unique_until": entry.unique_until} if entry.unique_key else {}),
         **{name: key for name in ("concurrency_key", "rate_key") if (key := getattr(entry, name))},
         **({"parent": str(entry.parent_id)} if entry.parent_id else {}),
