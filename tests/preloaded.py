@@ -1,0 +1,165 @@
+"""Processes of tests that begin with Django imported: forked from one that has it (see preloader.py), in a third of the
+time of a new interpreter.
+
+They are children of this process, and have what a new one has, but one thing: their hashes are those of one another.
+"""
+
+import atexit
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+SCRIPT = str(Path(__file__).with_name("preloader.py"))
+SPACE = 1 << 14  # bytes of a command line
+PR_SET_CHILD_SUBREAPER = 36  # see prctl(2)
+# What the interpreter, or the system for it, reads at its start; and what of that the preloader does again.
+AT_START = ("PYTHON", "LANG", "LC_", "LD_", "MALLOC_", "GLIBC_")
+DONE_AGAIN = ("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
+
+
+class Forked:
+    """A child of this process, as subprocess.Popen has it."""
+
+    def __init__(self, args: list[str], pid: int) -> None:
+        self.args, self.pid = args, pid
+        self.returncode: int | None = None
+        self._file = os.pidfd_open(pid)
+
+    def poll(self) -> int | None:
+        """Return its exit code, or the negative number of the signal that ended it; None while it runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+                os.close(self._file)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for so many seconds for its end; return as poll does."""
+        if self.poll() is None and not select.select([self._file], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        code = self.poll()
+        assert code is not None
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Preloader:
+    """The process to fork from, of this process."""
+
+    def __init__(self) -> None:
+        self.at_start = at_start(dict(os.environ))
+        own = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO_", "VTQUEUE_"))}
+        for name in DONE_AGAIN:
+            own.pop(name, None)
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, SCRIPT, str(theirs.fileno()), " " * SPACE],
+                env=own,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+
+    def fork(self, command: list[str], env: dict[str, str], files: list[int], cwd: Path | None) -> Forked:
+        """Start a process that runs a command of this Python. ``files``: its standard input, output and errors."""
+        ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
+        message = {"command": command, "env": env, "cwd": str(cwd or os.getcwd()), "ignored": ignored}
+        adopt(True)
+        try:
+            socket.send_fds(self._channel, [json.dumps(message).encode()], files)
+            if not (answer := self._channel.recv(20)):
+                raise ConnectionError("the preloader is gone")
+        finally:
+            adopt(False)
+        return Forked(command, int(answer))
+
+    def close(self) -> None:
+        self._channel.close()
+        self.process.wait()
+
+
+def adopt(adopting: bool) -> None:
+    """Have this process become the parent of what its descendants leave behind, or no longer."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, int(adopting), 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def at_start(env: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if name.startswith(AT_START) and name not in DONE_AGAIN}
+
+
+_lock = threading.Lock()
+_preloader: Preloader | None = None
+
+
+def start(
+    command: list[str],
+    env: dict[str, str],
+    *,
+    output: int,
+    stdin: int = subprocess.DEVNULL,
+    cwd: Path | None = None,
+    fresh: bool = False,
+) -> "Forked | subprocess.Popen[bytes]":
+    """Start a process whose output and errors go to one file.
+
+    ``fresh``: it is a new interpreter, as it is if the command is not one of this Python, or one that asks for options.
+    """
+    with _lock:
+        if not fresh and forkable(command, stdin) and preloader().at_start == at_start(env):
+            return fork(command, env, output, stdin, cwd)
+    return subprocess.Popen(command, env=env, stdin=stdin, stdout=output, stderr=output, cwd=cwd)
+
+
+def fork(command: list[str], env: dict[str, str], output: int, stdin: int, cwd: Path | None) -> Forked:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    files = [nothing if stdin == subprocess.DEVNULL else stdin, output, output]
+    try:
+        return preloader().fork(command, env, files, cwd)
+    except ConnectionError:  # it was killed; what it has started goes on
+        close()
+        return preloader().fork(command, env, files, cwd)
+    finally:
+        os.close(nothing)
+
+
+def forkable(command: list[str], stdin: int) -> bool:
+    first, *others = command
+    words = others[2:] if others[:2] == ["-W", "error"] else others
+    plain = bool(words) and (words[0] in ("-c", "-m") or not words[0].startswith("-"))
+    short = sum(len(os.fsencode(word)) + 1 for word in command) < SPACE
+    return sys.platform == "linux" and first == sys.executable and plain and short and stdin != subprocess.PIPE
+
+
+def preloader() -> Preloader:
+    """Return that of this process; start it if there is none."""
+    global _preloader
+    if _preloader is None:
+        _preloader = Preloader()
+    return _preloader
+
+
+@atexit.register
+def close() -> None:
+    global _preloader
+    if _preloader:
+        _preloader.close()
+    _preloader = None
