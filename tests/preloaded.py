@@ -8,6 +8,7 @@ import atexit
 import ctypes
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -22,6 +23,7 @@ PR_SET_CHILD_SUBREAPER = 36  # see prctl(2)
 # What the interpreter, or the system for it, reads at its start; and what of that the preloader does again.
 AT_START = ("PYTHON", "LANG", "LC_", "LD_", "MALLOC_", "GLIBC_")
 DONE_AGAIN = ("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
+NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
 
 
 class Forked:
@@ -61,10 +63,10 @@ class Forked:
 
 
 class Preloader:
-    """The process to fork from, of this process."""
+    """The process to fork from, of this process; ``surroundings``: what it has from it."""
 
     def __init__(self) -> None:
-        self.at_start = at_start(dict(os.environ))
+        self.surroundings = surroundings(dict(os.environ))
         own = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO_", "VTQUEUE_"))}
         for name in DONE_AGAIN:
             own.pop(name, None)
@@ -102,8 +104,15 @@ def adopt(adopting: bool) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-def at_start(env: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in env.items() if name.startswith(AT_START) and name not in DONE_AGAIN}
+def surroundings(env: dict[str, str]) -> tuple[object, ...]:
+    """Return what a new process has from its start on: of its environment, of the system, and of the one that starts it.
+
+    A thread of a test may have namespaces of its own (see faults/disks.py).
+    """
+    read = {name: value for name, value in env.items() if name.startswith(AT_START) and name not in DONE_AGAIN}
+    namespaces = [os.readlink(f"/proc/thread-self/ns/{name}") for name in NAMESPACES]
+    limits = [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")]
+    return read, namespaces, limits, os.getresuid(), os.nice(0)
 
 
 _lock = threading.Lock()
@@ -121,10 +130,11 @@ def start(
 ) -> "Forked | subprocess.Popen[bytes]":
     """Start a process whose output and errors go to one file.
 
-    ``fresh``: it is a new interpreter, as it is if the command is not one of this Python, or one that asks for options.
+    ``fresh``: it is a new interpreter, as it is if the command is not one of this Python, or asks for options, or if it
+    would begin in other surroundings than the preloader.
     """
     with _lock:
-        if not fresh and forkable(command, stdin) and preloader().at_start == at_start(env):
+        if not fresh and forkable(command, stdin) and preloader().surroundings == surroundings(env):
             return fork(command, env, output, stdin, cwd)
     return subprocess.Popen(command, env=env, stdin=stdin, stdout=output, stderr=output, cwd=cwd)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -204,3 +205,17 @@ def command(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return ""
+
+
+def test_who_starts_it_elsewhere_has_a_new_one(tmp_path: Path) -> None:
+    """A thread or process with limits or namespaces of its own does not start a process that has others."""
+    assert said(tmp_path, "-c", "pass")[0] == 0  # there is a preloader
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+    try:
+        with (tmp_path / "log").open("wb") as output:
+            process = preloaded.start([sys.executable, "-c", "pass"], dict(os.environ), output=output.fileno())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert isinstance(process, subprocess.Popen)
+    assert process.wait() == 0
