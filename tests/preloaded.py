@@ -105,7 +105,7 @@ def adopt(adopting: bool) -> None:
 
 
 def surroundings(env: dict[str, str]) -> tuple[object, ...]:
-    """Return what a new process has from its start on: of its environment, of the system, and of the one that starts it.
+    """Return what a new process has from its start on: of its environment, the system, and the one that starts it.
 
     A thread of a test may have namespaces of its own (see faults/disks.py).
     """
