@@ -9,12 +9,13 @@ import ctypes
 import json
 import os
 import resource
-import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
+from functools import cache
 from pathlib import Path
 
 SCRIPT = str(Path(__file__).with_name("preloader.py"))
@@ -32,7 +33,6 @@ class Forked:
     def __init__(self, args: list[str], pid: int) -> None:
         self.args, self.pid = args, pid
         self.returncode: int | None = None
-        self._file = os.pidfd_open(pid)
 
     def poll(self) -> int | None:
         """Return its exit code, or the negative number of the signal that ended it; None while it runs."""
@@ -40,15 +40,16 @@ class Forked:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.returncode = os.waitstatus_to_exitcode(status)
-                os.close(self._file)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for so many seconds for its end; return as poll does."""
-        if self.poll() is None and not select.select([self._file], [], [], timeout)[0]:
-            raise subprocess.TimeoutExpired(self.args, timeout or 0)
-        code = self.poll()
-        assert code is not None
+        deadline, pause = time.monotonic() + (float("inf") if timeout is None else timeout), 0.0005
+        while (code := self.poll()) is None:
+            if time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            time.sleep(pause)
+            pause = min(2 * pause, 0.02)
         return code
 
     def send_signal(self, number: int) -> None:
@@ -147,8 +148,22 @@ def fork(command: list[str], env: dict[str, str], output: int, stdin: int, cwd: 
     except ConnectionError:  # it was killed; what it has started goes on
         close()
         return preloader().fork(command, env, files, cwd)
+    except BaseException:  # a test whose time is up: the answer that it does not read is none to the next one
+        close()
+        raise
     finally:
         os.close(nothing)
+
+
+@cache
+def possible() -> bool:
+    """Return whether this system has what is needed; else each process is a new interpreter."""
+    try:
+        adopt(False)
+        surroundings({})
+    except (OSError, AttributeError):
+        return False
+    return True
 
 
 def forkable(command: list[str], stdin: int) -> bool:
@@ -156,7 +171,7 @@ def forkable(command: list[str], stdin: int) -> bool:
     words = others[2:] if others[:2] == ["-W", "error"] else others
     plain = bool(words) and (words[0] in ("-c", "-m") or not words[0].startswith("-"))
     short = sum(len(os.fsencode(word)) + 1 for word in command) < SPACE
-    return sys.platform == "linux" and first == sys.executable and plain and short and stdin != subprocess.PIPE
+    return first == sys.executable and plain and short and stdin != subprocess.PIPE and possible()
 
 
 def preloader() -> Preloader:
