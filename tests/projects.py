@@ -1,12 +1,15 @@
 """Whole projects of a user, made for one test in a folder of its own, and what their manage.py says."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryFile
 from textwrap import dedent
 
+from .preloaded import start
+
 ROOT = Path(__file__).resolve().parent.parent
+LONGEST = 250  # seconds of a command
 
 SETTINGS = """
 import django
@@ -69,19 +72,20 @@ class Project:
         return run(*arguments, folder=self.folder, DJANGO_SETTINGS_MODULE="settings")
 
 
-def run(*arguments: str, folder: Path, **variables: str) -> str:
-    """Run this Python, warnings being errors; return "exit 0" (or another code), and the output in lines after it."""
+def run(*arguments: str, folder: Path, fresh: bool = False, **variables: str) -> str:
+    """Run this Python, warnings being errors; return "exit 0" (or another code), and the output in lines after it.
+
+    ``fresh``: it is a new interpreter; see preloaded.start.
+    """
     given = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO_", "VTQUEUE_"))}
-    path = os.pathsep.join([str(folder), str(ROOT)])
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *arguments],
-        cwd=folder,
-        env={**given, "PYTHONPATH": path, **variables},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=250,
-        check=False,
-    )
-    return f"exit {done.returncode}\n{done.stdout}"
+    env = {**given, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]), **variables}
+    command = [sys.executable, "-W", "error", *arguments]
+    with TemporaryFile() as output:
+        process = start(command, env, output=output.fileno(), cwd=folder, fresh=fresh)
+        try:
+            code = process.wait(LONGEST)
+        finally:
+            process.kill()
+            process.wait()
+        output.seek(0)
+        return f"exit {code}\n{output.read().decode()}"

@@ -257,7 +257,7 @@ def test_import_without_settings(tmp_path: Path) -> None:
     code = (
         "import django_vtqueue; from django_vtqueue import GiveUp, LeaseLost, Retry; print(django_vtqueue.__version__)"
     )
-    assert run("-c", code, folder=tmp_path) == f"exit 0\n{django_vtqueue.__version__}\n"
+    assert run("-c", code, folder=tmp_path, fresh=True) == f"exit 0\n{django_vtqueue.__version__}\n"
 
 
 def test_import_before_setup(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_import_before_setup(tmp_path: Path) -> None:
     (tmp_path / "settings.py").write_text(SETTINGS)
     names = ", ".join(django_vtqueue.__all__)
     code = f"from django_vtqueue import {names}; from django.apps import apps; print(apps.models_ready)"
-    assert run("-c", code, folder=tmp_path, DJANGO_SETTINGS_MODULE="settings") == "exit 0\nFalse\n"
+    assert run("-c", code, folder=tmp_path, fresh=True, DJANGO_SETTINGS_MODULE="settings") == "exit 0\nFalse\n"
 
 
 @pytest.mark.parametrize("place", ["shop/__init__.py", "shop/models.py", "shop/apps.py"])
@@ -292,7 +292,7 @@ from django_vtqueue import task
 
 def test_import_without_the_backport(tmp_path: Path) -> None:
     """On Django 5.2 without the backport the error is the command that installs it; from 6.0 on it is not needed."""
-    said = run("-c", WITHOUT_BACKPORT, folder=tmp_path, DJANGO_SETTINGS_MODULE="settings")
+    said = run("-c", WITHOUT_BACKPORT, folder=tmp_path, fresh=True, DJANGO_SETTINGS_MODULE="settings")
     if django.VERSION >= (6, 0):
         assert said == "exit 0\n"
     else:

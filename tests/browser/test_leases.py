@@ -16,7 +16,7 @@ def test_a_hand_over(site: Site, visit: Visit, database: Database, start: Start,
     """The page shows the leader, and, without a reload, the one that takes over; the row's page has the history."""
     options = {"DJANGO_SETTINGS_MODULE": SETTINGS}
     instances = [
-        start("-m", "tests.processes.instance", "shop", "2", str(tmp_path / f"held{number}"), **options)
+        start("-m", "tests.processes.instance", "shop", "20", str(tmp_path / f"held{number}"), **options)
         for number in range(2)
     ]
     with visit() as page:

@@ -17,7 +17,7 @@ from ..projects import ROOT, Project
 from ..waiting import wait_until
 
 GONE = "the database cannot be reached ("  # as the control loop says it; a transactional task waits for itself
-LEASE = 3  # seconds
+LEASE = 5  # seconds: a worker on a busy machine renews it all the same
 
 SETTINGS = """
 import json, os

@@ -22,7 +22,7 @@ from ..waiting import wait_until
 from .wall_clock import WallClock
 
 HOUR, YEARS = 3600, 10 * 365 * 86_400
-SHORT = 5  # seconds of a lease that a test waits for
+SHORT = 8  # seconds of a lease that a test waits for; a third of it is enough for a busy machine
 AT_ONCE = 10  # seconds: a busy machine is slow, but a lease of a minute is not renewed so soon by itself
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler (cc) is needed to step a clock")
 

@@ -16,10 +16,10 @@ from ..waiting import wait_until
 from .scale import MINUTES, scaled
 from .wall_clock import WallClock
 
-TTL = scaled(5.0, 2.0)
+TTL = scaled(10.0, 2.0)
 ROUNDS = scaled(4, 50)  # one of each fault, and the death of one whose clock was stepped
 # Seconds within which another instance is the leader; in the suite, where the machine has other work, less than a ttl.
-WHILE_DEAD, WHILE_STOPPED = scaled(4.5, 1.5), TTL + scaled(4.5, 0.5)
+WHILE_DEAD, WHILE_STOPPED = scaled(9.0, 1.5), TTL + scaled(9.0, 0.5)
 SEED = 7
 
 

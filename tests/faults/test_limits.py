@@ -13,7 +13,7 @@ from ..processes.conftest import Start
 from ..processes.database import Database
 from ..processes.limits import Journal
 from ..processes.running import Running
-from ..waiting import wait_until
+from ..waiting import PATIENCE, wait_until
 from .scale import MINUTES, each_engine, scaled
 
 SECONDS = scaled(8.0, 60 * MINUTES)
@@ -98,7 +98,7 @@ def test_a_storm_of_kills(database: Database, start_worker: Start, tmp_path: Pat
                 victim.process.terminate()
             workers.append(start_worker("--threads", "16", ready=False))
         time.sleep(0.03)
-    wait_until(lambda: not database.unfinished(), 90)
+    wait_until(lambda: not database.unfinished(), 2 * PATIENCE)
     most = journal.most()
     assert {key: number for key, number in most.items() if number > (LIMITS | ORDERS | {"-": 0})[key]} == {}
     used = {key: round(sum(seen) / len(seen) / LIMITS[key], 3) for key, seen in samples.items() if seen}

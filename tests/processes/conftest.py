@@ -100,12 +100,15 @@ def server_database(
 
 @pytest.fixture
 def start(database: Database, tmp_path: Path) -> Iterator[Start]:
-    """Return a function that starts a process of the test project; all are ended with the test."""
+    """Return a function that starts a process of the test project; all are ended with the test.
+
+    ``fresh``: it begins as a new interpreter, not as a fork; see preloaded.start.
+    """
     processes: list[Running] = []
 
-    def start(*command: str, **variables: str) -> Running:
+    def start(*command: str, fresh: bool = False, **variables: str) -> Running:
         log = tmp_path / f"log-{len(processes)}"
-        processes.append(Running(python(*command), environment(database, **variables), log))
+        processes.append(Running(python(*command), environment(database, **variables), log, fresh=fresh))
         return processes[-1]
 
     try:
@@ -130,7 +133,8 @@ def start_worker(start: Start) -> Start:
         **variables: str,
     ) -> Running:
         program = ["-c", PATCHED.format(constants=constants, manage=MANAGE)] if constants else [MANAGE]
-        worker = start(*program, "vtworker", "--reload" if reload else "--no-reload", *arguments, **variables)
+        command = [*program, "vtworker", "--reload" if reload else "--no-reload", *arguments]
+        worker = start(*command, fresh=reload, **variables)
         if ready:
             worker.wait_ready()
         return worker

@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from ..preloaded import start
 from ..waiting import PATIENCE, wait_until
 
 DURATION = r"\d+(?:\.\d)? (?:ms|s|min|h|d)"  # the same, for people
@@ -25,10 +26,12 @@ class Running:
         log: Path,
         stdin: int = subprocess.DEVNULL,
         cwd: Path | None = None,
+        fresh: bool = False,
     ) -> None:
+        """``fresh``: it begins as a new interpreter; see preloaded.start."""
         self._log, self.env = log, env
         with log.open("wb") as output:
-            self.process = subprocess.Popen(command, env=env, stdin=stdin, stdout=output, stderr=output, cwd=cwd)
+            self.process = start(command, env, output=output.fileno(), stdin=stdin, cwd=cwd, fresh=fresh)
         self.pid = self.process.pid
 
     @property

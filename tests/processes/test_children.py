@@ -166,7 +166,7 @@ def test_a_thread_that_does_not_end_ends_the_worker(database: Database, start_wo
 
 def test_a_child_that_does_not_read_stops_nobody(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """A child that hangs with its pipe full keeps its worker neither from ending it in time nor from other jobs."""
-    database.options |= {"hard_timeout": 2, "max_attempts": 1}
+    database.options |= {"hard_timeout": 5, "max_attempts": 1}
     hanging = database.enqueue(tasks.hold_the_interpreter, str(tmp_path), 600)
     start_worker("--processes", "2", "--threads", "4")
     wait_until(lambda: lines(tmp_path / "started"))

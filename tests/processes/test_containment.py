@@ -23,7 +23,7 @@ def test_a_hard_time_limit_reaches_async_code(
 ) -> None:
     """In threads it is ended at its next ``await``, and the worker goes on."""
     database.options |= {
-        "hard_timeout": 1,
+        "hard_timeout": 3,
         "max_attempts": 1,
         "queue_options": {"async": {"handler": "tests.project.tasks.wait_for_ever_with"}},
     }

@@ -48,7 +48,7 @@ def test_a_job_that_ends_in_time_is_not_ended_because_of_a_lock(
     database: Database, start_worker: Start, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     """The time of a job that has finished cannot be up, however long a lock keeps it from being settled."""
-    database.options["hard_timeout"] = limit = 3
+    database.options["hard_timeout"] = limit = 6
     worker = start_worker(*arguments, VTQUEUE_TEST_TIMEOUT="1")
     job_id = begin(database, tmp_path)
     with database.locked():
@@ -81,7 +81,7 @@ def test_a_lock_longer_than_the_leases_takes_no_job_from_its_living_holder(
     database: Database, start_worker: Start, tmp_path: Path
 ) -> None:
     """After the lock every lease looks expired, but living workers renew theirs before another one takes them."""
-    database.options["visibility_timeout"] = lease = 4
+    database.options["visibility_timeout"] = lease = 8
     workers = [start_worker("--threads", "12", VTQUEUE_TEST_TIMEOUT="1") for _ in range(2)]
     jobs = [
         begin(database, tmp_path, f"{number}-") for number in range(16)

@@ -135,7 +135,7 @@ def test_what_hangs_before_its_transaction_is_ended(
     database: Database, known: None, start_worker: Start, tmp_path: Path
 ) -> None:
     """Its time runs from its turn on, so that the next one has it: here a receiver of ``task_started`` hangs."""
-    database.options |= {"hard_timeout": 2, "max_attempts": 1}
+    database.options |= {"hard_timeout": 5, "max_attempts": 1}
     environment = {"VTQUEUE_TEST_APPS": "tests.project.tracing.Tracing"}
     hanging = database.enqueue(writers.append, "HANG")
     others = database.enqueue_many(writers.append, [("x",)] * 5)

@@ -58,7 +58,7 @@ def test_a_transactional_task_whose_turn_comes_too_late(
     database.options["task_modules"] = ["tests.project.writers"]
     start_worker()
     with transaction.atomic(using=ALIAS):
-        first = database.enqueue(writers.say_and_sleep.using(priority=1), str(tmp_path / "said"), 4)
+        first = database.enqueue(writers.say_and_sleep.using(priority=1), str(tmp_path / "said"), 7)
         late = database.enqueue(writers.append_soon, "late")
     wait_until(lambda: database.letter(late))
     database.wait_for(first)

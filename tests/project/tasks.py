@@ -88,7 +88,7 @@ def hold(folder: str, name: str = "") -> str:
     return wait_for_file(Path(folder) / f"{name}go")
 
 
-@task(visibility_timeout=6, max_attempts=1)
+@task(visibility_timeout=9, max_attempts=1)
 def hold_on_a_short_lease(folder: str, name: str = "") -> str:
     """Like ``hold``, with a lease of its own."""
     return hold.func(folder, name)  # type: ignore[no-any-return]

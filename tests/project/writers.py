@@ -9,11 +9,11 @@ from . import tasks
 from .models import Effect
 
 
-@task(transactional=True, hard_timeout=3, max_attempts=1)
+@task(transactional=True, hard_timeout=5, max_attempts=1)
 def take_a_part_of_its_time(name: str) -> None:
     """Write, and take more than a third of the time that an attempt may take."""
     Effect.objects.create(name=name)
-    time.sleep(1.1)
+    time.sleep(1.8)
 
 
 @task(transactional=True, timeout=900, max_attempts=1)
@@ -47,6 +47,6 @@ def hold_the_interpreter(seconds: int) -> None:
     ctypes.PyDLL(None).sleep(seconds)
 
 
-@task(transactional=True, expires=3)
+@task(transactional=True, expires=6)
 def append_soon(name: str) -> None:
     Effect.objects.create(name=name)

@@ -731,7 +731,7 @@ def test_run_with_a_handler_that_settles_by_itself(queue: Queue) -> None:
 
 def test_run_keeps_the_lease_up(alias: str) -> None:
     """A handler may take longer than the visibility timeout: no other claim gets its job."""
-    queue = Queue("sensors", using=alias, visibility_timeout=2)
+    queue = Queue("sensors", using=alias, visibility_timeout=4)
     queue.publish("x")
     stop = threading.Event()
 
