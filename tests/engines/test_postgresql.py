@@ -16,15 +16,16 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import connections
 from django.db.backends.signals import connection_created
 
-from django_vtqueue import Lease
+from django_vtqueue import Lease, Queue
 from django_vtqueue.conf import parse
 from django_vtqueue.core import clock
-from django_vtqueue.core.clock import LAST, LAST_INSTANT, SECOND
+from django_vtqueue.core.clock import LAST, LAST_INSTANT, SECOND, from_instant
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope
 from django_vtqueue.core.settlement import succeeded, suspended
@@ -32,7 +33,7 @@ from django_vtqueue.core.steps import GATHER, Waiting
 from django_vtqueue.engines import Engine, engine_for
 from django_vtqueue.engines.postgresql import connection
 from django_vtqueue.execution.transactional import NotBegun, settle_with
-from django_vtqueue.models import Job
+from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.limits import Limits
 from django_vtqueue.queue.settling import settle
@@ -198,6 +199,45 @@ def test_one_key_of_many_publishers(request: pytest.FixtureRequest, name: str) -
         for number in range(RACES):
             at_once(pool, *[lambda: publish(engine, 1, unique_keys=f"k{number}")] * THREADS)  # noqa: B023
     assert Job.objects.using(engine.alias).count() == RACES
+
+
+CROSSING = [[f"k{number:03}" for number in order] for order in (range(300), range(299, -1, -1))]
+
+
+def test_bulks_of_the_same_keys_in_opposite_orders(postgresql_database: str) -> None:
+    """They wait for each other, and are not refused as a deadlock; each gets its ids in the order that it has given."""
+    queue, got = Queue("q", postgresql_database), {}
+
+    def publish_all(keys: list[str], on_duplicate: Any) -> None:
+        got[keys[0]] = queue.publish_many(keys, unique_key=keys, on_duplicate=on_duplicate)
+
+    with threads(2) as pool:
+        for number in range(max(RACES // 10, 10)):
+            Job.objects.using(postgresql_database).all().delete()
+            kind = "replace" if number % 2 else "keep"
+            at_once(pool, *(partial(publish_all, keys, kind) for keys in CROSSING))
+            known = dict(Job.objects.using(postgresql_database).values_list("unique_key", "pk"))
+            assert [got[keys[0]] for keys in CROSSING] == [[known[key] for key in keys] for keys in CROSSING]
+
+
+def test_requeues_of_the_same_keys_in_opposite_orders(engine: Engine) -> None:
+    """They wait for each other, too, and for a bulk of these keys: of a key one comes back, the others stay letters."""
+    letters, jobs = (model.objects.using(engine.alias) for model in (DeadLetter, Job))
+    with threads(3) as pool:
+        for _ in range(max(RACES // 10, 10)):
+            jobs.all().delete()
+            letters.all().delete()
+            given = [[new_letter(engine, key) for key in keys] for keys in CROSSING]
+            bulk = partial(Queue("q", engine.alias).publish_many, CROSSING[0], unique_key=CROSSING[0])
+            at_once(pool, *(partial(engine.requeue, ids, at(1)) for ids in given), bulk)
+            assert (jobs.count(), letters.count()) == (300, 600 - jobs.exclude(claims=0).count())
+
+
+def new_letter(engine: Engine, key: str) -> str:
+    values = {"queue_name": "q", "task_path": "", "max_attempts": 1, "lease_us": SECOND, "unique_key": key, "claims": 1}
+    letter = DeadLetter(id=UUID(new_id()), enqueued_at=from_instant(at(0)), died_at=from_instant(at(0)), **values)
+    letter.save(using=engine.alias, force_insert=True)
+    return letter.id.hex
 
 
 def test_one_leader(postgresql_database: str) -> None:
