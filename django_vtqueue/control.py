@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from .core import history, states
-from .core.encoding import normalize
+from .core.encoding import legible
 from .core.failures import storable
 from .core.ids import slices
 from .core.settlement import cancelled
@@ -143,9 +143,9 @@ def skip_step(job_id: UUID | str, name: str, value: Any = None, using: str | Non
 
     ``name``: of the event or the sleep that it waits for, else of the step that has failed. A job is due at once; a
     dead letter stays one until it is requeued. ``by``, ``using``: see cancel. Returns whether there is such a job, and
-    no worker holds it. Raises ValueError if it waits for something else, TypeError for what is not JSON.
+    no worker holds it. Raises ValueError if it waits for something else, TypeError for what steps cannot hold.
     """
-    kept = normalize(value)
+    kept = legible(value)
     return _change_steps(
         job_id, using, lambda found, now: skipped(found, name, kept, now), history.SKIPPED, repr(name), by
     )
