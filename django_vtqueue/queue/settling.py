@@ -24,9 +24,11 @@ def settle(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
     A settlement after which a job with a stop request would wait again becomes the end of that job. The progress of a
     job is written before its settlement. A dead letter is kept for as long as the options of its queue say.
     """
+    shared = [s for s in settlements if s.job.copies and s.job.begun]
+    if shared:  # what is read of a row must be true until it is written
+        engine.lock_copies([s.job for s in shared])
     if said := [(s.job, news) for s in settlements if (news := s.job.news)]:
         engine.note_progress(said)
-    shared = [s for s in settlements if s.job.copies and s.job.begun]
     if not shared:
         return settle_as_holder(engine, settlements)
     own = [s for s in settlements if s.state == states.SUCCESSFUL or not (s.job.copies and s.job.begun)]

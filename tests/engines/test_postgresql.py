@@ -24,11 +24,12 @@ from django.db.backends.signals import connection_created
 
 from django_vtqueue import Lease, Queue
 from django_vtqueue.conf import parse
-from django_vtqueue.core import clock
+from django_vtqueue.core import clock, history
 from django_vtqueue.core.clock import LAST, LAST_INSTANT, SECOND, from_instant
+from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.ids import new_id
-from django_vtqueue.core.job import HeldJob, NewJobs, Scope
-from django_vtqueue.core.settlement import succeeded, suspended
+from django_vtqueue.core.job import HeldJob, NewJobs, Scope, StoredJob
+from django_vtqueue.core.settlement import failed, succeeded, suspended
 from django_vtqueue.core.steps import GATHER, Waiting
 from django_vtqueue.engines import Engine, engine_for
 from django_vtqueue.engines.postgresql import connection
@@ -44,6 +45,7 @@ from tests.waiting import PATIENCE, PROMPT, wait_until
 
 RACES = int(os.environ.get("VTQUEUE_RACES", "100"))
 THREADS = 3
+LONGEST_RUN = 86_400 * SECOND
 
 
 @pytest.fixture
@@ -199,6 +201,37 @@ def test_one_key_of_many_publishers(request: pytest.FixtureRequest, name: str) -
         for number in range(RACES):
             at_once(pool, *[lambda: publish(engine, 1, unique_keys=f"k{number}")] * THREADS)  # noqa: B023
     assert Job.objects.using(engine.alias).count() == RACES
+
+
+def test_two_copies_of_a_job_that_fail_at_once(engine: Engine) -> None:
+    """Neither overwrites what the other has written: both failures are kept, and the last one ends the job."""
+    overflow = {"q": (LONGEST_RUN, 2)}
+
+    def copy(worker: str, now: int) -> HeldJob:
+        with engine.transaction():
+            taken = Claims(engine, overflow=overflow).claim([Scope(None, True, worker)], 1, worker, now)
+        [job] = collect(engine, taken)
+        return job
+
+    def fail(job: HeldJob) -> None:
+        with engine.transaction():
+            told = recorded(ValueError, "no luck")
+            assert not settle(engine, [failed(job, history.FAILED, told, engine.now(), None)])
+
+    with threads(2) as pool:
+        for number in range(max(RACES // 3, 30)):
+            Queue("q", engine.alias, max_attempts=1, visibility_timeout=60).publish(number)
+            began = engine.now()
+            both = copy("w1", began), copy("w2", began + 61 * SECOND)
+            assert both[0].id == both[1].id
+            at_once(pool, *(partial(fail, job) for job in both))
+            row = engine.find(both[0].id)
+            assert row is not None
+            assert (row.state, [entry.get("worker") for entry in sorted_by_worker(row)]) == ("FAILED", ["w1", "w2"])
+
+
+def sorted_by_worker(row: StoredJob) -> list[history.Entry]:
+    return sorted(history.read(row.history), key=lambda entry: str(entry.get("worker")))
 
 
 CROSSING = [[f"k{number:03}" for number in order] for order in (range(300), range(299, -1, -1))]
