@@ -19,7 +19,7 @@ from .core.settlement import cancelled
 from .core.steps import Steps, before, read, skipped, written
 from .engines import database_for, engine_for
 from .fields import StoredText, text_of
-from .models import HAS_KEY, RESERVED, UNFINISHED, DeadLetter, Job
+from .models import HAS_KEY, PARKED, RESERVED, UNFINISHED, DeadLetter, Job
 from .queue import doorbell
 from .queue.arguments import checked_priority, checked_queue_name
 from .queue.doorbell import wake_workers
@@ -35,8 +35,9 @@ def run_now(job_ids: Named, using: str | None = None) -> list[UUID]:
 
     ``job_ids``: an id, its last 8 digits or more, a job, or several of them; ``using``: a database alias (default: the
     one of your settings). Many are changed a few at a time, each few in a transaction of their own if there is none
-    around all. Returns the ids of those that were changed; one that is due already, held by a worker, done or unknown
-    is left out. Raises ValueError for what is no id, or the end of several.
+    around all. A limit is not broken: what is parked is judged again, and a job that a rate has moved keeps its moment.
+    Returns the ids of those that were changed; one that is due already, moved by a rate, held by a worker, done or
+    unknown is left out. Raises ValueError for what is no id, or the end of several.
     """
     database = database_for(using)
     now = engine_for(database).now()
@@ -44,8 +45,11 @@ def run_now(job_ids: Named, using: str | None = None) -> list[UUID]:
     def make_due(ids: Sequence[UUID]) -> Iterable[UUID]:
         # The write comes first: to a transaction that has read SQLite refuses the lock instead of waiting for it.
         jobs = Job.objects.using(database).filter(~RESERVED, pk__in=ids, state=states.READY)
-        jobs.filter(due_at__gt=now).update(due_at=now, moved_from=None)  # a limit judges it again
-        return jobs.filter(due_at=now).values_list("pk", flat=True)
+        jobs.filter(due_at__gt=now, moved_from=None).update(due_at=now)
+        # What is parked goes back to its place in the line, and the limit judges it again.
+        parked = list(jobs.filter(PARKED).values_list("pk", flat=True))
+        jobs.filter(PARKED, pk__in=parked).update(due_at=F("moved_from"), moved_from=None)
+        return [*jobs.filter(due_at=now).values_list("pk", flat=True), *parked]
 
     return change(job_ids, Job, database, make_due)
 
