@@ -19,8 +19,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import connections
+from django.db import connections, transaction
 from django.db.backends.signals import connection_created
+from pytest_django import Settings
 
 from django_vtqueue import Lease, Queue
 from django_vtqueue.conf import parse
@@ -34,12 +35,15 @@ from django_vtqueue.core.steps import GATHER, Waiting
 from django_vtqueue.engines import Engine, engine_for
 from django_vtqueue.engines.postgresql import connection
 from django_vtqueue.execution.transactional import NotBegun, settle_with
-from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.models import DeadLetter, Job, Schedule
 from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.limits import Limits
 from django_vtqueue.queue.settling import settle
+from django_vtqueue.schedules.control import run_now
+from django_vtqueue.schedules.firing import note_ends
 from tests.conftest import reached
 from tests.fake_clock import at
+from tests.project import tasks
 from tests.projects import Project
 from tests.waiting import PATIENCE, PROMPT, wait_until
 
@@ -264,6 +268,52 @@ def test_requeues_of_the_same_keys_in_opposite_orders(engine: Engine) -> None:
             bulk = partial(Queue("q", engine.alias).publish_many, CROSSING[0], unique_key=CROSSING[0])
             at_once(pool, *(partial(engine.requeue, ids, at(1)) for ids in given), bulk)
             assert (jobs.count(), letters.count()) == (300, 600 - jobs.exclude(claims=0).count())
+
+
+def test_a_letter_that_is_discarded_while_it_is_requeued(engine: Engine) -> None:
+    """Whoever has the letter first has it: what is gone when the requeue comes to it does not run."""
+    letter_id = new_letter(engine, "k")
+    with threads(1) as pool, while_locked(engine, DeadLetter.objects.using(engine.alias).delete):
+        requeued = pool.submit(engine.requeue, [letter_id], at(1))
+    assert (requeued.result(), Job.objects.using(engine.alias).count()) == (set(), 0)
+
+
+def test_a_job_of_a_schedule_while_the_end_of_another_is_noted(engine: Engine) -> None:
+    """Neither is lost in the row of the schedule."""
+    schedules = Schedule.objects.using(engine.alias)
+    old, new = ({"id": new_id(), "at": tick} for tick in (1, 2))
+    schedules.create(name="s", task_path="x", expression="every 60", payload={"args": [], "kwargs": {}}, recent=[old])
+    with threads(1) as pool, while_locked(engine, lambda: schedules.update(recent=[new, old])):
+        noted = pool.submit(note_ends, engine, "s", at(1))
+    assert not noted.result()
+    assert [run["id"] for run in schedules.get().recent] == [new["id"], old["id"]]
+
+
+def test_two_that_run_a_schedule_at_once(engine: Engine, settings: Settings) -> None:
+    """The row of the schedule has both jobs."""
+    backend = {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": [], "OPTIONS": {"database": engine.alias}}
+    settings.TASKS = {"default": backend}
+    payload = {"args": [1, 2], "kwargs": {}}
+    row = Schedule(name="s", task_path=tasks.add.module_path, expression="every 60", payload=payload, overlap=True)
+    row.save(using=engine.alias)
+    with threads(2) as pool:
+        for _ in range(10):
+            at_once(pool, *[lambda: run_now(row, engine.alias)] * 2)
+    assert len(Schedule.objects.using(engine.alias).get().recent) == 20
+
+
+@contextmanager
+def while_locked(engine: Engine, write: Callable[[], Any]) -> Iterator[None]:
+    """Write in a transaction that is committed when another connection, which the block sets to work, waits for it."""
+    with transaction.atomic(using=engine.alias), connections[engine.alias].cursor() as cursor:
+        write()
+        yield
+
+        def waits() -> bool:
+            cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            return bool(cursor.fetchone()[0])
+
+        wait_until(waits)
 
 
 def new_letter(engine: Engine, key: str) -> str:
