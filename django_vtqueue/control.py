@@ -104,7 +104,10 @@ def unheld(job_ids: Iterable[UUID], database: str) -> QuerySet[Job]:
 
 
 def delete(job_ids: Named, using: str | None = None) -> list[UUID]:
-    """Delete jobs, waiting or done, unless a worker holds them; see run_now. Returns the ids of those that are gone."""
+    """Delete jobs, waiting or done, unless a worker holds them; see run_now. Returns the ids of those that are gone.
+
+    Dead letters are left as they are; see dead_letters.discard.
+    """
     database = database_for(using)
     held = Q(lease_until__gt=engine_for(database).now()) | Q(state=states.RUNNING, copies__isnull=False)
 
@@ -113,7 +116,8 @@ def delete(job_ids: Named, using: str | None = None) -> list[UUID]:
         jobs.exclude(held | RESERVED)._raw_delete(
             database
         )  # not delete(): where a project listens to that, it reads first
-        return set(ids).difference(jobs.values_list("pk", flat=True))
+        letters = DeadLetter.objects.using(database).filter(pk__in=ids)
+        return set(ids).difference(jobs.values_list("pk", flat=True), letters.values_list("pk", flat=True))
 
     return change(job_ids, Job, database, delete_some)
 
