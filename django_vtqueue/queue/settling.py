@@ -135,8 +135,13 @@ def settle_copy(engine: Engine, settlement: Settlement) -> bool:
         settlement.job = job
 
 
-def settled_before(settlement: Settlement, row: StoredJob) -> bool:
-    """Return whether a row was settled by this settlement, in a commit whose answer never came."""
+def settled_before(settlement: Settlement, row: StoredJob | None) -> bool:
+    """Return whether a row was settled by this settlement, in a commit whose answer never came.
+
+    A row that is gone was deleted by this settlement, if that does not keep it, or by people.
+    """
+    if row is None:
+        return settlement.kept_until is not None and settlement.kept_until == settlement.finished_at
     state, finished_at = settlement.state, settlement.finished_at
     return (row.state, row.finished_at, row.worker_id) == (state, finished_at, settlement.job.worker_id)
 
