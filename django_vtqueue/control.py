@@ -12,14 +12,14 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from .core import history, states
-from .core.encoding import normalize
+from .core.encoding import legible
 from .core.failures import storable
 from .core.ids import slices
 from .core.settlement import cancelled
 from .core.steps import Steps, before, read, skipped, written
 from .engines import database_for, engine_for
 from .fields import StoredText, text_of
-from .models import HAS_KEY, RESERVED, UNFINISHED, DeadLetter, Job
+from .models import HAS_KEY, PARKED, RESERVED, UNFINISHED, DeadLetter, Job
 from .queue import doorbell
 from .queue.arguments import checked_priority, checked_queue_name
 from .queue.doorbell import wake_workers
@@ -34,8 +34,9 @@ def run_now(job_ids: Named, using: str | None = None) -> list[UUID]:
 
     ``job_ids``: an id, its last 8 digits or more, a job, or several of them; ``using``: a database alias (default: the
     one of your settings). Many are changed a few at a time, each few in a transaction of their own if there is none
-    around all. Returns the ids of those that were changed; one that is due already, held by a worker, done or unknown
-    is left out. Raises ValueError for what is no id, or the end of several.
+    around all. A limit is not broken: what is parked is judged again, and a job that a rate has moved keeps its moment.
+    Returns the ids of those that were changed; one that is due already, moved by a rate, held by a worker, done or
+    unknown is left out. Raises ValueError for what is no id, or the end of several.
     """
     database = database_for(using)
     now = engine_for(database).now()
@@ -43,8 +44,11 @@ def run_now(job_ids: Named, using: str | None = None) -> list[UUID]:
     def make_due(ids: Sequence[UUID]) -> Iterable[UUID]:
         # The write comes first: to a transaction that has read SQLite refuses the lock instead of waiting for it.
         jobs = Job.objects.using(database).filter(~RESERVED, pk__in=ids, state=states.READY)
-        jobs.filter(due_at__gt=now).update(due_at=now, moved_from=None)  # a limit judges it again
-        return jobs.filter(due_at=now).values_list("pk", flat=True)
+        jobs.filter(due_at__gt=now, moved_from=None).update(due_at=now)
+        # What is parked goes back to its place in the line, and the limit judges it again.
+        parked = list(jobs.filter(PARKED).values_list("pk", flat=True))
+        jobs.filter(PARKED, pk__in=parked).update(due_at=F("moved_from"), moved_from=None)
+        return [*jobs.filter(due_at=now).values_list("pk", flat=True), *parked]
 
     return change(job_ids, Job, database, make_due)
 
@@ -99,7 +103,10 @@ def unheld(job_ids: Iterable[UUID], database: str) -> QuerySet[Job]:
 
 
 def delete(job_ids: Named, using: str | None = None) -> list[UUID]:
-    """Delete jobs, waiting or done, unless a worker holds them; see run_now. Returns the ids of those that are gone."""
+    """Delete jobs, waiting or done, unless a worker holds them; see run_now. Returns the ids of those that are gone.
+
+    Dead letters are left as they are; see dead_letters.discard.
+    """
     database = database_for(using)
     held = Q(lease_until__gt=engine_for(database).now()) | Q(state=states.RUNNING, copies__isnull=False)
 
@@ -107,7 +114,8 @@ def delete(job_ids: Named, using: str | None = None) -> list[UUID]:
         jobs = Job.objects.using(database).filter(pk__in=ids)
         # Not delete(): where a project listens to that, it reads first.
         jobs.exclude(held | RESERVED)._raw_delete(database)
-        return set(ids).difference(jobs.values_list("pk", flat=True))
+        letters = DeadLetter.objects.using(database).filter(pk__in=ids)
+        return set(ids).difference(jobs.values_list("pk", flat=True), letters.values_list("pk", flat=True))
 
     return change(job_ids, Job, database, delete_some)
 
@@ -141,9 +149,9 @@ def skip_step(job_id: UUID | str, name: str, value: Any = None, using: str | Non
 
     ``name``: of the event or the sleep that it waits for, else of the step that has failed. A job is due at once; a
     dead letter stays one until it is requeued. ``by``, ``using``: see cancel. Returns whether there is such a job, and
-    no worker holds it. Raises ValueError if it waits for something else, TypeError for what is not JSON.
+    no worker holds it. Raises ValueError if it waits for something else, TypeError for what steps cannot hold.
     """
-    kept = normalize(value)
+    kept = legible(value)
     return _change_steps(
         job_id, using, lambda found, now: skipped(found, name, kept, now), history.SKIPPED, repr(name), by
     )

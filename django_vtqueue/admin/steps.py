@@ -7,12 +7,14 @@ from uuid import UUID
 
 from django import forms
 from django.contrib import admin
+from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext, gettext_lazy, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from .. import control
+from ..core.encoding import legible
 from ..core.job import SHORT
 from ..core.steps import EVENT, SLEEP
 from ..inspection.waiting import waits_of
@@ -44,6 +46,13 @@ class SkipForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 3}),
         help_text=gettext_lazy("JSON; the task goes on as if the step had returned this. Empty: nothing."),
     )
+
+    def clean_value(self) -> Any:
+        """Return the value; raise ValidationError if steps cannot hold it."""
+        try:
+            return legible(self.cleaned_data["value"])
+        except TypeError as error:
+            raise ValidationError(str(error)) from error
 
 
 class RepeatForm(forms.Form):

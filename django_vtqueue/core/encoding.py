@@ -6,7 +6,8 @@ at all in other databases), and takes bytes for text; here they are refused in t
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -29,6 +30,10 @@ CURES: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (Iterable, "list() of it"),
     (object, "strings, numbers, booleans, None, lists or dictionaries of them"),
 )
+
+# In JSON text, what no database reads inside of it: a NUL character, or half of a pair of surrogates (``dumps`` escapes
+# no other one). A backslash before it may be one that is escaped itself.
+ILLEGIBLE = re.compile(r"(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])")
 
 # json.dumps would build an encoder for each call.
 _compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
@@ -91,23 +96,57 @@ def encode(value: Any, name: str = "value") -> str:
         raise refusal({name: value}) from None
 
 
+def legible(value: Any, name: str = "value", of: str = "") -> Any:
+    """Return any JSON value, normalized, that a database reads inside of a row, as it does steps and events.
+
+    Raise TypeError if it is none, or if one of its texts has a NUL character or half of a pair of surrogates:
+    PostgreSQL can store that as an escape, but then reads nothing of the row's steps any more. ``of``: whose it is.
+    """
+    try:
+        text = dumps(normalize(value))
+    except TypeError:
+        raise refusal({name: value}, of) from None
+    if _illegible(text):
+        path, _ = _culprit({name: value}, "", lambda part: _illegible(dumps(normalize(part))))
+        raise TypeError(
+            f"{path.removeprefix('.')}{of} has a NUL character or half of a surrogate pair, which steps and events "
+            "cannot hold: take it out, or pass the text in base64."
+        )
+    return decode(text)
+
+
+def _illegible(text: str) -> bool:
+    return "\\u" in text and ILLEGIBLE.search(text) is not None
+
+
 def refusal(values: Mapping[str, Any], of: str = "") -> TypeError:
     """Return the error for values by their names, one of which is not JSON. ``of``: whose they are."""
-    path, value = _culprit(values, "")
+    path, value = _culprit(values, "", _raises)
     found, cure = _found_and_cure(value)
     # The first two words are those of Django's own error.
     return TypeError(f"Unsupported type: {found}. {path.removeprefix('.')}{of} is not JSON: pass {cure}.")
 
 
-def _culprit(value: Any, path: str) -> tuple[str, Any]:
-    """Return the innermost part of a value that cannot be encoded, with the path to it: ``.order.lines[3].due``."""
+def _culprit(value: Any, path: str, wrong: Callable[[Any], bool]) -> tuple[str, Any]:
+    """Return the innermost part of a value that is ``wrong``, with the path to it: ``.order.lines[3].due``."""
     for step, part in _parts(value):
         try:
-            dumps(normalize(part))
-        except TypeError as error:
-            endless = isinstance(error.__cause__, RecursionError)
-            return (path + step, part) if endless else _culprit(part, path + step)
+            if wrong(part):
+                return _culprit(part, path + step, wrong)
+        except RecursionError:  # it contains itself, or nearly
+            return path + step, part
     return path, value
+
+
+def _raises(value: Any) -> bool:
+    """Return whether a value cannot be encoded; raise RecursionError if it is nested too deeply for that."""
+    try:
+        dumps(normalize(value))
+    except TypeError as error:
+        if isinstance(error.__cause__, RecursionError):
+            raise error.__cause__ from None
+        return True
+    return False
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:

@@ -36,6 +36,10 @@ class Overflow(ABC):
         """
 
     @abstractmethod
+    def lock_copies(self, jobs: Sequence[HeldJob]) -> None:
+        """Where several write at once: let no other transaction change the rows of these jobs before this one ends."""
+
+    @abstractmethod
     def held_by(self, worker_id: str) -> list[HeldJob]:
         """Return what a worker holds: rows, and copies, each of these under its own claim."""
 

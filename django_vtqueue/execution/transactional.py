@@ -141,7 +141,4 @@ def was_committed(engine: Engine, settlement: Settlement, error: BaseException) 
     """
     if engine.trouble(error) is not Trouble.GONE:
         return False
-    row = until_done(engine, lambda: engine.find(settlement.job.id))
-    if row is None:  # it was deleted by this settlement, or by people
-        return settlement.kept_until is not None and settlement.kept_until == settlement.finished_at
-    return settled_before(settlement, row)
+    return settled_before(settlement, until_done(engine, lambda: engine.find(settlement.job.id)))

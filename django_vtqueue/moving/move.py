@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from ..core.clock import SECOND
 from ..core.counts import HOUR, MINUTE
 from ..core.gaps import GapWatch
+from ..core.ids import process_worker_id
 from ..core.job import Scope
 from ..engines import engine_for
 from ..models import HourlyThroughput, Throughput
@@ -113,7 +114,7 @@ class Move:
             self._gaps.locked(0)
             for scope in (Scope(names, raw) for raw in (False, True)):
                 if ended := engine.ended(scope, ENDED_AT_ONCE, now, self._gaps.grace_period(), overflow=True):
-                    end_leases(engine, ended, "", now)
+                    end_leases(engine, ended, process_worker_id(), now)
 
     def _patiently(self, act: Callable[[], T]) -> T:
         """Do something that may be done again, also if it is not known whether it was done."""

@@ -174,14 +174,15 @@ def acknowledge(letters: Named, using: str | None = None, *, by: str, note: str)
 
 
 def discard(letters: Named, using: str | None = None) -> list[UUID]:
-    """Delete dead letters for good; see requeue. Returns the ids of those that are gone."""
-    from ..models import DeadLetter
+    """Delete dead letters for good; see requeue. Returns the ids of those that are gone; jobs are left as they are."""
+    from ..models import DeadLetter, Job
 
     database = database_for(using)
 
     def discard_some(ids: Sequence[UUID]) -> Iterable[UUID]:
         found = DeadLetter.objects.using(database).filter(pk__in=ids)
         found._raw_delete(database)  # not delete(): where a project listens to that, it reads first
-        return set(ids).difference(found.values_list("pk", flat=True))
+        jobs = Job.objects.using(database).filter(pk__in=ids)  # one may have been requeued
+        return set(ids).difference(found.values_list("pk", flat=True), jobs.values_list("pk", flat=True))
 
     return change(letters, DeadLetter, database, discard_some)

@@ -4,7 +4,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from ..core.encoding import dumps, normalize, refusal
+from ..core.encoding import dumps, legible
 from ..core.failures import storable
 from ..core.ids import parse_id
 from ..core.job import SHORT
@@ -28,8 +28,8 @@ def send_event(
     unfinished job of that queue with this key. ``using``: a database alias (default: the one of your settings). It is
     part of the caller's transaction. Returns whether there is such a job, and it has not ended.
 
-    Raises TypeError for what is not JSON, ValueError for what is no id or name, PayloadTooLarge if the steps of the job
-    would be larger than its queue's ``max_steps_bytes``.
+    Raises TypeError for what is not JSON, or has a NUL character or half of a surrogate pair; ValueError for what is no
+    id or name; PayloadTooLarge if the steps of the job would be larger than its queue's ``max_steps_bytes``.
     """
     if not isinstance(name, str) or not 0 < len(name) <= SHORT or storable(name) != name:
         raise ValueError(f"The name of an event is a text of 1 to {SHORT} characters, not {name!r}.")
@@ -37,10 +37,7 @@ def send_event(
     database = database_for(using)
     engine = engine_for(database)
     now = engine.now()
-    try:
-        event = dumps({"name": name, "value": normalize(value), "at": now})
-    except TypeError:
-        raise refusal({"value": value}, f" of event {name!r}") from None
+    event = dumps({"name": name, "value": legible(value, "value", f" of event {name!r}"), "at": now})
     with engine.atomic():
         found = engine.send_event(name, event, now, **target)
         if found and found[1] > (limit := options_for(found[0], database).policy(found[0]).max_steps_bytes):

@@ -24,9 +24,11 @@ def settle(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
     A settlement after which a job with a stop request would wait again becomes the end of that job. The progress of a
     job is written before its settlement. A dead letter is kept for as long as the options of its queue say.
     """
+    shared = [s for s in settlements if s.job.copies and s.job.begun]
+    if shared:  # what is read of a row must be true until it is written
+        engine.lock_copies([s.job for s in shared])
     if said := [(s.job, news) for s in settlements if (news := s.job.news)]:
         engine.note_progress(said)
-    shared = [s for s in settlements if s.job.copies and s.job.begun]
     if not shared:
         return settle_as_holder(engine, settlements)
     own = [s for s in settlements if s.state == states.SUCCESSFUL or not (s.job.copies and s.job.begun)]
@@ -133,8 +135,13 @@ def settle_copy(engine: Engine, settlement: Settlement) -> bool:
         settlement.job = job
 
 
-def settled_before(settlement: Settlement, row: StoredJob) -> bool:
-    """Return whether a row was settled by this settlement, in a commit whose answer never came."""
+def settled_before(settlement: Settlement, row: StoredJob | None) -> bool:
+    """Return whether a row was settled by this settlement, in a commit whose answer never came.
+
+    A row that is gone was deleted by this settlement, if that does not keep it, or by people.
+    """
+    if row is None:
+        return settlement.kept_until is not None and settlement.kept_until == settlement.finished_at
     state, finished_at = settlement.state, settlement.finished_at
     return (row.state, row.finished_at, row.worker_id) == (state, finished_at, settlement.job.worker_id)
 

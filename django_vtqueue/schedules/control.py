@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
+from django.db.models import F
+
 from ..backend import VTQueueBackend
 from ..engines import engine_for
 from ..models import Schedule
@@ -44,6 +46,7 @@ def run_now(row: Schedule, database: str, task_modules: Sequence[str] = ()) -> T
         raise InvalidTask(f"{row.task_path} is of TASKS[{task.backend!r}], which keeps no jobs in {database!r}.")
     engine = engine_for(database)
     with engine.atomic():
+        _of(row.name, database).update(last_at=F("last_at"))  # locks the row before a key, as a tick does
         return publish(backend, task, row, [engine.now()])[0]
 
 

@@ -77,7 +77,7 @@ def _moved(engine: Engine, row: Schedule, following: int | None) -> bool:
 
 
 def publish(backend: VTQueueBackend, task: Task, row: Schedule, ticks: Sequence[int]) -> list[TaskResult]:
-    """Publish a job for each of these ticks, inside a transaction, and note them in the row of the schedule."""
+    """Publish a job for each of these ticks, and note them in the row of the schedule, which the caller has locked."""
     task = task.using(
         **{name: value for name in ("queue_name", "priority") if (value := getattr(row, name)) not in ("", None)}
     )
@@ -103,6 +103,7 @@ def note_ends(engine: Engine, name: str, now: int) -> bool:
     recent = read(table.values_list("recent", flat=True).first())
     if noted(recent, engine.alias, now) != recent:
         with engine.atomic():
-            recent = noted(table.values_list("recent", flat=True).first(), engine.alias, now)
+            row = table.select_for_update().values_list("recent", flat=True)  # else it may overwrite a new job
+            recent = noted(row.first(), engine.alias, now)
             table.update(recent=recent)
     return any("state" not in run for run in recent)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from asgiref.sync import sync_to_async
 from django.db.models import Model, QuerySet
 
+from ..core.encoding import legible
 from ..core.steps import STEP
 from ..core.timeouts import awaited_value
 from ..exceptions import StepError
@@ -148,5 +149,5 @@ def rows(source: "QuerySet[Any]", behind: Any) -> Iterator[tuple[Any, Any]]:
         for row in some:
             if not isinstance(row, Model):
                 raise StepError("iterate takes a queryset of rows, without values(): it goes on by their primary keys.")
-            behind = row.pk if isinstance(row.pk, int | str) else str(row.pk)
+            behind = row.pk if isinstance(row.pk, int) else legible(str(row.pk), "primary key")
             yield behind, row

@@ -15,7 +15,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections
 
 from ..core import clock, steps
-from ..core.encoding import decode, dumps, encode
+from ..core.encoding import dumps, legible
 from ..core.failures import storable
 from ..core.job import SHORT, HeldJob
 from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, SNOOZE, STEP, Record, Suspend, Waiting
@@ -213,10 +213,9 @@ class Ledger:
     def finish(self, name: str, began: int, value: Any) -> Any:
         """Store the result of a step, and return it as later attempts will see it."""
         try:
-            text = encode(value, "result")
+            result = legible(value, "result")
         except TypeError as error:
             raise StepError(f"Step {name!r}: {error} It has been made, so it is not tried again.") from None
-        result = decode(text)
         self.add(Record(kind=STEP, name=name, began=began, at=self.now(), value=result))
         return result
 

@@ -13,7 +13,7 @@ from ..core.job import ClaimKey, HeldJob, Scope
 from ..engines import Trouble
 from ..execution.outcomes import Outcome
 from ..queue.claims import Claims, Taken, start_attempt
-from ..queue.settling import settle
+from ..queue.settling import settle, settled_before
 from ..queue.workers import QUIET, STOP
 from .heartbeat import Heartbeat
 from .housekeeping import Housekeeping
@@ -110,6 +110,9 @@ class Turns:
             if outcomes:
                 settlements = [outcome.settlement for outcome in outcomes]
                 lost = settle(self.engine, settlements)
+                if lost and self.outage.gone:  # the last commit may have settled them, and its answer never came
+                    missing = [s for s in settlements if s.job.key in lost]
+                    lost -= {s.job.key for s in missing if settled_before(s, self.engine.find(s.job.id))}
             if begun:
                 self.engine.start_attempts(begun, self.engine.now())
             starts = bool(starting and start_attempt(self.engine, starting, self.engine.now()))

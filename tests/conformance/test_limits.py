@@ -399,6 +399,24 @@ def test_run_now_does_not_break_the_limit(limited: Limited) -> None:
     assert limited.parked == {"b"}
 
 
+@pytest.mark.parametrize("claims_between", [True, False])
+@pytest.mark.parametrize("task", ["app.one", "app.ordered"])
+def test_run_now_keeps_the_place_of_a_parked_job(
+    limited: Limited, task: str, claims_between: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs before what stood behind it, whether a claim has parked it again meanwhile or not."""
+    for due, text in enumerate("abc", -3):
+        limited.publish(task, text, key="k", due=due)
+    [held] = limited.claim().values()
+    assert limited.parked == {"b", "c"}
+    monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
+    row = limited.bench.jobs.get(payload="b")
+    assert control.run_now(row.pk, using=limited.engine.alias) == [row.pk]
+    assert not claims_between or limited.claim(5) == {}
+    limited.done(held)
+    assert names(limited.claim(6)) == "b"
+
+
 # -- queues -----------------------------------------------------------------------------------------------------------
 
 

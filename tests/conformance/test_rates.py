@@ -105,15 +105,18 @@ def test_a_retry_counts_as_a_start(limited: Limited) -> None:
     assert names(limited.claim(2)) == "a"
 
 
-def test_run_now_does_not_break_the_rate(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A moved job that is to run now is judged again, and waits for the moment that is free then."""
-    publish(limited, "app.second", "a", "b", "c")
+@pytest.mark.parametrize("which", ["b", "c", "d"])
+def test_run_now_keeps_the_moment_of_a_booked_job(
+    limited: Limited, which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rate is not broken for it, and it is not sent behind those that stood behind it."""
+    publish(limited, "app.second", "a", "b", "c", "d")
     limited.claim()
     monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(0.5))
-    row = limited.bench.jobs.filter(state="READY").latest("due_at")
-    assert control.run_now(row.pk, using=limited.engine.alias) == [row.pk]
+    row = limited.bench.jobs.get(payload=which)
+    assert control.run_now(row.pk, using=limited.engine.alias) == []
     assert limited.claim(0.5) == {}
-    assert moments(limited) == [1, 2]
+    assert [names(limited.claim(now)) for now in (1, 2, 3)] == ["b", "c", "d"]
 
 
 @pytest.mark.parametrize(("rate", "expected"), [("100/s", "b c d"), (None, "b c d"), ("1/h", "")])

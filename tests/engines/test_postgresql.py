@@ -16,33 +16,40 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
-from django.db import connections
+from django.db import connections, transaction
 from django.db.backends.signals import connection_created
+from pytest_django import Settings
 
-from django_vtqueue import Lease
+from django_vtqueue import Lease, Queue
 from django_vtqueue.conf import parse
-from django_vtqueue.core import clock
-from django_vtqueue.core.clock import LAST, LAST_INSTANT, SECOND
+from django_vtqueue.core import clock, history
+from django_vtqueue.core.clock import LAST, LAST_INSTANT, SECOND, from_instant
+from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.ids import new_id
-from django_vtqueue.core.job import HeldJob, NewJobs, Scope
-from django_vtqueue.core.settlement import succeeded, suspended
+from django_vtqueue.core.job import HeldJob, NewJobs, Scope, StoredJob
+from django_vtqueue.core.settlement import failed, succeeded, suspended
 from django_vtqueue.core.steps import GATHER, Waiting
 from django_vtqueue.engines import Engine, engine_for
 from django_vtqueue.engines.postgresql import connection
 from django_vtqueue.execution.transactional import NotBegun, settle_with
-from django_vtqueue.models import Job
+from django_vtqueue.models import DeadLetter, Job, Schedule
 from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.limits import Limits
 from django_vtqueue.queue.settling import settle
+from django_vtqueue.schedules.control import run_now
+from django_vtqueue.schedules.firing import note_ends
 from tests.conftest import reached
 from tests.fake_clock import at
+from tests.project import tasks
 from tests.projects import Project
 from tests.waiting import PATIENCE, PROMPT, wait_until
 
 RACES = int(os.environ.get("VTQUEUE_RACES", "100"))
 THREADS = 3
+LONGEST_RUN = 86_400 * SECOND
 
 
 @pytest.fixture
@@ -198,6 +205,122 @@ def test_one_key_of_many_publishers(request: pytest.FixtureRequest, name: str) -
         for number in range(RACES):
             at_once(pool, *[lambda: publish(engine, 1, unique_keys=f"k{number}")] * THREADS)  # noqa: B023
     assert Job.objects.using(engine.alias).count() == RACES
+
+
+def test_two_copies_of_a_job_that_fail_at_once(engine: Engine) -> None:
+    """Neither overwrites what the other has written: both failures are kept, and the last one ends the job."""
+    overflow = {"q": (LONGEST_RUN, 2)}
+
+    def copy(worker: str, now: int) -> HeldJob:
+        with engine.transaction():
+            taken = Claims(engine, overflow=overflow).claim([Scope(None, True, worker)], 1, worker, now)
+        [job] = collect(engine, taken)
+        return job
+
+    def fail(job: HeldJob) -> None:
+        with engine.transaction():
+            told = recorded(ValueError, "no luck")
+            assert not settle(engine, [failed(job, history.FAILED, told, engine.now(), None)])
+
+    with threads(2) as pool:
+        for number in range(max(RACES // 3, 30)):
+            Queue("q", engine.alias, max_attempts=1, visibility_timeout=60).publish(number)
+            began = engine.now()
+            both = copy("w1", began), copy("w2", began + 61 * SECOND)
+            assert both[0].id == both[1].id
+            at_once(pool, *(partial(fail, job) for job in both))
+            row = engine.find(both[0].id)
+            assert row is not None
+            assert (row.state, [entry.get("worker") for entry in sorted_by_worker(row)]) == ("FAILED", ["w1", "w2"])
+
+
+def sorted_by_worker(row: StoredJob) -> list[history.Entry]:
+    return sorted(history.read(row.history), key=lambda entry: str(entry.get("worker")))
+
+
+CROSSING = [[f"k{number:03}" for number in order] for order in (range(300), range(299, -1, -1))]
+
+
+def test_bulks_of_the_same_keys_in_opposite_orders(postgresql_database: str) -> None:
+    """They wait for each other, and are not refused as a deadlock; each gets its ids in the order that it has given."""
+    queue, got = Queue("q", postgresql_database), {}
+
+    def publish_all(keys: list[str], on_duplicate: Any) -> None:
+        got[keys[0]] = queue.publish_many(keys, unique_key=keys, on_duplicate=on_duplicate)
+
+    with threads(2) as pool:
+        for number in range(max(RACES // 10, 10)):
+            Job.objects.using(postgresql_database).all().delete()
+            kind = "replace" if number % 2 else "keep"
+            at_once(pool, *(partial(publish_all, keys, kind) for keys in CROSSING))
+            known = dict(Job.objects.using(postgresql_database).values_list("unique_key", "pk"))
+            assert [got[keys[0]] for keys in CROSSING] == [[known[key] for key in keys] for keys in CROSSING]
+
+
+def test_requeues_of_the_same_keys_in_opposite_orders(engine: Engine) -> None:
+    """They wait for each other, too, and for a bulk of these keys: of a key one comes back, the others stay letters."""
+    letters, jobs = (model.objects.using(engine.alias) for model in (DeadLetter, Job))
+    with threads(3) as pool:
+        for _ in range(max(RACES // 10, 10)):
+            jobs.all().delete()
+            letters.all().delete()
+            given = [[new_letter(engine, key) for key in keys] for keys in CROSSING]
+            bulk = partial(Queue("q", engine.alias).publish_many, CROSSING[0], unique_key=CROSSING[0])
+            at_once(pool, *(partial(engine.requeue, ids, at(1)) for ids in given), bulk)
+            assert (jobs.count(), letters.count()) == (300, 600 - jobs.exclude(claims=0).count())
+
+
+def test_a_letter_that_is_discarded_while_it_is_requeued(engine: Engine) -> None:
+    """Whoever has the letter first has it: what is gone when the requeue comes to it does not run."""
+    letter_id = new_letter(engine, "k")
+    with threads(1) as pool, while_locked(engine, DeadLetter.objects.using(engine.alias).delete):
+        requeued = pool.submit(engine.requeue, [letter_id], at(1))
+    assert (requeued.result(), Job.objects.using(engine.alias).count()) == (set(), 0)
+
+
+def test_a_job_of_a_schedule_while_the_end_of_another_is_noted(engine: Engine) -> None:
+    """Neither is lost in the row of the schedule."""
+    schedules = Schedule.objects.using(engine.alias)
+    old, new = ({"id": new_id(), "at": tick} for tick in (1, 2))
+    schedules.create(name="s", task_path="x", expression="every 60", payload={"args": [], "kwargs": {}}, recent=[old])
+    with threads(1) as pool, while_locked(engine, lambda: schedules.update(recent=[new, old])):
+        noted = pool.submit(note_ends, engine, "s", at(1))
+    assert not noted.result()
+    assert [run["id"] for run in schedules.get().recent] == [new["id"], old["id"]]
+
+
+def test_two_that_run_a_schedule_at_once(engine: Engine, settings: Settings) -> None:
+    """The row of the schedule has both jobs."""
+    backend = {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": [], "OPTIONS": {"database": engine.alias}}
+    settings.TASKS = {"default": backend}
+    payload = {"args": [1, 2], "kwargs": {}}
+    row = Schedule(name="s", task_path=tasks.add.module_path, expression="every 60", payload=payload, overlap=True)
+    row.save(using=engine.alias)
+    with threads(2) as pool:
+        for _ in range(10):
+            at_once(pool, *[lambda: run_now(row, engine.alias)] * 2)
+    assert len(Schedule.objects.using(engine.alias).get().recent) == 20
+
+
+@contextmanager
+def while_locked(engine: Engine, write: Callable[[], Any]) -> Iterator[None]:
+    """Write in a transaction that is committed when another connection, which the block sets to work, waits for it."""
+    with transaction.atomic(using=engine.alias), connections[engine.alias].cursor() as cursor:
+        write()
+        yield
+
+        def waits() -> bool:
+            cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            return bool(cursor.fetchone()[0])
+
+        wait_until(waits)
+
+
+def new_letter(engine: Engine, key: str) -> str:
+    values = {"queue_name": "q", "task_path": "", "max_attempts": 1, "lease_us": SECOND, "unique_key": key, "claims": 1}
+    letter = DeadLetter(id=UUID(new_id()), enqueued_at=from_instant(at(0)), died_at=from_instant(at(0)), **values)
+    letter.save(using=engine.alias, force_insert=True)
+    return letter.id.hex
 
 
 def test_one_leader(postgresql_database: str) -> None:

@@ -384,8 +384,9 @@ class QueueAgainstModel(Agreement):
     def discard(self, which: int) -> None:
         """Afterwards it is no dead letter; one that was none is left alone."""
         for row in self.some_job(which):
-            assert [job_id.hex for job_id in dead_letters.discard(row.id, self.alias)] == [row.id]
-            self.model.forget([row.id] * (row.state == states.FAILED))
+            gone = [row.id] * (row.state == states.FAILED)
+            assert [job_id.hex for job_id in dead_letters.discard(row.id, self.alias)] == gone
+            self.model.forget(gone)
 
     @precondition(many)
     @rule(which=pick)
@@ -407,10 +408,9 @@ class QueueAgainstModel(Agreement):
     def delete(self, which: int) -> None:
         """Of jobs, not of letters; what is held stays."""
         for row in self.some_job(which):
-            gone = row.state == states.SUCCESSFUL or row.id in self.model.unheld(self.clock.instant)
-            told = [job_id.hex for job_id in control.delete([row.id], self.alias)]
-            assert told == [row.id] * (gone or row.state == states.FAILED)
-            self.model.forget([row.id] * gone)
+            gone = [row.id] * (row.state == states.SUCCESSFUL or row.id in self.model.unheld(self.clock.instant))
+            assert [job_id.hex for job_id in control.delete([row.id], self.alias)] == gone
+            self.model.forget(gone)
 
     @precondition(many)
     @rule(name=names)

@@ -24,6 +24,7 @@ import json, os
 DATABASES = {{"default": {database!r}}}
 DATABASES["default"].update(json.loads(os.environ.get("SITE_DATABASE", "{{}}")))
 OPTIONS = {{"visibility_timeout": {lease}, "backoff": 0.2, "max_attempts": 100, "doorbells": os.environ["SITE_BELLS"]}}
+OPTIONS.update(json.loads(os.environ.get("SITE_OPTIONS", "{{}}")))
 TASKS = {{"default": {{"BACKEND": "django_vtqueue.backend.VTQueueBackend", "OPTIONS": OPTIONS}}}}
 """
 

@@ -92,6 +92,17 @@ def test_a_transactional_task_whose_commit_is_not_answered(shop: Site, own_serve
         assert shop.execute("SELECT count(*) FROM effect") == [(1,)]
 
 
+def test_the_end_of_a_job_that_is_not_kept_is_not_answered(shop: Site, own_server: Server) -> None:
+    """Its row went with the commit: it is known as done all the same, and neither runs again nor counts as lost."""
+    with TemporaryDirectory(prefix="vtq-") as folder, proxy(Path(folder), own_server.folder) as between:
+        worker = shop.ready_worker(SITE_DATABASE=f'{{"HOST": "{folder}"}}', SITE_OPTIONS='{"result_ttl": 0}')
+        between.marked = b"kept_until = finished_at"
+        assert shop.run("-c", COUNT.replace("count", "note")).wait() == 0
+        worker.wait_for("shop.tasks.note")
+        assert [line.split()[0] for line in worker.lines("") if "shop.tasks.note" in line] == ["ok"]
+        assert between.cuts == {AFTER: 1}
+
+
 COUNT = """
 import django
 django.setup()

@@ -215,3 +215,15 @@ def test_what_a_dead_worker_has_held(pair: Pair) -> None:
     there = Job.objects.using(pair.target).get()
     assert (there.pk, there.state, there.claims, there.attempts) == (held.pk, "READY", 1, 1)
     assert [entry["outcome"] for entry in there.history] == ["lease expired"]
+
+
+@pytest.mark.parametrize("pair", [("sqlite", "postgresql")], indirect=True)
+def test_a_row_whose_holder_cannot_be_read(pair: Pair) -> None:
+    """When its lease has ended it is buried, as a claim would do it, and goes as a dead letter."""
+    now = engine_for(pair.source).now()
+    held = job(pair.source, **RUNS, lease_until=now - 10**6, lease_us=10**6, started_at=now - 2 * 10**6)
+    with connections[pair.source].cursor() as cursor:
+        cursor.execute("UPDATE vtqueue_job SET worker_id = CAST(x'ff' AS TEXT)")
+    moved(pair, wait=True)
+    there = DeadLetter.objects.using(pair.target).get()
+    assert (there.pk, there.exception_class) == (held.pk, "django_vtqueue.exceptions.DamagedJob")

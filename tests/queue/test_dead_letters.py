@@ -96,6 +96,17 @@ def test_an_unknown_id_is_no_error(verb: Any) -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("verb", [control.delete, dead_letters.discard], ids=["delete", "discard"])
+def test_what_is_in_the_other_table_is_not_gone(verb: Any) -> None:
+    """A dead letter is no job that was deleted, nor a job a letter that was discarded: it is there as before."""
+    other: Any = dead_letters.discard if verb is control.delete else control.delete
+    [job_id] = one_of_each(other, uuid4())
+    assert verb([job_id]) == []
+    assert Job.objects.filter(pk=job_id).exists() or DeadLetter.objects.filter(pk=job_id).exists()
+    assert other([job_id]) == [job_id]
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     "values", [{"priority": 101}, {"priority": "1"}, {"queue_name": ""}, {"queue_name": "x" * 256}]
 )

@@ -157,6 +157,8 @@ def test_an_event_in_a_transaction() -> None:
         ({"name": "e"}, ValueError, "Give the id of a job, or unique_key"),
         ({"job_id": "0" * 32, "name": ""}, ValueError, "The name of an event is a text"),
         ({"job_id": "0" * 32, "name": "e", "value": {1}}, TypeError, "value of event 'e' is not JSON"),
+        ({"job_id": "0" * 32, "name": "e", "value": ["a", "\0"]}, TypeError, r"value\[1\] of event 'e' has a NUL"),
+        ({"job_id": "0" * 32, "name": "e", "value": {"\ud800": 1}}, TypeError, "half of a surrogate pair, which"),
     ],
 )
 def test_what_is_no_event(arguments: Any, error: type[Exception], says: str) -> None:

@@ -14,6 +14,23 @@ from .test_durable import effects, job, letter, run
 pytestmark = pytest.mark.django_db
 
 
+ILLEGIBLE = ["\0", "a\0b", "\ud800", "\udc00 ü", "\ud83d\ude00", "\\\0"]
+
+
+@pytest.mark.parametrize("text", ILLEGIBLE, ids=ascii)
+def test_what_a_step_cannot_return(text: str) -> None:
+    """What PostgreSQL would not read in the row again ends the job at once, on each database, and says where it is."""
+    result = run(lambda context: context.step("read", lambda: [{"text": text}]))
+    assert (result.status, result.attempts) == ("FAILED", 1)
+    assert "Step 'read': result[0].text has a NUL character or half of a surrogate pair" in letter().message
+
+
+def test_what_only_looks_like_it() -> None:
+    """Backslashes before letters and digits are kept, and so are other control characters and whole pairs."""
+    texts = ["\\u0000", "\\\\u0000 \\ud800", "\x01\x7f", "\N{GRINNING FACE}"]
+    assert run(lambda context: context.step("read", lambda: texts)).return_value == texts
+
+
 def two_steps(context: Any) -> list[Any]:
     """Make a step, and one that fails until a test has put it right."""
     return [context.step("one", durable.note, "one"), context.step("two", lambda: 1 // CODE["divisor"])]
@@ -74,5 +91,8 @@ def test_what_cannot_be_changed() -> None:
         control.repeat_steps(job().pk, 2)
     with pytest.raises(TypeError, match="not JSON"):
         control.skip_step(job().pk, "shipped", {1})
+    for text in ILLEGIBLE:
+        with pytest.raises(TypeError, match=r"value\.a has a NUL character or half of a surrogate pair"):
+            control.skip_step(job().pk, "shipped", {"a": text})
     assert not control.skip_step("f" * 32, "shipped")
     assert job().history == []

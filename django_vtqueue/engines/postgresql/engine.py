@@ -73,19 +73,24 @@ class PostgreSQLEngine(
         keys = (new.unique_keys or none, new.concurrency_keys or none, new.rate_keys or none)
         names = ("id", "payload", "unique_key", "concurrency_key", "rate_key")
         rows = [dict(zip(names, (*job, *each), strict=True)) for job, *each in zip(new.jobs, *keys, strict=True)]
+        places: Sequence[int] = range(len(rows))
+        if new.unique_keys:  # all take keys in one order, else two of them may wait for each other
+            places = sorted(places, key=lambda index: rows[index]["unique_key"] or "")
         values = {**_shared(new), "unique_until": new.unique_until, "parent_id": new.parent_id, "replace": new.replace}
         if len(rows) == 1 and self._is_stored_alone({"jobs": json.dumps(rows, ensure_ascii=False), **values}):
             return {}
         duplicates = {}
         with self.transaction():
             for start in range(0, len(rows), SLICE):
-                some = rows[start : start + SLICE]
-                given = {"jobs": json.dumps(_once_each(some, new.replace), ensure_ascii=False), **values}
+                some = places[start : start + SLICE]
+                once = _once_each([rows[index] for index in some], new.replace)
+                given = {"jobs": json.dumps(once, ensure_ascii=False), **values}
                 of_key = {key: (job_id, path) for job_id, key, path in self._rows(sql.TO_KEY, given)}
-                for index, row in enumerate(some, start):
+                for index in some:
+                    row = rows[index]
                     if (key := row["unique_key"]) is not None and of_key[key][0] != row["id"]:
                         duplicates[index] = of_key[key]
-        return duplicates
+        return dict(sorted(duplicates.items()))
 
     def _is_stored_alone(self, values: dict[str, Any]) -> bool:
         """Store one job by one statement, unless its key is taken, or is being taken at REPEATABLE READ."""

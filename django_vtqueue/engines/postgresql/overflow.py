@@ -10,6 +10,7 @@ from ...core.job import ClaimKey, Due, Handle, HeldJob, Scope
 from . import due
 from .connection import PostgreSQLConnection
 from .statements import COLUMNS, HELD, guard, hexed, hidden
+from .steps import LOCK_ROWS
 
 # ``runtimes`` has the queue's own value, or that of the name ''. A copy claimed ahead has not begun yet; one that
 # joins others has.
@@ -60,6 +61,9 @@ class PostgreSQLOverflow(PostgreSQLConnection):
     def copies(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, tuple[str, str | None]]:
         rows = self._rows(COPIES, HELD.given(jobs))
         return {(job_id, claim): (text, by) for job_id, claim, text, by in rows if claim in copies.read(text)}
+
+    def lock_copies(self, jobs: Sequence[HeldJob]) -> None:
+        self._rows(LOCK_ROWS, {"ids": sorted({job.id for job in jobs})})
 
     def pass_on(self, row: HeldJob, holder: Copy, copies: str, history: str, lease_until: int) -> None:
         passed = {"holder": holder.worker, "since": holder.since, "copies": copies, "history": history}

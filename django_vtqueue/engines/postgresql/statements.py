@@ -185,7 +185,8 @@ SELECT {COLUMNS_OF_LETTER}, 'FAILED', died_at, NULL FROM vtqueue_deadletter WHER
 
 # The claim number goes with the job: a holder from before its death must stay stale. DO NOTHING: a letter whose unique
 # key is taken stays where it is; one that was unique until its start is so again. The history is not parsed, for it may
-# be damaged; it may have one entry too many, and the next attempt shortens it again.
+# be damaged; it may have one entry too many, and the next attempt shortens it again. Keys are taken in the order in
+# which insert_with_keys takes them. A letter that is discarded, or moved away, at this moment is gone: it is locked.
 REQUEUE = f"""
 INSERT INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
@@ -203,7 +204,9 @@ INSERT INTO vtqueue_job (
               AND (parent.steps::json -> 'done' -> -1 ->> 'value') IS NULL
         ) THEN %(entry)s ELSE %(orphaned)s END || ']'
     END, steps
-FROM vtqueue_deadletter AS letter WHERE letter.id = ANY(%(ids)s::uuid[]) ORDER BY letter.id
+FROM vtqueue_deadletter AS letter WHERE letter.id = ANY(%(ids)s::uuid[])
+ORDER BY coalesce(%(queue_name)s, queue_name) COLLATE "C", unique_key COLLATE "C" NULLS FIRST, letter.id
+FOR UPDATE OF letter
 ON CONFLICT DO NOTHING"""
 
 REMOVE_REQUEUED = f"""
