@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 from django.db import connections, transaction
 
-from django_vtqueue import ClaimedJob, Queue
+from django_vtqueue import ClaimedJob, Queue, control
 from django_vtqueue.core.settlement import released, succeeded
 from django_vtqueue.models import Job
 from django_vtqueue.queue.settling import settle
@@ -78,3 +78,16 @@ def test_a_turn_while_a_key_is_taken(queue: Queue) -> None:
     assert dict(rows.values_list("unique_key", "state")) == {
         **{"done": "SUCCESSFUL", "a": "READY", "k": "READY", "z": "READY"},
     }
+
+
+def test_a_move_while_its_key_is_taken(queue: Queue) -> None:
+    """The job of that key is left out, and the others are moved."""
+    ids = [queue.publish(key, unique_key=key) for key in ("a", "k", "z")]
+    other = Queue("other", using=queue.database)
+    moved = beside(
+        queue.database,
+        lambda: other.publish("new", unique_key="k"),
+        lambda: control.move(ids, "other", queue.database),
+    )
+    assert moved == [ids[0], ids[2]]
+    assert Job.objects.using(queue.database).get(queue_name=queue.name).pk == ids[1]
