@@ -4,11 +4,12 @@ Rows of reserved queues, those of leases and time slots, are left out by all of 
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from .core import history, states
@@ -81,7 +82,9 @@ def move(job_ids: Named, queue_name: str, using: str | None = None) -> list[UUID
 
     def moved_one(job_id: UUID) -> int:
         job = unheld([job_id], database).exclude(queue_name=queue_name).filter(free)
-        return job.update(queue_name=queue_name)
+        with suppress(IntegrityError), engine_for(database).atomic():  # what is just published is not seen before
+            return job.update(queue_name=queue_name)
+        return 0
 
     def move_some(ids: Sequence[UUID]) -> Iterable[UUID]:
         first, *others = ids

@@ -4,6 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from django.db.models import QuerySet
+from django.db.models.functions import Left
+from django.db.models.lookups import Exact
 from django.utils.translation import gettext as _
 
 from ..core import states
@@ -13,9 +16,11 @@ from ..core.ids import shown_worker
 from ..core.names import HELD
 from ..models import HAS_KEY, Job
 from ..patterns.slot_rows import NEVER_TAKEN
+from .distinct import first_of_each
 from .why import loss, wait
 
-MOST_HELD = 1000  # rows
+MOST_HELD = 1000  # rows, and queues of one kind
+MOST_NAMES = 1_000_000  # queues with unique keys among which these are looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +50,19 @@ def holdings(database: str, now: int, *kinds: str) -> list[Holding]:
 
 
 def _rows(database: str, kind: str) -> Iterator[Job]:
-    jobs = Job.objects.using(database).filter(
-        HAS_KEY, queue_name__gte=kind, queue_name__lt=f"{kind[:-1]};", due_at__lt=NEVER_TAKEN
-    )
+    jobs = reserved_rows(database, kind).filter(due_at__lt=NEVER_TAKEN)
     return iter(jobs.order_by("queue_name", "unique_key").defer("payload", "history", "result")[:MOST_HELD])
+
+
+def reserved_rows(database: str, kind: str) -> QuerySet[Job]:
+    """Return the rows of the first queues of a kind.
+
+    Among the names of all queues with unique keys these are no range, for the database may have another order of
+    letters; each name is found by one seek.
+    """
+    jobs = Job.objects.using(database).filter(HAS_KEY)
+    names = first_of_each(jobs, "queue_name", limit=MOST_NAMES).filter(Exact(Left("queue_name", len(kind)), kind))
+    return jobs.filter(queue_name__in=sorted(names.values_list("queue_name", flat=True))[:MOST_HELD])
 
 
 def holding(job: Job, kind: str, now: int) -> Holding:

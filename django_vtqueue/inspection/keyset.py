@@ -23,6 +23,7 @@ from ..core.clock import LAST, to_instant
 from ..core.ids import first_id, parse_id
 from ..core.job import Handle
 from ..core.masks import Mask
+from ..core.unique import storable
 from ..engines import engine_for
 from ..models import PARKED, RESERVED, WAITING, Job
 from ..requeueing import PATH
@@ -125,7 +126,8 @@ def fits(value: Any, kind: Any) -> bool:
     if kind is UUID:
         return parse_id(value) is not None
     if isinstance(value, str):
-        return (kind is str and value.isprintable()) or (kind is Handle and parse_id(value) is not None)
+        text = "\0" not in value and storable(value)
+        return (kind is str and text) or (kind is Handle and parse_id(value) is not None)
     return isinstance(value, int) and kind in (int, Handle) and abs(value) < LARGEST
 
 
@@ -169,7 +171,7 @@ def parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterat
     elif query.word == "parked":
         parked = rows.filter(PARKED).annotate(handle=engine_for(rows.db).handle())
         part = Part(parked, ("concurrency_key", "queue_name", "-priority", "moved_from", "handle"))
-        yield part.behind(key) if (key := checked(after, str, str, int, int, int)) else part
+        yield part.behind(key) if (key := checked(after, str, str, int, int, Handle)) else part
     elif query.word in HELD_WORDS:
         held = rows.filter(equal(query, ("worker_id",)), state=RUNNING).annotate(handle=engine_for(rows.db).handle())
         part = Part(held, ("worker_id", "handle"))

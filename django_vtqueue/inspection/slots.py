@@ -3,14 +3,18 @@
 from ..core.names import SLOTS
 from ..models import HAS_KEY, Job
 from ..patterns.slot_rows import CYCLE, Cycle, Stored, stored
-from .held import Holding, holding
+from .held import Holding, holding, reserved_rows
 
 
 def cycles(database: str) -> dict[str, Stored]:
     """Return the cycles of a database (an alias) by name: the one in force, and the one that is asked for."""
-    jobs = Job.objects.using(database).filter(HAS_KEY, queue_name__gte=SLOTS, queue_name__lt=f"{SLOTS[:-1]};")
-    rows = jobs.filter(unique_key=CYCLE).order_by("queue_name").values_list("queue_name", "payload")
-    return {name.removeprefix(SLOTS): stored(payload) for name, payload in rows}
+    rows = (
+        reserved_rows(database, SLOTS)
+        .filter(unique_key=CYCLE)
+        .order_by("queue_name")
+        .values_list("queue_name", "payload")
+    )
+    return {name.removeprefix(SLOTS): stored(payload) for name, payload in rows.values_list("queue_name", "payload")}
 
 
 def slots(database: str, name: str, cycle: Cycle, now: int) -> list[Holding]:

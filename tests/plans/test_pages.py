@@ -17,7 +17,9 @@ from django_vtqueue.core.counts import MINUTE
 from django_vtqueue.core.ids import new_uuid
 from django_vtqueue.inspection import limits, overview, trees
 from django_vtqueue.inspection.charts import charted
+from django_vtqueue.inspection.held import holdings
 from django_vtqueue.inspection.keyset import ListQuery, count_jobs, ending, list_jobs, list_letters
+from django_vtqueue.inspection.slots import cycles
 from django_vtqueue.models import DeadLetter, Job, Throughput
 
 from ..conftest import ALIAS
@@ -53,6 +55,8 @@ READERS: dict[str, tuple[Callable[[], object], int]] = {
     "backlogs": (lambda: overview.backlogs(ALIAS, ["q0", "q1"], NOW, 20), 400),
     "held": (lambda: overview.held(ALIAS, 100, NOW), 100),
     "begun": (lambda: overview.begun(ALIAS, ["w1", "w2"], 5, 100, NOW), 200),
+    "leases": (lambda: holdings(ALIAS, NOW), 100),
+    "cycles": (lambda: cycles(ALIAS), 100),
     "parked keys": (lambda: limits.parked_keys(ALIAS, 10, 100), 100),
     "active": (lambda: throughput.active(ALIAS, NOW, 180, 100), 300),
     "read": (lambda: throughput.read(ALIAS, NOW, 5), 200),

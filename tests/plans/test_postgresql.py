@@ -5,17 +5,21 @@
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
 
 import pytest
 from django.core.management import call_command
-from django.db import connections
+from django.db import connections, transaction
 from pytest_django import DjangoDbBlocker
+
+from django_vtqueue.inspection.held import holdings
 
 from ..conftest import reached
 from ..fake_clock import at
 from ..postgresql import Server
-from .postgresql import CLAIMS, ROWS, STATEMENTS, TABLES, Table, nodes
+from .postgresql import CLAIMS, ROWS, STATEMENTS, TABLES, WAITING_ID, Table, nodes
 
 NAME = "plans"
 MOST = 2000  # pages; the tables have thousands
@@ -76,3 +80,22 @@ def test_claims_out_of_many_that_are_due_at_one_instant(table: Table) -> None:
         assert plan["Actual Rows"] == values["limit"]
         assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < MOST, plan
     table.run("DELETE FROM vtqueue_job WHERE id >= %s AND id < %s", ["d" + "0" * 31, "e" + "0" * 31])
+
+
+def test_leases_among_many_unique_keys(table: Table) -> None:
+    """They are found by the names of the queues: what is read does not depend on how many jobs have unique keys."""
+    told: list[dict[str, Any]] = []
+
+    def explained(execute: Callable[..., Any], sql: str, *given: Any) -> Any:
+        told.append(execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", *given).fetchall()[0][0][0]["Plan"])
+        return execute(sql, *given)
+
+    with transaction.atomic(using=table.alias):
+        table.run("UPDATE vtqueue_job SET unique_key = id WHERE state = 'READY'")
+        table.run("UPDATE vtqueue_job SET queue_name = 'lease:' || unique_key WHERE id = %s", [WAITING_ID])
+        with connections[table.alias].execute_wrapper(explained):
+            assert [each.name for each in holdings(table.alias, at(0))] == [str(UUID(WAITING_ID))]
+        transaction.set_rollback(True, using=table.alias)
+    for plan in told:
+        assert not [step for step in nodes(plan) if step["Node Type"] == "Seq Scan" and step["Relation Name"] in TABLES]
+        assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < MOST, plan

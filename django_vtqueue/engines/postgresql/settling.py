@@ -1,9 +1,12 @@
 """Settling on PostgreSQL: what is done, what waits again, and what is moved to the dead letters."""
 
 from collections.abc import Sequence
+from contextlib import suppress
+
+from django.db.utils import IntegrityError
 
 from ...core import states
-from ...core.job import ClaimKey
+from ...core.job import ClaimKey, HeldJob
 from ...core.settlement import Settlement
 from .connection import PostgreSQLConnection
 from .statements import GUARD, GUARD_OF_BURIAL, HELD, Values, hexed
@@ -146,7 +149,7 @@ class PostgreSQLSettling(PostgreSQLConnection):
         again = [item for item in settlements if item.state == states.READY]
         lost = self._bury(dying) if dying else set()
         if back := [item.job for item in again if item.as_before]:
-            self._run(TAKE_KEYS_BACK, HELD.given(back))
+            self._take_keys_back(back)
         if done:
             lost |= self._ack(done)
         if at_once := [item for item in again if not item.waiting]:
@@ -154,6 +157,17 @@ class PostgreSQLSettling(PostgreSQLConnection):
         if waits := [item for item in again if item.waiting]:
             lost |= self._wait(waits)
         return lost
+
+    def _take_keys_back(self, jobs: Sequence[HeldJob]) -> None:
+        """Run TAKE_KEYS_BACK, which does not see a key that another transaction is just taking, and is refused then.
+
+        After that each job takes its own, and one that is refused goes without.
+        """
+        with suppress(IntegrityError), self.atomic():
+            self._run(TAKE_KEYS_BACK, HELD.given(jobs))
+            return
+        for job in jobs if len(jobs) > 1 else ():
+            self._take_keys_back([job])
 
     def _make_ready(self, again: Sequence[Settlement]) -> set[ClaimKey]:
         rows = SETTLED.given(again)

@@ -1,0 +1,62 @@
+"""Lists of jobs and dead letters are read page by page, and each row of a list is on one page."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from django_vtqueue.core.clock import LAST, from_instant
+from django_vtqueue.inspection.keyset import ListQuery, Page, list_jobs, list_letters
+from tests.fake_clock import at
+
+from .bench import Bench
+
+COUNT = 7
+WORDS = ("", "due", "scheduled", "retrying", "parked", "running", "expired", "done")
+
+
+def pages(read: Callable[[Any], Page]) -> list[str]:
+    """Return the ids of a list, read page by page."""
+    found, after = list[str](), None
+    while len(found) <= COUNT:
+        page = read(after)
+        found += [row.pk.hex for row in page.rows]
+        after = page.next_key
+        if after is None:
+            break
+    return found
+
+
+def stored(bench: Bench, word: str) -> list[str]:
+    """Store jobs that have a word of ListQuery at the second 100; return their ids."""
+    due = 1000 if word in ("scheduled", "retrying") else 0
+    ids = bench.publish(*range(COUNT), due=due)
+    if word in ("running", "expired", "done"):
+        held = bench.claim(limit=COUNT, lease=200 if word == "running" else 50)
+        if word == "done":
+            for job in held:
+                bench.ack(job)
+    elif word == "retrying":
+        bench.jobs.update(attempts=1)
+    elif word == "parked":
+        bench.jobs.update(due_at=LAST, moved_from=from_instant(at(0)), concurrency_key="key:\u00a0ä")
+    return ids
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_jobs(bench: Bench, word: str) -> None:
+    """Those of each word of a list are read, none twice."""
+    ids = stored(bench, word)
+    read = partial(list_jobs, bench.jobs, ListQuery(word=word), size=100, limit=2, now=at(100))
+    found = pages(read)
+    assert len(found) == COUNT
+    assert sorted(found) == sorted(ids)
+
+
+def test_dead_letters(bench: Bench) -> None:
+    """They are read, none twice."""
+    ids = [bench.dead() for _ in range(COUNT)]
+    found = pages(partial(list_letters, bench.letters, ListQuery(), size=100, limit=2))
+    assert len(found) == COUNT
+    assert sorted(found) == sorted(ids)
