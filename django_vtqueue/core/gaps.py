@@ -81,7 +81,7 @@ class GapWatch:
         self._worked += seconds
 
     def locked_in_vain(self, seconds: float) -> None:
-        """Note that a lock of a row was waited for in vain, for so many seconds: it kept nobody from renewing."""
+        """Note that a lock of a row was waited for in vain, for so many seconds: nobody was kept from renewing."""
         self.worked(seconds)
 
     def locked(self, waited: float) -> None:

@@ -3,13 +3,13 @@
 A database that is locked as a whole has no such locks, and what is here.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Sequence
 
 from ..core.job import ClaimKey, HeldJob
 
 
-class RowLocks(ABC):
+class RowLocks:
     """See Engine. ``patience``: seconds for which a transaction waits for such a lock; None: as the database is set."""
 
     patience: float | None = None
@@ -17,6 +17,13 @@ class RowLocks(ABC):
     def waited_in_vain(self, error: BaseException) -> bool:
         """Return whether an error says that such a lock was waited for in vain; its transaction is rolled back."""
         return False
+
+    def table_is_locked(self) -> bool:
+        """Return whether a lock of the whole table keeps this process from writing to any job; it waits for nothing."""
+        return False
+
+    def await_table(self) -> None:
+        """Wait, in a transaction, until no lock of the whole table keeps it from writing to jobs."""
 
     @abstractmethod
     def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[ClaimKey]:

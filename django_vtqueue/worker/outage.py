@@ -45,8 +45,6 @@ class Outage:
         ``factor``: of the usual pause for a lock; ``left``: seconds of a lease to renew, see busy_pause.
         """
         now = time.monotonic()
-        if self.engine.waited_in_vain(error):  # no trouble of the database, and the wait was the pause
-            return
         if not self._tries:
             self._began = now
         self._tries += 1

@@ -46,11 +46,12 @@ class RowLocks:
         return TIMES * self.patience
 
     def in_vain(self, error: BaseException) -> bool:
-        """Return whether an error says that a lock was waited for in vain; if so, note it.
+        """Return whether an error says that a lock of some rows was waited for in vain; if so, note it.
 
-        The time that was waited was no gap, and the next turn finds out which rows are locked.
+        The time that was waited was no gap, and the next turn finds out which rows are locked. While the whole table is
+        locked nobody can renew: that is an outage.
         """
-        if not self.engine.waited_in_vain(error):
+        if not self.engine.waited_in_vain(error) or self.engine.table_is_locked():
             return False
         self.leases.gaps.locked_in_vain(self.patience)
         self.leases.renew_at = 0.0

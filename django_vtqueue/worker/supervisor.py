@@ -34,7 +34,7 @@ from ..models import Job, WorkerProcess
 from ..queue.doorbell import declare_dead, exists, folder_of, mark_over_time, path_of, remove, ring_worker
 from ..queue.settling import settle
 from . import systemd
-from .leases import TRY_LOCKED
+from .leases import PATIENCE, TRY_LOCKED
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of
 from .outage import Outage
@@ -134,6 +134,7 @@ class Supervisor:
         self.backend, self.options, self.log = backend, options, log
         self.id = new_worker_id()
         self.engine = new_engine(backend.database, traced=False)
+        self.engine.patience = PATIENCE
         self.scopes = scopes_of(backend, options.queues)
         self.left_running = False  # see Worker: the code of children has ended with them
         self._said = False  # that it met an error

@@ -121,6 +121,8 @@ class Turns:
         self._unsure = True
         try:
             with self.engine.transaction():
+                if self.outage.lasts():
+                    self.engine.await_table()
                 self.leases.gaps.locked(self.outage.lasts())
                 if outcomes:
                     settlements = [outcome.settlement for outcome in outcomes]

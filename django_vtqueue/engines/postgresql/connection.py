@@ -29,6 +29,7 @@ SILENT = 10_000
 # How long a control loop waits for a lock of a row is said with each of its transactions, in the same statement.
 NOT_WAIT_LONG = "SELECT set_config('lock_timeout', %(patience)s, true)"
 END_AND_NOT_WAIT = f"{END_IF_SILENT}, {NOT_WAIT_LONG.removeprefix('SELECT ')}"
+WRITABLE = "LOCK TABLE vtqueue_job IN ROW EXCLUSIVE MODE"  # as an UPDATE locks it
 IN_VAIN = "55P03"  # the SQLSTATE of what lock_timeout has ended
 
 # A worker that is cut off would wait for an answer for 15 minutes, as the kernel does. The alias may say otherwise.
@@ -225,6 +226,17 @@ class PostgreSQLConnection:
 
     def waited_in_vain(self, error: BaseException) -> bool:
         return sqlstate(error) == IN_VAIN
+
+    def table_is_locked(self) -> bool:
+        try:
+            with self._atomic():
+                self._run(f"{WRITABLE} NOWAIT", {})
+        except (DatabaseError, InterfaceError):  # a server that cannot be asked lets no one write
+            return True
+        return False
+
+    def await_table(self) -> None:
+        self._run(WRITABLE, {})
 
     def trouble(self, error: BaseException) -> Trouble | None:
         if (state := sqlstate(error)) is None:
