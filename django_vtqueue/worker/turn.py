@@ -6,7 +6,9 @@ transaction of their own. After the commit jobs are started and results announce
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 
 from ..core.clock import NEVER, microseconds
 from ..core.job import ClaimKey, HeldJob, Scope
@@ -21,9 +23,12 @@ from .log import job_name
 from .options import overflowing
 from .outage import Outage
 from .pacing import Pacing
+from .row_locks import UNTIED, Ties
 from .work import AT_ONCE, Work
 
 logger = logging.getLogger("django_vtqueue")
+
+ENDED_LEASES, UNKNOWN_JOBS = "ended leases", "unknown jobs"  # steps that RowLocks may put off
 
 
 class Turns:
@@ -35,6 +40,7 @@ class Turns:
         self.leases, self.next_due = work.leases, work.next_due
         overflow = overflowing(self.backend, scopes)
         self.claims = Claims(self.engine, work.limits, overflow, begins_later=work.transactional.is_transactional)
+        self.locks = work.locks
         self.pacing = Pacing()
         self.housekeeping = Housekeeping(self.engine, heartbeat, work)
         self.outage = Outage(self.engine)
@@ -61,10 +67,14 @@ class Turns:
         try:
             self.turn()
             self.housekeeping.upkeep.do(contended=self.pacing.contended)
-            self.leases.gaps.waited(self.outage.lasts())  # it got the lock at last
-            self.outage.over()
+            self.answered()
         except Exception as error:
             self.recover(error)
+
+    def answered(self) -> None:
+        """Note that the database has done what it was asked for, at last, or has told why not."""
+        self.leases.gaps.waited(self.outage.lasts())
+        self.outage.over()
 
     def turn(self) -> None:
         """Renew what is held, settle what has finished, claim what is due, start jobs and announce results."""
@@ -75,13 +85,17 @@ class Turns:
             work.release_ahead(everything=leaving)
         if leaving:
             work.in_flight.recall()
-        begun, outcomes = work.in_flight.begun(), work.outcomes[:AT_ONCE]
+        begun = [job for job in work.in_flight.begun() if not self.locks.hold_up(job)]
+        outcomes = self.locks.free(work.outcomes, AT_ONCE)
         free, ahead = self.room()
         if work.take_next_writer():
             free = max(free - 1, 0)  # a transactional job takes this slot
         if not ((free or ahead) and self.may_find(outcomes)):
             free = ahead = 0
         if not (outcomes or begun or free or ahead or work.starting):
+            return
+        if self.locks.apart:
+            self.exchange_apart(outcomes, begun, free, ahead)
             return
         if (outcomes or begun) and (free or ahead) and self.pacing.apart:  # two transactions instead of one
             self.exchange(outcomes, begun, 0, 0)
@@ -105,19 +119,25 @@ class Turns:
         taken: Taken | None = None
         starting = self.work.starting
         self._unsure = True
-        with self.engine.transaction():
-            self.leases.gaps.locked(self.outage.lasts())
-            if outcomes:
-                settlements = [outcome.settlement for outcome in outcomes]
-                lost = settle(self.engine, settlements)
-                if lost and self.outage.gone:  # the last commit may have settled them, and its answer never came
-                    missing = [s for s in settlements if s.job.key in lost]
-                    lost -= {s.job.key for s in missing if settled_before(s, self.engine.find(s.job.id))}
-            if begun:
-                self.engine.start_attempts(begun, self.engine.now())
-            starts = bool(starting and start_attempt(self.engine, starting, self.engine.now()))
-            if free or ahead:
-                taken = self.claim(free, ahead)
+        try:
+            with self.engine.transaction():
+                if self.outage.lasts():
+                    self.engine.await_table()
+                self.leases.gaps.locked(self.outage.lasts())
+                if outcomes:
+                    settlements = [outcome.settlement for outcome in outcomes]
+                    lost = settle(self.engine, settlements)
+                    if lost and self.outage.gone:  # the last commit may have settled them, and its answer never came
+                        missing = [s for s in settlements if s.job.key in lost]
+                        lost -= {s.job.key for s in missing if settled_before(s, self.engine.find(s.job.id))}
+                if begun:
+                    self.engine.start_attempts(begun, self.engine.now())
+                starts = bool(starting and start_attempt(self.engine, starting, self.engine.now()))
+                if free or ahead:
+                    taken = self.claim(free, ahead)
+        except Exception as error:
+            self._unsure = not self.engine.waited_in_vain(error)
+            raise
         self.pacing.took(self.engine.last_hold)
         self.work.in_flight.count(begun)
         self.work.settled(outcomes, lost)
@@ -125,6 +145,51 @@ class Turns:
         if taken:
             self.work.claimed(taken, free)
         self._unsure = False
+
+    def exchange_apart(self, outcomes: Sequence[Outcome], begun: Sequence[HeldJob], free: int, ahead: int) -> None:
+        """Do as ``exchange``, with a transaction for each thing that may wait for a lock of its own.
+
+        One wait in vain for what jobs are tied to is enough for a turn, or as much time: leases are renewed between
+        turns.
+        """
+        locks, starting = self.locks, self.work.starting
+        until = time.monotonic() + locks.patience
+        tied: defaultdict[Ties, list[Outcome]] = defaultdict(list)
+        for outcome in outcomes:
+            tied[locks.ties(outcome.job)].append(outcome)
+        if starting and not self.start_apart(starting):
+            return
+        untied = [job for job in begun if locks.leases.renews(job)]  # the end of another writes that it has begun
+        if untied or tied[UNTIED]:
+            self.exchange(tied[UNTIED], untied, 0, 0)
+        for ties, some in tied.items():
+            if ties == UNTIED:
+                continue
+            if time.monotonic() > until or not locks.passes(ties, partial(self.exchange, some, [], 0, 0)):
+                break
+        if free or ahead:
+            self.claim_apart(free, ahead)
+
+    def start_apart(self, starting: HeldJob) -> bool:
+        """Start the transactional job whose turn it is; return whether no lock was in the way."""
+        try:
+            self.exchange([], [], 0, 0)
+            return True
+        except Exception as error:
+            if not self.locks.in_vain(error):
+                raise
+        if not self.leases.renews(starting):  # else its renewal finds it locked
+            self.locks.put_off(self.locks.ties(starting))
+        return False
+
+    def claim_apart(self, free: int, ahead: int) -> None:
+        """Claim; if that waits in vain, then next time without a look for leases that have ended."""
+        try:
+            self.exchange([], [], free, ahead)
+        except Exception as error:
+            if not self.locks.in_vain(error):
+                raise
+            self.locks.put_off(ENDED_LEASES)
 
     def keep_up(self) -> None:
         """Renew what is held, end what has run for too long, and do what is due once a second."""
@@ -140,8 +205,7 @@ class Turns:
         self.leases.renew()
         self.housekeeping.do()
         if self._unsure:
-            self.leases.release_unknown()
-            self._unsure = False
+            self._unsure = not self.locks.passes(UNKNOWN_JOBS, self.leases.release_unknown)
 
     def room(self) -> tuple[int, int]:
         """Return how many jobs may be claimed now to be run at once, and how many ahead of that; see Work.room."""
@@ -152,13 +216,18 @@ class Turns:
         now = self.engine.now()
         self.leases.look(now)
         worker_id, grace_period = self.heartbeat.worker.worker_id, self.leases.gaps.grace_period()
-        only_due = self.next_due.at_once
+        only_due = self.next_due.at_once or self.locks.is_off(ENDED_LEASES)
+        waits = not self.locks.apart
         return self.claims.claim(
-            self.scopes, free, worker_id, now, grace_period=grace_period, ahead=ahead, only_due=only_due
-        )
+            self.scopes, free, worker_id, now,
+            grace_period=grace_period, ahead=ahead, only_due=only_due, waits=waits,
+        )  # fmt: skip
 
     def recover(self, error: Exception) -> None:
         """Go on after an error: wait if the database has a passing trouble, else settle the outcomes one by one."""
+        if self.locks.in_vain(error):
+            self.answered()
+            return
         trouble = self.engine.trouble(error)
         if trouble is Trouble.BUSY:
             self.pacing.busy()
@@ -168,6 +237,8 @@ class Turns:
                 self.work.settle_alone()
                 return
             except Exception as again:
+                if self.locks.in_vain(again):
+                    return
                 error = again
         self.outage.failed(error, self.pacing.retry_factor, left=self.leases.left())
 
@@ -177,9 +248,9 @@ class Turns:
         """Return when the next turn is due (monotonic), if nothing comes up before that."""
         if self.outage.waiting():
             return self.outage.retry_at
-        if self.work.outcomes:
+        if self.locks.free(self.work.outcomes, 1):
             return 0.0
-        at = min(self.housekeeping.next_at(), self.leases.renew_at, self.work.next_at())
+        at = min(self.housekeeping.next_at(), self.leases.next_at(), self.locks.next_at(), self.work.next_at())
         return min(at, time.monotonic() + self.next_due.seconds_to_sleep()) if any(self.room()) else at
 
     def look_at(self) -> float:
