@@ -23,7 +23,7 @@ from ..core.clock import LAST, to_instant
 from ..core.ids import first_id, parse_id
 from ..core.job import Handle
 from ..core.masks import Mask
-from ..core.unique import storable
+from ..core.unique import is_encodable
 from ..engines import engine_for
 from ..models import PARKED, RESERVED, WAITING, Job
 from ..requeueing import PATH
@@ -126,7 +126,7 @@ def fits(value: Any, kind: Any) -> bool:
     if kind is UUID:
         return parse_id(value) is not None
     if isinstance(value, str):
-        text = "\0" not in value and storable(value)
+        text = "\0" not in value and is_encodable(value)
         return (kind is str and text) or (kind is Handle and parse_id(value) is not None)
     return isinstance(value, int) and kind in (int, Handle) and abs(value) < LARGEST
 
