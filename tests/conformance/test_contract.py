@@ -448,5 +448,5 @@ assert type(task_backends["default"]).__name__ == "VTQueueBackend"
 assert all(connection.connection is None for connection in connections.all()), "a connection was made"
 print(module.send.module_path)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=250)
     assert (done.stdout, done.returncode) == ("shop.send\n", 0), done.stderr

@@ -388,7 +388,7 @@ def test_a_worker_that_is_killed(tmp_path: Path, migrated: dict[str, Any], postg
         first.wait()
         assert jobs.filter(state="RUNNING").exists()
         second = worker(project, "--drain")
-        assert second.wait(60) == 0
+        assert second.wait(PATIENCE) == 0
     finally:
         first.kill()
     ends = [(job.state, job.result) for job in jobs.order_by("enqueued_at", "id")]

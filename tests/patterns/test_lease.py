@@ -285,7 +285,7 @@ def test_a_row_deleted_by_hand(leases: Any, boot: BootClock, alias: str) -> None
     """Its holder learns that it was lost from the next renewal; an instance that waits makes it anew."""
     holder, other = leases(), leases()
     holder.acquire()
-    waiting = threading.Thread(target=lambda: (other.acquire(timeout=20), connections.close_all()))
+    waiting = threading.Thread(target=lambda: (other.acquire(timeout=PATIENCE), connections.close_all()))
     waiting.start()
     Job.objects.using(alias).all().delete()
     waiting.join()
@@ -495,7 +495,7 @@ def test_waiting_through_a_lock(leases: Any, alias: str, caplog: pytest.LogCaptu
         ]
         with pytest.raises(OperationalError):
             lease.acquire(blocking=False)
-    assert lease.acquire(timeout=5)
+    assert lease.acquire(timeout=PATIENCE)
 
 
 # -- where ------------------------------------------------------------------------------------------------------------
@@ -717,4 +717,4 @@ def test_the_file_is_exchanged(leases: Any, boot: BootClock, alias: str, empty_f
     for beside in ("-wal", "-shm"):
         if os.path.exists(path + beside):
             os.unlink(path + beside)
-    assert lease.acquire(timeout=5)
+    assert lease.acquire(timeout=PATIENCE)

@@ -10,6 +10,8 @@ from django.db import connections
 
 from django_vtqueue import Lease, LeaseLost
 
+from ..waiting import PATIENCE
+
 
 def in_child(act: Callable[[], bool]) -> bool:
     """Return what ``act`` returns in a forked child, which must end."""
@@ -63,7 +65,7 @@ def test_a_child_is_an_instance_of_its_own(held: Lease, alias: str) -> None:
     held.release()
     connections[alias].close()
     assert in_child(lambda: act(free=True))
-    assert held.acquire(timeout=5)
+    assert held.acquire(timeout=PATIENCE)
     assert token is not None
     assert held.token == token + 2
 

@@ -29,7 +29,7 @@ from tests.project import tasks
 
 from ..conftest import claimed
 from ..pending import run_pending
-from ..waiting import wait_until
+from ..waiting import PATIENCE, wait_until
 
 Policies = dict[str, dict[str, Any]]
 
@@ -102,7 +102,7 @@ def test_a_full_queue_refuses(small: Queue) -> None:
 def test_a_full_queue_that_is_paused(small: Queue, until: float | None) -> None:
     """The error says that no room will be made, and until when; a pause that has ended is none."""
     small.pause(until=until)
-    wait_until(lambda: until != 0.001 or not paused(small.database, engine_for(small.database).now()), 5)
+    wait_until(lambda: until != 0.001 or not paused(small.database, engine_for(small.database).now()))
     small.publish_many([1, 2, 3])
     told = {None: "The queue is paused, so", 3600: r"The queue is paused until [\d:\- ]+, so workers make no room"}
     with pytest.raises(QueueFull, match=told.get(until, r"Try again in")) as refused:
@@ -428,7 +428,7 @@ def test_room_is_seen_beside_an_open_cursor(small: Queue) -> None:
     rows = Job.objects.using(small.database).iterator(chunk_size=1)
     next(rows)
     thread = claimed_soon(small)
-    small.publish(4, timeout=30)
+    small.publish(4, timeout=PATIENCE)
     thread.join()
     rows.close()  # type: ignore[attr-defined]
     assert waiting(small) == 3

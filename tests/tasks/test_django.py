@@ -56,7 +56,7 @@ from django_vtqueue.worker.inline import run_due
 from tests.pending import run_pending
 
 from ..columns import as_stored
-from ..waiting import wait_until
+from ..waiting import PATIENCE, wait_until
 
 FRAMEWORK = Task.__module__.rpartition(".")[0]  # django.tasks or django_tasks
 OURS = "django_vtqueue.backend.VTQueueBackend"
@@ -926,11 +926,11 @@ def test_two_threads_import_one_module(module: str, tmp_path: Path) -> None:
     )
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(find_task, f"{module}.run", (module,))
-        in_the_middle.wait(10)
+        in_the_middle.wait(PATIENCE)
         second = pool.submit(find_task, f"{module}.run", (module,))
         wait_until(lambda: second.running() or second.done())
         go_on.set()
-        assert first.result(10) is second.result(10)
+        assert first.result(PATIENCE) is second.result(PATIENCE)
 
 
 in_the_middle, go_on = Event(), Event()
@@ -938,7 +938,7 @@ in_the_middle, go_on = Event(), Event()
 
 def half_imported() -> None:
     in_the_middle.set()
-    go_on.wait(10)
+    go_on.wait(PATIENCE)
 
 
 @pytest.mark.django_db

@@ -33,6 +33,8 @@ from tests.conformance.conftest import configure
 from tests.project import tasks
 from tests.project.broken import BROKEN
 
+from ..waiting import PATIENCE
+
 SIGNALS = [task_enqueued, task_started, task_finished]
 
 
@@ -205,7 +207,7 @@ def test_whatever_receivers_raise_is_logged(
     task_finished.connect(receiver)
     try:
         pool.announce(finished)
-        assert ended.wait(10)
+        assert ended.wait(PATIENCE)
         pool.stop(10)
     finally:
         task_finished.disconnect(receiver)
