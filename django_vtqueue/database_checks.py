@@ -27,6 +27,7 @@ if FRAMEWORK_APP:  # the backport registers its check in its app's ready(), whic
 
 TAG = "vtqueue"
 OFF, NORMAL = 0, 1  # PRAGMA synchronous
+HERE = ("", "localhost", "127.0.0.1", "::1")
 SHORTEST_TIMEOUT = 10_000  # milliseconds: a backup, a migration or a checkpoint may hold the write lock for seconds
 
 BLOCK = """
@@ -58,6 +59,14 @@ POWER_LOSS_HINT = (
 SERVER_HINT = (
     "If that may happen to your jobs, put 'vtqueue.W006' into SILENCED_SYSTEM_CHECKS. If not, set "
     "synchronous_commit = on: then each commit waits for the disk."
+)
+CUT_OFF = (
+    "it is on another host, and its OPTIONS have no tcp_user_timeout: a task, a web process or a Queue.run that is cut "
+    "off from it waits for an answer for as long as its kernel does, 15 minutes on Linux."
+)
+CUT_OFF_HINT = (
+    'Beside what else they have: "connect_timeout": 5, "tcp_user_timeout": 5000, "keepalives_idle": 5, '
+    '"keepalives_interval": 2, "keepalives_count": 2. The control loop of a worker has these by itself.'
 )
 NO_FSYNC = "fsync is off: a power loss may destroy the database cluster, with all that is in it."
 
@@ -106,6 +115,21 @@ def check_durability(*, databases: Sequence[str] | None = None, **kwargs: Any) -
             found.append(warning("W006", connection, f"synchronous is NORMAL: {POWER_LOSS}", POWER_LOSS_HINT))
         elif isinstance(setup, Durability) and setup.synchronous_commit == "off":
             found.append(warning("W006", connection, f"synchronous_commit is off: {POWER_LOSS}", SERVER_HINT))
+    return found
+
+
+@register(TAG, deploy=True)
+def check_cut_off(**kwargs: Any) -> list[CheckMessage]:
+    """Return a warning about each server of PostgreSQL on another host for which processes would wait too long.
+
+    It reads the settings, and only ``--deploy`` asks: a server in the next container is as near as one can be.
+    """
+    found: list[CheckMessage] = []
+    for alias in sorted(databases_of_queues()):
+        with suppress(ConnectionDoesNotExist):  # an error of the settings: E003
+            connection = connections[alias]
+            if is_far(connection) and "tcp_user_timeout" not in connection.settings_dict["OPTIONS"]:
+                found.append(warning("W012", connection, CUT_OFF, CUT_OFF_HINT))
     return found
 
 
@@ -166,6 +190,12 @@ def has_defaults(connection: BaseDatabaseWrapper) -> bool:
     if connection_created.has_listeners(type(connection)):
         return False
     return not {"transaction_mode", "init_command"} & set(connection.settings_dict["OPTIONS"])
+
+
+def is_far(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether one of the hosts of a database of PostgreSQL is not this one; no host, or a path, is a socket."""
+    hosts = str(connection.settings_dict["HOST"]).split(",")
+    return connection.vendor == "postgresql" and not all(host in HERE or host[0] in "/@" for host in hosts)
 
 
 def hint_for(connection: BaseDatabaseWrapper) -> str:

@@ -7,7 +7,7 @@ import pytest
 from pytest_django import DjangoDbBlocker
 from pytest_django.fixtures import Settings
 
-from django_vtqueue.database_checks import check_databases, check_durability
+from django_vtqueue.database_checks import check_cut_off, check_databases, check_durability
 from django_vtqueue.tasks.settings_checks import problems
 from tests.conftest import reached
 
@@ -42,6 +42,23 @@ def test_missing_tables(said: Ids) -> None:
     """A database without the queue's tables is warned of; one that cannot be reached is left to others."""
     assert "vtqueue.W008" in said(OPTIONS=options("search_path=nothing"))
     assert said(HOST="/nonexistent") == []
+
+
+@pytest.mark.parametrize(
+    ("host", "options", "ids"),
+    [
+        ("db.example.com", {}, ["vtqueue.W012"]),
+        ("127.0.0.1,db2.example.com", {"connect_timeout": 5}, ["vtqueue.W012"]),
+        ("db.example.com", {"tcp_user_timeout": 5000}, []),
+        *((host, {}, []) for host in ("", "localhost", "::1", "/run/postgresql", "@abstract", "localhost,/run/two")),
+    ],
+)
+def test_a_host_that_may_be_cut_off(said: Ids, host: str, options: dict[str, int], ids: list[str]) -> None:
+    """With --deploy a server on another host is warned of, unless the settings say how long an answer is waited for."""
+    entry = {"ENGINE": "django.db.backends.postgresql", "NAME": "none", "HOST": host, "OPTIONS": options}
+    said()  # its settings of TASKS
+    with reached(entry):
+        assert [message.id for message in check_cut_off()] == ids
 
 
 def test_connections_that_cannot_be_used(said: Ids) -> None:
