@@ -22,7 +22,7 @@ from pytest_django import DjangoDbBlocker
 
 from django_vtqueue import Queue, control, send_event
 from django_vtqueue.tasks.compat import Task
-from tests.project import limited, tasks, writers
+from tests.project import durable, limited, tasks, writers
 
 from ..conftest import ALIAS, reached
 from ..postgresql import Server
@@ -34,6 +34,7 @@ from .running import Running, python
 
 LEASE, LONG_LEASE = 3, 60  # seconds
 LOCKED = 3 * LEASE + 1  # seconds for which a lock is held
+SOON = 2 * LEASE  # seconds, on a busy machine: what waits for the lock takes longer
 PACE = 0.25  # seconds between two jobs that are published meanwhile
 
 
@@ -119,7 +120,7 @@ class Case:
         while time.monotonic() < until:
             self.published += 1
             job_id = self.enqueue(tasks.note, str(self.folder / "noted"), str(self.published), to="-own")
-            wait_until(lambda job_id=job_id: self.database.succeeded(job_id), timeout=LEASE)  # type: ignore[misc]
+            wait_until(lambda job_id=job_id: self.database.succeeded(job_id), timeout=SOON)  # type: ignore[misc]
             time.sleep(PACE)
 
     def check(self) -> None:
@@ -127,43 +128,56 @@ class Case:
         assert lines(self.folder / "noted") == [str(number + 1) for number in range(self.published)]
 
 
-def hold_a_row(case: Case, act: Callable[[str], object], *, commit: bool = True) -> str:
-    """Lock the row of a running job, whose code ends meanwhile; return its id."""
+def cancelling(job_id: str) -> Callable[[], object]:
+    return lambda: control.cancel([UUID(job_id)], using=ALIAS)
+
+
+def running(case: Case) -> None:
+    """Running jobs are locked: one is cancelled, one has that taken back, and one is sent an event."""
     worker = case.start_worker()
-    first, second, locked = case.begin("first"), case.begin("second"), case.begin("locked", to="-long")
+    first, second, *locked = [
+        *(case.begin(name) for name in ("first", "second")),
+        *(case.begin(f"locked-{number}", to="-long") for number in range(3)),
+    ]
     case.site.prepared.wait(PATIENCE)
-    with case.open(lambda: act(locked), commit=commit):
+    with (
+        case.open(cancelling(locked[0])),
+        case.open(cancelling(locked[1]), commit=False),
+        case.open(lambda: send_event(UUID(locked[2]), "paid", using=ALIAS)),
+    ):
         case.go_on(LEASE)
-        case.end("locked")
         case.end("first")
-        wait_until(lambda: case.database.succeeded(first), timeout=LEASE)
+        for number in range(3):
+            case.end(f"locked-{number}")
+        wait_until(lambda: case.database.succeeded(first), timeout=SOON)
         case.go_on(LOCKED - LEASE)
-        assert case.database.job(locked)["state"] == "RUNNING"
-    wait_until(lambda: case.database.succeeded(locked), timeout=PROMPT)
+        assert {case.database.job(job_id)["state"] for job_id in locked} == {"RUNNING"}
+    wait_until(lambda: case.database.succeeded(*locked), timeout=PROMPT)
     case.end("second")
     case.database.wait_for(second)
-    assert [case.claims(job_id) for job_id in (first, second, locked)] == [1, 1, 1]
-    assert [case.started(name) for name in ("first", "second", "locked")] == [1, 1, 1]
+    assert [bool(case.database.job(job_id)["cancelled_at"]) for job_id in locked] == [True, False, False]
+    assert {case.claims(job_id) for job_id in (first, second, *locked)} == {1}
+    assert {case.started(name) for name in ("first", "second", "locked-0", "locked-1", "locked-2")} == {1}
     case.check()
     assert "Traceback" not in worker.log
     assert "waiting" not in worker.log
-    return locked
 
 
-def cancel(case: Case) -> None:
-    """A cancel of a running job is committed late."""
-    hold_a_row(case, lambda job_id: control.cancel([UUID(job_id)], using=ALIAS))
-
-
-def cancel_rolled_back(case: Case) -> None:
-    """A cancel of a running job is taken back."""
-    locked = hold_a_row(case, lambda job_id: control.cancel([UUID(job_id)], using=ALIAS), commit=False)
-    assert case.database.job(locked)["cancelled_at"] is None
-
-
-def event(case: Case) -> None:
-    """An event is sent to a running job."""
-    hold_a_row(case, lambda job_id: send_event(UUID(job_id), "paid", using=ALIAS))
+def no_heartbeat(case: Case) -> None:
+    """A running job is locked whose lease is not renewed, so that no renewal finds it."""
+    case.start_worker()
+    first, locked = case.begin("first"), case.begin("locked", to="-long")
+    case.site.prepared.wait(PATIENCE)
+    with case.open(cancelling(locked)):
+        case.end("locked")
+        case.go_on()
+        case.end("first")
+        wait_until(lambda: case.database.succeeded(first), timeout=SOON)
+        assert case.database.job(locked)["state"] == "RUNNING"
+    case.database.wait_for(locked)
+    assert [case.claims(job_id) for job_id in (first, locked)] == [1, 1]
+    assert [case.started(name) for name in ("first", "locked")] == [1, 1]
+    case.check()
 
 
 def beyond_its_lease(case: Case) -> None:
@@ -171,7 +185,7 @@ def beyond_its_lease(case: Case) -> None:
     case.start_worker()
     first, locked = case.begin("first"), case.begin("locked")
     case.site.prepared.wait(PATIENCE)
-    with case.open(lambda: control.cancel([UUID(locked)], using=ALIAS), commit=False):
+    with case.open(cancelling(locked), commit=False):
         case.go_on()
     case.end("locked")
     case.end("first")
@@ -207,15 +221,33 @@ def key(case: Case) -> None:
     wait_until(lambda: lines(case.folder / "journal").count("start") == 2)
     first, waiting = case.begin("first"), case.enqueue(limited.two, journal, 0)
     case.site.prepared.wait(PATIENCE)
-    with case.open(lambda: control.cancel([UUID(waiting)], using=ALIAS)):
+    with case.open(cancelling(waiting)):
         (case.folder / "journal.go").touch()
         case.go_on()
         case.end("first")
-        wait_until(lambda: case.database.succeeded(first), timeout=LEASE)
+        wait_until(lambda: case.database.succeeded(first), timeout=SOON)
     case.database.wait_for(*running)
     assert case.database.letter(waiting)
     assert [case.claims(job_id) for job_id in (first, *running)] == [1, 1, 1]
     assert lines(case.folder / "journal").count("start") == 2
+    case.check()
+
+
+def parent(case: Case) -> None:
+    """An event is sent to a job that waits for its child: only the end of that child is stored later."""
+    case.start_worker()
+    first = case.begin("first")
+    waiting = case.enqueue(durable.wait_for_child, str(case.folder), f"{case.name}-long")
+    wait_until(lambda: case.started("child") and case.database.job(waiting)["state"] == "READY")
+    case.site.prepared.wait(PATIENCE)
+    with case.open(lambda: send_event(UUID(waiting), "paid", using=ALIAS)):
+        case.end("child")
+        case.go_on()
+        case.end("first")
+        wait_until(lambda: case.database.succeeded(first), timeout=SOON)
+        assert case.database.rows(UNFINISHED, f"{case.name}-long")[0][0] == 1
+    case.database.wait_for(waiting)
+    assert [case.started(name) for name in ("first", "child")] == [1, 1]
     case.check()
 
 
@@ -228,11 +260,11 @@ def transactional_task(case: Case) -> None:
     locked, behind = [case.enqueue(writers.append, f"{case.name} {n}", to="-long") for n in range(2)]
     wait_until(lambda: [case.database.job(job_id)["state"] for job_id in (locked, behind)] == ["RUNNING"] * 2)
     case.site.prepared.wait(PATIENCE)
-    with case.open(lambda: control.cancel([UUID(locked)], using=ALIAS), commit=False):
+    with case.open(cancelling(locked), commit=False):
         case.go_on(LOCKED - LEASE)
         (case.folder / "go").touch()
         case.database.wait_for(running)
-        wait_until(lambda: case.database.succeeded(behind), timeout=LEASE)
+        wait_until(lambda: case.database.succeeded(behind), timeout=SOON)
         case.go_on(LEASE)
     case.end("first")
     case.database.wait_for(first, locked)
@@ -305,12 +337,12 @@ def stopped(case: Case) -> None:
     worker = case.start_worker()
     first, locked = case.begin("first"), case.begin("locked", to="-long")
     case.site.prepared.wait(PATIENCE)
-    with case.open(lambda: control.cancel([UUID(locked)], using=ALIAS)):
+    with case.open(cancelling(locked)):
         worker.signal(signal.SIGTERM)
         time.sleep(LOCKED - LEASE)
         case.end("locked")
         case.end("first")
-        wait_until(lambda: case.database.succeeded(first), timeout=LEASE)
+        wait_until(lambda: case.database.succeeded(first), timeout=SOON)
         time.sleep(LEASE)
         assert not worker.ended()
     assert worker.wait() == 0
@@ -325,11 +357,11 @@ def stopped_in_time(case: Case) -> None:
     worker = case.start_worker("--threads", "6", "--shutdown-timeout", "1")
     first, locked = case.begin("first"), case.begin("locked", to="-long")
     case.site.prepared.wait(PATIENCE)
-    with case.open(lambda: control.cancel([UUID(locked)], using=ALIAS), commit=False):
+    with case.open(cancelling(locked), commit=False):
         time.sleep(LEASE)
         worker.signal(signal.SIGTERM)
         worker.wait()
-        wait_until(lambda: case.started("first") == 2, timeout=LEASE)
+        wait_until(lambda: case.started("first") == 2, timeout=PROMPT)
         assert case.database.outcomes(first) == ["released"]
         time.sleep(LOCKED - LEASE)
         assert case.started("locked") == 1
@@ -342,7 +374,7 @@ def stopped_in_time(case: Case) -> None:
 
 CASES: dict[str, Callable[[Case], None]] = {
     case.__name__.replace("_", "-"): case
-    for case in (cancel, cancel_rolled_back, event, beyond_its_lease, limit, key, transactional_task, claimed_ahead,
+    for case in (running, no_heartbeat, beyond_its_lease, limit, key, parent, transactional_task, claimed_ahead,
                  several_workers, stopped, stopped_in_time)
 }  # fmt: skip
 
@@ -356,8 +388,9 @@ def outcomes(
 
     with tempfile.TemporaryDirectory(prefix="vtq-") as name, django_db_blocker.unblock():
         database = ServerDatabase(server, Path(name), name)
-        long = {f"{case}-long": {"visibility_timeout": LONG_LEASE} for case in CASES}
+        long: dict[str, dict[str, Any]] = {f"{case}-long": {"visibility_timeout": LONG_LEASE} for case in CASES}
         database.options |= {"visibility_timeout": LEASE, "task_modules": ["tests.project.writers"]}
+        long["no-heartbeat-long"]["heartbeat"] = False
         database.options["queue_options"] = {**long, "limit": {"concurrency": 50}}
         backend = {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": []}
         backend["OPTIONS"] = {**database.options, "database": ALIAS}
