@@ -223,17 +223,27 @@ def _ahead(run: Requeue) -> QuerySet[DeadLetter]:
     return Criteria.from_json(run.criteria).letters(str(run._state.db), after)
 
 
+def queue_of_steps(run: Requeue, database: str) -> str:
+    """Return the queue of the letters of a run, so that what pauses them pauses it.
+
+    Where no worker runs its tasks, for it has raw jobs only, it is another one.
+    """
+    queues = options_for(run.queue_name, database).queues
+    return run.queue_name if not queues or run.queue_name in queues else min(queues)
+
+
 def _go_on(run: Requeue, database: str, now: int, seconds: float = 0) -> None:
-    """Publish the next step of a run, above all else in the queue of its letters: what pauses them pauses it."""
-    options = options_for(run.queue_name, database)
+    """Publish the next step of a run, above all else in its queue."""
+    queue_name = queue_of_steps(run, database)
+    options = options_for(queue_name, database)
     job_id = new_id()
     call = {"args": [str(run.pk)], "kwargs": {"before": str(run.step or "")}}
     new = NewJobs(
-        queue_name=run.queue_name,
+        queue_name=queue_name,
         task_path=PATH,
         priority=MAX_PRIORITY,
         max_attempts=ATTEMPTS,
-        lease_us=clock.microseconds(options.policy(run.queue_name).visibility_timeout),
+        lease_us=clock.microseconds(options.policy(queue_name).visibility_timeout),
         enqueued_at=now,
         due_at=now + clock.microseconds(seconds),
         jobs=[(job_id, dumps(call))],

@@ -98,8 +98,6 @@ def waited_for(rows: QuerySet[Any]) -> dict[str, str]:
     """Return what a form begins with: the name of the event or the sleep that all of these rows wait for."""
     waits = [waits_of(row) for row in rows if isinstance(row, Job)]
     found = {each.name for each in waits if each and each.kind in (EVENT, SLEEP)}
-    waits = [waits_of(row) for row in rows if isinstance(row, Job)]
-    found = {each.name for each in waits if each and each.kind in (EVENT, SLEEP)}
     return {"name": found.pop()} if len(found) == 1 else {}
 
 

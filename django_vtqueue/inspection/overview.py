@@ -10,10 +10,10 @@ from typing import Any
 
 from django.db import connections
 from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet
+from django.db.models.expressions import RawSQL
 
 from ..core import copies, states
 from ..core.clock import LAST, from_instant
-from ..core.names import is_reserved
 from ..engines import engine_for, options_for
 from ..models import HIDDEN, RESERVED, WAITING, DeadLetter, Job
 from .distinct import RAW, Number, compile_sql, first_of_each, tally
@@ -38,14 +38,26 @@ def names_sql(database: str, column: str, limit: int) -> tuple[str, tuple[Any, .
     return compile_sql(found.values_list(column))
 
 
+SIZES = """
+WITH name(value) AS (VALUES {names})
+SELECT value, (SELECT count(*) FROM ({waiting}) AS waiting) + (SELECT count(*) FROM ({hidden}) AS hidden) FROM name"""
+
+
 def sizes(database: str, limit: int, most: int) -> dict[str, int]:
     """Return the first ``limit`` queues with unfinished jobs, not the reserved ones, and how many these are, counted
     up to ``most``.
     """
-    jobs, total = Job.objects.using(database), Counter[str]()
-    for state in (WAITING, HIDDEN):
-        total.update(counted(jobs.filter(state), limit, most))
-    return {name: min(total[name], most) for name in sorted(total)[:limit] if not is_reserved(name)}
+    names, jobs = engine_for(database).queue_names(limit), Job.objects.using(database)
+    if not names:
+        return {}
+    of_name = [
+        jobs.filter(state, queue_name=RawSQL("name.value", ())).values("pk")[:most] for state in (WAITING, HIDDEN)
+    ]
+    (waiting, *given), (hidden, *others) = ((sql, *params) for sql, params in map(compile_sql, of_name))
+    with connections[database].cursor() as cursor:
+        sql = SIZES.format(names=", ".join(["(%s)"] * len(names)), waiting=waiting, hidden=hidden)
+        cursor.execute(sql, [*names, *given, *others])
+        return {name: min(number, most) for name, number in cursor.fetchall()}
 
 
 def letters(database: str, limit: int, most: int) -> dict[str, int]:

@@ -83,6 +83,13 @@ def refuse_copy(backend: VTQueueBackend) -> None:
         raise CommandError(REFUSAL.format(origin=origin, moment=moment, count=count, option=option_of(backend)))
 
 
+def positive(text: str) -> int:
+    """Return a whole number above 0, for argparse."""
+    if (number := int(text)) < 1:
+        raise ValueError
+    return number
+
+
 # -- jobs --------------------------------------------------------------------------------------------------------------
 
 

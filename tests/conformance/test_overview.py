@@ -57,6 +57,17 @@ def test_queues_with_unfinished_jobs(engine: Engine) -> None:
     assert sizes(engine.alias, 2, 3) == {"a": 2, "z": 3}
 
 
+def test_queues_beside_many_leases(engine: Engine) -> None:
+    """Reserved queues do not count among the first ones that are asked for."""
+    for name in ("lease:a", "lease:b", "lease:c", "mail", "move:x", "slots:a", "zeta"):
+        stored(engine, name, FUTURE)
+        stored(engine, name, FAR, worker_id="w")
+    assert engine.queue_names(1) == ["mail"]
+    assert engine.queue_names(2) == engine.queue_names() == ["mail", "zeta"]
+    assert sizes(engine.alias, 1, 10) == {"mail": 2}
+    assert sizes(engine.alias, 2, 1) == {"mail": 1, "zeta": 1}
+
+
 def test_queues_with_dead_letters(engine: Engine) -> None:
     """Each queue that has one is found, with how many it has, counted as far as was asked for."""
     for queue_name in ("a", "a", "b", "c", "c", "c", "c"):

@@ -62,3 +62,4 @@ def test_names_of_queues(alias: str) -> None:
     names = sorted(QUEUES)
     assert engine_for(alias).queue_names() == names
     assert overview.sizes(alias, 100, 10) == dict.fromkeys(names, 1)
+    assert [*overview.sizes(alias, 4, 10)] == engine_for(alias).queue_names(4) == names[:4]

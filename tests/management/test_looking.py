@@ -88,6 +88,9 @@ def test_list() -> None:
     assert read("list", "--task", "no.such.task") == read("list", "--text", "no such text") == []
     assert len(read("list", "--since", "10m")) == 2
     assert len(read("list", "--limit", "1")) == 1
+    for number in ("0", "-5", "many"):
+        with pytest.raises(CommandError, match="--limit: invalid positive value"):
+            vtqueue("list", f"--limit={number}")
     [line] = vtqueue("list", "--state", "scheduled").splitlines()
     assert line.split()[:4] == ["scheduled", "tests.project.tasks.add", later.id, "emails"]
     assert line.endswith("a=3, b=4")

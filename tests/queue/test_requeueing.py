@@ -184,6 +184,18 @@ def test_its_jobs_wait_with_the_letters() -> None:
     assert (step.queue_name, step.priority) == ("mail", 100)
 
 
+@pytest.mark.parametrize("options", [{}, {"queue_options": {"raw": {"handler": "tests.project.tasks.handle"}}}])
+def test_letters_of_a_queue_whose_tasks_no_worker_runs(settings: Settings, options: dict[str, Any]) -> None:
+    """The steps are jobs of another queue, whose workers requeue them."""
+    configure(settings, "default", QUEUES=["sensors", "default"], **options)
+    letter(queue_name="raw", task_path="")
+    run = requeueing.start(Criteria(queue_name="raw"))
+    [step] = steps()
+    assert step.queue_name == "default"
+    run_pending()
+    assert (now_again(run).requeued, run.state, Job.objects.filter(queue_name="raw").count()) == (1, "done", 1)
+
+
 def test_stop() -> None:
     """A run that was stopped does nothing more, and says who stopped it; one that has ended cannot be stopped."""
     letter()

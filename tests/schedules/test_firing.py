@@ -9,7 +9,7 @@ import pytest
 from django.db import connections, transaction
 
 from django_vtqueue.backend import VTQueueBackend
-from django_vtqueue.core.clock import LAST, SECOND, to_instant
+from django_vtqueue.core.clock import LAST, SECOND, from_instant, to_instant
 from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job, Schedule, WorkerProcess
 from django_vtqueue.queue.workers import live_workers
@@ -21,6 +21,7 @@ from ..fake_clock import START, FakeClock, at
 from .conftest import Declare, report, two, unique
 
 FIRST = (at(60) - at(60) % (60 * SECOND) - START) / SECOND  # seconds to the first whole minute
+CALL: dict[str, Any] = {"args": [], "kwargs": {}}
 
 AHEAD = 400 * 24 * 3600 + 7000  # seconds
 
@@ -312,9 +313,11 @@ def test_a_job_that_cannot_be_published(
 
 
 def test_a_full_queue_is_waited_for(
-    alias: str, settings: Any, worker: Worker, declare: Declare, time: FakeClock
+    alias: str, settings: Any, worker: Worker, declare: Declare, time: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By default a schedule is exempt, as what jobs publish; else its tick waits until there is room."""
+    """By default a schedule is exempt, as what jobs publish; else its tick waits until there is room, and the log says
+    so once.
+    """
     declare(every=60, name="minute")
     settings.TASKS["default"]["OPTIONS"] |= {"max_depth": 1}
     settings.TASKS = {**settings.TASKS}
@@ -329,7 +332,9 @@ def test_a_full_queue_is_waited_for(
     part.backend = report.get_backend()
     time.instant = at(FIRST + 120)
     look(part)
+    look(part)
     assert ticks(alias) == [0, 60]
+    assert [record.levelname for record in caplog.records if "schedule 'minute'" in record.getMessage()] == ["WARNING"]
     assert part.next_at() > monotonic()
     Job.objects.using(alias).all().delete()
     time.instant = at(FIRST + 121)
@@ -427,7 +432,7 @@ def test_a_name_that_was_given_in_the_admin(
 
 def test_a_schedule_of_the_admin_is_run(alias: str, worker: Worker, time: FakeClock) -> None:
     """By each worker that has its task; by none if it is no task that a worker has loaded."""
-    common = {"expression": "every 60", "next_at": at(FIRST), "payload": {"args": [], "kwargs": {}}}
+    common = {"expression": "every 60", "next_at": at(FIRST), "payload": CALL}
     table = Schedule.objects.using(alias)
     table.create(name="known", task_path=report.module_path, queue_name="mails", priority=7, **common)
     table.create(name="unknown", task_path="os.system", **common)
@@ -443,7 +448,7 @@ def test_a_schedule_of_another_backend(alias: str, settings: Any, worker: Worker
     """A task of another entry of TASKS is left to the workers of that one, and the command says so."""
     entry = {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "OPTIONS": {"database": alias}}
     settings.TASKS = {"default": {**entry, "QUEUES": ["mine"]}, "other": {**entry, "QUEUES": ["default"]}}
-    there = {"expression": "every 60", "next_at": at(FIRST), "payload": {"args": [], "kwargs": {}}}
+    there = {"expression": "every 60", "next_at": at(FIRST), "payload": CALL}
     Schedule.objects.using(alias).create(name="theirs", task_path=report.module_path, **there)
     look(part := worker())
     part.backend = VTQueueBackend("other", {"QUEUES": [], "OPTIONS": {"database": alias}})
@@ -570,6 +575,25 @@ def test_a_damaged_row(
     assert schedule(alias).recent[0]["at"] == at(FIRST + 60)
     assert "schedule 'payload': its job cannot be published" in caplog.text
     assert "schedule 'time_zone': There is no time zone" in caplog.text
+
+
+def test_an_unknown_time_zone_is_told_once(
+    alias: str, worker: Worker, declare: Declare, time: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker that reads the table again and again logs a reason once, and runs the schedule when it is gone."""
+    declare(every=60, name="minute")
+    look(part := worker())
+    row = {"task_path": report.module_path, "expression": "* * * * *", "next_at": at(FIRST), "payload": CALL}
+    Schedule.objects.using(alias).create(name="far", time_zone="Nowhere/Nope", **row)
+    for second in range(5):
+        time.instant = at(FIRST + second)
+        look(part)
+    [told] = [record for record in caplog.records if "schedule 'far'" in record.getMessage()]
+    assert told.levelname == "WARNING"
+    assert schedule(alias, "far").next_at == from_instant(at(FIRST))
+    Schedule.objects.using(alias).filter(name="far").update(time_zone="UTC")
+    look(part)
+    assert ticks(alias) == [0, 0]
 
 
 def test_a_fault_of_ours_stops_no_jobs(

@@ -14,6 +14,7 @@ from typing import Any
 from ...core.copies import DEFAULT_COPIES, ROUNDS
 from ...core.grace import GAP_DIVISOR, GRACE_DIVISOR, REST_DIVISOR
 from ...core.job import Scope
+from ...core.names import RESERVED
 
 
 @lru_cache
@@ -39,9 +40,10 @@ def found(index: str, rows: str) -> str:
 
 FOUND = found("vtqueue_job_queue", "job.finished_at IS NULL AND job.lease_until IS NULL")
 HIDING = found("vtqueue_job_hidden", "job.lease_until IS NOT NULL")
+NOT_RESERVED = " AND ".join(f"value NOT GLOB '{name}*'" for name in RESERVED)
 QUEUE_NAMES = f"""
-SELECT value FROM (SELECT value FROM {FOUND} LIMIT :limit)
-UNION SELECT value FROM (SELECT value FROM {HIDING} LIMIT :limit) ORDER BY 1 LIMIT :limit"""
+SELECT value FROM (SELECT value FROM {FOUND} WHERE {NOT_RESERVED} LIMIT :limit)
+UNION ALL SELECT value FROM (SELECT value FROM {HIDING} WHERE {NOT_RESERVED} LIMIT :limit)"""
 
 WAITING = "job.finished_at IS NULL AND job.lease_until IS NULL AND (job.task_path = '') = :raw"
 OF_NAME = f"job.queue_name = name.value AND {WAITING}"

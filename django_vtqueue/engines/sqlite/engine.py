@@ -16,7 +16,6 @@ from ...core.clock import SECOND
 from ...core.grace import GRACE, REST, GracePeriod
 from ...core.ids import first_id
 from ...core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, StoredJob
-from ...core.names import is_reserved
 from ..base import Engine
 from ..portable import SLICE
 from . import clock_steps, due
@@ -118,7 +117,7 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, En
 
     def queue_names(self, limit: int | None = None) -> list[str]:
         rows = self._rows(due.QUEUE_NAMES, {"limit": -1 if limit is None else limit})
-        return [name for (name,) in rows if not is_reserved(name)]
+        return sorted({name for (name,) in rows})[:limit]
 
     def first_due(self, scope: Scope) -> int | None:
         values = due.given(scope)

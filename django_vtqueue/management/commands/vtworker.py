@@ -37,7 +37,7 @@ from ...worker.progress import progress
 from ...worker.reload import run_with_reload, stop_with_parent
 from ...worker.stop_signals import Stopping
 from ...worker.supervisor import Supervisor
-from ..arguments import add_backend, backend_of, option_of, refuse_copy, refuse_errors, refuse_file
+from ..arguments import add_backend, backend_of, option_of, positive, refuse_copy, refuse_errors, refuse_file
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -236,13 +236,6 @@ def wait_for_tables(database: str, stopping: Stopping) -> None:
                 logger.warning("%s. Waiting for it.", problem)
                 said = problem
         time.sleep(LOOK_FOR_TABLES)
-
-
-def positive(text: str) -> int:
-    """Return a whole number above 0, for argparse."""
-    if (number := int(text)) < 1:
-        raise ValueError
-    return number
 
 
 def seconds(text: str) -> float:

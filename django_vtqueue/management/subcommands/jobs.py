@@ -14,7 +14,7 @@ from ...core.names import is_reserved, refusal
 from ...models import DeadLetter, Job
 from ...queue import dead_letters
 from ...queue.dead_letters import Criteria
-from ...requeueing import start
+from ...requeueing import queue_of_steps, start
 from ..arguments import add_ids, login
 from .why import entry_of
 
@@ -86,7 +86,8 @@ def in_background(backend: VTQueueBackend, criteria: Criteria, options: dict[str
         raise CommandError(str(error)) from error
     if not run.matched:
         raise CommandError("There is no such dead letter.")
-    yield f"{counted(run.matched, criteria)} will be requeued by the workers of queue {run.queue_name!r}: {run.pk}"
+    queue_name = queue_of_steps(run, backend.database)
+    yield f"{counted(run.matched, criteria)} will be requeued by the workers of queue {queue_name!r}: {run.pk}"
 
 
 def counted(number: int, criteria: Criteria) -> str:

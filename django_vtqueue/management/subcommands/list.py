@@ -21,6 +21,7 @@ from ...inspection.keyset import ListQuery, Page, list_jobs, list_letters
 from ...inspection.waiting import count_children, state_word, waiting_sentence
 from ...models import DeadLetter, Job
 from ...tasks.task import find_task, import_task_modules, loaded_tasks
+from ..arguments import positive
 from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
 from .queues import UNITS, remark_on
 
@@ -36,7 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--since", metavar="WHEN", help="enqueued (dead: died) in the last 30m, 2h, 1d, or since 2030-12-31 15:00"
     )
     parser.add_argument("--text", default="", help="in the id, the task or the arguments, but not in what is hidden")
-    parser.add_argument("--limit", type=int, default=50, metavar="N", help="no more than N jobs (default: 50)")
+    parser.add_argument("--limit", type=positive, default=50, metavar="N", help="no more than N jobs (default: 50)")
     add_json(parser)
 
 
