@@ -21,7 +21,7 @@ from typing import Any
 import django
 
 HERE = Path(__file__).resolve().parent
-PATIENCE = 30  # seconds to wait for anything before something must be wrong
+PATIENCE = 100  # seconds to wait for anything before something must be wrong
 PAUSE = 0.25  # seconds between two kills
 INSTANCE_EVERY = 12  # of so many kills one is that of an instance
 
