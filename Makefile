@@ -9,8 +9,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: test-oldest test-newest
 .SECONDARY:
 
-# Four files at a time on two cores, since most tests wait for processes; the slow ones begin (tests/conftest.py).
-SIDE_BY_SIDE = -n 4 --dist loadfile --no-loadscope-reorder
+# Six files at a time on two cores, since most tests wait for processes; the slow ones begin (tests/conftest.py).
+SIDE_BY_SIDE = -n 6 --dist loadfile --no-loadscope-reorder
 test: .venv/.installed
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 

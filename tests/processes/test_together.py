@@ -13,6 +13,7 @@ from .conftest import Start
 from .database import Database
 
 PUBLISHED = 1600  # by each of two publishers
+WAITED = "the database is locked by another process; waiting. Nothing is lost."  # no error: a busy machine
 
 
 def test_four_workers_and_two_publishers_run_every_job_once(
@@ -38,8 +39,9 @@ def test_four_workers_and_two_publishers_run_every_job_once(
     assert sorted(row["pid"] for row in database.workers()) == sorted(worker.pid for worker in workers)
     for worker in workers:
         assert worker.terminate() == 0
+        log = worker.log.replace(WAITED, "")
         for word in ("locked", "Traceback", "lost ", "retry ", "dead "):
-            assert word not in worker.log
+            assert word not in log
     assert len(list(done.iterdir())) == 4, "a worker got nothing to do"
 
 
