@@ -207,7 +207,7 @@ def test_two_rates_in_one_deploy(limited: Limited, monkeypatch: pytest.MonkeyPat
             moved.append(Unparking(each.limits).look_at_rates(each.engine))
             each.claim(1)
     assert moved == [3, 3, *[0] * 8]
-    later = limits.time.monotonic() + limits.OF_ONE_MIND
+    later = limits.time.monotonic() + limits.OTHER_RATE_STAYS
     monkeypatch.setattr(limits.time, "monotonic", lambda: later)
     Unparking(new.limits).look_at_rates(new.engine)
     new.claim(2)

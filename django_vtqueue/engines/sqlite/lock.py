@@ -1,4 +1,4 @@
-"""SQLite's write lock, taken fairly.
+"""SQLite's write lock, taken fairly; by a second connection while the first one still reads.
 
 SQLite's own busy handler sleeps longer and longer, and makes one of two busy writers wait for a second. It is switched
 off here: while another connection has the lock, this code asks for it again about every millisecond. 4 workers and 4
