@@ -1,51 +1,43 @@
-"""A turn of the control loop: what has finished is settled and what is due is claimed, in one transaction.
+"""A turn of the control loop: leases are renewed, what has finished is settled, and what is due is claimed.
 
-It is two transactions where one would hold the lock for too long (``Pacing.apart``). Renewals go before it, in a
-transaction of their own. After the commit jobs are started and results announced.
+Renewals go first, in a transaction of their own; the rest is an ``Exchange``. After its commit jobs are started and
+results announced.
 """
 
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
 
 from ..core.clock import NEVER, microseconds
-from ..core.job import ClaimKey, HeldJob, Scope
+from ..core.job import Scope
 from ..engines import Trouble
 from ..execution.outcomes import Outcome
-from ..queue.claims import Claims, Taken, start_attempt
-from ..queue.settling import settle, settled_before
 from ..queue.workers import QUIET, STOP
+from .exchange import Exchange
 from .heartbeat import Heartbeat
 from .housekeeping import Housekeeping
 from .log import job_name
-from .options import overflowing
 from .outage import Outage
-from .pacing import Pacing
-from .row_locks import UNTIED, Ties
 from .work import AT_ONCE, Work
 
 logger = logging.getLogger("django_vtqueue")
 
-ENDED_LEASES, UNKNOWN_JOBS = "ended leases", "unknown jobs"  # steps that RowLocks may put off
+UNKNOWN_JOBS = "unknown jobs"  # a step that RowLocks may put off
 
 
 class Turns:
     """The turns of one worker, and what it does between them."""
 
     def __init__(self, work: Work, heartbeat: Heartbeat, scopes: Sequence[Scope]) -> None:
-        self.work, self.heartbeat, self.scopes = work, heartbeat, scopes
+        self.work, self.heartbeat = work, heartbeat
         self.engine, self.backend = work.engine, work.backend
         self.leases, self.next_due = work.leases, work.next_due
-        overflow = overflowing(self.backend, scopes)
-        self.claims = Claims(self.engine, work.limits, overflow, begins_later=work.transactional.is_transactional)
         self.locks = work.locks
-        self.pacing = Pacing()
         self.housekeeping = Housekeeping(self.engine, heartbeat, work)
         self.outage = Outage(self.engine)
+        self.exchange = Exchange(work, heartbeat, scopes, self.outage)
+        self.pacing = self.exchange.pacing
         self._stopping = False
-        self._unsure = False  # the last turn may or may not have been committed
 
     def stop(self) -> None:
         """Claim nothing more, for good; the jobs that can go on elsewhere are told now."""
@@ -94,13 +86,7 @@ class Turns:
             free = ahead = 0
         if not (outcomes or begun or free or ahead or work.starting):
             return
-        if self.locks.apart:
-            self.exchange_apart(outcomes, begun, free, ahead)
-            return
-        if (outcomes or begun) and (free or ahead) and self.pacing.apart:  # two transactions instead of one
-            self.exchange(outcomes, begun, 0, 0)
-            outcomes, begun = [], []
-        self.exchange(outcomes, begun, free, ahead)
+        self.exchange.take(outcomes, begun, free, ahead)
 
     def may_find(self, outcomes: Sequence[Outcome]) -> bool:
         """Return whether a claim may find something.
@@ -108,88 +94,6 @@ class Turns:
         With outcomes to settle the turn opens a transaction in any case, so nothing is read to find it out.
         """
         return self.next_due.worth_a_try() if outcomes else self.next_due.due()
-
-    def exchange(self, outcomes: Sequence[Outcome], begun: Sequence[HeldJob], free: int, ahead: int) -> None:
-        """Settle, count what has begun, and claim into ``free`` slots and ``ahead`` of them: all in one transaction.
-
-        After its commit start jobs and announce results. Where an error leaves open whether it was committed, the next
-        turn releases what was claimed unknowingly.
-        """
-        lost: set[ClaimKey] = set()
-        taken: Taken | None = None
-        starting = self.work.starting
-        self._unsure = True
-        try:
-            with self.engine.transaction():
-                if self.outage.lasts():
-                    self.engine.await_table()
-                self.leases.gaps.locked(self.outage.lasts())
-                if outcomes:
-                    settlements = [outcome.settlement for outcome in outcomes]
-                    lost = settle(self.engine, settlements)
-                    if lost and self.outage.gone:  # the last commit may have settled them, and its answer never came
-                        missing = [s for s in settlements if s.job.key in lost]
-                        lost -= {s.job.key for s in missing if settled_before(s, self.engine.find(s.job.id))}
-                if begun:
-                    self.engine.start_attempts(begun, self.engine.now())
-                starts = bool(starting and start_attempt(self.engine, starting, self.engine.now()))
-                if free or ahead:
-                    taken = self.claim(free, ahead)
-        except Exception as error:
-            self._unsure = not self.engine.waited_in_vain(error)
-            raise
-        self.pacing.took(self.engine.last_hold)
-        self.work.in_flight.count(begun)
-        self.work.settled(outcomes, lost)
-        self.work.start(starts)
-        if taken:
-            self.work.claimed(taken, free)
-        self._unsure = False
-
-    def exchange_apart(self, outcomes: Sequence[Outcome], begun: Sequence[HeldJob], free: int, ahead: int) -> None:
-        """Do as ``exchange``, with a transaction for each thing that may wait for a lock of its own.
-
-        One wait in vain for what jobs are tied to is enough for a turn, or as much time: leases are renewed between
-        turns.
-        """
-        locks, starting = self.locks, self.work.starting
-        until = time.monotonic() + locks.patience
-        tied: defaultdict[Ties, list[Outcome]] = defaultdict(list)
-        for outcome in outcomes:
-            tied[locks.ties(outcome.job)].append(outcome)
-        if starting and not self.start_apart(starting):
-            return
-        untied = [job for job in begun if locks.leases.renews(job)]  # the end of another writes that it has begun
-        if untied or tied[UNTIED]:
-            self.exchange(tied[UNTIED], untied, 0, 0)
-        for ties, some in tied.items():
-            if ties == UNTIED:
-                continue
-            if time.monotonic() > until or not locks.passes(ties, partial(self.exchange, some, [], 0, 0)):
-                break
-        if free or ahead:
-            self.claim_apart(free, ahead)
-
-    def start_apart(self, starting: HeldJob) -> bool:
-        """Start the transactional job whose turn it is; return whether no lock was in the way."""
-        try:
-            self.exchange([], [], 0, 0)
-            return True
-        except Exception as error:
-            if not self.locks.in_vain(error):
-                raise
-        if not self.leases.renews(starting):  # else its renewal finds it locked
-            self.locks.put_off(self.locks.ties(starting))
-        return False
-
-    def claim_apart(self, free: int, ahead: int) -> None:
-        """Claim; if that waits in vain, then next time without a look for leases that have ended."""
-        try:
-            self.exchange([], [], free, ahead)
-        except Exception as error:
-            if not self.locks.in_vain(error):
-                raise
-            self.locks.put_off(ENDED_LEASES)
 
     def keep_up(self) -> None:
         """Renew what is held, end what has run for too long, and do what is due once a second."""
@@ -204,24 +108,12 @@ class Turns:
             self.stop()
         self.leases.renew()
         self.housekeeping.do()
-        if self._unsure:
-            self._unsure = not self.locks.passes(UNKNOWN_JOBS, self.leases.release_unknown)
+        if self.exchange.unsure:
+            self.exchange.unsure = not self.locks.passes(UNKNOWN_JOBS, self.leases.release_unknown)
 
     def room(self) -> tuple[int, int]:
         """Return how many jobs may be claimed now to be run at once, and how many ahead of that; see Work.room."""
         return (0, 0) if self.stopping or self.quiet else self.work.room()
-
-    def claim(self, free: int, ahead: int) -> Taken:
-        """Claim, inside the turn's transaction, what is run at once and what is run next."""
-        now = self.engine.now()
-        self.leases.look(now)
-        worker_id, grace_period = self.heartbeat.worker.worker_id, self.leases.gaps.grace_period()
-        only_due = self.next_due.at_once or self.locks.is_off(ENDED_LEASES)
-        waits = not self.locks.apart
-        return self.claims.claim(
-            self.scopes, free, worker_id, now,
-            grace_period=grace_period, ahead=ahead, only_due=only_due, waits=waits,
-        )  # fmt: skip
 
     def recover(self, error: Exception) -> None:
         """Go on after an error: wait if the database has a passing trouble, else settle the outcomes one by one."""
@@ -276,7 +168,7 @@ class Turns:
         """Return whether nothing is due, nor will be within so many seconds."""
         if self.outage.waiting() or not self.heartbeat.moved_in or self.work.limits.imports.lately():
             return False
-        if self._unsure:  # it may hold jobs that it does not know, and has to release
+        if self.exchange.unsure:  # it may hold jobs that it does not know, and has to release
             return False
         try:
             return self.next_due.nothing_before(self.engine.now() + microseconds(seconds))
