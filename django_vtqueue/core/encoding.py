@@ -31,6 +31,8 @@ CURES: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (object, "strings, numbers, booleans, None, lists or dictionaries of them"),
 )
 
+SEARCHED = 100_000  # characters of a value in which the wrong part is looked for: each level of it is encoded once more
+
 # In JSON text, what no database reads inside of it: a NUL character, or half of a pair of surrogates (``dumps`` escapes
 # no other one). A backslash before it may be one that is escaped itself.
 ILLEGIBLE = re.compile(r"(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])")
@@ -107,7 +109,9 @@ def legible(value: Any, name: str = "value", of: str = "") -> Any:
     except TypeError:
         raise refusal({name: value}, of) from None
     if _illegible(text):
-        path, _ = _culprit({name: value}, "", lambda part: _illegible(dumps(normalize(part))))
+        path = name
+        if len(text) <= SEARCHED:
+            path, _ = _culprit({name: value}, "", lambda part: _illegible(dumps(normalize(part))))
         raise TypeError(
             f"{path.removeprefix('.')}{of} has a NUL character or half of a surrogate pair, which steps and events "
             "cannot hold: take it out, or pass the text in base64."

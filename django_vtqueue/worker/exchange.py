@@ -17,7 +17,7 @@ from .heartbeat import Heartbeat
 from .options import overflowing
 from .outage import Outage
 from .pacing import Pacing
-from .row_locks import UNTIED, Ties
+from .row_locks import Ties
 from .work import Work
 
 ENDED_LEASES = "ended leases"  # the look for them: a step that RowLocks may put off
@@ -57,7 +57,7 @@ class Exchange:
         """
         lost: set[ClaimKey] = set()
         taken: Taken | None = None
-        starting = self.work.starting
+        starting, unsure_before = self.work.starting, self.unsure
         self.unsure = True
         try:
             with self.engine.transaction():
@@ -72,7 +72,7 @@ class Exchange:
                 if free or ahead:
                     taken = self.claim(free, ahead)
         except Exception as error:
-            self.unsure = not self.engine.waited_in_vain(error)
+            self.unsure = unsure_before or not self.engine.waited_in_vain(error)
             raise
         self.pacing.took(self.engine.last_hold)
         self.work.in_flight.count(begun)
@@ -80,7 +80,7 @@ class Exchange:
         self.work.start(starts)
         if taken:
             self.work.claimed(taken, free)
-        self.unsure = False
+        self.unsure = unsure_before
 
     def settle(self, outcomes: Sequence[Outcome]) -> set[ClaimKey]:
         """Settle jobs; return the keys of the lost ones, without those that the last commit has settled unanswered."""
@@ -119,11 +119,9 @@ class Exchange:
         if starting and not self.start_apart(starting):
             return
         untied = [job for job in begun if locks.leases.renews(job)]  # the end of another writes that it has begun
-        if untied or tied[UNTIED]:
-            self.together(tied[UNTIED], untied, 0, 0)
+        if untied:
+            self.together([], untied, 0, 0)
         for ties, some in tied.items():
-            if ties == UNTIED:
-                continue
             if time.monotonic() > until or not locks.passes(ties, partial(self.together, some, [], 0, 0)):
                 break
         if free or ahead:

@@ -1,5 +1,6 @@
 """The leases of the jobs in flight: they are renewed, and released at the end of the worker."""
 
+import random
 import time
 from collections.abc import Container, Sequence
 
@@ -33,6 +34,7 @@ class Leases:
         self.gaps = GapWatch()
         self.locked: set[ClaimKey] = set()
         self._try_at = NEVER  # monotonic: when to try again what is locked
+        self._passed_over = 0  # how many renewals in a row have found something locked
         self._afresh = False  # the clock has gone back since something is locked
         self._ends_at = NEVER  # monotonic: when the first of the leases ends
         engine.patience = PATIENCE
@@ -85,12 +87,17 @@ class Leases:
         A lost job is tried again with the others, in vain, until its code ends; it makes no renewal come sooner.
 
         It has a transaction of its own, before anything else in a turn. If that fails, the next turn tries again. What
-        is locked is tried again soon, alone.
+        is locked is tried again soon, alone; at each renewal, and when two of them have passed it over, its lock is
+        waited for.
         """
         if time.monotonic() >= self.renew_at:
             self._renew_all()
+            self._passed_over = self._passed_over + 1 if self.locked else 0
+            self._renew_in_line()
         elif time.monotonic() >= self._try_at:
             self._renew([job for job in self.in_flight if job.key in self.locked], self._afresh)
+            if self._passed_over > 1:
+                self._renew_in_line()
 
     def _renew_all(self) -> None:
         self.renew_at = 0.0
@@ -115,6 +122,18 @@ class Leases:
         self._try_at = time.monotonic() + TRY_LOCKED if locked else NEVER
         return began, lost
 
+    def _renew_in_line(self) -> None:
+        """Renew what is locked, each job alone and waiting for its lock, until one wait was in vain.
+
+        Else a row that many short transactions lock, one after the other, would never be found free.
+        """
+        jobs = [job for job in self.in_flight if job.key in self.locked]
+        for job in random.sample(jobs, len(jobs)):
+            if not renewed_in_line(self.engine, job, afresh=self._afresh):
+                self.gaps.locked_in_vain(self.engine.patience or 0.0)
+                return
+            self.locked.discard(job.key)
+
     def release_unknown(self) -> None:
         """Release rows that this worker holds unknowingly: it never learned whether their claim was committed."""
         unknown = [job for job in self.engine.held_by(self.worker_id) if job.key not in self.in_flight]
@@ -135,3 +154,15 @@ class Leases:
             for job in self.in_flight
             if job.key not in others
         ]
+
+
+def renewed_in_line(engine: Engine, job: HeldJob, *, afresh: bool = False) -> bool:
+    """Renew a lease, waiting for the lock of its row as others do; return False if that was in vain."""
+    try:
+        with engine.transaction():
+            engine.renew([job], engine.now(), afresh=afresh)
+        return True
+    except Exception as error:
+        if not engine.waited_in_vain(error):
+            raise
+        return False

@@ -96,10 +96,11 @@ class RowLocks:
     def ties(self, job: HeldJob) -> Ties:
         """Return what the settlement of a job may wait for, apart from a row that its renewal finds locked.
 
-        Jobs with the same ties wait for the same.
+        Jobs with the same ties wait for the same. If one of those without any has waited in vain, for a unique key say,
+        each is on its own for a while.
         """
-        renewed = self.leases.renews(job)
-        return job.parent_id, job.concurrency_key, None if renewed else job.key
+        alone = self.is_off(UNTIED) or not self.leases.renews(job)
+        return job.parent_id, job.concurrency_key, job.key if alone else None
 
     def hold_up(self, job: HeldJob) -> bool:
         """Return whether nothing can be written to the row of a job now."""

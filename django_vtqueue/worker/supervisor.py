@@ -34,7 +34,7 @@ from ..models import Job, WorkerProcess
 from ..queue.doorbell import declare_dead, exists, folder_of, mark_over_time, path_of, remove, ring_worker
 from ..queue.settling import settle
 from . import systemd
-from .leases import PATIENCE, TRY_LOCKED
+from .leases import PATIENCE, TRY_LOCKED, renewed_in_line
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of
 from .outage import Outage
@@ -252,6 +252,7 @@ class Supervisor:
         if jobs:
             with self.engine.transaction():
                 _, locked = self.engine.renew_unlocked(jobs, self.engine.now())
+        locked = {job.key for job in jobs if job.key in locked and not renewed_in_line(self.engine, job)}
         return TRY_LOCKED if locked else min((job.lease_us / SECOND * RENEWED_AFTER for job in jobs), default=1.0)
 
     def forget(self, child: Child) -> None:

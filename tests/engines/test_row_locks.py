@@ -1,8 +1,10 @@
 """Locks of rows on PostgreSQL: what passes over them, and what waits for them, and for how long."""
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,15 +13,23 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from pytest_django import Settings
 
+from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.conf import parse
-from django_vtqueue.core.clock import SECOND
+from django_vtqueue.core.clock import SECOND, from_instant
 from django_vtqueue.core.gaps import NOTICEABLE, GapWatch
 from django_vtqueue.engines import Engine, Trouble, new_engine
 from django_vtqueue.engines.postgresql import connection
+from django_vtqueue.models import Job, Schedule, WorkerProcess
+from django_vtqueue.queue.doorbell import folder_of, path_of
 from django_vtqueue.queue.limits import Limits
+from django_vtqueue.worker.deaths import OtherWorkers
+from django_vtqueue.worker.leases import renewed_in_line
+from django_vtqueue.worker.recurring import Recurring
 from tests.conftest import reached
 from tests.fake_clock import at
+from tests.project import tasks
 
 from .test_postgresql import claim, publish
 
@@ -47,6 +57,43 @@ def locked(engine: Engine, statement: str, *values: Any) -> Iterator[BaseDatabas
         other.rollback()
     finally:
         other.close()
+
+
+def test_a_renewal_stands_in_the_line(engine: Engine) -> None:
+    """A row that others lock one after the other, never free between them, is renewed when its turn has come."""
+    publish(engine, 1)
+    [job] = claim(engine, Limits(parse({})), "w", 1)
+    over = threading.Event()
+
+    def lock_again_and_again() -> None:
+        other = connections[engine.alias].copy()
+        try:
+            other.set_autocommit(False)
+            while not over.is_set():
+                with other.cursor() as cursor:
+                    cursor.execute(ROW, [job.id])
+                time.sleep(PATIENCE / 4)
+                other.commit()
+        finally:
+            other.close()
+
+    with ThreadPoolExecutor(3) as pool:
+        lockers = [pool.submit(lock_again_and_again) for _ in range(3)]
+        try:
+            engine.patience = 100.0
+            assert renewed_in_line(engine, job)
+        finally:
+            over.set()
+    assert [locker.result() for locker in lockers] == [None] * 3
+
+
+def test_a_wait_in_the_line_has_an_end(engine: Engine) -> None:
+    """A lock that stays is waited for as long as the patience lasts; the job is not lost."""
+    publish(engine, 1)
+    [job] = claim(engine, Limits(parse({})), "w", 1)
+    with locked(engine, ROW, job.id):
+        assert not renewed_in_line(engine, job)
+    assert renewed_in_line(engine, job)
 
 
 def test_a_renewal_passes_over_locked_rows(engine: Engine) -> None:
@@ -147,3 +194,50 @@ def test_a_server_that_gives_no_answer_is_seldom_asked_for_its_clock(
         with pytest.raises(TimeoutError):
             silent.accept()
     assert instants[-1] - instants[0] < SECOND
+
+
+@pytest.fixture
+def backend(engine: Engine, settings: Settings) -> VTQueueBackend:
+    options = {"database": engine.alias}
+    settings.TASKS = {"default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": [], "OPTIONS": options}}
+    backend = tasks.add.get_backend()
+    assert isinstance(backend, VTQueueBackend)
+    return backend
+
+
+def test_a_locked_schedule_holds_up_no_other(engine: Engine, backend: VTQueueBackend) -> None:
+    """The others publish what is due; it does so, too, when the lock is gone."""
+    given = {"task_path": tasks.add.module_path, "expression": "every 60", "payload": {"args": [1, 2], "kwargs": {}}}
+    for number in range(3):
+        row = Schedule(name=f"s{number}", **given, next_at=from_instant(engine.now() - SECOND + number))
+        row.save(using=engine.alias)
+    worker = WorkerProcess(worker_id="w", host="web", pid=1, slots=1)
+    part = Recurring(engine, backend, worker)
+    published = Job.objects.using(engine.alias)
+    with locked(engine, "SELECT 1 FROM vtqueue_schedule WHERE name = 's0' FOR UPDATE"):
+        part.keep()
+        assert published.count() == 2
+    part.forget()
+    part.keep()
+    assert published.count() == 3
+
+
+def test_a_locked_job_of_a_dead_worker_holds_up_no_other_dead_worker(engine: Engine, backend: VTQueueBackend) -> None:
+    """What the others held is settled at once; the locked one's, when the lock is gone."""
+    folder = folder_of(backend.settings.doorbells)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    held = {}
+    for name in ("a", "b", "c"):
+        publish(engine, 1, tasks.add.module_path)
+        [held[name]] = claim(engine, Limits(parse({})), name, 1)
+        bell = path_of(engine.alias, folder, name)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as left_behind:
+            left_behind.bind(str(bell))
+        now = from_instant(engine.now())
+        row = WorkerProcess(worker_id=name, host="web", pid=1, slots=1, started_at=now, heartbeat_at=now)
+        row.doorbell = str(bell)
+        row.save(using=engine.alias)
+    others = OtherWorkers(engine, backend, "me")
+    with locked(engine, ROW, held["a"].id):
+        assert {ending.job.worker_id for ending in others.settle_for_the_dead()} == {"b", "c"}
+    assert [ending.job.worker_id for ending in others.settle_for_the_dead()] == ["a"]

@@ -21,6 +21,7 @@ from django.test import override_settings
 from pytest_django import DjangoDbBlocker
 
 from django_vtqueue import Queue, control, send_event
+from django_vtqueue.models import Job
 from django_vtqueue.tasks.compat import Task
 from tests.project import durable, limited, tasks, writers
 
@@ -36,6 +37,7 @@ LEASE, LONG_LEASE = 3, 60  # seconds
 LOCKED = 3 * LEASE + 1  # seconds for which a lock is held
 SOON = 2 * LEASE  # seconds, on a busy machine: what waits for the lock takes longer
 PACE = 0.25  # seconds between two jobs that are published meanwhile
+SHORT = 0.1  # seconds for which a short transaction holds a lock
 
 
 class Site:
@@ -192,6 +194,36 @@ def beyond_its_lease(case: Case) -> None:
     case.database.wait_for(first, locked)
     assert (case.started("first"), case.claims(first)) == (1, 1)
     assert case.started("locked") <= 2
+    case.check()
+
+
+def short_locks(case: Case) -> None:
+    """A running job is locked by one short transaction after the other, never free between them: it keeps its lease."""
+    case.start_worker()
+    first, locked = case.begin("first"), case.begin("locked")
+    case.site.prepared.wait(PATIENCE)
+    over = threading.Event()
+
+    def lock() -> None:
+        while not over.is_set():
+            with transaction.atomic(using=ALIAS):
+                assert Job.objects.using(ALIAS).select_for_update().filter(pk=locked).exists()
+                over.wait(SHORT)
+        connections.close_all()
+
+    with ThreadPoolExecutor(2) as pool:
+        lockers = [pool.submit(lock) for _ in range(2)]
+        try:
+            case.go_on()
+            case.end("locked")
+            wait_until(lambda: case.database.succeeded(locked))
+        finally:
+            over.set()
+        assert [locker.result() for locker in lockers] == [None, None]
+    case.end("first")
+    case.database.wait_for(first)
+    assert [case.claims(job_id) for job_id in (first, locked)] == [1, 1]
+    assert [case.started(name) for name in ("first", "locked")] == [1, 1]
     case.check()
 
 
@@ -374,8 +406,8 @@ def stopped_in_time(case: Case) -> None:
 
 CASES: dict[str, Callable[[Case], None]] = {
     case.__name__.replace("_", "-"): case
-    for case in (running, no_heartbeat, beyond_its_lease, limit, key, parent, transactional_task, claimed_ahead,
-                 several_workers, stopped, stopped_in_time)
+    for case in (running, no_heartbeat, beyond_its_lease, short_locks, limit, key, parent, transactional_task,
+                 claimed_ahead, several_workers, stopped, stopped_in_time)
 }  # fmt: skip
 
 
