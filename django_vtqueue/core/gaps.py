@@ -80,10 +80,6 @@ class GapWatch:
         """Note ``seconds`` of work, by the monotonic clock: they were no gap."""
         self._worked += seconds
 
-    def locked_in_vain(self, seconds: float) -> None:
-        """Note that a lock of a row was waited for in vain, for so many seconds: nobody was kept from renewing."""
-        self.worked(seconds)
-
     def locked(self, waited: float) -> None:
         """Note that the write lock is ours now, after so many seconds of waiting."""
         self.waited(waited)

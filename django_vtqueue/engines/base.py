@@ -22,7 +22,6 @@ from ..core.settlement import Settlement
 from .limits import Limiting
 from .overflow import Overflow
 from .portable import Portable
-from .row_locks import RowLocks
 from .steps import DurableSteps
 
 T = TypeVar("T")
@@ -50,7 +49,7 @@ class Listener:
         """Wake the process no more."""
 
 
-class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ABC):
+class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
     """The statements of the queue on one database alias.
 
     ``traced``: query counting, logging and tracing see the statements. For a worker's control loop it is False.
@@ -225,6 +224,13 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ABC):
     @abstractmethod
     def read(self, handles: Sequence[Handle]) -> dict[Handle, HeldJob]:
         """Return rows by handle, as they are now."""
+
+    @abstractmethod
+    def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[ClaimKey]:
+        """Hide held rows for one more lease, from ``now`` on; return the keys of those that are no longer held.
+
+        A lease that was extended beyond that keeps its end; with ``afresh``, after a step of the clock, it does not.
+        """
 
     @abstractmethod
     def extend(self, job: HeldJob, now: int, until: int, *, lengthen: bool = False) -> bool:

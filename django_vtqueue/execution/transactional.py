@@ -4,7 +4,6 @@ Both are committed, or neither.
 """
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,8 +23,6 @@ from .outcomes import Outcome, Settled, not_executed
 from .time_limits import transaction_seconds
 
 logger = logging.getLogger("django_vtqueue")
-
-PATIENCE, LOOK = 0.5, 0.02  # seconds for which a lock of the job's row is waited for, and between two looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +80,7 @@ def together(
         return Outcome(job, released(job), None, None, 0.0, settled=Settled.LOST)
     except NotBegun as error:
         back = not_executed(job)
-        if error.__cause__ and engine.trouble(error.__cause__) is not Trouble.BUSY:  # a lock was waited for
+        if engine.trouble(error.__cause__ or error) is not Trouble.BUSY:  # that was waited for
             back.settlement.due_at = engine.now() + SECOND
         return back
     outcome = conclude(settlement)
@@ -97,23 +94,6 @@ class Lost(Exception):
 
 class NotBegun(Exception):
     """The database, or the job's row, could not be written for too long: the task was not called."""
-
-
-def hold(engine: Engine, job: HeldJob) -> None:
-    """Renew the lease of a job in a transaction, and so lock its row; raise Lost, or NotBegun if it stays locked.
-
-    Others wait for the turn of this job, so a lock that another transaction has is not waited for as long as that.
-    """
-    until = time.monotonic() + PATIENCE
-    while True:
-        lost, locked = engine.renew_unlocked([job], engine.now())
-        if lost:
-            raise Lost
-        if not locked:
-            return
-        if time.monotonic() > until:
-            raise NotBegun
-        time.sleep(LOOK)
 
 
 def settle_with(
@@ -132,8 +112,12 @@ def settle_with(
     made: list[Settlement] = []
     committed: list[Settlement] = []
 
+    def hold() -> None:
+        if engine.renew([job], engine.now()):
+            raise Lost
+
     try:
-        with engine.effects(seconds, lambda: hold(engine, job)):
+        with engine.effects(seconds, hold):
             begun = True
             began()
             transaction.on_commit(lambda: committed.extend(made), using=engine.alias)

@@ -111,17 +111,13 @@ class Claims:
         grace_period: GracePeriod = NO_GRACE,
         ahead: int = 0,
         only_due: bool = False,
-        waits: bool = True,
     ) -> Found:
         """Return what may be taken now; ``grace_period``: see core/grace.py.
 
-        ``only_due``: do not look for leases that have ended; the caller looks for them a moment later. ``waits``: for
-        limited queues that another transaction has locked; else they are left out.
+        ``only_due``: do not look for leases that have ended; the caller looks for them a moment later.
         """
         engine, shared = self.engine, bool(self.overflow)
         scopes = unpaused(engine, scopes, now)
-        if not waits:
-            scopes = self.limits.unlocked(engine, scopes)
         ended: list[Ended] = []
         again: list[Due] = []
         for scope in () if only_due else scopes:
@@ -192,10 +188,9 @@ class Claims:
         grace_period: GracePeriod = NO_GRACE,
         ahead: int = 0,
         only_due: bool = False,
-        waits: bool = True,
     ) -> Taken:
         """Find and take, inside ``engine.transaction()``."""
-        found = self.find(scopes, limit, now, grace_period=grace_period, ahead=ahead, only_due=only_due, waits=waits)
+        found = self.find(scopes, limit, now, grace_period=grace_period, ahead=ahead, only_due=only_due)
         return self.take(found, worker_id, now)
 
     def _lease(self, rows: Sequence[Due], at_once: Sequence[Due], worker_id: str, now: int) -> dict[Handle, HeldJob]:

@@ -173,13 +173,6 @@ class Limits:
             parts += [scope._replace(queues=(name,), **rooms[name]._asdict()) for name in own]
         return parts
 
-    def unlocked(self, engine: Engine, scopes: Sequence[Scope]) -> Sequence[Scope]:
-        """Return scopes without the limited queues that another transaction has locked; lock the others."""
-        limited = self.limited(scopes)
-        locked = engine.locked_queues(limited.most, limited.rates) if limited.names else set[str]()
-        names = {name for name in limited.names if name in locked or of_queue(name) in locked}
-        return [left for scope in scopes if (left := without(engine, scope, names)).queues != ()]
-
     def started(self, rooms: Mapping[str, Room], rows: Sequence[Due], now: int) -> dict[str, RateState]:
         """Return the states of the rates of queues after the starts of these rows, which had these rooms."""
         after: dict[str, RateState] = {}

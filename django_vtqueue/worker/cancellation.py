@@ -5,7 +5,6 @@ import time
 from ..core.job import ClaimKey
 from ..engines import Engine
 from .in_flight import InFlight
-from .row_locks import RowLocks
 
 PAUSE = 0.9  # seconds; a turn comes at least once a second
 
@@ -13,8 +12,8 @@ PAUSE = 0.9  # seconds; a turn comes at least once a second
 class Cancellation:
     """What a worker does about its running jobs once a second, apart from their leases."""
 
-    def __init__(self, engine: Engine, in_flight: InFlight, locks: RowLocks) -> None:
-        self.engine, self.in_flight, self.locks = engine, in_flight, locks
+    def __init__(self, engine: Engine, in_flight: InFlight) -> None:
+        self.engine, self.in_flight = engine, in_flight
         self._at = 0.0  # monotonic
         self._look = True
 
@@ -28,7 +27,7 @@ class Cancellation:
             return
         self._at = time.monotonic() + PAUSE
         self._read_requests()
-        self.locks.passes(self._note_progress, self._note_progress)
+        self._note_progress()
 
     def _read_requests(self) -> None:
         """Tell jobs that they shall stop."""
@@ -52,7 +51,7 @@ class Cancellation:
 
     def _note_progress(self) -> None:
         """Write how far jobs are, in one statement for all of them."""
-        if changed := [(job, news) for job in self.in_flight if (news := job.news) and not self.locks.hold_up(job)]:
+        if changed := [(job, news) for job in self.in_flight if (news := job.news)]:
             with self.engine.transaction():
                 self.engine.note_progress(changed)
             for job, progress in changed:

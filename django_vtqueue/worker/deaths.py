@@ -52,7 +52,7 @@ class OtherWorkers:
                 continue
             if proves_death(row.doorbell, self.engine.alias, self._bells):
                 self.look_again()
-                endings += self._settle_for(row)
+                endings += settle_what_it_held(self.engine, self.backend, row)
             elif row.heartbeat_at < from_instant(now - microseconds(REMEMBERED)):
                 self.look_again()
                 with self.engine.transaction():
@@ -62,15 +62,6 @@ class OtherWorkers:
                 with self.engine.transaction():
                     rows_of(self.engine).filter(pk=row.pk, heartbeat_at__gt=now).update(heartbeat_at=now)
         return endings
-
-    def _settle_for(self, dead: WorkerProcess) -> list[Settlement]:
-        """Settle what a dead worker held; nothing yet if others have locked some of it: the next one has its turn."""
-        try:
-            return settle_what_it_held(self.engine, self.backend, dead)
-        except Exception as error:
-            if not self.engine.waited_in_vain(error):
-                raise
-            return []
 
 
 def rows_of(engine: Engine):  # type: ignore[no-untyped-def]

@@ -31,8 +31,7 @@ class Housekeeping:
         self.engine, self.heartbeat, self.work, self.next_due = engine, heartbeat, work, work.next_due
         self.clock_steps = ClockSteps(engine)
         self.upkeep = Upkeep(work)
-        self.locks = work.locks
-        self.cancellation = Cancellation(engine, work.in_flight, work.locks)
+        self.cancellation = Cancellation(engine, work.in_flight)
         self.recurring = Recurring(engine, work.backend, heartbeat.worker)
         self.listener = Listener()
         self.foreign = False
@@ -40,35 +39,19 @@ class Housekeeping:
 
     def next_at(self) -> float:
         """Return when a part is due (monotonic)."""
-        steps = {self.look_at_clock: self.clock_steps.next_at, self.beat: self.heartbeat.next_at}
-        steps[self.keep_schedules] = self.recurring.next_at()
-        return min(self.upkeep.next_at, *(max(at, self.locks.off_until(step)) for step, at in steps.items()))
+        parts = (self.heartbeat.next_at, self.clock_steps.next_at, self.upkeep.next_at)
+        return min(*parts, self.recurring.next_at())
 
     def do(self) -> None:
-        """Do what is due, before a turn; what waits for a lock in vain is put off."""
-        self.locks.passes(self.look_at_clock, self.look_at_clock)  # first, for the heartbeat sets right what tells it
-        if self.heartbeat.moved_in:
-            self.locks.passes(self.beat, self.beat)
-        else:  # it holds no job before the others know it
-            self.beat()
-        self.work.recorder.write()
-        self.cancellation.keep()
-        self.locks.passes(self.keep_schedules, self.keep_schedules)
-
-    def look_at_clock(self) -> None:
-        """Repair what a clock that was ahead has stamped."""
-        if self.clock_steps.go_on():
+        """Do what is due, before a turn."""
+        if self.clock_steps.go_on():  # before the heartbeat, which sets right what says that a clock was ahead
             self.next_due.forget()
             self.recurring.forget()
-
-    def beat(self) -> None:
-        """Say that this worker is alive, and settle what dead ones held."""
         if endings := self.heartbeat.keep():
             self.next_due.forget()
             self.work.ended_elsewhere(endings)
-
-    def keep_schedules(self) -> None:
-        """Publish recurring jobs."""
+        self.work.recorder.write()
+        self.cancellation.keep()
         if not self.foreign and self.recurring.keep():
             self.next_due.forget()
 

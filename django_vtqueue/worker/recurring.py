@@ -15,7 +15,7 @@ logger = logging.getLogger("django_vtqueue")
 
 READ_AGAIN = 1.0  # seconds: while others write all the time, the table is not read more often
 MINUTE = 60.0
-FULL, LOCKED = 10.0, 5.0  # seconds after which it is tried again, where a queue was full, or the schedule's row locked
+FULL = 10.0  # seconds after which it is tried again, where a queue was full
 
 
 class Recurring:
@@ -97,10 +97,6 @@ class Recurring:
                     again_at = began + FULL
                 except ValueError as error:
                     self._tell(row.name, str(error), error)
-                except Exception as error:
-                    if not self.engine.waited_in_vain(error):
-                        raise
-                    again_at = began + LOCKED
             self._tick = earliest(self.engine.alias, after=now)  # what is left has no code here
         self._again_at = again_at
 

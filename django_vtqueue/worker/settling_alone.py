@@ -61,8 +61,7 @@ def settle_before(deadline: float, engine: Engine, step: Callable[[], object], o
                 step()
             return True
         except Exception as error:
-            if not engine.waited_in_vain(error):  # else the wait was the pause
-                outage.failed(error)
+            outage.failed(error)
             if time.monotonic() > deadline:
                 return False
             time.sleep(max(min(outage.retry_at, deadline) - time.monotonic(), 0))

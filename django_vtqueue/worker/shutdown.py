@@ -7,7 +7,6 @@ from collections.abc import Collection
 
 from ..core.job import ClaimKey
 from ..core.settlement import Settlement
-from ..execution.outcomes import Outcome
 from ..queue.settling import settle
 from .settling_alone import settle_before
 from .turn import Turns
@@ -46,33 +45,29 @@ def release_unfinished(turns: Turns) -> bool:
     """Settle what has finished and release the rest; return whether code of that may still run.
 
     Then this process ends before it is visible. A database that is locked is waited for, but not for longer than the
-    leases last: then they end by themselves. So do those of rows that are locked.
+    leases last: then they end by themselves.
     """
-    work, engine = turns.work, turns.engine
-    outcomes: list[Outcome] = []
+    work, outcomes = turns.work, list(turns.work.outcomes)
+    finished = [outcome.job for outcome in outcomes]
     unfinished: list[Settlement] = []
-    locked: set[ClaimKey] = set()
     lost: set[ClaimKey] = set()
     deadline = time.monotonic() + turns.leases.shortest_lease(0) / 3
 
     def step() -> None:
         # As of now: it may have taken long to get the lock.
-        locked.clear()
-        locked.update(engine.renew_unlocked(list(work.in_flight), engine.now())[1])
-        outcomes[:] = [outcome for outcome in work.outcomes if outcome.job.key not in locked]
-        unfinished[:] = turns.leases.endings({*locked, *(outcome.job.key for outcome in outcomes)})
+        unfinished[:] = turns.leases.endings(finished)
         lost.clear()
-        lost.update(settle(engine, [*(outcome.settlement for outcome in outcomes), *unfinished]))
+        lost.update(settle(turns.engine, [*(outcome.settlement for outcome in outcomes), *unfinished]))
         if any(ending.job.begun for ending in unfinished):
             end_within(GONE_WITHIN)  # before the commit: nothing may keep this process after it
 
-    if not settle_before(deadline, engine, step, turns.outage):
+    if not settle_before(deadline, turns.engine, step, turns.outage):
         return True
     if unfinished:
         work.log.released(unfinished)
         work.recorder.count_endings(unfinished)
     work.settled(outcomes, lost)
-    return bool(locked) or any(ending.job.begun for ending in unfinished)
+    return any(ending.job.begun for ending in unfinished)
 
 
 def end_within(seconds: float) -> None:

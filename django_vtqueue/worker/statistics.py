@@ -135,14 +135,13 @@ class Recorder:
 
     def _failed(self, error: Exception, now: int) -> bool:
         trouble = self.engine.trouble(error)
-        soon = trouble is Trouble.BUSY and not self.engine.waited_in_vain(error)
-        self.next_at = time.monotonic() + (AGAIN if soon else PERIOD)
+        self.next_at = time.monotonic() + (AGAIN if trouble is Trouble.BUSY else PERIOD)
         for table, width, _ in PERIODS:
             self._changed[table] = {key for key in self._changed[table] if key[0] > now - UNWRITTEN - width}
         if trouble not in SAID_BY_TURNS and not self._said:
             self._said = True
             logger.warning("the statistics could not be written: %r. Jobs go on", error)
-        return soon
+        return trouble is Trouble.BUSY
 
 
 def ended(counts: defaultdict[Name, Counts], settlement: Settlement) -> Counts | None:

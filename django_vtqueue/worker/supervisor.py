@@ -27,14 +27,12 @@ from ..core.clock import NEVER, SECOND, microseconds
 from ..core.grace import RENEWED_AFTER
 from ..core.ids import new_worker_id
 from ..core.inbox import Inbox
-from ..core.job import ClaimKey
 from ..core.settlement import broken_off
 from ..engines import new_engine
 from ..models import Job, WorkerProcess
 from ..queue.doorbell import declare_dead, exists, folder_of, mark_over_time, path_of, remove, ring_worker
 from ..queue.settling import settle
 from . import systemd
-from .leases import PATIENCE, TRY_LOCKED, renewed_in_line
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of
 from .outage import Outage
@@ -134,7 +132,6 @@ class Supervisor:
         self.backend, self.options, self.log = backend, options, log
         self.id = new_worker_id()
         self.engine = new_engine(backend.database, traced=False)
-        self.engine.patience = PATIENCE
         self.scopes = scopes_of(backend, options.queues)
         self.left_running = False  # see Worker: the code of children has ended with them
         self._said = False  # that it met an error
@@ -248,12 +245,10 @@ class Supervisor:
         """Renew the leases of a worker that does not do so; return the seconds until the next time."""
         policy = self.backend.settings.policy
         jobs = [job for job in self.engine.held_by(worker_id) if policy(job.queue_name).renews(job.copies)]
-        locked: set[ClaimKey] = set()
         if jobs:
             with self.engine.transaction():
-                _, locked = self.engine.renew_unlocked(jobs, self.engine.now())
-        locked = {job.key for job in jobs if job.key in locked and not renewed_in_line(self.engine, job)}
-        return TRY_LOCKED if locked else min((job.lease_us / SECOND * RENEWED_AFTER for job in jobs), default=1.0)
+                self.engine.renew(jobs, self.engine.now())
+        return min((job.lease_us / SECOND * RENEWED_AFTER for job in jobs), default=1.0)
 
     def forget(self, child: Child) -> None:
         """Forget a child that has ended; if it did not do so by itself, have the others settle what it held."""

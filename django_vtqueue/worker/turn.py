@@ -1,7 +1,7 @@
-"""A turn of the control loop: leases are renewed, what has finished is settled, and what is due is claimed.
+"""A turn of the control loop: what has finished is settled and what is due is claimed, in one transaction.
 
-Renewals go first, in a transaction of their own; the rest is an ``Exchange``. After its commit jobs are started and
-results announced.
+It is two transactions where one would hold the lock for too long (``Pacing.apart``). Renewals go before it, in a
+transaction of their own. After the commit jobs are started and results announced.
 """
 
 import logging
@@ -9,35 +9,37 @@ import time
 from collections.abc import Sequence
 
 from ..core.clock import NEVER, microseconds
-from ..core.job import Scope
+from ..core.job import ClaimKey, HeldJob, Scope
 from ..engines import Trouble
 from ..execution.outcomes import Outcome
+from ..queue.claims import Claims, Taken, start_attempt
+from ..queue.settling import settle, settled_before
 from ..queue.workers import QUIET, STOP
-from .exchange import Exchange
 from .heartbeat import Heartbeat
 from .housekeeping import Housekeeping
 from .log import job_name
+from .options import overflowing
 from .outage import Outage
+from .pacing import Pacing
 from .work import AT_ONCE, Work
 
 logger = logging.getLogger("django_vtqueue")
-
-UNKNOWN_JOBS = "unknown jobs"  # a step that RowLocks may put off
 
 
 class Turns:
     """The turns of one worker, and what it does between them."""
 
     def __init__(self, work: Work, heartbeat: Heartbeat, scopes: Sequence[Scope]) -> None:
-        self.work, self.heartbeat = work, heartbeat
+        self.work, self.heartbeat, self.scopes = work, heartbeat, scopes
         self.engine, self.backend = work.engine, work.backend
         self.leases, self.next_due = work.leases, work.next_due
-        self.locks = work.locks
+        overflow = overflowing(self.backend, scopes)
+        self.claims = Claims(self.engine, work.limits, overflow, begins_later=work.transactional.is_transactional)
+        self.pacing = Pacing()
         self.housekeeping = Housekeeping(self.engine, heartbeat, work)
         self.outage = Outage(self.engine)
-        self.exchange = Exchange(work, heartbeat, scopes, self.outage)
-        self.pacing = self.exchange.pacing
         self._stopping = False
+        self._unsure = False  # the last turn may or may not have been committed
 
     def stop(self) -> None:
         """Claim nothing more, for good; the jobs that can go on elsewhere are told now."""
@@ -59,14 +61,10 @@ class Turns:
         try:
             self.turn()
             self.housekeeping.upkeep.do(contended=self.pacing.contended)
-            self.answered()
+            self.leases.gaps.waited(self.outage.lasts())  # it got the lock at last
+            self.outage.over()
         except Exception as error:
             self.recover(error)
-
-    def answered(self) -> None:
-        """Note that the database has done what it was asked for, at last, or has told why not."""
-        self.leases.gaps.waited(self.outage.lasts())
-        self.outage.over()
 
     def turn(self) -> None:
         """Renew what is held, settle what has finished, claim what is due, start jobs and announce results."""
@@ -77,8 +75,7 @@ class Turns:
             work.release_ahead(everything=leaving)
         if leaving:
             work.in_flight.recall()
-        begun = [job for job in work.in_flight.begun() if not self.locks.hold_up(job)]
-        outcomes = self.locks.free(work.outcomes, AT_ONCE)
+        begun, outcomes = work.in_flight.begun(), work.outcomes[:AT_ONCE]
         free, ahead = self.room()
         if work.take_next_writer():
             free = max(free - 1, 0)  # a transactional job takes this slot
@@ -86,7 +83,10 @@ class Turns:
             free = ahead = 0
         if not (outcomes or begun or free or ahead or work.starting):
             return
-        self.exchange.take(outcomes, begun, free, ahead)
+        if (outcomes or begun) and (free or ahead) and self.pacing.apart:  # two transactions instead of one
+            self.exchange(outcomes, begun, 0, 0)
+            outcomes, begun = [], []
+        self.exchange(outcomes, begun, free, ahead)
 
     def may_find(self, outcomes: Sequence[Outcome]) -> bool:
         """Return whether a claim may find something.
@@ -94,6 +94,37 @@ class Turns:
         With outcomes to settle the turn opens a transaction in any case, so nothing is read to find it out.
         """
         return self.next_due.worth_a_try() if outcomes else self.next_due.due()
+
+    def exchange(self, outcomes: Sequence[Outcome], begun: Sequence[HeldJob], free: int, ahead: int) -> None:
+        """Settle, count what has begun, and claim into ``free`` slots and ``ahead`` of them: all in one transaction.
+
+        After its commit start jobs and announce results. Where an error leaves open whether it was committed, the next
+        turn releases what was claimed unknowingly.
+        """
+        lost: set[ClaimKey] = set()
+        taken: Taken | None = None
+        starting = self.work.starting
+        self._unsure = True
+        with self.engine.transaction():
+            self.leases.gaps.locked(self.outage.lasts())
+            if outcomes:
+                settlements = [outcome.settlement for outcome in outcomes]
+                lost = settle(self.engine, settlements)
+                if lost and self.outage.gone:  # the last commit may have settled them, and its answer never came
+                    missing = [s for s in settlements if s.job.key in lost]
+                    lost -= {s.job.key for s in missing if settled_before(s, self.engine.find(s.job.id))}
+            if begun:
+                self.engine.start_attempts(begun, self.engine.now())
+            starts = bool(starting and start_attempt(self.engine, starting, self.engine.now()))
+            if free or ahead:
+                taken = self.claim(free, ahead)
+        self.pacing.took(self.engine.last_hold)
+        self.work.in_flight.count(begun)
+        self.work.settled(outcomes, lost)
+        self.work.start(starts)
+        if taken:
+            self.work.claimed(taken, free)
+        self._unsure = False
 
     def keep_up(self) -> None:
         """Renew what is held, end what has run for too long, and do what is due once a second."""
@@ -108,18 +139,26 @@ class Turns:
             self.stop()
         self.leases.renew()
         self.housekeeping.do()
-        if self.exchange.unsure:
-            self.exchange.unsure = not self.locks.passes(UNKNOWN_JOBS, self.leases.release_unknown)
+        if self._unsure:
+            self.leases.release_unknown()
+            self._unsure = False
 
     def room(self) -> tuple[int, int]:
         """Return how many jobs may be claimed now to be run at once, and how many ahead of that; see Work.room."""
         return (0, 0) if self.stopping or self.quiet else self.work.room()
 
+    def claim(self, free: int, ahead: int) -> Taken:
+        """Claim, inside the turn's transaction, what is run at once and what is run next."""
+        now = self.engine.now()
+        self.leases.look(now)
+        worker_id, grace_period = self.heartbeat.worker.worker_id, self.leases.gaps.grace_period()
+        only_due = self.next_due.at_once
+        return self.claims.claim(
+            self.scopes, free, worker_id, now, grace_period=grace_period, ahead=ahead, only_due=only_due
+        )
+
     def recover(self, error: Exception) -> None:
         """Go on after an error: wait if the database has a passing trouble, else settle the outcomes one by one."""
-        if self.locks.in_vain(error):
-            self.answered()
-            return
         trouble = self.engine.trouble(error)
         if trouble is Trouble.BUSY:
             self.pacing.busy()
@@ -129,8 +168,6 @@ class Turns:
                 self.work.settle_alone()
                 return
             except Exception as again:
-                if self.locks.in_vain(again):
-                    return
                 error = again
         self.outage.failed(error, self.pacing.retry_factor, left=self.leases.left())
 
@@ -140,9 +177,9 @@ class Turns:
         """Return when the next turn is due (monotonic), if nothing comes up before that."""
         if self.outage.waiting():
             return self.outage.retry_at
-        if self.locks.free(self.work.outcomes, 1):
+        if self.work.outcomes:
             return 0.0
-        at = min(self.housekeeping.next_at(), self.leases.next_at(), self.locks.next_at(), self.work.next_at())
+        at = min(self.housekeeping.next_at(), self.leases.renew_at, self.work.next_at())
         return min(at, time.monotonic() + self.next_due.seconds_to_sleep()) if any(self.room()) else at
 
     def look_at(self) -> float:
@@ -168,7 +205,7 @@ class Turns:
         """Return whether nothing is due, nor will be within so many seconds."""
         if self.outage.waiting() or not self.heartbeat.moved_in or self.work.limits.imports.lately():
             return False
-        if self.exchange.unsure:  # it may hold jobs that it does not know, and has to release
+        if self._unsure:  # it may hold jobs that it does not know, and has to release
             return False
         try:
             return self.next_due.nothing_before(self.engine.now() + microseconds(seconds))

@@ -44,9 +44,7 @@ class Upkeep:
                 self._prune(now)
         except Exception as error:
             trouble = self.engine.trouble(error)
-            if self.work.locks.in_vain(error):
-                self.next_at = now + self.work.locks.pause
-            elif trouble is Trouble.BUSY:
+            if trouble is Trouble.BUSY:
                 self.next_at = now + BUSY_AGAIN
             elif trouble is None and not self._told_of_failure:
                 self._told_of_failure = True

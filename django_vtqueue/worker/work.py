@@ -26,7 +26,6 @@ from .log import WorkerLog, job_name
 from .next_due import NextDue
 from .options import WorkerOptions, limits_of
 from .prefetch import Prefetch
-from .row_locks import RowLocks
 from .settling_alone import settle_alone
 from .shared_state import SharedState
 from .statistics import Recorder
@@ -58,9 +57,8 @@ class Work:
         self.next_due = NextDue(engine, scopes, backend.limits)
         self.in_flight = InFlight()
         self.leases = Leases(engine, worker_id, backend, self.in_flight)
-        self.locks = RowLocks(engine, self.leases)
         self.prefetch = Prefetch(self.in_flight)
-        self.transactional = WriterLine(backend, self.locks.hold_up)
+        self.transactional = WriterLine(backend)
         self.recorder = Recorder(engine, worker_id)
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.starting: HeldJob | None = None  # a transactional job whose turn it is
@@ -93,13 +91,7 @@ class Work:
         return self.pool.slots - len(self.in_flight) + len(self.outcomes) + len(self.transactional)
 
     def take_next_writer(self) -> bool:
-        """Take the transactional job whose turn it is for the next transaction; return whether there is one.
-
-        One that is locked waits for its turn again.
-        """
-        if self.starting and self.locks.hold_up(self.starting):
-            self.transactional.put_back(self.starting)
-            self.starting = None
+        """Take the transactional job whose turn it is for the next transaction; return whether there is one."""
         if self.transactional.ready() and self.free_slots() > 0:
             self.starting = self.transactional.next()
             return True
@@ -212,7 +204,6 @@ class Work:
             self.next_due.expect(0)  # its end makes room
         if outcome.settled is Settled.OPEN:
             self.in_flight.finish(outcome.job.key)
-            self.leases.try_again(outcome.job.key)
             self.outcomes.append(outcome)
             if not outcome.uses_no_attempt:
                 self.prefetch.finished(outcome.seconds)
@@ -223,8 +214,7 @@ class Work:
 
     def settled(self, outcomes: Sequence[Outcome], lost: set[ClaimKey]) -> None:
         """After the commit: forget what has ended, and have it announced."""
-        ended = set(map(id, outcomes))
-        self.outcomes = [outcome for outcome in self.outcomes if id(outcome) not in ended]
+        del self.outcomes[: len(outcomes)]
         self.concluded([outcome for outcome in outcomes if outcome.job.key not in lost] if lost else outcomes)
         for outcome in outcomes if lost else ():
             if outcome.job.key in lost:
@@ -234,7 +224,7 @@ class Work:
 
     def settle_alone(self) -> None:
         """Settle what has finished one by one."""
-        outcomes = self.locks.free(self.outcomes, len(self.outcomes))
+        outcomes = list(self.outcomes)
         self.settled(outcomes, settle_alone(self.engine, outcomes))
 
     def concluded(self, outcomes: Sequence[Outcome]) -> None:

@@ -4,7 +4,7 @@ The others wait here. They are held, but have not begun: they occupy no slot, us
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from itertools import count
 
@@ -22,8 +22,8 @@ REST = 0.02  # of the time for which a transaction had the lock: so long it is l
 class WriterLine:
     """The transactional job that has its turn, and those that wait for theirs."""
 
-    def __init__(self, backend: VTQueueBackend, held_up: Callable[[HeldJob], bool] = lambda job: False) -> None:
-        self.backend, self.held_up = backend, held_up
+    def __init__(self, backend: VTQueueBackend) -> None:
+        self.backend = backend
         self._waiting: list[tuple[int, int, HeldJob]] = []  # a heap: by priority, then in the order of the claim
         self._numbers = count()
         self._running: ClaimKey | None = None
@@ -57,20 +57,10 @@ class WriterLine:
         return time.monotonic() >= self.free_at()
 
     def next(self) -> HeldJob:
-        """Return the job whose turn it is now: the first that is not held up."""
-        passed = []
-        while self.held_up(self._waiting[0][-1]):
-            passed.append(heappop(self._waiting))
+        """Return the job whose turn it is now."""
         *_, job = heappop(self._waiting)
-        for waiting in passed:
-            heappush(self._waiting, waiting)
         self._running, self._began_at, self._over_at = job.key, time.monotonic(), NEVER
         return job
-
-    def put_back(self, job: HeldJob) -> None:
-        """Have a job that has the turn, and has not begun, wait for another one."""
-        self.finished(job.key)
-        self.add([job])
 
     def note_transactional(self, job: HeldJob) -> None:
         """Note that a job is transactional, and so are all of its task."""
@@ -90,9 +80,7 @@ class WriterLine:
 
     def free_at(self) -> float:
         """Return when the turn is free at the latest (monotonic), if a job waits for it."""
-        if all(self.held_up(job) for *_, job in self._waiting):
-            return NEVER
-        return self._over_at if self._running else self._free_at
+        return NEVER if not self._waiting else self._over_at if self._running else self._free_at
 
     def recall(self) -> list[HeldJob]:
         """Take back all that wait."""

@@ -77,7 +77,6 @@ def test_a_lock_beside_a_durable_task(database: Database, start_worker: Start, t
     assert made["value"] in ((1, 2) if what == "children" else (1,))  # anew for its children, if they are not faster
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
 def test_a_lock_longer_than_the_leases_takes_no_job_from_its_living_holder(
     database: Database, start_worker: Start, tmp_path: Path
 ) -> None:

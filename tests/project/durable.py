@@ -15,7 +15,6 @@ from django_vtqueue import JobContext, Snooze, call, task
 from django_vtqueue.models import Job
 
 from .models import Effect
-from .tasks import hold
 
 DAY = timedelta(days=1)
 
@@ -241,12 +240,6 @@ def flow(context: JobContext, number: int) -> None:
     context.step("fourth", write, f"fourth {number}", 0.2)
     context.sleep("another nap", 0.1)
     context.step("fifth", write, f"fifth {number}", 0.2)
-
-
-@task(takes_context=True)
-def wait_for_child(context: JobContext, folder: str, queue_name: str) -> int:
-    """Wait for a child that runs until there is a file ``child-go``."""
-    return len(context.gather("all", [call(hold.using(queue_name=queue_name), folder, "child-")]))
 
 
 @task(takes_context=True)

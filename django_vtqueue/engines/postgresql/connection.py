@@ -19,18 +19,10 @@ T = TypeVar("T")
 # A worker looks at the server's clock each second, so that it knows of a step of it; other code uses what this process
 # has measured last, for a crystal is off by no more than a few milliseconds in a minute.
 LOOK_OF_WORKER, LOOK_OF_OTHERS = 1.0, 60.0  # seconds
-# A server that gives no answer keeps whoever asks for it for seconds each time: it is left alone for a while.
-NO_ANSWER, ASK_AGAIN = 1.0, 10.0  # seconds
 
 # Milliseconds for which a session may be silent in the middle of a transaction of the queue, whose statements follow
 # each other at once; see END_IF_SILENT.
 SILENT = 10_000
-
-# How long a control loop waits for a lock of a row is said with each of its transactions, in the same statement.
-NOT_WAIT_LONG = "SELECT set_config('lock_timeout', %(patience)s, true)"
-END_AND_NOT_WAIT = f"{END_IF_SILENT}, {NOT_WAIT_LONG.removeprefix('SELECT ')}"
-WRITABLE = "LOCK TABLE vtqueue_job IN ROW EXCLUSIVE MODE"  # as an UPDATE locks it
-IN_VAIN = "55P03"  # the SQLSTATE of what lock_timeout has ended
 
 # A worker that is cut off would wait for an answer for 15 minutes, as the kernel does. The alias may say otherwise.
 WHEN_CUT_OFF = {
@@ -44,7 +36,7 @@ WHEN_CUT_OFF = {
 # The first two, three, or all five letters of SQLSTATE; see PostgreSQL's appendix A.
 TROUBLES = {
     "40": Trouble.BUSY,  # a deadlock, or what REPEATABLE READ refuses
-    IN_VAIN: Trouble.BUSY,
+    "55P03": Trouble.BUSY,  # lock_timeout
     "53100": Trouble.DISK,
     "53": Trouble.GONE,  # no connection, no memory, or no room for a lock is free
     "25006": Trouble.DISK,  # read-only
@@ -86,10 +78,8 @@ class PostgreSQLConnection:
 
     alias: str
     traced = True
-    patience: float | None = None
 
     _snapshot = ""
-    _ask_at = 0.0  # seconds since boot: not before this is the server's clock read
 
     @property
     def connection(self) -> BaseDatabaseWrapper:
@@ -102,17 +92,14 @@ class PostgreSQLConnection:
         no step of the wall clock here changes. To read it with each statement would leave no instant to what decides
         before a statement, and none to tests.
         """
-        known, asked_at = _measured.get(self.alias), clock.since_boot()
-        look = LOOK_OF_OTHERS if self.traced else LOOK_OF_WORKER
-        if known is None or (asked_at - known.at > look and asked_at >= self._ask_at):
+        known = _measured.get(self.alias)
+        if known is None or clock.since_boot() - known.at > (LOOK_OF_OTHERS if self.traced else LOOK_OF_WORKER):
             try:
                 known = self._measure(known)
             except (DatabaseError, InterfaceError):
                 if known is None:
                     raise
                 # What was measured holds on, so that a job that ends while the server is gone has an end.
-                if (failed_at := clock.since_boot()) - asked_at > NO_ANSWER:
-                    self._ask_at = failed_at + ASK_AGAIN
         return known.offset + round(clock.since_boot() * SECOND)
 
     def _measure(self, known: Measured | None) -> Measured:
@@ -150,26 +137,12 @@ class PostgreSQLConnection:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._atomic():
-            statement = END_IF_SILENT if self.patience is None else END_AND_NOT_WAIT
-            self._rows(statement, {"milliseconds": str(SILENT), **self._patience()})
+        with self.atomic():
+            self._rows(END_IF_SILENT, {"milliseconds": str(SILENT)})
             yield
-
-    def _patience(self) -> dict[str, str]:
-        """Return what tells the server for how long to wait for a lock; 0 would be without an end."""
-        return {} if self.patience is None else {"patience": str(max(round(self.patience * 1000), 1))}
 
     @contextmanager
     def atomic(self) -> Iterator[None]:
-        """See _atomic; a control loop does not wait for long in it."""
-        limited = self.patience is not None and not self._in_transaction
-        with self._atomic():
-            if limited:
-                self._rows(NOT_WAIT_LONG, self._patience())
-            yield
-
-    @contextmanager
-    def _atomic(self) -> Iterator[None]:
         """Return Django's atomic block, at READ COMMITTED whatever the project sets, unless it is the caller's.
 
         What is counted when a lock has been taken must be what is committed by then, not what was at the beginning; and
@@ -224,22 +197,9 @@ class PostgreSQLConnection:
         before, self._snapshot = self._snapshot, snapshot
         return bool(snapshot != before)
 
-    def waited_in_vain(self, error: BaseException) -> bool:
-        return sqlstate(error) == IN_VAIN
-
-    def table_is_locked(self) -> bool:
-        try:
-            with self._atomic():
-                self._run(f"{WRITABLE} NOWAIT", {})
-        except (DatabaseError, InterfaceError):  # a server that cannot be asked lets no one write
-            return True
-        return False
-
-    def await_table(self) -> None:
-        self._run(WRITABLE, {})
-
     def trouble(self, error: BaseException) -> Trouble | None:
-        if (state := sqlstate(error)) is None:
+        state = next((s for cause in (error, error.__cause__) if (s := getattr(cause, "sqlstate", None))), None)
+        if state is None:
             return Trouble.GONE if isinstance(error, OperationalError | InterfaceError) else None
         return next((TROUBLES[key] for key in (state, state[:3], state[:2]) if key in TROUBLES), None)
 
@@ -265,8 +225,3 @@ class PostgreSQLConnection:
 
     def _keys(self, sql: str, values: Mapping[str, Any]) -> set[ClaimKey]:
         return {(job_id, claims) for job_id, claims in self._rows(sql, values)}
-
-
-def sqlstate(error: BaseException) -> str | None:
-    """Return the five letters by which the server names an error; None if it comes from elsewhere."""
-    return next((state for cause in (error, error.__cause__) if (state := getattr(cause, "sqlstate", None))), None)

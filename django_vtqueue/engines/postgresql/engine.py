@@ -135,16 +135,6 @@ class PostgreSQLEngine(
             return set()
         return self._keys(sql.NOT_HELD, held)
 
-    def renew_unlocked(
-        self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False
-    ) -> tuple[set[ClaimKey], set[ClaimKey]]:
-        held = HELD.given(jobs)
-        renewed = self._keys(sql.RENEW_UNLOCKED, {**held, "now": now, "afresh": afresh})
-        if len(renewed) == len(jobs):
-            return set(), set()
-        lost = self._keys(sql.NOT_HELD, held)
-        return lost, {job.key for job in jobs} - renewed - lost
-
     def extend(self, job: HeldJob, now: int, until: int, *, lengthen: bool = False) -> bool:
         return bool(self._run(sql.EXTEND, {**guard(job), "now": now, "until": until, "lengthen": lengthen}))
 

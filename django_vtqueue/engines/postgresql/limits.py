@@ -27,9 +27,6 @@ LOCKS = """
 SELECT pg_advisory_xact_lock(number)
 FROM (SELECT {} AS number FROM unnest(%(keys)s::text[]) AS key ORDER BY 1) AS locks"""
 
-LOCKED = """
-SELECT key FROM unnest(%(keys)s::text[]) AS key WHERE NOT pg_try_advisory_xact_lock({})"""
-
 HELD_OF_QUEUES = """
 SELECT name, (
     SELECT count(*) FROM vtqueue_job AS job
@@ -172,11 +169,6 @@ class PostgreSQLLimits(PostgreSQLConnection):
     def lock_queues(self, queues: Collection[str], rates: Collection[str]) -> None:
         self._lock(OF_QUEUE, queues)
         self._lock(OF_RATE, rates)
-
-    def locked_queues(self, queues: Collection[str], rates: Collection[str]) -> set[str]:
-        kinds = (OF_QUEUE, queues), (OF_RATE, rates)
-        found = (self._of(LOCKED.format(lock_of(kind, "key")), {"keys": sorted(keys)}) for kind, keys in kinds)
-        return {key for rows in found for (key,) in rows}
 
     def _of(self, sql: str, given: dict[str, list[str]]) -> Sequence[Any]:
         """Return what a statement finds for keys, if there are any."""

@@ -146,18 +146,6 @@ SET lease_until = CASE WHEN %(afresh)s THEN %(now)s + job.lease_us
     ELSE greatest(job.lease_until, %(now)s + job.lease_us) END
 FROM {HELD.mine} WHERE {GUARD}"""
 
-# That of a control loop, which must not wait for a row that a caller's open transaction has locked. An UPDATE takes the
-# same lock.
-RENEW_UNLOCKED = f"""
-UPDATE vtqueue_job AS job
-SET lease_until = CASE WHEN %(afresh)s THEN %(now)s + job.lease_us
-    ELSE greatest(job.lease_until, %(now)s + job.lease_us) END
-FROM (
-    SELECT job.id FROM {HELD.mine}, vtqueue_job AS job WHERE {GUARD} FOR NO KEY UPDATE OF job SKIP LOCKED
-) AS unlocked
-WHERE job.id = ANY(%(ids)s::uuid[]) AND job.id = unlocked.id
-RETURNING {hexed("job.id")}, job.claims"""
-
 NOT_HELD = f"""
 SELECT {hexed("mine.id")}, mine.claims FROM {HELD.mine}
 WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job AS job WHERE {GUARD})"""
