@@ -5,6 +5,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
@@ -32,7 +34,7 @@ from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope, StoredJob
 from django_vtqueue.core.settlement import failed, succeeded, suspended
 from django_vtqueue.core.steps import GATHER, Waiting
-from django_vtqueue.engines import Engine, engine_for
+from django_vtqueue.engines import Engine, engine_for, new_engine
 from django_vtqueue.engines.postgresql import connection
 from django_vtqueue.execution.transactional import NotBegun, settle_with
 from django_vtqueue.models import DeadLetter, Job, Schedule
@@ -451,3 +453,25 @@ def test_a_transactional_task_that_does_not_get_its_row(engine: Engine, seconds:
                 transaction.result(PATIENCE)
     finally:
         other.close()
+
+
+def test_a_server_that_gives_no_answer_is_seldom_asked_for_its_clock(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A control loop needs the instant dozens of times a turn, and each try to connect takes seconds."""
+    engine.now()
+    known = connection._measured[engine.alias]
+    monkeypatch.setitem(connection._measured, engine.alias, known._replace(at=known.at - 2 * connection.LOOK_OF_WORKER))
+    with TemporaryDirectory(prefix="vtq-") as folder, socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(Path(folder) / ".s.PGSQL.5432"))
+        silent.listen()
+        silent.settimeout(0.1)
+        dead = {**connections[engine.alias].settings_dict, "HOST": folder, "OPTIONS": {"connect_timeout": 2}}
+        with reached(dead, "silent"):
+            cut_off = new_engine("silent", traced=False)
+            monkeypatch.setitem(connection._measured, "silent", connection._measured[engine.alias])
+            instants = [cut_off.now() for _ in range(3)]
+        silent.accept()[0].close()
+        with pytest.raises(TimeoutError):
+            silent.accept()
+    assert instants[-1] - instants[0] < SECOND

@@ -19,6 +19,8 @@ T = TypeVar("T")
 # A worker looks at the server's clock each second, so that it knows of a step of it; other code uses what this process
 # has measured last, for a crystal is off by no more than a few milliseconds in a minute.
 LOOK_OF_WORKER, LOOK_OF_OTHERS = 1.0, 60.0  # seconds
+# A server that gives no answer keeps whoever asks for it for seconds each time: it is left alone for a while.
+NO_ANSWER, ASK_AGAIN = 1.0, 10.0  # seconds
 
 # Milliseconds for which a session may be silent in the middle of a transaction of the queue, whose statements follow
 # each other at once; see END_IF_SILENT.
@@ -80,6 +82,7 @@ class PostgreSQLConnection:
     traced = True
 
     _snapshot = ""
+    _ask_at = 0.0  # seconds since boot: not before this is the server's clock read
 
     @property
     def connection(self) -> BaseDatabaseWrapper:
@@ -92,14 +95,17 @@ class PostgreSQLConnection:
         no step of the wall clock here changes. To read it with each statement would leave no instant to what decides
         before a statement, and none to tests.
         """
-        known = _measured.get(self.alias)
-        if known is None or clock.since_boot() - known.at > (LOOK_OF_OTHERS if self.traced else LOOK_OF_WORKER):
+        known, asked_at = _measured.get(self.alias), clock.since_boot()
+        look = LOOK_OF_OTHERS if self.traced else LOOK_OF_WORKER
+        if known is None or (asked_at - known.at > look and asked_at >= self._ask_at):
             try:
                 known = self._measure(known)
             except (DatabaseError, InterfaceError):
                 if known is None:
                     raise
                 # What was measured holds on, so that a job that ends while the server is gone has an end.
+                if (failed_at := clock.since_boot()) - asked_at > NO_ANSWER:
+                    self._ask_at = failed_at + ASK_AGAIN
         return known.offset + round(clock.since_boot() * SECOND)
 
     def _measure(self, known: Measured | None) -> Measured:
